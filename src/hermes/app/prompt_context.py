@@ -1,4 +1,4 @@
-"""Collect the sections of a system prompt: skills, project instructions, memory, personality."""
+"""Collect what precedes a conversation: sections of the system prompt, personality, prefill."""
 
 import errno
 import json
@@ -178,7 +178,7 @@ def instruction_files(workspace: Path) -> Iterator[tuple[Path, bytes]]:
 
 
 def _read_inside(path: Path, within: Path) -> bytes:
-    """Empty for links that lead out: a project must not choose which of our files are sent."""
+    """Empty for links to outside: a project must not choose which of our files are sent."""
     if not os.path.lexists(path):
         return b""
     try:
@@ -189,7 +189,7 @@ def _read_inside(path: Path, within: Path) -> bytes:
 
 
 def read_instructions(real: Path) -> bytes:
-    """Raises `OSError` or `ToolError`, also if the file was replaced by a link."""
+    """Raises `OSError` or `ToolError`, for example if the file was replaced by a link."""
     from hermes.tools.files.safe_open import forbid_nothing, open_folder  # noqa: PLC0415 - rarely needed
     from hermes.tools.provenance.instruction_files import MAX_INSTRUCTIONS  # noqa: PLC0415 - as above
 
@@ -212,12 +212,12 @@ def _block_injections(text: str) -> str:
 
 BUILTIN_PERSONALITIES = ("concise", "creative", "friendly", "teacher", "technical")
 NO_PERSONALITY = "none"
-"""The name for no personality, also if the settings have a default."""
+"""The name for no personality, even if the settings have a default."""
 
 
 def all_personalities(config: Config) -> Mapping[str, str]:
     """Texts by name; the settings can override the built-in ones."""
-    builtin = {name: _builtin_text(name) for name in BUILTIN_PERSONALITIES}
+    builtin = {name: prompt_text(f"personalities/{name}") for name in BUILTIN_PERSONALITIES}
     settings = {**config.personalities, **config.agent.personalities}
     configured = {name.strip().lower(): _configured_text(value) for name, value in settings.items()}
     return {**builtin, **{name: text for name, text in configured.items() if name and text}}
@@ -229,10 +229,6 @@ def personality_text(config: Config, name: str) -> str:
     if selected in {"", NO_PERSONALITY, "default"}:
         return ""
     return all_personalities(config).get(selected, "")
-
-
-def _builtin_text(name: str) -> str:
-    return prompt_text(f"personalities/{name}")
 
 
 def _configured_text(value: object) -> str:
@@ -250,7 +246,12 @@ _PREFILL_EXAMPLE = '[{"role": "user", "content": "…"}, {"role": "assistant", "
 
 
 def read_prefill(home: Home, name: str) -> Sequence[Message]:
-    """Relative paths are inside the home. Raises `ConfigError`."""
+    """The messages configured to precede every conversation. Raises `ConfigError`.
+
+    Relative paths are inside the home.
+    """
+    if not name:
+        return ()
     path = home.path / Path(name).expanduser()
     try:
         content: object = json.loads(read_regular_file(path))

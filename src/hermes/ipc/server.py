@@ -11,7 +11,6 @@ from typing import assert_never
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup, TaskStatus
-from msgspec import Struct
 
 from hermes.app.build import App
 from hermes.ipc.client import ConversationOptions, GatewayGone, error_info
@@ -27,7 +26,9 @@ from hermes.ipc.protocol import (
     CommandReplied,
     ConversationOpened,
     EnvFingerprint,
+    FirstFrame,
     FrameBuffer,
+    FrameDecoder,
     GetHistory,
     GetUsage,
     Hello,
@@ -44,8 +45,6 @@ from hermes.ipc.protocol import (
     UsageResult,
     Wake,
     WakeAccepted,
-    client_frame_decoder,
-    first_frame_decoder,
 )
 from hermes.ipc.send_queue import SendQueue
 from hermes.ipc.unix_socket import listen, peer_uid
@@ -59,35 +58,22 @@ HELLO_TIMEOUT = 10.0
 _READ_SIZE = 256 * 1024
 
 
-def _nothing() -> None:
-    return None
-
-
-class ServerCallbacks(Struct, frozen=True, kw_only=True):
-    """Callbacks into the gateway.
-
-    `wake` is called when something was added to the inbox or outbox.
-    """
-
-    wake: Callable[[], None] = _nothing
-
-
 class ClientConnection:
     def __init__(
         self,
         connection: socket.socket,
         app: App,
         compatibility: Compatibility,
-        services: ServerCallbacks,
+        wake: Callable[[], None],
         answered: Callable[[], None],
     ) -> None:
         """`answered` is called after each completed request."""
         self._connection = connection
         self._app = app
         self._compatibility = compatibility
-        self._services = services
+        self._wake = wake
         self._frames = FrameBuffer(MAX_FIRST_FRAME)
-        self._requests = client_frame_decoder()
+        self._requests = FrameDecoder[ClientFrame](ClientFrame)
         self._send_queue = SendQueue(connection)
         self._service: ConversationService | None = None
         self.silent = True
@@ -109,23 +95,23 @@ class ClientConnection:
     async def serve(self) -> None:
         """Serve the client until it disconnects or the server closes."""
         try:
-            await self._attend()
+            await self._serve()
         except HermesError as error:
             self._send_queue.add(RequestFailed(error_info(error)))
         finally:
             await self._send_queue.finish()
 
-    async def _attend(self) -> None:
+    async def _serve(self) -> None:
         first = None
         with anyio.move_on_after(HELLO_TIMEOUT):
             frame = await self._receive()
-            first = None if frame is None else first_frame_decoder().decode(frame)
+            first = None if frame is None else FrameDecoder[FirstFrame](FirstFrame).decode(frame)
         self.silent = False
         match first:
             case None:
                 return
             case Wake():
-                self._services.wake()
+                self._wake()
                 self._send_queue.add(WakeAccepted())
             case Hello():
                 await self._handshake(first)
@@ -292,14 +278,17 @@ class IpcServer:
         folder: Path,
         app: App,
         fingerprint: EnvFingerprint,
-        services: ServerCallbacks = ServerCallbacks(),  # noqa: B008 - a frozen value
+        wake: Callable[[], None],
         uid: int | None = None,
     ) -> None:
-        """`fingerprint` is the fingerprint of the environment the app was built from."""
+        """`fingerprint` is that of the environment the app was built from.
+
+        `wake` is called when another process added something to the inbox or outbox.
+        """
         self._folder = folder
         self._app = app
         self._compatibility = Compatibility(app, fingerprint)
-        self._services = services
+        self._wake = wake
         self._uid = os.getuid() if uid is None else uid
         self._connections: dict[ClientConnection, None] = {}
         self._closing = anyio.CancelScope()
@@ -313,7 +302,7 @@ class IpcServer:
     def close(self) -> None:
         """Accept no more connections."""
         self._closing.cancel()
-        self._notice()
+        self._check_idle()
 
     async def wait_idle(self) -> None:
         """After `close`, wait until no request is being processed."""
@@ -344,12 +333,12 @@ class IpcServer:
                 await self._app.clock.sleep(ACCEPT_RETRY)
                 continue
             connection.setblocking(False)
-            group.start_soon(self._attend, connection)
+            group.start_soon(self._serve, connection)
 
-    async def _attend(self, connection: socket.socket) -> None:
+    async def _serve(self, connection: socket.socket) -> None:
         """Serve one connection; a failure must not affect the others."""
         client = ClientConnection(
-            connection, self._app, self._compatibility, self._services, self._notice
+            connection, self._app, self._compatibility, self._wake, self._check_idle
         )
         try:
             if self._is_allowed_peer(connection):
@@ -359,10 +348,10 @@ class IpcServer:
             log.exception("serving a local client failed")
         finally:
             self._connections.pop(client, None)
-            self._notice()
+            self._check_idle()
             connection.close()
 
-    def _notice(self) -> None:
+    def _check_idle(self) -> None:
         if self._closing.cancel_called and not any(client.busy for client in self._connections):
             self._idle.set()
 

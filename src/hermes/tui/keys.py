@@ -1,4 +1,4 @@
-"""A screen that lists the keys."""
+"""The keys of the chat screen: their list, quitting by a second press, and keys to ignore."""
 
 from math import inf
 from typing import ClassVar
@@ -74,7 +74,7 @@ class QuitConfirmation:
         return self._clock.monotonic() < self._until
 
     def warn(self) -> None:
-        self._extend_window(QUIT_WINDOW)
+        self._until = self._clock.monotonic() + QUIT_WINDOW
         self._screen.notify("Press Ctrl+C again to quit (or Ctrl+D, /quit).", timeout=QUIT_WINDOW)
 
     def stopping(self, *, leaving: bool = False) -> None:
@@ -82,7 +82,7 @@ class QuitConfirmation:
         self._stopping = True
         if leaving:
             # If the turn does not stop, the user can still quit.
-            self._extend_window(inf)
+            self._until = inf
         text = "Stopping. Press Ctrl+C again to quit now." if leaving else "Stopping."
         self._screen.notify(text, timeout=QUIT_WINDOW)
 
@@ -91,16 +91,13 @@ class QuitConfirmation:
         if self._stopping:
             self._stopping = False
             if self.pending:
-                self._extend_window(QUIT_WINDOW)
+                self._until = self._clock.monotonic() + QUIT_WINDOW
             ui = app_of(self._screen)
             # After the notice itself, which may still be queued.
             ui.call_later(ui.clear_notifications)
 
     def reset(self) -> None:
         self._until = -inf
-
-    def _extend_window(self, seconds: float) -> None:
-        self._until = self._clock.monotonic() + seconds
 
 
 DEBOUNCE_SECONDS = 1.0
@@ -112,12 +109,12 @@ class KeyDebounce:
         self._prompt = prompt
         self._clock = clock
 
-    def lapsed(self, keys: frozenset[str]) -> None:
+    def ignore_answers(self, keys: frozenset[str]) -> None:
         """Ignore the keys of a question that just expired."""
         until = self._clock.monotonic() + DEBOUNCE_SECONDS
         self._prompt.ignore(lambda key: key in keys and self._clock.monotonic() < until)
 
-    def decided(self, word: str) -> None:
+    def ignore_rest(self, word: str) -> None:
         """Ignore the rest of a word whose first letter already decided."""
         until = self._clock.monotonic() + DEBOUNCE_SECONDS
         rest = list(word[1:])

@@ -1,4 +1,4 @@
-"""Options of a gateway run, and its endings and exit codes."""
+"""Options of a gateway run, its endings, and the marker files that explain them to others."""
 
 from datetime import datetime
 from enum import IntEnum, StrEnum
@@ -46,15 +46,10 @@ class Ending(StrEnum):
 
 def exit_code(ending: Ending, signal: int = 0) -> int:
     """Return the process's exit code; an unannounced signal shows in it."""
-    match ending:
-        case Ending.STOPPED:
-            return ExitCode.ENDED
-        case Ending.RESTART:
-            return ExitCode.RESTART
-        case Ending.SIGNAL:
-            return 128 + signal
-        case Ending.FAILED | Ending.CRASHED:
-            return ExitCode.FAILED
+    if ending is Ending.SIGNAL:
+        return 128 + signal
+    codes = {Ending.STOPPED: ExitCode.ENDED, Ending.RESTART: ExitCode.RESTART}
+    return codes.get(ending, ExitCode.FAILED)
 
 
 STOP_REASON = "stop"

@@ -159,7 +159,7 @@ def is_todo_list(call: ToolCall, result: Result | None) -> bool:
 def card_details(call: ToolCall, result: Result | None, progress: str) -> Content:
     """The arguments, and the result or the output so far."""
     if result is not None and is_diff(result) and not result.failed:
-        return _coloured_diff(result.shown)
+        return _colored_diff(result.shown)
     parts = [] if is_todo_list(call, result) else [_arguments_text(call)]
     if result is None:
         if progress:
@@ -203,7 +203,7 @@ def _error_text(text: str) -> str:
     return f"exit code {code}" if (code := fields.get("exit_code")) else "failed"
 
 
-def _coloured_diff(diff: str) -> Content:
+def _colored_diff(diff: str) -> Content:
     """Without the file names, which the header shows."""
     lines = head_and_tail(escape_controls(diff), _MAX_OUTPUT).expandtabs().split("\n")[2:]
     return Content("\n").join(Content.styled(line, _diff_style(line)) for line in lines if line)

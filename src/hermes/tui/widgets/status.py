@@ -78,8 +78,7 @@ def _status_parts(info: StatusInfo) -> list[tuple[int, str, str]]:
     if info.cost is not None:
         parts.append((4, format_cost(info.cost), ""))
     if not info.starting:
-        wall = info.sandbox or "no sandbox"
-        parts.append((5, wall, "" if info.sandbox else "$warning"))
+        parts.append((5, info.sandbox or "no sandbox", "" if info.sandbox else "$warning"))
     if info.yolo:
         parts.append((1, "yolo", "bold $error"))
     parts.append((6, "F1 help", "dim"))
