@@ -138,14 +138,8 @@ class HomeInfo:
     def __init__(self, home: Home, config: Config) -> None:
         self._home = home
         self._config = config
-
-    @property
-    def profile(self) -> str:
-        return self._home.profile
-
-    @property
-    def home(self) -> str:
-        return str(self._home.path)
+        self.profile = home.profile
+        self.home = str(home.path)
 
     async def report(self) -> Sequence[tuple[str, str]]:
         sizes = await run_sync(self._sizes)

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import anyio
@@ -289,29 +289,36 @@ class ConversationService:
             return ""
 
 
-FindModel = Callable[[], Awaitable[Model]]
-
-
 async def open_conversation(
-    app: App, start: ConversationOptions, origin: SessionOptions, find: FindModel
+    app: App, start: ConversationOptions, chosen: Model | None = None
 ) -> ConversationService:
     """Open the requested session in its working directory.
 
-    `find` returns the requested model. Raises `NotFound` if the session does not exist.
+    `chosen` overrides the app's model. Raises `NotFound` if the session does not exist.
     """
+    origin = SessionOptions(
+        source=start.source,
+        cwd=start.cwd,
+        model=chosen.name if chosen else "",
+        provider=chosen.provider if chosen else "",
+        attended=start.person,
+        yolo=start.yolo,
+        async_delivery=start.person,
+    )
     conversation = app.new_conversation(origin)
     if start.unheard:
         await app.store.commit(*(CompleteItem(word) for word in start.unheard))
     if start.resume:
         await _resume(app, conversation, start.resume)
-    return ConversationService(app, conversation, start, await _restored(conversation, start, find))
+    notes = await _continue_session(app, conversation, start, chosen)
+    return ConversationService(app, conversation, start, notes)
 
 
 async def _resume(app: App, conversation: Conversation, name: str) -> None:
     try:
         await conversation.resume(name)
     except NotFound:
-        from hermes.app.storage import find_by_preview  # noqa: PLC0415 - few are looked for by how they began
+        from hermes.app.storage import find_by_preview  # noqa: PLC0415 - rarely needed
 
         found = await find_by_preview(app.store.archive_for(OWNER), name)
         if found is None:
@@ -319,8 +326,8 @@ async def _resume(app: App, conversation: Conversation, name: str) -> None:
         await conversation.resume(found.id)
 
 
-async def _restored(
-    conversation: Conversation, start: ConversationOptions, find: FindModel
+async def _continue_session(
+    app: App, conversation: Conversation, start: ConversationOptions, chosen: Model | None
 ) -> tuple[str, ...]:
     """Continue the session as requested; return the notes to show."""
     if start.latest and not start.resume:
@@ -328,7 +335,7 @@ async def _restored(
     elif not start.resume:
         return ()
     if start.model or start.provider:
-        model = await find()
+        model = chosen or await app.models.find()
         change = SessionChange(model=model.name, provider=model.provider, system="")
         await conversation.change(change)
     notes: tuple[str, ...] = ()

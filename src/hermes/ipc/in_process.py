@@ -23,7 +23,6 @@ from hermes.ipc.client import (
 from hermes.ipc.conversation_service import ConversationService, open_conversation
 from hermes.schema.events import Event, Notice, Outcome, RunEnded
 from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
-from hermes.session.conversation import SessionOptions
 
 
 class InProcessClient:
@@ -101,13 +100,6 @@ def open_in_process(
 async def _open_service(
     home: Home, env: Env, start: ConversationOptions
 ) -> AsyncGenerator[tuple[ConversationService, Greeting]]:
-    origin = SessionOptions(
-        source=start.source,
-        cwd=start.cwd,
-        attended=start.person,
-        yolo=start.yolo,
-        async_delivery=start.person,
-    )
     options = AppOptions(
         model=start.model or None,
         provider=start.provider or None,
@@ -119,5 +111,5 @@ async def _open_service(
         workspace=start.cwd,
     )
     async with open_app(home, env, options) as app:
-        service = await open_conversation(app, start, origin, app.models.find)
+        service = await open_conversation(app, start)
         yield service, await service.greet()

@@ -51,7 +51,6 @@ from hermes.ipc.unix_socket import listen, peer_uid
 from hermes.ports.model import Model
 from hermes.schema.errors import HermesError, UsageError
 from hermes.schema.events import Notice
-from hermes.session.conversation import SessionOptions
 
 HELLO_TIMEOUT = 10.0
 """Seconds to wait for the first frame."""
@@ -147,7 +146,7 @@ class ClientConnection:
 
     async def _converse(self, start: ConversationOptions, chosen: Model | None) -> None:
         try:
-            service = await self._opened(start, chosen)
+            service = await open_conversation(self._app, start, chosen)
             greeting = await service.greet()
         except HermesError as error:
             self._send_queue.add(RequestFailed(error_info(error)))
@@ -184,24 +183,6 @@ class ClientConnection:
             text = error.sentence
         if text:
             await self._send_queue.put_event(Notice(text))
-
-    async def _opened(
-        self, start: ConversationOptions, chosen: Model | None
-    ) -> ConversationService:
-        origin = SessionOptions(
-            source=start.source,
-            cwd=start.cwd,
-            model=chosen.name if chosen else "",
-            provider=chosen.provider if chosen else "",
-            attended=start.person,
-            yolo=start.yolo,
-            async_delivery=start.person,
-        )
-
-        async def find() -> Model:
-            return chosen or await self._app.models.find()
-
-        return await open_conversation(self._app, start, origin, find)
 
     async def _work(
         self, service: ConversationService, request: ClientFrame, *, task_status: TaskStatus[None]
