@@ -24,9 +24,6 @@ _UNRESOLVED_TEXT = {
 }
 
 
-def _ignore_posted(address: Address) -> None: ...
-
-
 class OutboxSender:
     """Implements `hermes.ports.message_sender.MessageSender` for one profile."""
 
@@ -35,7 +32,7 @@ class OutboxSender:
         self._env = env
         self._store = store
         self._clock = clock
-        self._announce: Callable[[Address], None] = _ignore_posted
+        self._announce: Callable[[Address], object] = lambda address: None
 
     def set_posted_callback(self, announce: Callable[[Address], None]) -> None:
         """Set the callback that is called when a message is pending for an address."""

@@ -103,9 +103,8 @@ class References:
         blocks: dict[str, list[str]] = {FILES_HEADER: [], UNVERIFIED_HEADER: [], PAGES_HEADER: []}
         room = _MAX_TOTAL_CHARACTERS
         for reference in references[:MAX_REFERENCES]:
-            attached, block = await self._block(
-                reference, scope, min(MAX_REFERENCE_CHARACTERS, room)
-            )
+            limit = min(MAX_REFERENCE_CHARACTERS, room)
+            attached, block = await self._block(reference, scope, limit)
             room -= min(len(block), room)
             blocks[self._header(reference, scope) if attached else FILES_HEADER].append(block)
         if len(references) > MAX_REFERENCES:

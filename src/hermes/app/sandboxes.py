@@ -199,9 +199,8 @@ class Sandboxes:
 
         from hermes.sandbox.filesystem_policy import prune_all_tmp_folders  # noqa: PLC0415 - as above
 
-        await run_sync(
-            prune_all_tmp_folders, str(_tmp_root(self._parts.home)), self._parts.clock.now()
-        )
+        root, now = str(_tmp_root(self._parts.home)), self._parts.clock.now()
+        await run_sync(prune_all_tmp_folders, root, now)
 
 
 def remote_folder(terminal: Terminal, platform: str) -> str:
@@ -345,10 +344,7 @@ def ssh_sandbox(spawner: Spawner, terminal: Terminal, env: Env) -> Sandbox:
     from hermes.sandbox.ssh import Ssh, SshHost  # noqa: PLC0415 - as above
 
     host = SshHost(
-        host=terminal.ssh_host,
-        user=terminal.ssh_user,
-        port=terminal.ssh_port,
-        key=terminal.ssh_key,
+        host=terminal.ssh_host, user=terminal.ssh_user, port=terminal.ssh_port, key=terminal.ssh_key
     )
     return RemoteSandbox(spawner, Ssh(host, _client_env(env)))
 

@@ -44,7 +44,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 class SessionWindow:
-    """Context usage and compaction of a session; reading does not wait for a running turn."""
+    """A session's context usage and compaction; reading does not wait for a running turn."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -85,7 +85,8 @@ class SessionWindow:
     ) -> CompactionResult:
         if self._app.runner.compaction is None:
             raise UsageError(
-                "Compression is disabled.", hint="hermes config set compression.enabled true"
+                "Compaction is disabled.",
+                hint="Enable it: hermes config set compression.enabled true",
             )
         return await self._app.runner.compact(session, options, preview=preview)
 

@@ -85,7 +85,6 @@ class ExpandableCard(Vertical):
             await body.remove()
 
     def refresh_details(self) -> None:
-        """Update the details."""
         if self._body is not None:
             self._body.update(self.details())
 
@@ -102,16 +101,8 @@ _MAX_OUTPUT = 20_000
 """Characters shown of one output."""
 _MAX_LINE = 400
 _LABEL_ARGUMENTS = (
-    "command",
-    "path",
-    "pattern",
-    "query",
-    "url",
-    "goal",
-    "question",
-    "name",
-    "content",
-)
+    "command", "path", "pattern", "query", "url", "goal", "question", "name", "content",
+)  # fmt: skip
 SHORT_DIFF_LINES = 12
 """Diffs up to this many lines are expanded automatically."""
 
@@ -165,18 +156,16 @@ def card_details(call: ToolCall, result: Result | None, progress: str) -> Conten
         if progress:
             parts.append(Content.styled(escape_controls(progress).expandtabs(), "dim"))
     elif output := result.shown or text_of(result):
-        parts.append(
-            Content(head_and_tail(escape_controls(output), _MAX_OUTPUT).expandtabs().rstrip("\n"))
-        )
+        shown = head_and_tail(escape_controls(output), _MAX_OUTPUT)
+        parts.append(Content(shown.expandtabs().rstrip("\n")))
     return Content("\n").join(parts)
 
 
 def _arguments_text(call: ToolCall) -> Content:
     if call.broken:
         return Content.styled(escape_controls(call.broken), "$warning")
-    known = _arguments(call)
     lines: list[Content] = []
-    for name, value in known.items():
+    for name, value in _arguments(call).items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         text = head_and_tail(escape_controls(text), _MAX_OUTPUT).expandtabs()
         lead = "$ " if name == "command" else f"{single_line(name)}: "

@@ -130,9 +130,8 @@ class PendingInput(Static):
 
     def show_lines(self, steering: Sequence[str], queued: Sequence[str]) -> None:
         """Show steering messages, then queued ones."""
-        lines = [f"↳ {single_line(one)}" for one in steering] + [
-            f"… {single_line(one)}" for one in queued
-        ]
+        lines = [f"↳ {single_line(one)}" for one in steering]
+        lines += [f"… {single_line(one)}" for one in queued]
         self.set_class(bool(lines), "shown")
         if lines:
             room = max(self.screen.size.width - 4, 8)
