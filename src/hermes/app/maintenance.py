@@ -32,6 +32,8 @@ CHANGE_RETENTION = timedelta(days=365)
 """How long a change to memory or a skill can be undone."""
 
 PRUNE_BATCH = 200
+MAX_DUPLICATES = 5
+"""Removals of memory entries proposed at a time."""
 
 
 class ProfileMaintenance:
@@ -85,10 +87,6 @@ class ProfileMaintenance:
             kept += len(found) - len(old)
             pruned += await archive.delete(old)
         return pruned
-
-
-MAX_DUPLICATES = 5
-"""Removals of memory entries proposed at a time."""
 
 
 async def curate_if_due(app: App) -> None:

@@ -43,13 +43,12 @@ _Tool = TypeVar("_Tool")
 
 WEIGHTS_FOLDER = "local-model"
 """The folder of embedded models, in the root shared by all profiles."""
+NO_MODEL = "no model yet"
+LIST_TIMEOUT = 5.0
 
 
 def with_embedded_models(settings: ModelSettings, home: Home) -> ModelSettings:
     return structs.replace(settings, weights=f"file://{home.root / WEIGHTS_FOLDER}")
-
-
-NO_MODEL = "no model yet"
 
 
 class ModelSelector:
@@ -298,9 +297,6 @@ def summary_flags(config: Config) -> ModelOverrides | None:
 
 def auxiliary_tries(config: Config) -> int:
     return 1 + config.auxiliary.transient_retries
-
-
-LIST_TIMEOUT = 5.0
 
 
 class ProviderModels(Struct, frozen=True, kw_only=True):

@@ -46,6 +46,11 @@ _PROJECT_HEADER = f"""{PROJECT_HEADING}
 
 From {{name}}, written by the people who work on this project. It says how things are done here; \
 what the person asks for comes first."""
+BUILTIN_PERSONALITIES = ("concise", "creative", "friendly", "teacher", "technical")
+NO_PERSONALITY = "none"
+"""The name for no personality, even if the settings have a default."""
+PREFILL_SETTING = "prefill_messages_file"
+_PREFILL_EXAMPLE = '[{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]'
 
 
 class PromptSections(Struct, frozen=True):
@@ -210,11 +215,6 @@ def _block_injections(text: str) -> str:
     return block_injections(text)
 
 
-BUILTIN_PERSONALITIES = ("concise", "creative", "friendly", "teacher", "technical")
-NO_PERSONALITY = "none"
-"""The name for no personality, even if the settings have a default."""
-
-
 def all_personalities(config: Config) -> Mapping[str, str]:
     """Texts by name; the settings can override the built-in ones."""
     builtin = {name: prompt_text(f"personalities/{name}") for name in BUILTIN_PERSONALITIES}
@@ -239,10 +239,6 @@ def _configured_text(value: object) -> str:
     lines = [parts.get("system_prompt") or parts.get("prompt")]
     lines += [f"{name.capitalize()}: {parts[name]}" for name in ("tone", "style") if name in parts]
     return "\n".join(str(line).strip() for line in lines if line)
-
-
-PREFILL_SETTING = "prefill_messages_file"
-_PREFILL_EXAMPLE = '[{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]'
 
 
 def read_prefill(home: Home, name: str) -> Sequence[Message]:

@@ -28,6 +28,31 @@ from hermes.schema.errors import ConfigError, SandboxError
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Scope
 
+log = logging.getLogger(__name__)
+
+HOOK_EVENTS = (
+    "pre_tool_call",
+    "post_tool_call",
+    "pre_llm_call",
+    "on_session_start",
+    "on_session_end",
+)
+BEFORE_TOOL, AFTER_TOOL, BEFORE_MODEL, SESSION_STARTED, SESSION_ENDED = HOOK_EVENTS
+MAX_OUTPUT = 64_000
+"""Bytes of output that are read, and characters of a result that is passed on."""
+MAX_CONTEXT = 10_000
+"""Maximum characters of context that a hook may add."""
+ACCEPT_COMMAND = "hermes hooks accept"
+_ANSWER_FIELDS = ("decision", "reason", "action", "message", "context")
+_DECISIONS = ("decision", "action")
+_BLOCKS = frozenset({"block", "deny"})
+_ALLOWS = frozenset({"", "allow", "approve", "continue"})
+_ECHO = "hook_event_name"
+"""An input field: a hook that prints its input, as `tee` does, makes no decision."""
+_LIKE_JSON = re.compile(
+    r"""\ufeff*(?:[{"]|\[\s*[\[{"\]])|.*["'](?:decision|action)["']\s*:""", re.IGNORECASE
+)
+
 
 class HookConsent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Consent to run a command at an event."""
@@ -122,32 +147,6 @@ def hook_seal(command: str) -> str:
     except (OSError, ValueError, RuntimeError):
         return "unreadable"
     return digest.hexdigest()
-
-
-log = logging.getLogger(__name__)
-
-HOOK_EVENTS = (
-    "pre_tool_call",
-    "post_tool_call",
-    "pre_llm_call",
-    "on_session_start",
-    "on_session_end",
-)
-BEFORE_TOOL, AFTER_TOOL, BEFORE_MODEL, SESSION_STARTED, SESSION_ENDED = HOOK_EVENTS
-MAX_OUTPUT = 64_000
-"""Bytes of output that are read, and characters of a result that is passed on."""
-MAX_CONTEXT = 10_000
-"""Maximum characters of context that a hook may add."""
-ACCEPT_COMMAND = "hermes hooks accept"
-_ANSWER_FIELDS = ("decision", "reason", "action", "message", "context")
-_DECISIONS = ("decision", "action")
-_BLOCKS = frozenset({"block", "deny"})
-_ALLOWS = frozenset({"", "allow", "approve", "continue"})
-_ECHO = "hook_event_name"
-"""An input field: a hook that prints its input, as `tee` does, makes no decision."""
-_LIKE_JSON = re.compile(
-    r"""\ufeff*(?:[{"]|\[\s*[\[{"\]])|.*["'](?:decision|action)["']\s*:""", re.IGNORECASE
-)
 
 
 class HookCall(Struct, frozen=True, kw_only=True):

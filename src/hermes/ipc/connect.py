@@ -34,6 +34,12 @@ _TRIES = 2
 T = TypeVar("T")
 Wait: TypeAlias = Callable[[float], bool]
 """Waits for the given seconds; returns False if cancelled."""
+RESTART_GRACE = 3.0
+"""Seconds to wait for a stopped gateway to be started again."""
+MAX_WAIT = 30.0
+"""Seconds to wait for a gateway that is starting or stopping to open its socket."""
+_FIRST_PAUSE, _MAX_PAUSE = 0.05, 0.5
+"""First and longest pause between attempts, in seconds."""
 
 
 class OpenClient(NamedTuple):
@@ -262,14 +268,6 @@ def _resume_options(
     if not state.started:
         return start
     return structs.replace(start, resume=state.session, model="", provider="", moved=False)
-
-
-RESTART_GRACE = 3.0
-"""Seconds to wait for a stopped gateway to be started again."""
-MAX_WAIT = 30.0
-"""Seconds to wait for a gateway that is starting or stopping to open its socket."""
-_FIRST_PAUSE, _MAX_PAUSE = 0.05, 0.5
-"""First and longest pause between attempts, in seconds."""
 
 
 @contextmanager

@@ -56,6 +56,13 @@ HELLO_TIMEOUT = 10.0
 """Seconds to wait for the first frame."""
 _READ_SIZE = 256 * 1024
 
+log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 256
+"""Maximum number of clients; another one is rejected and runs its own agent."""
+ACCEPT_RETRY = 0.2
+"""Seconds to wait when the system has no free connections."""
+
 
 class ClientConnection:
     def __init__(
@@ -241,14 +248,6 @@ class ClientConnection:
                 await anyio.wait_readable(self._connection)
             except OSError:
                 return b""
-
-
-log = logging.getLogger(__name__)
-
-MAX_CONNECTIONS = 256
-"""Maximum number of clients; another one is rejected and runs its own agent."""
-ACCEPT_RETRY = 0.2
-"""Seconds to wait when the system has no free connections."""
 
 
 class IpcServer:

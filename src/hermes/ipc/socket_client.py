@@ -63,6 +63,10 @@ CONNECT_TIMEOUT = 2.0
 _READ_SIZE = 256 * 1024
 T = TypeVar("T")
 _INTERRUPT = encode_frame(Interrupt())
+NEWS_TIMEOUT = 0.1
+"""Seconds to wait for the answer of a news check."""
+HANDSHAKE_TIMEOUT = 5.0
+"""Seconds for the gateway to accept or reject a client."""
 
 
 class SocketConnection:
@@ -142,12 +146,6 @@ def _gateway_gone(kind: type[GatewayGone] = GatewayGone) -> GatewayGone:
             "hermes gateway status"
         ),
     )
-
-
-NEWS_TIMEOUT = 0.1
-"""Seconds to wait for the answer of a news check."""
-HANDSHAKE_TIMEOUT = 5.0
-"""Seconds for the gateway to accept or reject a client."""
 
 
 class SocketClient:

@@ -33,6 +33,10 @@ KEYS = (
     ("Ctrl+Z", "suspend; fg resumes"),
     ("Ctrl+D, /quit", "quit"),
 )
+QUIT_WINDOW = 3.0
+"""Seconds within which the second key press quits."""
+DEBOUNCE_SECONDS = 1.0
+"""Seconds for which keys of a closed question are ignored."""
 
 
 class KeyHelp(ModalScreen[None]):
@@ -55,10 +59,6 @@ class KeyHelp(ModalScreen[None]):
 
     def on_click(self, event: events.Click) -> None:
         self.dismiss(None)
-
-
-QUIT_WINDOW = 3.0
-"""Seconds within which the second key press quits."""
 
 
 class QuitConfirmation:
@@ -98,10 +98,6 @@ class QuitConfirmation:
 
     def reset(self) -> None:
         self._until = -inf
-
-
-DEBOUNCE_SECONDS = 1.0
-"""Seconds for which keys of a closed question are ignored."""
 
 
 class KeyDebounce:

@@ -30,6 +30,11 @@ from hermes.tui.widgets.cards import ThinkingCard, ToolCard
 from hermes.tui.widgets.question import QuestionCard
 from hermes.tui.widgets.transcript import Answer, Note, Transcript, UserMessage, report_note
 
+MIN_INTERVAL = 0.05
+"""Seconds between two updates; faster deltas are drawn together."""
+IDLE_FACTOR = 3.0
+"""Idle time after an update as a multiple of its duration, so that keys stay responsive."""
+
 
 class EventRenderer:
     def __init__(
@@ -252,12 +257,6 @@ class EventBuffer:
         if self._deltas:
             self._events.append(self._kind("".join(self._deltas)))
             self._deltas = []
-
-
-MIN_INTERVAL = 0.05
-"""Seconds between two updates; faster deltas are drawn together."""
-IDLE_FACTOR = 3.0
-"""Idle time after an update as a multiple of its duration, so that keys stay responsive."""
 
 
 class PumpObserver(Protocol):

@@ -11,6 +11,9 @@ from hermes.app.service.lock import ProcessRecord
 from hermes.config.home import Home
 from hermes.kit.files import read_regular_file, write_atomic
 
+STOP_REASON = "stop"
+"""Reason of a stop without a restart; any other reason is followed by a start."""
+
 
 class RunOptions(Struct, frozen=True, kw_only=True):
     """`replace` stops a running gateway first; `force` skips the wait after repeated restarts.
@@ -50,10 +53,6 @@ def exit_code(ending: Ending, signal: int = 0) -> int:
         return 128 + signal
     codes = {Ending.STOPPED: ExitCode.ENDED, Ending.RESTART: ExitCode.RESTART}
     return codes.get(ending, ExitCode.FAILED)
-
-
-STOP_REASON = "stop"
-"""Reason of a stop without a restart; any other reason is followed by a start."""
 
 
 class PlannedStop(Struct, frozen=True, kw_only=True):

@@ -19,6 +19,9 @@ from hermes.kit.files import file_error, read_regular_file
 from hermes.kit.process_identity import is_surely_dead, process_id
 
 RECORD_KIND = "hermes-gateway"
+_TRIES = 100
+_PAUSE = 0.01
+"""Seconds between attempts while another process probes the lock or writes its record."""
 
 
 class ProcessRecord(Struct, frozen=True, kw_only=True):
@@ -74,11 +77,6 @@ def read_record(path: Path) -> ProcessRecord | None:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     return record if record.kind == RECORD_KIND and record.pid > 0 else None
-
-
-_TRIES = 100
-_PAUSE = 0.01
-"""Seconds between attempts while another process probes the lock or writes its record."""
 
 
 class AlreadyRunning(HermesError):

@@ -37,6 +37,8 @@ from hermes.kit.files import file_error, write_atomic
 
 END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
+log = logging.getLogger(__name__)
+
 
 @contextmanager
 def signals_blocked() -> Generator[None]:
@@ -53,9 +55,6 @@ def signals_blocked() -> Generator[None]:
 
 def unblock_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
-
-
-log = logging.getLogger(__name__)
 
 
 class GatewayProcess:

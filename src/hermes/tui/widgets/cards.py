@@ -16,6 +16,18 @@ from hermes.kit.text import head_and_tail, one_line, plural
 from hermes.schema.messages import Result, ToolCall, text_of
 from hermes.tui.options import DisplayOptions
 
+_MAX_OUTPUT = 20_000
+"""Characters shown of one output."""
+_MAX_LINE = 400
+_LABEL_ARGUMENTS = (
+    "command", "path", "pattern", "query", "url", "goal", "question", "name", "content",
+)  # fmt: skip
+SHORT_DIFF_LINES = 12
+"""Diffs up to this many lines are expanded automatically."""
+MIN_SHOWN_SECONDS = 0.1
+"""Durations below this are not shown."""
+_MAX_PROGRESS = 8_000
+
 
 class CardHeader(Widget, can_focus=True):
     """A line with icon, title and status; the first word of the title is never cut off."""
@@ -95,16 +107,6 @@ class ExpandableCard(Vertical):
         if event.widget is self.header:
             event.stop()
             await self.action_flip()
-
-
-_MAX_OUTPUT = 20_000
-"""Characters shown of one output."""
-_MAX_LINE = 400
-_LABEL_ARGUMENTS = (
-    "command", "path", "pattern", "query", "url", "goal", "question", "name", "content",
-)  # fmt: skip
-SHORT_DIFF_LINES = 12
-"""Diffs up to this many lines are expanded automatically."""
 
 
 class CardStatus(Struct, frozen=True):
@@ -204,11 +206,6 @@ def _diff_style(line: str) -> str:
     if line.startswith("+"):
         return "$success"
     return "$error" if line.startswith("-") else ""
-
-
-MIN_SHOWN_SECONDS = 0.1
-"""Durations below this are not shown."""
-_MAX_PROGRESS = 8_000
 
 
 class ToolCard(ExpandableCard):

@@ -20,6 +20,14 @@ from hermes.tui.widgets import consume
 
 MAX_HISTORY = 1000
 """Lines of input history."""
+DEFAULT_PLACEHOLDER = "Ask anything. / for commands, @ for files"
+SEND_KEYS = {
+    "ctrl+s": BusyMode.INTERRUPT,
+    "ctrl+g": BusyMode.STEER,
+    "ctrl+n": BusyMode.QUEUE,
+}
+"""Handled by the prompt, because a binding of the screen would overtake typed keys."""
+_NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter")
 
 
 class InputHistory:
@@ -161,16 +169,6 @@ class PastedTexts:
 
     def forget(self) -> None:
         self._texts.clear()
-
-
-DEFAULT_PLACEHOLDER = "Ask anything. / for commands, @ for files"
-SEND_KEYS = {
-    "ctrl+s": BusyMode.INTERRUPT,
-    "ctrl+g": BusyMode.STEER,
-    "ctrl+n": BusyMode.QUEUE,
-}
-"""Handled by the prompt, because a binding of the screen would overtake typed keys."""
-_NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter")
 
 
 class Prompt(TextArea):

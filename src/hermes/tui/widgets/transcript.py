@@ -26,6 +26,14 @@ _MAX_HEADLINE = 200
 """Characters shown of an incoming report."""
 _RAW_BLOCK_SIZE = 1_000
 """Characters after which a raw answer continues in a new block."""
+MAX_WIDGETS = 240
+"""Widgets kept; beyond that, the older half is replaced by plain text."""
+PAST = "past"
+"""CSS class of messages from before this start."""
+TURN = "turn"
+"""CSS class of the first widget of a turn of this session."""
+UNDONE = "undone"
+"""CSS class of undone messages."""
 
 
 class UserMessage(Static):
@@ -159,16 +167,6 @@ def _shorten(text: str) -> str:
     if left <= 1:
         return "\n".join(lines)
     return "\n".join([*lines[:_HEAD], f"… {left:,} more lines …", *lines[-_TAIL:]])
-
-
-MAX_WIDGETS = 240
-"""Widgets kept; beyond that, the older half is replaced by plain text."""
-PAST = "past"
-"""CSS class of messages from before this start."""
-TURN = "turn"
-"""CSS class of the first widget of a turn of this session."""
-UNDONE = "undone"
-"""CSS class of undone messages."""
 
 
 @runtime_checkable
