@@ -20,22 +20,19 @@ from hermes.schema.events import (
 )
 from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trust, Usage, User
 from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
-from hermes.schema.tools import Effect
-from hermes.tui.client import (
+from hermes.schema.terminal import (
     CommandReply,
     ConversationState,
-    Greeting,
-    MessageParts,
-    ModelOption,
     NotACommand,
     QuitReply,
     RecentHistory,
     ResumedReply,
     ScreenReply,
-    SessionOption,
     SubmitReply,
     TextReply,
 )
+from hermes.schema.tools import Effect
+from hermes.tui.client import Greeting, MessageParts, ModelOption, SessionOption
 
 CLIENT_TIMEOUT = 60.0
 FAR_FUTURE = datetime(2040, 1, 1, tzinfo=UTC)

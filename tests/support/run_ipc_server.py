@@ -10,7 +10,7 @@ from hermes.app.build import AppOptions, open_app
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.ipc.protocol import env_fingerprint
-from hermes.ipc.server import IpcServer, ServerCallbacks
+from hermes.ipc.server import IpcServer
 
 
 def say(word: str) -> None:
@@ -21,13 +21,13 @@ def say(word: str) -> None:
 async def serve(uid: int) -> None:
     env = Env(process_env())
     home = resolve_home(env)
-    services = ServerCallbacks(wake=lambda: say("woken"))
     choices = AppOptions(workspace="/", source="gateway", reviews_turns=True, logs=True)
     async with (
         open_app(home, env, choices) as app,
         anyio.create_task_group() as group,
     ):
-        await group.start(IpcServer(home.path, app, env_fingerprint(env), services, uid).run)
+        server = IpcServer(home.path, app, env_fingerprint(env), lambda: say("woken"), uid)
+        await group.start(server.run)
         with anyio.open_signal_receiver(signal.SIGTERM) as signals:
             say("ready")
             async for _ in signals:

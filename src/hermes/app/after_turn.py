@@ -57,7 +57,7 @@ class BackgroundReviews:
         self._group = group
         self._reviews: ReviewScheduler | None = None
         self._notices: OrderedDict[str, list[str]] = OrderedDict()
-        self._posted: Callable[[Address], None] = _ignore_posted
+        self._posted: Callable[[Address], object] = lambda address: None
 
     def set_posted_callback(self, posted: Callable[[Address], None]) -> None:
         """Set the callback that is called when a notice is in a chat's outbox."""
@@ -144,9 +144,6 @@ async def open_reviews(
         reviews = BackgroundReviews(parts, group)
         runner.add_after_turn(reviews.turn_ended)
         yield reviews
-
-
-def _ignore_posted(address: Address) -> None: ...
 
 
 @asynccontextmanager

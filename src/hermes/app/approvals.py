@@ -1,7 +1,8 @@
 """Build the approval service from the settings, with a model for a first opinion."""
 
+from functools import partial
+
 import anyio
-from msgspec import Struct
 
 from hermes.app.models import ModelSelector, auxiliary_flags
 from hermes.approvals.policy import ApprovalMode, ApprovalRules
@@ -43,27 +44,23 @@ def build_approvals(
         path=env.get("PATH", ""),
     )
     limits = QuestionTimeouts(approval=settings.timeout, clarify=config.agent.clarify_timeout)
-    approvals = ApprovalService(store, clock, rules, limits, _ModelOpinion(config, models))
+    opinion = partial(_ask_model, config, models)
+    approvals = ApprovalService(store, clock, rules, limits, opinion)
     approvals.set_forwarder(forwarder)
     return approvals
 
 
-class _ModelOpinion(Struct, frozen=True):
-    """Asks the model of the slot `auxiliary.approval`, or the default one."""
-
-    config: Config
-    models: ModelSelector
-
-    async def __call__(self, system: str, question: str) -> str:
-        slot = self.config.auxiliary.approval
-        with anyio.fail_after(slot.timeout or 30):
-            flags = auxiliary_flags(self.config, slot)
-            model = await (self.models.model_for_flags(flags) if flags else self.models.find())
-            message = User(new_id("msg"), (Text(question),), Trust.PROGRAM)
-            effort = slot.reasoning_effort or None
-            request = ModelRequest(system, [message], max_output=MAX_OPINION_TOKENS, effort=effort)
-            async with model.stream(request) as chunks:
-                async for chunk in chunks:
-                    if isinstance(chunk, Assistant):
-                        return chunk.text
-        raise ModelError("The model gave no answer.")
+async def _ask_model(config: Config, models: ModelSelector, system: str, question: str) -> str:
+    """Ask the model of the slot `auxiliary.approval`, or the default one."""
+    slot = config.auxiliary.approval
+    with anyio.fail_after(slot.timeout or 30):
+        flags = auxiliary_flags(config, slot)
+        model = await (models.model_for_flags(flags) if flags else models.find())
+        message = User(new_id("msg"), (Text(question),), Trust.PROGRAM)
+        effort = slot.reasoning_effort or None
+        request = ModelRequest(system, [message], max_output=MAX_OPINION_TOKENS, effort=effort)
+        async with model.stream(request) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, Assistant):
+                    return chunk.text
+    raise ModelError("The model gave no answer.")

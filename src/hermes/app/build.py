@@ -21,10 +21,11 @@ from hermes.app.message_sender import OutboxSender
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelSelector
 from hermes.app.planner import RuntimePlanner, StandardPlanner, TurnSettings
-from hermes.app.prompt_context import PromptContext, personality_text
+from hermes.app.prompt_context import PromptContext, personality_text, read_prefill
 from hermes.app.proxy import ProxyDeps, build_followups, proxy_url, with_proxy
 from hermes.app.subagents import delegation_deps
-from hermes.app.toolbox import Toolbox, ToolFactory
+from hermes.app.tool_factory import ToolFactory
+from hermes.app.toolbox import Toolbox
 from hermes.approvals.service import ApprovalService
 from hermes.config.dotenv import profile_env
 from hermes.config.effective import secrets_in
@@ -42,7 +43,7 @@ from hermes.models.settings import ModelOverrides
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Tool
 from hermes.sandbox.spawner import Spawner
-from hermes.schema.messages import Message, Text, Usage
+from hermes.schema.messages import Text, Usage
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation, MessageParts, SessionOptions, unchanged_parts
@@ -121,7 +122,7 @@ class App:
         return self.toolbox.tools_on(self._source)
 
     def add_log_redactor(self, redactor: Redactor) -> None:
-        """Also mask another home's secrets in this home's log files."""
+        """Mask another home's secrets in this home's log files."""
         if self._logs is not None:
             self._logs.add_redactor(redactor)
 
@@ -210,15 +211,12 @@ class _DelegationRef:
 
     delegations: Delegations
 
-    def delegates(self) -> Delegations:
-        return self.delegations
-
 
 @asynccontextmanager
 async def open_app(
     home: Home, env: Env, options: AppOptions, model_servers: ModelServerPool | None = None
 ) -> AsyncGenerator[App]:
-    """Open a profile; `room` has the embedded models that several profiles of a process share.
+    """Open a profile; several profiles of a process can share their `model_servers`.
 
     Raises `ConfigError` if the home or its settings are wrong.
     """
@@ -235,7 +233,8 @@ async def open_app(
         delegation_ref, outgoing = _DelegationRef(), OutboxSender(home, env, store, clock)
         factory = ToolFactory(
             home, env, config, base.redactor, base.blobs, base.spawner, clock, processes,
-            store=store, delegates=delegation_ref.delegates, learning=learning, sender=outgoing,
+            store=store, delegates=lambda: delegation_ref.delegations, learning=learning,
+            sender=outgoing,
         )  # fmt: skip
         toolbox = factory.toolbox(options.toolsets, options.excluded_toolsets)
         chats = ChatSettings(config)
@@ -282,7 +281,8 @@ async def _open_base(home: Home, env: Env, choices: AppOptions, stack: AsyncExit
     redactor = Redactor(_secrets(home, loaded, env, choices))
     clock = SystemClock()
     logs = _logs(home, loaded.config, redactor, choices)
-    stack.callback(logs.close if logs else _no_logs)
+    if logs is not None:
+        stack.callback(logs.close)
     store = await stack.enter_async_context(open_store(home.state_db, clock))
     return _AppBase(
         home=home,
@@ -384,12 +384,19 @@ def _logs(home: Home, config: Config, redactor: Redactor, choices: AppOptions) -
     return set_up_logs(home.logs, settings, redactor, choices.log_scope)
 
 
-def _no_logs() -> None: ...
-
-
 def _turn_settings(base: _AppBase, learning: Learning) -> TurnSettings:
     config, choices = base.config, base.options
-    guardrails = config.tool_loop_guardrails
+    prompts = (
+        config.agent.environment_hint.strip(),
+        config.agent.system_prompt,
+        choices.system_prompt,
+    )
+    guardrails, limits = config.tool_loop_guardrails, config.limits
+    caps = SpendCaps(
+        session=limits.usd_per_session,
+        day=limits.usd_per_day,
+        principal=limits.usd_per_principal,
+    )
     return TurnSettings(
         steps=choices.max_steps or config.agent.max_turns,
         guard=GuardLimits(
@@ -406,40 +413,14 @@ def _turn_settings(base: _AppBase, learning: Learning) -> TurnSettings:
         personality=partial(personality_text, config),
         prompt_context=PromptContext(base.home, config, learning, base.clock),
         user_home=user_home(base.env),
-        extra_prompt="\n\n".join(
-            filter(
-                None,
-                [
-                    config.agent.environment_hint.strip(),
-                    config.agent.system_prompt,
-                    choices.system_prompt,
-                ],
-            )
-        ),
+        extra_prompt="\n\n".join(filter(None, prompts)),
         efforts={
             name: effort
             for name, effort in config.agent.reasoning_overrides.items()
             if isinstance(effort, str)
         },
-        prefill=_prefill(base.home, config),
-        spend_guard=SpendGuard(base.store, base.clock, _spend_caps(config)),
-    )
-
-
-def _prefill(home: Home, config: Config) -> Sequence[Message]:
-    if not config.prefill_messages_file.strip():
-        return ()
-    from hermes.app.prompt_context import read_prefill  # noqa: PLC0415 - rarely configured
-
-    return read_prefill(home, config.prefill_messages_file.strip())
-
-
-def _spend_caps(config: Config) -> SpendCaps:
-    limits = config.limits
-    return SpendCaps(
-        session=limits.usd_per_session,
-        day=limits.usd_per_day,
-        principal=limits.usd_per_principal,
+        prefill=read_prefill(base.home, config.prefill_messages_file.strip()),
+        spend_guard=SpendGuard(base.store, base.clock, caps),
     )
 
 

@@ -37,7 +37,7 @@ class ProcessResources:
         return cast("T", self._made[name])
 
     def claim(self, platform: str, credential: str, profile: str) -> None:
-        """Refuse a second listener on one account: each would get only part of the messages."""
+        """Reject a second listener on one account: each would get only part of the messages."""
         account = f"{platform}:{hashlib.sha256(credential.encode()).hexdigest()}"
         other = self._users.setdefault(account, profile)
         if other != profile:
@@ -75,7 +75,8 @@ class ConfiguredChannels:
         """Raises `ConfigError` for wrong settings, a missing package or a timeout."""
         app, manifest = self._app, self._known[name]
         settings = app.config.platforms.get(name) or Platform()
-        if credential := _credential(manifest, settings, app.env):
+        variable = app.env.get(manifest.enabled_by[0], "") if manifest.enabled_by else ""
+        if credential := (settings.token or variable).strip():
             shared.claim(name, credential, app.home.profile)
         deps = ChannelDeps(
             name=name,
@@ -114,11 +115,6 @@ def enabled_platforms(
     ]
     names = dict.fromkeys([*named, *by_variable])
     return [name for name in names if name not in SURFACES]
-
-
-def _credential(manifest: ChannelManifest, settings: Platform, env: Mapping[str, str]) -> str:
-    named = env.get(manifest.enabled_by[0], "") if manifest.enabled_by else ""
-    return (settings.token or named).strip()
 
 
 def _load_factory(manifest: ChannelManifest) -> ChannelFactory:

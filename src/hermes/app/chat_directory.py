@@ -1,7 +1,8 @@
-"""Remember the chats of a profile in `channel_directory.json`, so they can be found by name."""
+"""The known chats of a profile, kept in `channel_directory.json`, and targets of messages."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -29,8 +30,17 @@ MAX_CHATS = 500
 """Per platform; the most recently seen chats are kept."""
 
 SAVE_INTERVAL = 30.0
-
+CALL_TYPE = "webhook"
+"""The chat type of single webhook calls, which cannot be sent to."""
 _DIRECT = "dm"
+_NAME_MARK = "#"
+_PLATFORM_NAMES = {
+    "QQ": "qqbot",
+    "HASS": "homeassistant",
+    "MSGRAPH": "msgraph_webhook",
+    "TWILIO": "sms",
+}
+"""Platforms whose variables have a different prefix."""
 
 
 class DirectoryChat(Struct, frozen=True):
@@ -55,10 +65,8 @@ class ChatDirectory:
 
     def record(self, inbound: Inbound) -> None:
         about, address = inbound.about, inbound.address
-        if platform_of(address.channel) != address.channel:
-            # Another profile's account: the platform name alone would not reach it.
-            return
-        if about.chat_type == CALL_TYPE:
+        # For another profile's account, the platform name alone would not reach it.
+        if platform_of(address.channel) != address.channel or about.chat_type == CALL_TYPE:
             return
         chat = _directory_chat(address.chat, about.chat_name, about.chat_type)
         known = self._chats.setdefault(platform_of(address.channel), {})
@@ -92,7 +100,10 @@ class ChatDirectory:
         # The change is no longer flagged, so it must be saved even when cancelled.
         with anyio.CancelScope(shield=True):
             try:
-                await run_sync(self._write, self._snapshot())
+                platforms = {name: list(chats.values()) for name, chats in self._chats.items()}
+                whole = _DirectoryFile(self._clock.now().isoformat(), platforms)
+                data = msgspec.json.encode(whole)
+                await run_sync(partial(write_atomic, self._path, data, mode=0o600))
             except (OSError, ValueError) as error:
                 log.warning("cannot write %s: %s", self._path, error)
 
@@ -115,14 +126,6 @@ class ChatDirectory:
             return
         log.warning("%s is damaged (%s); moved to %s", self._path, error, backup)
 
-    def _snapshot(self) -> _DirectoryFile:
-        """A copy, because chats are added while a thread writes it."""
-        platforms = {name: list(chats.values()) for name, chats in self._chats.items()}
-        return _DirectoryFile(self._clock.now().isoformat(), platforms)
-
-    def _write(self, whole: _DirectoryFile) -> None:
-        write_atomic(self._path, msgspec.json.encode(whole), mode=0o600)
-
 
 def _directory_chat(chat: str, name: str, kind: str) -> DirectoryChat:
     """Direct chats get no name: their users choose it, so it must not be used to find them."""
@@ -133,20 +136,6 @@ def _directory_chat(chat: str, name: str, kind: str) -> DirectoryChat:
 def _encodable(text: str) -> str:
     """Replace lone surrogates, which some platforms send and no file can hold."""
     return text.encode(errors="replace").decode()
-
-
-_PLATFORM_NAMES = {
-    "QQ": "qqbot",
-    "HASS": "homeassistant",
-    "MSGRAPH": "msgraph_webhook",
-    "TWILIO": "sms",
-}
-"""Platforms whose variables have a different prefix."""
-
-
-CALL_TYPE = "webhook"
-"""The chat type of single webhook calls, which cannot be sent to."""
-_NAME_MARK = "#"
 
 
 class KnownChat(Struct, frozen=True):

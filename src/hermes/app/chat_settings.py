@@ -53,9 +53,8 @@ class ChatSettings:
         if address is None:
             return ChannelOverride()
         overrides = self.platform(platform_of(address.channel)).channel_overrides
-        return (
-            overrides.get(address.thread or "") or overrides.get(address.chat) or ChannelOverride()
-        )
+        override = overrides.get(address.thread or "") or overrides.get(address.chat)
+        return override or ChannelOverride()
 
     def prompt(self, scope: Scope) -> str:
         """The part of the prompt about the chat."""
@@ -73,9 +72,6 @@ class ChatSettings:
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
     def _permissions_on(self, platform: str) -> Mapping[Role, RolePermissions]:
-        defaults = (
-            AUTHENTICATED_PERMISSIONS
-            if platform in AUTHENTICATED_PLATFORMS
-            else DEFAULT_PERMISSIONS
-        )
+        known = platform in AUTHENTICATED_PLATFORMS
+        defaults = AUTHENTICATED_PERMISSIONS if known else DEFAULT_PERMISSIONS
         return role_permissions_from(self.platform(platform).extra, defaults)

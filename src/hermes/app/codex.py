@@ -30,7 +30,7 @@ from hermes.ports.approvals import Approvals
 from hermes.ports.sandbox import Process
 from hermes.ports.store import Blobs, Store
 from hermes.ports.tool import SupportsRestore, Tool
-from hermes.sandbox.child_env import BASE_PREFIXES, BASE_VARIABLES
+from hermes.sandbox.child_env import base_env
 from hermes.sandbox.filesystem_policy import HOME_SECRETS
 from hermes.sandbox.spawner import Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError, UsageError
@@ -135,11 +135,7 @@ def codex_service_deps(
 
 def codex_env(env: Mapping[str, str]) -> dict[str, str]:
     """Base variables and the keys of codex's own provider; none of our other secrets."""
-    return {
-        name: value
-        for name, value in env.items()
-        if name in BASE_VARIABLES or name in CODEX_VARIABLES or name.startswith(BASE_PREFIXES)
-    }
+    return base_env(env) | {name: env[name] for name in CODEX_VARIABLES if name in env}
 
 
 def codex_mcp_settings(servers: Mapping[str, McpServer]) -> dict[str, object]:
@@ -151,16 +147,10 @@ def codex_mcp_settings(servers: Mapping[str, McpServer]) -> dict[str, object]:
         fields: dict[str, object] = (
             {"url": server.url, "http_headers": dict(server.headers)}
             if server.url
-            else {
-                "command": server.command,
-                "args": list(server.args),
-                "env": dict(server.env),
-            }
+            else {"command": server.command, "args": [*server.args], "env": dict(server.env)}
         )
-        fields |= {
-            "tool_timeout_sec": server.timeout,
-            "startup_timeout_sec": server.connect_timeout,
-        }
+        fields["tool_timeout_sec"] = server.timeout
+        fields["startup_timeout_sec"] = server.connect_timeout
         given[name] = {key: value for key, value in fields.items() if value}
     return given
 
@@ -192,7 +182,7 @@ def git_executed_paths(env: Mapping[str, str], workspace: str) -> list[str]:
 def blocked_paths(home: Home, env: Mapping[str, str], workspace: str) -> list[str]:
     """Paths that codex commands must not read: this home and the user's keys.
 
-    Parents of the working folder stay open, but their other content is blocked.
+    Parents of the working directory stay open, but their other content is blocked.
     """
     user = user_home(env)
     secrets = [path for name in HOME_SECRETS for path in user.glob(name)]
@@ -229,24 +219,21 @@ class Codex:
         return f"{self.current()} (used: {used})" if used else self.current()
 
     async def choose(self, name: str) -> str:
-        """Switch the runtime from the next message on, permanently. Returns a message."""
-        near = self._deps
+        """Switch the runtime permanently, starting with the next message. Returns a message."""
+        deps = self._deps
         if name not in {AUTO_RUNTIME, CODEX_RUNTIME}:
             raise UsageError(
                 f"/codex-runtime takes {AUTO_RUNTIME} or {CODEX_RUNTIME}, not {name!r}."
             )
         found = await self.version() if name == CODEX_RUNTIME else ""
 
-        def write() -> None:
-            from hermes.config.editor import set_setting  # noqa: PLC0415 - a turn never does
+        from hermes.config.editor import set_setting  # noqa: PLC0415 - a turn never does
 
-            set_setting(near.home, near.env, "model.openai_runtime", name)
-
-        await run_sync(write)
+        await run_sync(set_setting, deps.home, deps.env, "model.openai_runtime", name)
         self.enabled = name == CODEX_RUNTIME
         if self.enabled:
-            return f"codex {found} runs turns from the next message on."
-        return "Hermes runs turns itself from the next message on."
+            return f"codex {found} runs turns, starting with the next message."
+        return "Hermes runs turns itself, starting with the next message."
 
     async def version(self) -> str:
         """Raises `UsageError` if codex is missing or too old."""
@@ -304,8 +291,8 @@ class Codex:
         """Observe a codex command as our own commands are observed."""
         from hermes.tools.provenance.command_provenance import WatchedCommand  # noqa: PLC0415 - as above
 
-        at_work = Path(others) if others else None
-        return WatchedCommand(self._provenance, command, folder, began, at_work, scope=scope)
+        running = Path(others) if others else None
+        return WatchedCommand(self._provenance, command, folder, began, running, scope=scope)
 
     @cached_property
     def _provenance(self) -> "FileProvenance":
@@ -342,17 +329,13 @@ class CodexPlanner:
         return await self._usual.plan(session, scope, history)
 
     def _applies_to(self, session: Session, scope: Scope) -> bool:
-        near = self._deps
-        if not self._codex.enabled or (near.proxied and scope.address is not None):
+        deps = self._deps
+        if not self._codex.enabled or (deps.proxied and scope.address is not None):
             return False
-        if near.flags.base_url or scope.source in EXCLUDED_SOURCES:
+        if deps.flags.base_url or scope.source in EXCLUDED_SOURCES:
             return False
-        return self._provider(session) in CODEX_PROVIDERS
-
-    def _provider(self, session: Session) -> str:
-        return (
-            session.provider or self._deps.flags.provider or self._deps.config.main_model.provider
-        )
+        default = deps.flags.provider or deps.config.main_model.provider
+        return (session.provider or default) in CODEX_PROVIDERS
 
     async def _runtime_plan(
         self,

@@ -32,7 +32,6 @@ from hermes.gateway.messages import platform_of
 from hermes.gateway.platform_settings import home_variables
 from hermes.gateway.roles import permitted_tools
 from hermes.gateway.supervisor import Supervisor
-from hermes.models.settings import LocalServer
 from hermes.ports.delegation import Task
 from hermes.ports.store import Blobs
 from hermes.schema.errors import UsageError
@@ -139,14 +138,8 @@ class HomeInfo:
     def __init__(self, home: Home, config: Config) -> None:
         self._home = home
         self._config = config
-
-    @property
-    def profile(self) -> str:
-        return self._home.profile
-
-    @property
-    def home(self) -> str:
-        return str(self._home.path)
+        self.profile = home.profile
+        self.home = str(home.path)
 
     async def report(self) -> Sequence[tuple[str, str]]:
         sizes = await run_sync(self._sizes)
@@ -182,6 +175,8 @@ class ConfiguredModels:
         self._root = home.root
 
     async def offers(self) -> Sequence[str]:
+        from hermes.models.embedded.weights import local_server_under  # noqa: PLC0415 - for lists only
+
         config, main = self._config, self._config.main_model
         names = [_model_argument(main.provider, main.default)]
         names += [
@@ -197,17 +192,9 @@ class ConfiguredModels:
             names += [
                 _model_argument(provider, str(model)) for model in [one.model, *models] if model
             ]
-        names += [
-            _model_argument(one.provider, model)
-            for one in await self._inside()
-            for model in one.models
-        ]
+        embedded = await run_sync(local_server_under, self._root)
+        names += [_model_argument(one.provider, model) for one in embedded for model in one.models]
         return list(dict.fromkeys(name for name in names if name))
-
-    async def _inside(self) -> Sequence[LocalServer]:
-        from hermes.models.embedded.weights import local_server_under  # noqa: PLC0415 - for lists only
-
-        return await run_sync(local_server_under, self._root)
 
 
 def _model_argument(provider: str, model: str) -> str:
@@ -329,19 +316,13 @@ class GatewayPlatforms:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
+        self.pause = supervisor.pause
+        self.resume = supervisor.resume
 
     def states(self) -> Sequence[PlatformState]:
         return [
-            PlatformState(
-                name=name,
-                state="paused" if self._supervisor.is_paused(name) else state.condition.value,
-                reason="" if self._supervisor.is_paused(name) else state.reason,
-            )
+            PlatformState(name=name, state="paused", reason="")
+            if self._supervisor.is_paused(name)
+            else PlatformState(name=name, state=state.condition.value, reason=state.reason)
             for name, state in self._supervisor.snapshot().items()
         ]
-
-    def pause(self, name: str) -> None:
-        self._supervisor.pause(name)
-
-    def resume(self, name: str) -> None:
-        self._supervisor.resume(name)

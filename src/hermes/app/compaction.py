@@ -11,7 +11,6 @@ from hermes.app.models import ModelSelector, summary_flags
 from hermes.compaction.service import CompactionService
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
-from hermes.models.settings import ModelOverrides
 from hermes.ports.model import Model
 from hermes.ports.store import Store
 from hermes.session.recorder import PriceFunction
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 COMPACTION_ENGINE = "compressor"
 STATEFUL_TOOLS = ("todo", "terminal")
-"""The task list, and the shell's working folder."""
+"""The task list, and the shell's working directory."""
 
 
 class CompactionDeps(Struct, frozen=True):
@@ -57,26 +56,17 @@ def _build_compactor(config: Config, deps: CompactionDeps, limits: CompactionLim
     from hermes.compaction.compactor import Compactor, ViewStore  # noqa: PLC0415 - loaded on first use
     from hermes.compaction.summary import SummaryWriter  # noqa: PLC0415 - as above
 
-    slot = config.auxiliary.compression
+    slot, flags = config.auxiliary.compression, summary_flags(config)
+
+    async def summary_models(usual: Model) -> Sequence[Model]:
+        """The configured summary model if there is one, then the turn's model."""
+        return [usual] if flags is None else [await deps.models.model_for_flags(flags), usual]
+
     writer = SummaryWriter(
-        models=_SummaryModels(deps.models, summary_flags(config)),
+        models=summary_models,
         redact=deps.redact,
         timeout=slot.timeout or 120.0,
         effort=slot.reasoning_effort or None,
     )
     views = ViewStore(deps.store, deps.clock)
     return Compactor(views, deps.clock, deps.price, limits, writer)
-
-
-class _SummaryModels(Struct, frozen=True):
-    """The configured summary model if there is one, then the model of the turn."""
-
-    models: ModelSelector
-    flags: ModelOverrides | None
-
-    async def __call__(self, usual: Model) -> Sequence[Model]:
-        return (
-            [usual]
-            if self.flags is None
-            else [await self.models.model_for_flags(self.flags), usual]
-        )

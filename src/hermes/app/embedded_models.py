@@ -13,7 +13,7 @@ from hermes.app.models import ModelSelector
 from hermes.config.env import Env
 from hermes.kit.tasks import background_tasks
 from hermes.ports.sandbox import Process
-from hermes.sandbox.child_env import BASE_PREFIXES, BASE_VARIABLES
+from hermes.sandbox.child_env import base_env
 from hermes.sandbox.spawner import Spawner, SpawnRequest
 
 if TYPE_CHECKING:
@@ -45,11 +45,7 @@ def process_launcher(spawner: Spawner, called: str) -> "LaunchProcess":
 
 def engine_env(env: Mapping[str, str]) -> dict[str, str]:
     """Base variables; none of our secrets."""
-    return {
-        name: value
-        for name, value in env.items()
-        if name in BASE_VARIABLES or name in EXTRA_VARIABLES or name.startswith(BASE_PREFIXES)
-    }
+    return base_env(env) | {name: env[name] for name in EXTRA_VARIABLES if name in env}
 
 
 def pip_env(env: Mapping[str, str]) -> dict[str, str]:
@@ -145,7 +141,7 @@ async def open_models(
 ) -> AsyncGenerator[None]:
     """Keep a profile's model connections and engines open during the block.
 
-    Without a shared `room`, engines start and end with the profile.
+    Without shared `model_servers`, engines start and end with the profile.
     """
     async with AsyncExitStack() as stack:
         pool = model_servers or ModelServerPool(

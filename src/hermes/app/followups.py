@@ -33,7 +33,7 @@ class FollowupRouter:
         self._store = store
         self.chats = ChatFollowups()
         self._sessions: dict[str, None] = {}
-        self._wake_elsewhere: Callable[[Scope], None] = _ignore_wake
+        self._wake_elsewhere: Callable[[Scope], object] = lambda scope: None
 
     def set_wake_elsewhere(self, wake: Callable[[Scope], None]) -> None:
         """Set the callback for follow-ups in sessions that are not chats."""
@@ -69,6 +69,3 @@ class FollowupRouter:
             return True
         self._sessions.pop(session, None)
         return False
-
-
-def _ignore_wake(scope: Scope) -> None: ...

@@ -37,7 +37,7 @@ from hermes.gateway.platform_settings import is_true, platform_variable
 from hermes.gateway.progress_message import ProgressDisplay, ProgressTiming
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.roles import command_access
-from hermes.gateway.targets import UnresolvedTarget, home_channels, parse_targets, resolve_targets
+from hermes.gateway.targets import home_channels, parse_targets, resolve_targets
 from hermes.gateway.user_limits import TurnQuotas
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Channel
@@ -52,16 +52,18 @@ log = logging.getLogger(__name__)
 
 def build_access(app: App, channels: Mapping[str, Channel], *, multiplexed: bool) -> AccessControl:
     """Access control for the profile's own channels; `multiplexed` puts its name into keys."""
-    space = app.home.profile if multiplexed else ""
+    keys = SessionKeyRules(
+        namespace=app.home.profile if multiplexed else "",
+        per_user_in_groups=app.config.group_sessions_per_user,
+        per_user_in_threads=app.config.thread_sessions_per_user,
+    )
     rules = {
         platform_of(name): platform_rules(platform_of(name), app.config, app.chats, app.env)
         for name in channels
     }
     pairing = Pairing(app.home.pairing, app.clock)
     commands = standard_commands().names
-    return AccessControl(
-        app.home.profile, rules, pairing, commands, session_key_rules(app.config, space)
-    )
+    return AccessControl(app.home.profile, rules, pairing, commands, keys)
 
 
 class GatewayOptions(Struct, frozen=True, kw_only=True):
@@ -99,7 +101,8 @@ def build_gateway(app: App, parts: GatewayOptions) -> Gateway:
         services = structs.replace(services, model_offers=remote)
         return CommandContext(conversation, remote, app, services=services)
 
-    registry = standard_commands()
+    registry, display = standard_commands(), app.config.display
+    workspace = chat_workspace(app.home, app.config, app.env)
     deps = GatewayDeps(
         store=app.store,
         clock=app.clock,
@@ -115,34 +118,36 @@ def build_gateway(app: App, parts: GatewayOptions) -> Gateway:
         registry=registry,
         shortcuts=shortcuts_from(app.config, registry.names),
         context=context,
-        cwd=chat_workspace(app.home, app.config, app.env),
+        cwd=workspace,
         rejection=TurnQuotas(app.store, app.clock, app.chats.permissions).rejection,
         resolve_targets=_target_resolver(app, parts.channels),
         on_contact=parts.directory.record,
         running_processes=partial(process_start_times, app),
         tools=app.toolbox.tools_on,
-        footer=_answer_footer(app),
+        footer=AnswerFooter(
+            show_failed_files=display.file_mutation_verifier,
+            fields=display.runtime_footer.fields if display.runtime_footer.enabled else (),
+            folder=workspace,
+            home=str(user_home(app.env)),
+            window=app.models.window_of,
+        ),
         cross_poster=CrossPoster(app.store, app.clock, parts.access.namespace, app.runner.holding),
     )
     rules = gateway_rules(app.config, app.chats)
     if parts.park_interrupted:
         rules = structs.replace(rules, limits=structs.replace(rules.limits, park=True))
-    if parts.backoff is not None:
-        rules = _with_backoff(rules, parts.backoff)
+    if backoff := parts.backoff:
+        rules = structs.replace(
+            rules,
+            actors=structs.replace(rules.actors, backoff=backoff),
+            delivery=structs.replace(rules.delivery, backoff=backoff),
+            supervisor=structs.replace(rules.supervisor, backoff=backoff),
+        )
     built.append(Gateway(deps, rules))
     app.followups.chats.set_wake(built[0].actors.wake)
     app.reviews.set_posted_callback(built[0].posted)
     app.sender.set_posted_callback(built[0].posted)
     return built[0]
-
-
-def _with_backoff(rules: GatewayRules, backoff: Backoff) -> GatewayRules:
-    return structs.replace(
-        rules,
-        actors=structs.replace(rules.actors, backoff=backoff),
-        delivery=structs.replace(rules.delivery, backoff=backoff),
-        supervisor=structs.replace(rules.supervisor, backoff=backoff),
-    )
 
 
 def process_start_times(app: App, session: Session) -> Sequence[datetime]:
@@ -154,19 +159,8 @@ def process_start_times(app: App, session: Session) -> Sequence[datetime]:
     ]
 
 
-def _answer_footer(app: App) -> AnswerFooter:
-    display = app.config.display
-    return AnswerFooter(
-        show_failed_files=display.file_mutation_verifier,
-        fields=display.runtime_footer.fields if display.runtime_footer.enabled else (),
-        folder=chat_workspace(app.home, app.config, app.env),
-        home=str(user_home(app.env)),
-        window=app.models.window_of,
-    )
-
-
 def chat_workspace(home: Home, config: Config, env: Mapping[str, str]) -> str:
-    """The working folder for people without one, that is, in chats.
+    """The working directory of chats.
 
     By default a folder of the profile rather than the user's home, so that chats cannot change
     files where a shell or a key is looked for. If commands run on another machine,
@@ -189,23 +183,11 @@ def _target_resolver(
         except UsageError as error:
             log.warning("cannot deliver to %r: %s", text, error.sentence)
             return ()
-        for target in targets.unresolved:
-            log.warning("%s", _unresolved_text(target))
+        for one in targets.unresolved:
+            log.warning("cannot deliver to %s: %s", one.target, one.reason)
         return targets.addresses
 
     return resolve
-
-
-def _unresolved_text(unresolved: UnresolvedTarget) -> str:
-    return f"cannot deliver to {unresolved.target}: {unresolved.reason}"
-
-
-def session_key_rules(config: Config, space: str) -> SessionKeyRules:
-    return SessionKeyRules(
-        namespace=space,
-        per_user_in_groups=config.group_sessions_per_user,
-        per_user_in_threads=config.thread_sessions_per_user,
-    )
 
 
 def gateway_rules(config: Config, chats: ChatSettings) -> GatewayRules:
@@ -230,7 +212,12 @@ def gateway_rules(config: Config, chats: ChatSettings) -> GatewayRules:
         without_reactions=frozenset(
             name for name in platforms if not _reactions_enabled(chats, name)
         ),
-        resets=_reset_policy(config),
+        resets=ResetPolicy(
+            general=config.session_reset,
+            by_type=config.reset_by_type,
+            by_platform=config.reset_by_platform,
+            zone=_zone(config.timezone.strip()),
+        ),
         timestamps=config.gateway.message_timestamps.enabled,
         quote_policies={name: one.reply_to_mode for name, one in config.platforms.items()},
         drain=config.agent.restart_drain_timeout or GatewayRules().drain,
@@ -265,10 +252,11 @@ def _group_rules(platform: str, chats: ChatSettings, env: Env) -> GroupRules:
 def _progress_display(config: Config, platform: str) -> ProgressDisplay:
     display = config.display
     own = display.platforms.get(platform)
-    progress = own.tool_progress if own and own.tool_progress is not None else None
-    tools = display.tool_progress if progress is None else progress
-    streaming = own.streaming if own and own.streaming is not None else None
-    text = config.streaming.enabled if streaming is None else streaming
+    tools, text = display.tool_progress, config.streaming.enabled
+    if own and own.tool_progress is not None:
+        tools = own.tool_progress
+    if own and own.streaming is not None:
+        text = own.streaming
     settings = config.platforms.get(platform)
     return ProgressDisplay(
         tools=tools not in {"off", "none", False},
@@ -284,15 +272,6 @@ def _reactions_enabled(chats: ChatSettings, platform: str) -> bool:
     section = chats.section(platform)
     setting = section.reactions if isinstance(section, ChatPlatform | Discord) else None
     return setting not in {False, "off", "false"}
-
-
-def _reset_policy(config: Config) -> ResetPolicy:
-    return ResetPolicy(
-        general=config.session_reset,
-        by_type=config.reset_by_type,
-        by_platform=config.reset_by_platform,
-        zone=_zone(config.timezone.strip()),
-    )
 
 
 def _zone(name: str) -> tzinfo | None:

@@ -6,6 +6,7 @@ import stat
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -103,10 +104,7 @@ def _hook_source(folder: Path, hook: Path, warnings: list[str], modules: list[st
     if not events:
         raise ConfigError(f"{manifest_file}: no known event in `events`")
 
-    def load() -> HookHandler:
-        return _load_handler(handler, modules)
-
-    return HookSource(name=hook.name, events=events, load=load)
+    return HookSource(name=hook.name, events=events, load=partial(_load_handler, handler, modules))
 
 
 def _check_permissions(path: Path) -> None:

@@ -35,7 +35,7 @@ class Learning:
         self._store = store
         self._clock = clock
         self.memory_approval = config.memory.write_approval
-        """Whether changes of memory need approval; can be switched at runtime."""
+        """Whether changes to memory need approval; can be switched at runtime."""
 
     @cached_property
     def ledger(self) -> "Ledger":

@@ -1,6 +1,7 @@
 """Slash commands for memory, skills and proposed changes."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from anyio.to_thread import run_sync
 
@@ -52,7 +53,7 @@ class LearningCommands:
     async def accept(self, name: str, kind: str | None = None) -> Sequence[str]:
         proposals = await self._find_proposals(name, kind)
         if not proposals:
-            return ["Nothing is waiting for a decision."]
+            return ["Nothing is pending."]
         return [await self._accept(proposal) for proposal in proposals]
 
     async def reject(self, name: str, kind: str | None = None) -> int:
@@ -116,10 +117,8 @@ class LearningCommands:
         return await run_sync(self._skill, name)
 
     async def pin(self, name: str, *, pinned: bool) -> None:
-        def pin() -> None:
-            self._learning.usage.pin(self._find_skill(name).name, pinned=pinned)
-
-        await run_sync(pin)
+        skill = await run_sync(self._find_skill, name)
+        await run_sync(partial(self._learning.usage.pin, skill.name, pinned=pinned))
 
     def skill_for_command(self, name: str) -> str:
         catalog = self._learning.skill_catalog
@@ -188,7 +187,7 @@ class LearningCommands:
     def _find_skill(self, name: str) -> Skill:
         skill = self._learning.skill_catalog.find(name)
         if skill is None:
-            raise UsageError(f"There is no skill {name!r}.", hint="See /skills.")
+            raise UsageError(f"Unknown skill: {name}.", hint="See /skills.")
         return skill
 
     async def _find_proposals(self, name: str, kind: str | None) -> Sequence[Proposal]:

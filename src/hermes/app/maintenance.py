@@ -15,7 +15,7 @@ from hermes.session.recorder import prune_failures
 log = logging.getLogger(__name__)
 
 FIRST_DELAY = 300.0
-"""Seconds after the start."""
+"""Seconds after startup."""
 
 QUEUE_RETENTION = timedelta(days=30)
 """How long completed keys are remembered; platforms repeat updates for less time."""
@@ -29,9 +29,11 @@ MAX_RESPONSE_BYTES = 200 * 1024 * 1024
 """How long, and how much, responses are kept."""
 
 CHANGE_RETENTION = timedelta(days=365)
-"""How long a change of memory or a skill can be undone."""
+"""How long a change to memory or a skill can be undone."""
 
 PRUNE_BATCH = 200
+MAX_DUPLICATES = 5
+"""Removals of memory entries proposed at a time."""
 
 
 class ProfileMaintenance:
@@ -51,8 +53,8 @@ class ProfileMaintenance:
 
     async def run_once(self) -> None:
         store, sessions = self._app.store, self._app.config.sessions
-        forgotten = await store.queues.forget(self._app.clock.now() - QUEUE_RETENTION)
         now = self._app.clock.now()
+        forgotten = await store.queues.forget(now - QUEUE_RETENTION)
         runs = await store.journal.forget(now - RUN_RETENTION, MAX_RUN_BYTES)
         responses = await store.responses.forget(now - RESPONSE_RETENTION, MAX_RESPONSE_BYTES)
         await self._app.approvals.delete_old()
@@ -85,10 +87,6 @@ class ProfileMaintenance:
             kept += len(found) - len(old)
             pruned += await archive.delete(old)
         return pruned
-
-
-MAX_DUPLICATES = 5
-"""Removals of memory entries proposed at a time."""
 
 
 async def curate_if_due(app: App) -> None:

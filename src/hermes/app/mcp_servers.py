@@ -35,7 +35,7 @@ from hermes.schema.errors import ConfigError, SandboxError
 from hermes.schema.tools import ToolSpec
 
 if TYPE_CHECKING:
-    from hermes.mcp.connection import McpConnection, McpConnectionDeps
+    from hermes.mcp.connection import McpConnection
     from hermes.mcp.server_config import ServerConfig, StdioEndpoint
     from hermes.mcp.tool_list import ActingTools
 
@@ -195,11 +195,9 @@ class McpServers:
         }
         for name, settings in enabled.items():
             try:
-                server = server_config(name, settings, folders, enabled)
+                usable.append(server_config(name, settings, folders, enabled))
             except ConfigError as error:
                 errors[name] = error.sentence
-            else:
-                usable.append(server)
         if usable and (why := missing_sdk()):
             return [], errors | {server.name: why for server in usable}
         return usable, errors
@@ -209,24 +207,20 @@ class McpServers:
         return list(dict.fromkeys(self._usable_servers()[1].values())) if self._settings else []
 
     def _connect(self, server: "ServerConfig") -> None:
-        from hermes.mcp.connection import McpConnection  # noqa: PLC0415 - only with servers
+        from hermes.mcp.connection import McpConnection, McpConnectionDeps  # noqa: PLC0415 - only with servers
 
-        link = McpConnection(server, self._connection_deps())
-        task = self._tasks[server.name] = _ServerTask(link)
-        self._parts.toolbox.add_tools((), toolset=server.name)
-        link.wake()
-        self._group.start_soon(task.run)
-
-    def _connection_deps(self) -> "McpConnectionDeps":
-        from hermes.mcp.connection import McpConnectionDeps  # noqa: PLC0415 - as above
-
-        return McpConnectionDeps(
+        deps = McpConnectionDeps(
             launch=partial(launch_program, self._parts.toolbox.sandboxes.local),
             log_stderr=self._write_log,
             redact=self._redact,
             on_tools_changed=self._add_tools,
             acting_tools=self._acting,
         )
+        link = McpConnection(server, deps)
+        task = self._tasks[server.name] = _ServerTask(link)
+        self._parts.toolbox.add_tools((), toolset=server.name)
+        link.wake()
+        self._group.start_soon(task.run)
 
     def _add_tools(self, link: "McpConnection") -> None:
         from hermes.mcp.tools import ResultReader, server_tools  # noqa: PLC0415 - loaded on first use
@@ -255,9 +249,7 @@ class McpServers:
         for name, task in self._tasks.items():
             link = task.connection
             tools = plural(len(link.tools), "tool")
-            states[name] = (
-                f"{link.state}: {link.problem}" if link.problem else f"{link.state}, {tools}"
-            )
+            states[name] = link.state + (f": {link.problem}" if link.problem else f", {tools}")
         return sorted(states.items())
 
     def status(self) -> str:

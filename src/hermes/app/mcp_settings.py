@@ -38,8 +38,7 @@ def server_config(
 ) -> ServerConfig:
     """Raises `ConfigError` for invalid settings.
 
-    `among` are the names of all servers: of two names that look the same to a model, the first
-    is used.
+    Of two names among `all_names` that look the same to a model, the first is used.
     """
     if not NAME_PATTERN.fullmatch(name):
         raise _invalid_server(
@@ -79,10 +78,11 @@ def _endpoint(name: str, settings: McpServer, folders: ServerFolders) -> Endpoin
         command, *_ = words = _expand_home((settings.command, *settings.args), home)
         if not command.strip() or any("\0" in word for word in words):
             raise _invalid_server(name, "its command cannot be run")
-        variables = {**base_env(folders.env), **settings.env}
-        folder = _server_folder(settings, folders, home)
         return StdioEndpoint(
-            argv=tuple(words), cwd=folder, env=variables, sandboxed=settings.sandbox
+            argv=tuple(words),
+            cwd=_server_folder(settings, folders, home),
+            env={**base_env(folders.env), **settings.env},
+            sandboxed=settings.sandbox,
         )
     if parse_http_url(settings.url) is None:
         raise _invalid_server(name, "its url must be http or https, without a password")
@@ -103,14 +103,8 @@ def _server_folder(settings: McpServer, folders: ServerFolders, home: Path) -> s
 
 
 def _check_variables(name: str, settings: McpServer) -> None:
-    texts = [
-        settings.command,
-        *settings.args,
-        settings.url,
-        *settings.env.values(),
-        *settings.headers.values(),
-    ]
-    for text in texts:
+    values = (*settings.args, *settings.env.values(), *settings.headers.values())
+    for text in (settings.command, settings.url, *values):
         if "${" in text:
             variable = text.partition("${")[2].partition("}")[0]
             hint = f"Set it: hermes config set {variable} VALUE"

@@ -1,6 +1,7 @@
 """Send messages to other chats: resolve their names and put the text into the outbox."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from hermes.config.env import Env
 from hermes.config.home import Home
@@ -12,15 +13,15 @@ from hermes.ports.message_sender import TargetResult
 from hermes.ports.store import Store
 from hermes.schema.scope import Address, Scope
 
+if TYPE_CHECKING:
+    from hermes.app.chat_directory import SendTargets
+
 _UNRESOLVED_TEXT = {
     "no_origin": "the request did not come from a chat",
     "no_home": "it has no home channel; set one with `/sethome` in a chat",
     "no_home_anywhere": "no platform has a home channel",
     "unknown_platform": "no such platform is configured",
 }
-
-
-def _ignore_posted(address: Address) -> None: ...
 
 
 class OutboxSender:
@@ -31,14 +32,14 @@ class OutboxSender:
         self._env = env
         self._store = store
         self._clock = clock
-        self._announce: Callable[[Address], None] = _ignore_posted
+        self._announce: Callable[[Address], object] = lambda address: None
 
     def set_posted_callback(self, announce: Callable[[Address], None]) -> None:
-        """Set the callback that is called when a message waits for an address."""
+        """Set the callback that is called when a message is pending for an address."""
         self._announce = announce
 
     def announce(self, address: Address) -> None:
-        """Report that a message waits for this address."""
+        """Report that a message is pending for this address."""
         self._announce(address)
 
     def resolve(self, scope: Scope, target: str) -> Sequence[TargetResult]:
@@ -70,13 +71,9 @@ class OutboxSender:
 
     def owner_chat(self, scope: Scope) -> Address | None:
         """The home channel of the requester's platform, or any other."""
-        from hermes.app.chat_directory import load_send_targets  # noqa: PLC0415 - as below
-
-        online = [scope.address.channel] if scope.address else []
-        homes = load_send_targets(self._home, self._env, online).homes
-        return next((homes[name] for name in online if name in homes), None) or next(
-            iter(homes.values()), None
-        )
+        homes = self._known_targets(scope).homes
+        channel = scope.address.channel if scope.address else ""
+        return homes.get(channel) or next(iter(homes.values()), None)
 
     async def forward(self, question: str, address: Address, text: str) -> None:
         """Put a question into the outbox, once."""
@@ -85,15 +82,20 @@ class OutboxSender:
         self._announce(address)
 
     def _resolve(self, scope: Scope, target: str) -> tuple[ResolvedTargets, set[Address]]:
-        from hermes.app.chat_directory import load_send_targets, resolve_names  # noqa: PLC0415 - few turns send
+        from hermes.app.chat_directory import resolve_names  # noqa: PLC0415 - few turns send
 
-        online = [scope.address.channel] if scope.address else []
-        known = load_send_targets(self._home, self._env, online)
+        known = self._known_targets(scope)
         requested = resolve_names(parse_targets(target), known.chats)
         resolved = resolve_targets(
             requested, known.homes, origin=scope.address, platforms=known.platforms
         )
         return resolved, set(known.homes.values())
+
+    def _known_targets(self, scope: Scope) -> "SendTargets":
+        from hermes.app.chat_directory import load_send_targets  # noqa: PLC0415 - as above
+
+        online = [scope.address.channel] if scope.address else []
+        return load_send_targets(self._home, self._env, online)
 
 
 def _unresolved_results(targets: ResolvedTargets) -> list[TargetResult]:

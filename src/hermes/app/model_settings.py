@@ -22,6 +22,8 @@ IMAGE_MODES = {"native": True, "text": False}
 
 def model_settings(config: Config) -> ModelSettings:
     main = config.main_model
+    old = [config.fallback_model] if config.fallback_model else []
+    fallbacks = [*config.fallback_providers, *old]
     return ModelSettings(
         default=main.default,
         provider=main.provider,
@@ -33,7 +35,7 @@ def model_settings(config: Config) -> ModelSettings:
         keeps_responses=main.keeps_responses,
         ollama_num_ctx=main.ollama_num_ctx,
         custom_providers=_custom_providers(config),
-        fallback_providers=_fallbacks(config),
+        fallback_providers=tuple(map(_fallback, fallbacks)),
         disabled=frozenset(name for name, one in config.providers.items() if not one.enabled),
         strategies={
             name: KeyStrategy(value) for name, value in config.credential_pool_strategies.items()
@@ -102,14 +104,6 @@ def _window(facts: object) -> int | None:
             return length
         case _:
             return None
-
-
-def _fallbacks(config: Config) -> tuple[FallbackModel, ...]:
-    given = [
-        *config.fallback_providers,
-        *([config.fallback_model] if config.fallback_model else []),
-    ]
-    return tuple(_fallback(one) for one in given)
 
 
 def _fallback(one: sections.Fallback | str) -> FallbackModel:

@@ -1,4 +1,4 @@
-"""Choose a session's model: from flags, from the session, or from the settings."""
+"""Choose a session's model from flags, the session or the settings; list what can be reached."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -43,13 +43,12 @@ _Tool = TypeVar("_Tool")
 
 WEIGHTS_FOLDER = "local-model"
 """The folder of embedded models, in the root shared by all profiles."""
+NO_MODEL = "no model yet"
+LIST_TIMEOUT = 5.0
 
 
 def with_embedded_models(settings: ModelSettings, home: Home) -> ModelSettings:
     return structs.replace(settings, weights=f"file://{home.root / WEIGHTS_FOLDER}")
-
-
-NO_MODEL = "no model yet"
 
 
 class ModelSelector:
@@ -85,38 +84,40 @@ class ModelSelector:
 
     async def find(self) -> Model:
         """The model of a new session. Raises `ConfigError` if there is none."""
-        return await self._model(self._start_flags)
+        return await self.model_for_flags(self._start_flags)
 
     async def model_for(self, session: Session, default: ModelOverrides | None = None) -> Model:
         """The model of a session; `default` is used if neither session nor flags name one.
 
         Raises `ConfigError` with the next command to type if there is none.
         """
-        if not session.model or self._start_flags.base_url or self._start_flags.api_key:
-            return await self._model(
-                self._start_flags
-                if self._start_flags != ModelOverrides()
-                else default or ModelOverrides()
-            )
+        flags = self._start_flags
+        if not session.model or flags.base_url or flags.api_key:
+            unset = flags == ModelOverrides()
+            return await self.model_for_flags(default if unset and default is not None else flags)
         pinned = session.provider, session.model
         self._fallback_notes.pop(pinned, None)
         try:
-            return await self._model(ModelOverrides(model=session.model, provider=session.provider))
+            return await self.model_for_flags(
+                ModelOverrides(model=session.model, provider=session.provider)
+            )
         except ConfigError as error:
-            if usual := await self._at_usual_address(session):
-                return usual
+            if model := await self._at_default_provider(session):
+                return model
             log.warning("session %s cannot keep its model: %s", session.id, error)
-            fallback = await self._model(self._start_flags)
+            fallback = await self.model_for_flags(self._start_flags)
             self._fallback_notes[pinned] = (
                 f"{session.provider}/{session.model} is unavailable ({error}); "
                 f"using {fallback.provider}/{fallback.name}. Choose another with /model NAME."
             )
             return fallback
 
-    async def _at_usual_address(self, session: Session) -> Model | None:
-        """Try the configured address, which has no provider name of its own."""
+    async def _at_default_provider(self, session: Session) -> Model | None:
+        """Try the configured URL, which has no provider name of its own."""
         try:
-            default = await self._model(structs.replace(self._start_flags, model=session.model))
+            default = await self.model_for_flags(
+                structs.replace(self._start_flags, model=session.model)
+            )
         except ConfigError:
             # The default provider may not know the session's model.
             return None
@@ -135,12 +136,14 @@ class ModelSelector:
         if built := self._built.get(flags):
             return built.profile.tools
         try:
-            target = resolve_models(
-                self._pool.with_keys(self._settings), self._env.get, flags
-            ).primary
+            return self._resolve_offline(flags).profile.tools
         except ConfigError:
             return ()
-        return target.profile.tools
+
+    def _resolve_offline(self, flags: ModelOverrides) -> ModelTarget:
+        """Without requests. Raises `ConfigError`."""
+        settings = self._pool.with_keys(self._settings)
+        return resolve_models(settings, self._env.get, flags).primary
 
     def _flags(self, session: Session | None) -> ModelOverrides:
         """The given flags, unless the session has a usable model of its own."""
@@ -153,11 +156,7 @@ class ModelSelector:
 
     async def choose(self, name: str, provider: str | None) -> Model:
         """The model of that name. Raises `ConfigError` if there is none."""
-        return await self._model(ModelOverrides(model=name, provider=provider or ""))
-
-    async def model_for_flags(self, flags: ModelOverrides) -> Model:
-        """The model for these flags. Raises `ConfigError` if there is none."""
-        return await self._model(flags)
+        return await self.model_for_flags(ModelOverrides(model=name, provider=provider or ""))
 
     async def check_name(self, name: str, provider: str | None) -> str:
         """Why the name could not be checked; usually empty. Raises if it is certainly wrong."""
@@ -203,9 +202,7 @@ class ModelSelector:
         if built := self._built.get(given):
             return f"{built.provider}/{built.name}"
         try:
-            target = resolve_models(
-                self._pool.with_keys(self._settings), self._env.get, given
-            ).primary
+            target = self._resolve_offline(given)
         except NoModelChosen as unnamed:
             target = unnamed.target
             return f"the first model of {target.provider} at {redacted_url(target.base_url)}"
@@ -227,7 +224,8 @@ class ModelSelector:
         for model in self._built.values():
             await model.aclose()
 
-    async def _model(self, flags: ModelOverrides) -> ResilientModel:
+    async def model_for_flags(self, flags: ModelOverrides) -> ResilientModel:
+        """The model for these flags. Raises `ConfigError` if there is none."""
         if self._pool.is_expiring:
             await self._replace_built()
         if flags not in self._built:
@@ -257,8 +255,8 @@ class ModelSelector:
     def is_small(self, session: Session) -> bool:
         """Whether the session's model gets only a few tools."""
         named = session.model, session.provider
-        small = [one for one in self._built.values() if one.profile.tools]
-        return any((one.name, one.provider) == named for one in small)
+        built = self._built.values()
+        return any((one.name, one.provider) == named and one.profile.tools for one in built)
 
     def window_of(self, name: str, provider: str) -> int:
         """The context window of a model used here; 0 if unknown."""
@@ -284,7 +282,7 @@ def auxiliary_flags(config: Config, slot: AuxiliarySlot) -> ModelOverrides | Non
 
 
 def summary_flags(config: Config) -> ModelOverrides | None:
-    """Flags for summaries, whose model also has an older setting."""
+    """Flags for summaries, whose model has an older setting, too."""
     old, slot = config.compression, config.auxiliary.compression
     if slot.model or not old.summary_model:
         return auxiliary_flags(config, slot)
@@ -299,9 +297,6 @@ def summary_flags(config: Config) -> ModelOverrides | None:
 
 def auxiliary_tries(config: Config) -> int:
     return 1 + config.auxiliary.transient_retries
-
-
-LIST_TIMEOUT = 5.0
 
 
 class ProviderModels(Struct, frozen=True, kw_only=True):
@@ -351,19 +346,14 @@ def _embedded_servers(settings: ModelSettings) -> Sequence[LocalServer]:
 
 
 async def _list_provider(target: ModelTarget) -> ProviderModels:
-    models: tuple[str, ...] = ()
-    trouble = ""
+    provider = ProviderModels(
+        provider=target.provider, base_url=target.base_url, local=target.local
+    )
     try:
         models = tuple(sorted(await list_models(target, LIST_TIMEOUT)))
+        return structs.replace(provider, models=models)
     except ModelError as error:
-        trouble = error.sentence
-    return ProviderModels(
-        provider=target.provider,
-        base_url=target.base_url,
-        models=models,
-        local=target.local,
-        error=trouble,
-    )
+        return structs.replace(provider, error=error.sentence)
 
 
 def _provider_targets(settings: ModelSettings, env: EnvLookup) -> list[ModelTarget]:
@@ -376,10 +366,9 @@ def _provider_targets(settings: ModelSettings, env: EnvLookup) -> list[ModelTarg
     ]
     targets: dict[str, ModelTarget] = {}
     for name in names:
+        flags = ModelOverrides(provider=name, model="any")
         try:
-            target = resolve_models(
-                settings, env, ModelOverrides(provider=name, model="any")
-            ).primary
+            target = resolve_models(settings, env, flags).primary
         except ConfigError:
             continue
         if target.keys or target.local or target.base_url == settings.base_url:

@@ -15,7 +15,6 @@ from hermes.app.chat_settings import ChatSettings
 from hermes.app.models import ModelSelector
 from hermes.app.prompt_context import PromptContext, PromptRequest, PromptSections
 from hermes.app.toolbox import Toolbox
-from hermes.config.sections.messaging import ChannelOverride
 from hermes.gateway.roles import permitted_tools
 from hermes.kit.clock import Clock
 from hermes.kit.files import file_error, read_regular_file
@@ -95,15 +94,15 @@ class StandardPlanner:
         self._ready = ready
 
     def change_effort(self, effort: str) -> None:
-        """Change the effort of sessions that chose none, from their next turn on."""
+        """Change the effort of sessions that chose none, starting with their next turn."""
         self._effort = effort
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         if self._ready is not None:
             await self._ready()
-        model = await self._models.model_for(
-            session, _override_flags(self._chats.override(scope.address))
-        )
+        override = self._chats.override(scope.address)
+        default = ModelOverrides(model=override.model, provider=override.provider)
+        model = await self._models.model_for(session, default)
         offer = self._offered(scope)
         for tool in offer.restorable:
             tool.restore(session.id, history)
@@ -133,9 +132,9 @@ class StandardPlanner:
         )
 
     def _effort_of(self, model: ModelInfo) -> str | None:
-        names = (f"{model.provider}/{model.name}", model.name)
         efforts = self._settings.efforts
-        return next((efforts[name] for name in names if name in efforts), self._effort)
+        default = efforts.get(model.name, self._effort)
+        return efforts.get(f"{model.provider}/{model.name}", default)
 
     def listed_specs(self, scope: Scope, model: ModelInfo) -> list[ToolSpec]:
         """The tools listed in a request of this scope."""
@@ -176,6 +175,7 @@ class StandardPlanner:
         if short := self._models.profile_of(model).prompt:
             return self._short_prompt(short, session, scope)
         sections = self._sections(scope, model, tools)
+        location = self._toolbox.sandboxes.remote_location(policy_platform(scope))
         return build_prompt(
             PromptFacts(
                 soul=self._soul.read(),
@@ -186,19 +186,12 @@ class StandardPlanner:
                 model=model.name,
                 provider=model.provider,
                 profile=scope.profile,
-                commands=self._commands(scope, tools),
+                commands=location if "terminal" in tools else "",
                 extra=self.extra_instructions(session, scope),
                 skills=sections.skills,
                 project=sections.project,
                 memory=sections.memory,
             )
-        )
-
-    def _commands(self, scope: Scope, tools: Mapping[str, Tool]) -> str:
-        return (
-            self._toolbox.sandboxes.remote_location(policy_platform(scope))
-            if "terminal" in tools
-            else ""
         )
 
     def _short_prompt(self, prompt: str, session: Session, scope: Scope) -> str:
@@ -272,18 +265,13 @@ class RuntimePlanner:
     async def plan(
         self, session: Session, scope: Scope, history: Sequence[Message]
     ) -> Plan | RuntimePlan:
-        system = self._standard.extra_instructions(session, scope)
         return RuntimePlan(
             scope=scope,
             runtime=self._runtime,
-            system=system,
+            system=self._standard.extra_instructions(session, scope),
             history=history,
             hooks=self._standard.hooks,
         )
-
-
-def _override_flags(override: ChannelOverride) -> ModelOverrides:
-    return ModelOverrides(model=override.model, provider=override.provider)
 
 
 class _SoulFile:

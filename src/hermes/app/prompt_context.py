@@ -1,4 +1,4 @@
-"""Collect the sections of a system prompt: skills, project instructions, memory, personality."""
+"""Collect what precedes a conversation: sections of the system prompt, personality, prefill."""
 
 import errno
 import json
@@ -46,6 +46,11 @@ _PROJECT_HEADER = f"""{PROJECT_HEADING}
 
 From {{name}}, written by the people who work on this project. It says how things are done here; \
 what the person asks for comes first."""
+BUILTIN_PERSONALITIES = ("concise", "creative", "friendly", "teacher", "technical")
+NO_PERSONALITY = "none"
+"""The name for no personality, even if the settings have a default."""
+PREFILL_SETTING = "prefill_messages_file"
+_PREFILL_EXAMPLE = '[{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]'
 
 
 class PromptSections(Struct, frozen=True):
@@ -178,7 +183,7 @@ def instruction_files(workspace: Path) -> Iterator[tuple[Path, bytes]]:
 
 
 def _read_inside(path: Path, within: Path) -> bytes:
-    """Empty for links that lead out: a project must not choose which of our files are sent."""
+    """Empty for links to outside: a project must not choose which of our files are sent."""
     if not os.path.lexists(path):
         return b""
     try:
@@ -189,7 +194,7 @@ def _read_inside(path: Path, within: Path) -> bytes:
 
 
 def read_instructions(real: Path) -> bytes:
-    """Raises `OSError` or `ToolError`, also if the file was replaced by a link."""
+    """Raises `OSError` or `ToolError`, for example if the file was replaced by a link."""
     from hermes.tools.files.safe_open import forbid_nothing, open_folder  # noqa: PLC0415 - rarely needed
     from hermes.tools.provenance.instruction_files import MAX_INSTRUCTIONS  # noqa: PLC0415 - as above
 
@@ -210,14 +215,9 @@ def _block_injections(text: str) -> str:
     return block_injections(text)
 
 
-BUILTIN_PERSONALITIES = ("concise", "creative", "friendly", "teacher", "technical")
-NO_PERSONALITY = "none"
-"""The name for no personality, also if the settings have a default."""
-
-
 def all_personalities(config: Config) -> Mapping[str, str]:
     """Texts by name; the settings can override the built-in ones."""
-    builtin = {name: _builtin_text(name) for name in BUILTIN_PERSONALITIES}
+    builtin = {name: prompt_text(f"personalities/{name}") for name in BUILTIN_PERSONALITIES}
     settings = {**config.personalities, **config.agent.personalities}
     configured = {name.strip().lower(): _configured_text(value) for name, value in settings.items()}
     return {**builtin, **{name: text for name, text in configured.items() if name and text}}
@@ -231,10 +231,6 @@ def personality_text(config: Config, name: str) -> str:
     return all_personalities(config).get(selected, "")
 
 
-def _builtin_text(name: str) -> str:
-    return prompt_text(f"personalities/{name}")
-
-
 def _configured_text(value: object) -> str:
     """A text, or a mapping with a prompt and optionally a tone and a style."""
     if isinstance(value, str):
@@ -245,12 +241,13 @@ def _configured_text(value: object) -> str:
     return "\n".join(str(line).strip() for line in lines if line)
 
 
-PREFILL_SETTING = "prefill_messages_file"
-_PREFILL_EXAMPLE = '[{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]'
-
-
 def read_prefill(home: Home, name: str) -> Sequence[Message]:
-    """Relative paths are inside the home. Raises `ConfigError`."""
+    """The messages configured to precede every conversation. Raises `ConfigError`.
+
+    Relative paths are inside the home.
+    """
+    if not name:
+        return ()
     path = home.path / Path(name).expanduser()
     try:
         content: object = json.loads(read_regular_file(path))

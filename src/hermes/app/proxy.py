@@ -39,8 +39,7 @@ def proxy_url(config: Config, env: Mapping[str, str]) -> str | None:
 
 def remote_gateway(config: Config, env: Mapping[str, str]) -> "RemoteGateway | None":
     """The other gateway's URL, key and timeouts."""
-    url = proxy_url(config, env)
-    if url is None:
+    if (url := proxy_url(config, env)) is None:
         return None
     from hermes.runtimes.proxy.chat_runtime import RemoteGateway  # noqa: PLC0415 - rarely used
 
@@ -69,8 +68,7 @@ def build_followups(
     config: Config, env: Mapping[str, str], deps: ProxyDeps
 ) -> "RemoteFollowups | None":
     """Receives messages that the other gateway sends after a turn; runs with the chats."""
-    gateway = remote_gateway(config, env)
-    if gateway is None:
+    if (gateway := remote_gateway(config, env)) is None:
         return None
     from hermes.runtimes.proxy.followups import RemoteFollowups  # noqa: PLC0415 - as above
 
@@ -85,8 +83,7 @@ def with_proxy(
     remote_followups: "RemoteFollowups | None",
 ) -> Planner:
     """Return the planner, or one that runs the turns of chats in the other gateway."""
-    gateway = remote_gateway(config, env)
-    if gateway is None:
+    if (gateway := remote_gateway(config, env)) is None:
         return planner
     from hermes.runtimes.proxy.remote_runtime import RemoteRuntime  # noqa: PLC0415 - as above
     from hermes.runtimes.proxy.remote_turn import RemoteTurnDeps  # noqa: PLC0415 - as above
@@ -131,8 +128,7 @@ class RemoteModels:
 
 def remote_models(config: Config, env: Mapping[str, str]) -> RemoteModels | None:
     """None if the turns of chats run here."""
-    url = proxy_url(config, env)
-    return None if url is None else RemoteModels(url)
+    return RemoteModels(url) if (url := proxy_url(config, env)) else None
 
 
 class _ProxyPlanner:

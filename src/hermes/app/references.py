@@ -44,6 +44,13 @@ _REFERENCE = re.compile(
     r"(?<![\w@/])@(?:(file|folder|git|url):(\"[^\"\n]+\"|[^\s\"]+)|(diff|staged)(?![\w:]))"
 )
 _LINE_RANGE = re.compile(r"(.+?):(\d{1,9})(?:-(\d{1,9}))?")
+_HEADERS = {
+    "url": PAGES_HEADER,
+    "git": UNVERIFIED_HEADER,
+    "diff": FILES_HEADER,
+    "staged": FILES_HEADER,
+}
+_DIFF = ("diff", "--no-ext-diff", "--no-textconv")
 _GIT_OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 
 
@@ -96,9 +103,8 @@ class References:
         blocks: dict[str, list[str]] = {FILES_HEADER: [], UNVERIFIED_HEADER: [], PAGES_HEADER: []}
         room = _MAX_TOTAL_CHARACTERS
         for reference in references[:MAX_REFERENCES]:
-            attached, block = await self._block(
-                reference, scope, min(MAX_REFERENCE_CHARACTERS, room)
-            )
+            limit = min(MAX_REFERENCE_CHARACTERS, room)
+            attached, block = await self._block(reference, scope, limit)
             room -= min(len(block), room)
             blocks[self._header(reference, scope) if attached else FILES_HEADER].append(block)
         if len(references) > MAX_REFERENCES:
@@ -109,11 +115,9 @@ class References:
 
     def _header(self, reference: Reference, scope: Scope) -> str:
         """The header: whether the owner wrote it, as far as known."""
-        if reference.kind == "url":
-            return PAGES_HEADER
-        if reference.kind == "git":
-            return UNVERIFIED_HEADER
-        if reference.kind in {"diff", "staged"} or self._sources.provenance is None:
+        if header := _HEADERS.get(reference.kind):
+            return header
+        if self._sources.provenance is None:
             return FILES_HEADER
         origins, places = self._sources.provenance(), self._sources.paths
         path = places.resolve(scope, reference.what)
@@ -130,8 +134,8 @@ class References:
                 raise ToolError("the attachments are already too long")
             text = head_and_tail(self._sources.redact(await self._read(reference, scope)), room)
         except (HermesError, OSError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            return False, f"{reference.written}: not attached: {(reason or '').rstrip('.')}."
+            reason = (error.strerror or "") if isinstance(error, OSError) else str(error)
+            return False, f"{reference.written}: not attached: {reason.rstrip('.')}."
         return True, f"{reference.written}\n{fenced(text)}"
 
     async def _read(self, reference: Reference, scope: Scope) -> str:
@@ -141,9 +145,9 @@ class References:
             case "folder":
                 return self._folder(reference.what, scope)
             case "diff":
-                return await self._git(scope, "diff", "--no-ext-diff", "--no-textconv")
+                return await self._git(scope, *_DIFF)
             case "staged":
-                return await self._git(scope, "diff", "--no-ext-diff", "--no-textconv", "--cached")
+                return await self._git(scope, *_DIFF, "--cached")
             case "git":
                 return await self._commits(reference.what, scope)
             case _:
@@ -152,10 +156,11 @@ class References:
     async def _page(self, url: str) -> str:
         from hermes.app.web_pages import PageReader  # noqa: PLC0415 - loads an HTTP client
 
+        sources = self._sources
         pages = PageReader(
-            allow_internal=self._sources.allow_internal,
-            allow_internal_redirects=self._sources.allow_internal_redirects,
-            blocked_sites=self._sources.blocked_sites(),
+            allow_internal=sources.allow_internal,
+            allow_internal_redirects=sources.allow_internal_redirects,
+            blocked_sites=sources.blocked_sites(),
         )
         return await pages.read(url)
 

@@ -1,6 +1,6 @@
 """Choose the strongest sandbox that works on this machine, and check again while it is not.
 
-An approval asks for the `Confinement` first and passes it on: a command is refused rather than
+An approval asks for the `Confinement` first and passes it on: a command is rejected rather than
 run with weaker isolation. A change is logged once and shown by `state`.
 """
 
@@ -115,13 +115,13 @@ class StrongestSandbox:
         *,
         pty: bool = False,
     ) -> ProcessResult:
-        sandbox = await self._for(job)
+        sandbox = await self._sandbox_for(job)
         async with self._checked(job):
             return await sandbox.run(job, on_output, pty=pty)
 
     @asynccontextmanager
     async def open(self, job: ProcessSpec, *, pty: bool = False) -> AsyncGenerator[Process]:
-        sandbox = await self._for(job)
+        sandbox = await self._sandbox_for(job)
         async with self._checked(job), sandbox.open(job, pty=pty) as process:
             yield process
 
@@ -149,23 +149,20 @@ class StrongestSandbox:
         from hermes.sandbox.isolated_sandbox import IsolatedSandbox  # noqa: PLC0415 - loaded on first use
 
         await self._clean_up()
-        self._backend, self._found = (
-            backend,
-            IsolatedSandbox(self._spawner, backend, owner=self._owner()),
-        )
+        self._found = IsolatedSandbox(self._spawner, backend, owner=self._owner())
+        self._backend = backend
 
     def _log_change(self) -> None:
         now = (self.isolation, self._failed)
         before, self._logged = self._logged, now
         if now == before:
             return
-        if self.isolation == self._backends[0]:
-            if before is not None:
-                log.info("the sandbox works again: %s", self.state)
-            return
-        log.warning("%s", self.state)
+        if self.isolation != self._backends[0]:
+            log.warning("%s", self.state)
+        elif before is not None:
+            log.info("the sandbox works again: %s", self.state)
 
-    async def _for(self, job: ProcessSpec) -> Sandbox:
+    async def _sandbox_for(self, job: ProcessSpec) -> Sandbox:
         """Raises `SandboxError` if the isolation is weaker than the approved one."""
         if job.permissions.unsandboxed:
             return self._found or self._local
@@ -184,7 +181,7 @@ class StrongestSandbox:
     async def _checked(self, job: ProcessSpec) -> AsyncGenerator[None]:
         """Check the sandbox again if it could not be set up for a job.
 
-        If it works, only this job is refused. Raises `SandboxError`.
+        If it works, only this job is rejected. Raises `SandboxError`.
         """
         backend = None if job.permissions.unsandboxed else self._backend
         try:

@@ -159,27 +159,23 @@ class Sandboxes:
         return self._made[name]
 
     def _make(self, name: str) -> Sandbox:
-        spawner, terminal = self._parts.spawner, self._parts.terminal
-        owner = partial(load_owner_git, self._parts.env)
+        spawner = self._parts.spawner
         match name:
             case "local":
                 return LocalSandbox(spawner)
             case "docker":
                 return _docker_sandbox(self._parts)
             case "ssh":
-                return ssh_sandbox(spawner, terminal, self._parts.env)
-            case "auto":
+                return ssh_sandbox(spawner, self._parts.terminal, self._parts.env)
+            case _:
+                auto = name == "auto"
                 return StrongestSandbox(
                     spawner,
                     self._load_probe,
-                    ISOLATION_BACKENDS,
+                    ISOLATION_BACKENDS if auto else (name,),
                     self._tidy,
-                    owner_git=owner,
-                    fallback=True,
-                )
-            case _:
-                return StrongestSandbox(
-                    spawner, self._load_probe, (name,), self._tidy, owner_git=owner, fallback=False
+                    owner_git=partial(load_owner_git, self._parts.env),
+                    fallback=auto,
                 )
 
     def _load_probe(self) -> "IsolationProbe":
@@ -203,9 +199,8 @@ class Sandboxes:
 
         from hermes.sandbox.filesystem_policy import prune_all_tmp_folders  # noqa: PLC0415 - as above
 
-        await run_sync(
-            prune_all_tmp_folders, str(_tmp_root(self._parts.home)), self._parts.clock.now()
-        )
+        root, now = str(_tmp_root(self._parts.home)), self._parts.clock.now()
+        await run_sync(prune_all_tmp_folders, root, now)
 
 
 def remote_folder(terminal: Terminal, platform: str) -> str:
@@ -311,7 +306,7 @@ def instruction_folders(home: Home) -> list[Path]:
 
 
 def _blocked_in_homes(home: Home) -> list[Path]:
-    """A workspace may lie in the folder of any profile, also of a future one."""
+    """A workspace may lie in any profile's folder, even a future one."""
     return [*_blocked_in(home.root), *_blocked_in(home.profiles / "*")]
 
 
@@ -349,10 +344,7 @@ def ssh_sandbox(spawner: Spawner, terminal: Terminal, env: Env) -> Sandbox:
     from hermes.sandbox.ssh import Ssh, SshHost  # noqa: PLC0415 - as above
 
     host = SshHost(
-        host=terminal.ssh_host,
-        user=terminal.ssh_user,
-        port=terminal.ssh_port,
-        key=terminal.ssh_key,
+        host=terminal.ssh_host, user=terminal.ssh_user, port=terminal.ssh_port, key=terminal.ssh_key
     )
     return RemoteSandbox(spawner, Ssh(host, _client_env(env)))
 

@@ -44,7 +44,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 class SessionWindow:
-    """Context usage and compaction of a session; reading does not wait for a running turn."""
+    """A session's context usage and compaction; reading does not wait for a running turn."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -85,7 +85,8 @@ class SessionWindow:
     ) -> CompactionResult:
         if self._app.runner.compaction is None:
             raise UsageError(
-                "Compression is disabled.", hint="hermes config set compression.enabled true"
+                "Compaction is disabled.",
+                hint="Enable it: hermes config set compression.enabled true",
             )
         return await self._app.runner.compact(session, options, preview=preview)
 
@@ -137,7 +138,7 @@ class ChatHandoff:
         if platform not in targets.platforms:
             known = ", ".join(sorted(targets.homes)) or "none"
             raise UsageError(
-                f"There is no platform {platform!r}.", hint=f"With a home channel: {known}."
+                f"Unknown platform: {platform}.", hint=f"With a home channel: {known}."
             )
         raise UsageError(
             f"{platform} has no home channel.", hint="Set one with /sethome in a chat there."
@@ -183,7 +184,7 @@ class ProjectInstructions:
     def trust(self, workspace: str, name: str) -> InstructionFile:
         """Trust a file with its current content; after a change it has to be trusted again."""
         if not workspace:
-            raise UsageError("This session has no working folder.")
+            raise UsageError("This session has no working directory.")
         path = Path(os.path.realpath(workspace), name)
         real = Path(os.path.realpath(path))
         known = [os.path.realpath(file) for file, _ in instruction_files(Path(workspace))]
@@ -200,10 +201,6 @@ class ProjectInstructions:
             raise UsageError(f"Cannot read {printable(path)}: {error.strerror}.") from error
         except ToolError as error:
             raise UsageError(f"Cannot read {printable(path)}: {error}") from error
-        self._keep(real, data)
-        return InstructionFile(printable(real), True, _decode(data))
-
-    def _keep(self, real: Path, data: bytes) -> None:
         try:
             self._provenance.trusted.trust_permanently(real, data)
         except OSError as error:
@@ -212,6 +209,7 @@ class ProjectInstructions:
                 f"{error.strerror}.",
                 hint=write_error_hint(error, "Make that file writable, then try again."),
             ) from error
+        return InstructionFile(printable(real), True, _decode(data))
 
 
 def _decode(data: bytes) -> str:

@@ -28,6 +28,31 @@ from hermes.schema.errors import ConfigError, SandboxError
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Scope
 
+log = logging.getLogger(__name__)
+
+HOOK_EVENTS = (
+    "pre_tool_call",
+    "post_tool_call",
+    "pre_llm_call",
+    "on_session_start",
+    "on_session_end",
+)
+BEFORE_TOOL, AFTER_TOOL, BEFORE_MODEL, SESSION_STARTED, SESSION_ENDED = HOOK_EVENTS
+MAX_OUTPUT = 64_000
+"""Bytes of output that are read, and characters of a result that is passed on."""
+MAX_CONTEXT = 10_000
+"""Maximum characters of context that a hook may add."""
+ACCEPT_COMMAND = "hermes hooks accept"
+_ANSWER_FIELDS = ("decision", "reason", "action", "message", "context")
+_DECISIONS = ("decision", "action")
+_BLOCKS = frozenset({"block", "deny"})
+_ALLOWS = frozenset({"", "allow", "approve", "continue"})
+_ECHO = "hook_event_name"
+"""An input field: a hook that prints its input, as `tee` does, makes no decision."""
+_LIKE_JSON = re.compile(
+    r"""\ufeff*(?:[{"]|\[\s*[\[{"\]])|.*["'](?:decision|action)["']\s*:""", re.IGNORECASE
+)
+
 
 class HookConsent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Consent to run a command at an event."""
@@ -52,12 +77,10 @@ class HookConsents:
         """Raises `ConfigError` if the file is unreadable or writable by others."""
         try:
             found = self._path.stat()
-            if found.st_uid not in {os.geteuid(), 0} or found.st_mode & (
-                stat.S_IWGRP | stat.S_IWOTH
-            ):
+            others_write = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            if found.st_uid not in {os.geteuid(), 0} or others_write:
                 raise ConfigError(
-                    f"{self._path} is writable by others.",
-                    hint=f"chmod 600 {self._path}",
+                    f"{self._path} is writable by others.", hint=f"chmod 600 {self._path}"
                 )
             return msgspec.json.decode(read_regular_file(self._path), type=_ConsentFile).approvals
         except FileNotFoundError:
@@ -92,11 +115,11 @@ class HookConsents:
 
     def revoke(self, command: str) -> int:
         """Revoke a command at every event, or all if empty; returns how many."""
-        remaining = [one for one in self.all() if command and one.command != command]
-        revoked = len(self.all()) - len(remaining)
-        if revoked:
+        consents = self.all()
+        remaining = [one for one in consents if command and one.command != command]
+        if len(remaining) < len(consents):
             self._write(remaining)
-        return revoked
+        return len(consents) - len(remaining)
 
     def _write(self, approvals: list[HookConsent]) -> None:
         data = msgspec.json.format(msgspec.json.encode(_ConsentFile(approvals)))
@@ -124,32 +147,6 @@ def hook_seal(command: str) -> str:
     except (OSError, ValueError, RuntimeError):
         return "unreadable"
     return digest.hexdigest()
-
-
-log = logging.getLogger(__name__)
-
-HOOK_EVENTS = (
-    "pre_tool_call",
-    "post_tool_call",
-    "pre_llm_call",
-    "on_session_start",
-    "on_session_end",
-)
-BEFORE_TOOL, AFTER_TOOL, BEFORE_MODEL, SESSION_STARTED, SESSION_ENDED = HOOK_EVENTS
-MAX_OUTPUT = 64_000
-"""Bytes of output that are read, and characters of a result that is passed on."""
-MAX_CONTEXT = 10_000
-"""Maximum characters of context that a hook may add."""
-ACCEPT_COMMAND = "hermes hooks accept"
-_ANSWER_FIELDS = ("decision", "reason", "action", "message", "context")
-_DECISIONS = ("decision", "action")
-_BLOCKS = frozenset({"block", "deny"})
-_ALLOWS = frozenset({"", "allow", "approve", "continue"})
-_ECHO = "hook_event_name"
-"""An input field: a hook that prints its input, as `tee` does, makes no decision."""
-_LIKE_JSON = re.compile(
-    r"""\ufeff*(?:[{"]|\[\s*[\[{"\]])|.*["'](?:decision|action)["']\s*:""", re.IGNORECASE
-)
 
 
 class HookCall(Struct, frozen=True, kw_only=True):
@@ -199,7 +196,7 @@ class ShellHooks:
 
     async def before_tool(self, scope: Scope, tool: str, args: Raw) -> str:
         hook_call = HookCall(event=BEFORE_TOOL, scope=scope, tool=tool, args=args)
-        for hook in self._for(hook_call):
+        for hook in self._hooks_for(hook_call):
             name = one_line(hook.command, 120)
             if why := await run_sync(self.not_accepted_reason, BEFORE_TOOL, hook):
                 return f"Not run: the hook `{name}` checks this call, and {why}."
@@ -276,26 +273,20 @@ class ShellHooks:
     async def _notify(self, hook_call: HookCall) -> list[HookAnswer]:
         """Run hooks that do not decide; a failing one is logged once."""
         answers: list[HookAnswer] = []
-        for hook in self._for(hook_call):
-            why = await run_sync(self.not_accepted_reason, hook_call.event, hook)
-            answer = (
-                HookAnswer(failure=f"does not run: {why}")
-                if why
-                else await self.run(hook, hook_call)
-            )
+        for hook in self._hooks_for(hook_call):
+            if why := await run_sync(self.not_accepted_reason, hook_call.event, hook):
+                answer = HookAnswer(failure=f"does not run: {why}")
+            else:
+                answer = await self.run(hook, hook_call)
             if answer.failure and hook.command not in self._logged:
                 self._logged.add(hook.command)
                 log.warning("the hook %s %s", hook.command, answer.failure)
             answers.append(answer)
         return answers
 
-    def _for(self, hook_call: HookCall) -> list[ShellHook]:
-        hooks = self._hooks.get(hook_call.event, ())
-        return [
-            hook
-            for hook in hooks
-            if hook_call.tool is None or matches_tool(hook.matcher, hook_call.tool)
-        ]
+    def _hooks_for(self, call: HookCall) -> list[ShellHook]:
+        hooks = self._hooks.get(call.event, ())
+        return [one for one in hooks if call.tool is None or matches_tool(one.matcher, call.tool)]
 
     def not_accepted_reason(self, event: str, hook: ShellHook) -> str:
         """Why it may not run; empty if it may."""
@@ -337,9 +328,8 @@ def parse_answer(output: bytes, *, decides: bool = True) -> HookAnswer:
     """
     text = output.decode("utf-8-sig", "replace").strip()
     answers = [_answer(value) for value in _printed(text)]
-    for answer in answers:
-        if answer.blocks:
-            return answer
+    if blocking := next((answer for answer in answers if answer.blocks), None):
+        return blocking
     failures = [answer for answer in answers if answer.failure]
     if not answers and ("\ufffd" in text or "\0" in text):
         failures = [HookAnswer(failure="printed output that is not UTF-8 text")]
@@ -377,10 +367,8 @@ def _answer(value: object) -> HookAnswer:
     answer = {name: str(fields[name] or "").strip() for name in _ANSWER_FIELDS if name in fields}
     for name in _DECISIONS:
         decision = fields.get(name)
-        known = decision is None or (
-            isinstance(decision, str) and decision.strip().lower() in _BLOCKS | _ALLOWS
-        )
-        if not known:
+        word = decision.strip().lower() if isinstance(decision, str) else None
+        if decision is not None and word not in _BLOCKS | _ALLOWS:
             shown = one_line(str(decision), 80)
             return HookAnswer(
                 failure=f"answered with an unknown {name}, {shown}; use block or allow"

@@ -1,4 +1,4 @@
-"""Open the session store and blobs of a home without the rest of the program."""
+"""The session store and blobs of a home, without the rest of the program."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -31,14 +31,8 @@ async def find_by_preview(archive: SessionArchive, name: str) -> Session | None:
     """
     beginning = name.strip("“”\"' ").rstrip("…")
     summaries = await archive.list(SessionFilter(), _MAX_LISTED) if beginning else ()
-    return next(
-        (
-            summary.session
-            for summary in summaries
-            if single_line(summary.preview).startswith(beginning)
-        ),
-        None,
-    )
+    found = (one.session for one in summaries if single_line(one.preview).startswith(beginning))
+    return next(found, None)
 
 
 def open_blobs(home: Home) -> FileBlobs:

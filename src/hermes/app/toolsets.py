@@ -55,7 +55,8 @@ def list_toolsets(config: Config, platforms: Sequence[str]) -> list[ToolsetRow]:
         missing = [tool for tool in tools if tool not in specs]
         reasons = [f"{tool} is not part of this installation" for tool in missing]
         if name == "terminal":
-            reasons += _missing_shell(config, platforms)
+            why = (unsupported_reason(backend_on(config.terminal, one)) for one in platforms)
+            reasons += dict.fromkeys(filter(None, why))
         on = {one: is_enabled(config, name, one) for one in platforms}
         rows.append(ToolsetRow(name=name, tools=tools, on=on, missing=reasons))
     for name in config.mcp_servers:
@@ -81,7 +82,7 @@ def expand_toolsets(names: Iterable[str], config: Config) -> list[str]:
         if name not in known:
             suggestion = did_you_mean(name, known)
             raise UsageError(
-                f"There is no toolset {name!r}.", hint=suggestion or "See `hermes tools list`."
+                f"Unknown toolset: {name}.", hint=suggestion or "See `hermes tools list`."
             )
         single.update(dict.fromkeys(COMPOSITES.get(name, (name,))))
     if not single:
@@ -94,7 +95,7 @@ def check_platform(name: str, config: Config) -> None:
     if name not in known:
         suggestion = did_you_mean(name, known)
         raise UsageError(
-            f"There is no platform {name!r}.",
+            f"Unknown platform: {name}.",
             hint=suggestion or "For example: cli, api_server, webhook.",
         )
 
@@ -141,11 +142,6 @@ def settings_to_enable(
         if left != chosen:
             changes[_setting_name(target)] = left
     return changes
-
-
-def _missing_shell(config: Config, platforms: Sequence[str]) -> list[str]:
-    reasons = (unsupported_reason(backend_on(config.terminal, one)) for one in platforms)
-    return list(dict.fromkeys(filter(None, reasons)))
 
 
 def _expand_composites(names: Iterable[str]) -> list[str]:

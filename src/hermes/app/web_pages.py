@@ -115,7 +115,7 @@ class PageReader:
             ):
                 return await self._answer(response)
         except aiohttp.ClientConnectorError as error:
-            if resolver.refused:
+            if resolver.rejected:
                 raise _internal_address_error() from error
             raise
 
@@ -162,7 +162,7 @@ class DnsCache:
         """Only the public addresses if there are any: private ones may be an attack."""
         if (host, port) not in self._known:
             found = await self._lookup.resolve(host, port, family)
-            public = [one for one in found if _is_public_host(one["host"])]
+            public = [one for one in found if (ip := parse_ip(one["host"])) and is_public(ip)]
             self._known[host, port] = public or found
         return self._known[host, port]
 
@@ -173,14 +173,14 @@ class _CheckedResolver(AbstractResolver):
     def __init__(self, names: DnsCache, may: Callable[[Ip], bool]) -> None:
         self._names = names
         self.may = may
-        self.refused = False
+        self.rejected = False
 
     async def resolve(
         self, host: str, port: int = 0, family: AddressFamily = AF_INET
     ) -> list[ResolveResult]:
         found = await self._names.resolve(host, port, family)
         allowed = [one for one in found if (ip := parse_ip(one["host"])) and self.may(ip)]
-        self.refused = not allowed
+        self.rejected = not allowed
         if not allowed:
             raise OSError(f"{host} is inside this network")
         return allowed
@@ -199,11 +199,6 @@ def _is_not_metadata(number: Ip) -> bool:
 
 def _any_address(number: Ip) -> bool:
     return True
-
-
-def _is_public_host(host: str) -> bool:
-    number = parse_ip(host)
-    return number is not None and is_public(number)
 
 
 def _site_of(parts: SplitResult) -> _Site:

@@ -1,7 +1,6 @@
 """The client interface of a conversation with the agent, in this process or in a gateway."""
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
@@ -9,7 +8,7 @@ from msgspec import Struct
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Media, Text
-from hermes.schema.sessions import StoredMessage
+from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
 
 SOCKET_NAME = "gateway.sock"
 """File name of the socket in a home."""
@@ -53,35 +52,12 @@ class UserInput(Struct, frozen=True):
     images: tuple[bytes, ...] = ()
 
 
-class BusyMode(Struct):
-    """What a message does while a turn is running; the user may change it."""
-
-    mode: str
-
-
 class ErrorInfo(Struct, frozen=True):
     """An error as shown to people: kind, what happened, and what to do next."""
 
     code: str
     message: str
     hint: str = ""
-
-
-class ConversationState(Struct, frozen=True, omit_defaults=True):
-    """The session, and whether it has any messages.
-
-    The other fields are for a person: the model and its context window, the isolation of commands,
-    the busy mode, whether approvals are skipped, and the number of background tasks.
-    """
-
-    session: str
-    started: bool = False
-    model: str = ""
-    window: int = 0
-    wall: str = ""
-    busy: str = ""
-    yolo: bool = False
-    behind: int = 0
 
 
 class Greeting(Struct, frozen=True, kw_only=True):
@@ -94,68 +70,6 @@ class Greeting(Struct, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     trouble: ErrorInfo | None = None
     recap: tuple[tuple[str, str], ...] = ()
-
-
-class TextReply(Struct, frozen=True, tag="told"):
-    """Text to show, after clearing the screen or filling the clipboard if requested."""
-
-    text: str
-    clear: bool = False
-    clip: str = ""
-    undone: int = 0
-    """Number of turns removed."""
-
-
-class ResumedReply(Struct, frozen=True, tag="back"):
-    """The conversation continues in another session: a message, and a short recap."""
-
-    told: str
-    recap: str = ""
-
-    @property
-    def text(self) -> str:
-        return "\n".join(filter(None, (self.told, self.recap)))
-
-
-class SubmitReply(Struct, frozen=True, tag="ask"):
-    """A message to send to the agent for the user; `told` is shown to the user."""
-
-    parts: tuple[Text | Media, ...]
-    told: str = ""
-    undone: int = 0
-
-
-class QuitReply(Struct, frozen=True, tag="leave"):
-    """The user wants to quit."""
-
-
-class NotACommand(Struct, frozen=True, tag="plain"):
-    """The line is not a command; send it as a message."""
-
-
-class ScreenReply(Struct, frozen=True, tag="screen"):
-    """An action for the terminal's screen, see `commands.surface`."""
-
-    what: str
-    words: str = ""
-
-
-CommandReply: TypeAlias = (
-    TextReply | ResumedReply | SubmitReply | QuitReply | ScreenReply | NotACommand
-)
-
-
-class RecentHistory(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The last turns of a session as stored; `more` messages precede them.
-
-    `cut` holds the position of the last message of each unfinished turn; `asked` are the times at
-    which a person was asked something, which explain long pauses.
-    """
-
-    rows: tuple[StoredMessage, ...] = ()
-    cut: frozenset[int] = frozenset()
-    asked: tuple[datetime, ...] = ()
-    more: int = 0
 
 
 class UsageReport(Struct, kw_only=True):

@@ -1,6 +1,7 @@
 """Check whether a running gateway would behave like an agent started by the client."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,7 +20,7 @@ FileStamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 
 class Compatibility:
-    """What an app was built from: settings, environment and version. `marks` is the fingerprint."""
+    """What an app was built from: settings, environment and version."""
 
     def __init__(self, app: App, fingerprint: EnvFingerprint) -> None:
         self._files = (app.home.config, app.home.dotenv, app.home.auth)
@@ -61,26 +62,18 @@ class Compatibility:
 def _configured_variables(app: App) -> frozenset[str]:
     """Return variables that only the settings mention."""
     config = app.config
-    keys = [one.key_env for one in (*config.custom_providers, *config.providers.values())]
-    return frozenset(
-        [*config.terminal.env_passthrough, *keys, *_referenced_variables(app.home.config)]
-    )
-
-
-def _referenced_variables(path: Path) -> list[str]:
-    try:
-        return [name.decode() for name in _REFERENCE.findall(read_regular_file(path))]
-    except OSError:
-        return []
+    names = [one.key_env for one in (*config.custom_providers, *config.providers.values())]
+    with suppress(OSError):
+        names += [name.decode() for name in _REFERENCE.findall(read_regular_file(app.home.config))]
+    return frozenset([*config.terminal.env_passthrough, *names])
 
 
 def _file_stamps(files: tuple[Path, ...]) -> FileStamps:
-    return tuple(map(_file_stamp, files))
+    def stamp(path: Path) -> tuple[int, int, int] | None:
+        try:
+            stat = path.stat()
+        except OSError:
+            return None
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
-
-def _file_stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+    return tuple(map(stamp, files))

@@ -1,24 +1,21 @@
-"""A client that survives the end of the gateway by reconnecting or continuing in-process."""
+"""Connect to the agent of a running gateway or start one in this process; survive its end."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.ipc.client import (
     SOCKET_NAME,
     AgentClient,
-    CommandReply,
     ConversationOptions,
-    ConversationState,
     GatewayGone,
     Greeting,
-    RecentHistory,
     RequestNotReceived,
     ShowEvent,
     UsageReport,
@@ -26,6 +23,7 @@ from hermes.ipc.client import (
 )
 from hermes.schema.errors import HermesError, SessionBusy
 from hermes.schema.events import Event, MessageAdded, Notice, Outcome, RunEnded
+from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
 
 GATEWAY_BACK = "Reconnected to the gateway."
 GATEWAY_GONE = "The gateway has stopped; this chat continues without it."
@@ -36,10 +34,16 @@ _TRIES = 2
 T = TypeVar("T")
 Wait: TypeAlias = Callable[[float], bool]
 """Waits for the given seconds; returns False if cancelled."""
+RESTART_GRACE = 3.0
+"""Seconds to wait for a stopped gateway to be started again."""
+MAX_WAIT = 30.0
+"""Seconds to wait for a gateway that is starting or stopping to open its socket."""
+_FIRST_PAUSE, _MAX_PAUSE = 0.05, 0.5
+"""First and longest pause between attempts, in seconds."""
 
 
 class OpenClient(NamedTuple):
-    """A client that is usable until `open` is closed; `notes` are for the person."""
+    """A client that is usable until `stack` is closed; `notes` are for the person."""
 
     stack: ExitStack
     client: AgentClient
@@ -54,13 +58,6 @@ class Reconnect(Protocol):
     ) -> OpenClient: ...
 
 
-class BusyRetry(Struct, frozen=True, kw_only=True):
-    """Seconds to wait for another process to release the session, and between attempts."""
-
-    timeout: float = 65.0
-    interval: float = 0.2
-
-
 class ReconnectingClient:
     """Handles one request at a time; while disconnected, requests wait for a new client."""
 
@@ -69,12 +66,16 @@ class ReconnectingClient:
         client: OpenClient,
         start: ConversationOptions,
         reconnect: Reconnect,
-        busy_retry: BusyRetry | None = None,
+        *,
+        busy_timeout: float = 65.0,
+        busy_interval: float = 0.2,
     ) -> None:
+        """Another process gets `busy_timeout` seconds to release the session."""
         self._open_client = client
         self._start = start
         self._reconnect = reconnect
-        self._busy_retry = busy_retry or BusyRetry()
+        self._busy_timeout = busy_timeout
+        self._busy_interval = busy_interval
         self._notices: list[str] = []
         self._steering: set[str] = set()
         """Ids of messages to the last turn that were not confirmed."""
@@ -186,15 +187,15 @@ class ReconnectingClient:
 
     def _begin(self, question: UserInput, turn: "_Turn") -> Outcome:
         """Start the turn; the lease of a stopped gateway may take a while to expire."""
-        remaining = self._busy_retry.timeout if self._reconnected else 0.0
+        remaining = self._busy_timeout if self._reconnected else 0.0
         self._reconnected = False
         while True:
             try:
                 return self._open_client.client.submit(question, turn.on_event)
             except SessionBusy:
-                if turn.started or remaining <= 0 or not self._wait(self._busy_retry.interval):
+                if turn.started or remaining <= 0 or not self._wait(self._busy_interval):
                     raise
-                remaining -= self._busy_retry.interval
+                remaining -= self._busy_interval
 
     def _end(self, turn: "_Turn", show: ShowEvent) -> Outcome:
         """End an interrupted turn, after looking for a new client."""
@@ -221,8 +222,7 @@ class ReconnectingClient:
         with self._open_lock:
             if self._closed:
                 raise GatewayGone("This chat is closed.")
-            start = _resume_options(self._start, self.state)
-            start = structs.replace(start, unheard=tuple(sorted(self._steering)))
+            start = _resume_options(self._start, self.state, self._steering)
             self._open_client.stack.close()
             self._failed = True
             self._open_client = open_client = self._reconnect(
@@ -260,35 +260,27 @@ class _Turn:
         self._show(event)
 
 
-def _resume_options(start: ConversationOptions, state: ConversationState) -> ConversationOptions:
-    """Resume the session with its own model and folder, if it has messages."""
+def _resume_options(
+    start: ConversationOptions, state: ConversationState, unheard: Collection[str]
+) -> ConversationOptions:
+    """Resume the session with its own model and working directory, if it has messages."""
+    start = structs.replace(start, resume="", latest=False, unheard=tuple(sorted(unheard)))
     if not state.started:
-        return structs.replace(start, resume="", latest=False)
-    return structs.replace(
-        start, resume=state.session, latest=False, model="", provider="", moved=False
-    )
-
-
-RESTART_GRACE = 3.0
-"""Seconds to wait for a stopped gateway to be started again."""
-MAX_WAIT = 30.0
-"""Seconds to wait for a gateway that is starting or stopping to open its socket."""
-_FIRST, _MOST = 0.05, 0.5
-"""First and longest pause between attempts, in seconds."""
-
-
-def _no_process() -> bool:
-    return False
+        return start
+    return structs.replace(start, resume=state.session, model="", provider="", moved=False)
 
 
 @contextmanager
 def connect(
-    home: Home, env: Env, start: ConversationOptions, is_running: Callable[[], bool] = _no_process
+    home: Home,
+    env: Env,
+    start: ConversationOptions,
+    is_running: Callable[[], bool] = lambda: False,
 ) -> Generator[AgentClient]:
     """Open a conversation, which behaves the same with and without a gateway.
 
-    A person's chat survives the end of the gateway. `lives` tells whether a gateway process of this
-    home is running.
+    A person's chat survives the end of the gateway. `is_running` tells whether a gateway process
+    of this home is running.
     """
     connector = _Connector(home, env, is_running)
     with ExitStack() as opened:
@@ -306,10 +298,10 @@ def connect(
 
 
 class _Connector:
-    def __init__(self, home: Home, env: Env, lives: Callable[[], bool]) -> None:
+    def __init__(self, home: Home, env: Env, is_running: Callable[[], bool]) -> None:
         self._home = home
         self._env = env
-        self._lives = lives
+        self._is_running = is_running
 
     def find_gateway(
         self, opened: ExitStack, start: ConversationOptions, reasons: list[str]
@@ -331,14 +323,15 @@ class _Connector:
     ) -> AgentClient:
         from hermes.ipc.in_process import open_in_process  # noqa: PLC0415 - heavy, and often not needed
 
-        notes = tuple(_refusal_note(reason) for reason in reasons) if start.person else ()
+        notes = tuple(
+            f"Not using the running gateway. {reason} To use it: hermes gateway restart"
+            for reason in reasons
+            if start.person
+        )
         return opened.enter_context(open_in_process(self._home, self._env, start, notes))
 
-    def reconnect(
-        self, start: ConversationOptions, wait: "Wait", *, in_process: bool
-    ) -> "OpenClient":
+    def reconnect(self, start: ConversationOptions, wait: Wait, *, in_process: bool) -> OpenClient:
         """After losing the gateway, connect to the restarted one or start an agent here."""
-
         with ExitStack() as opened:
             reasons: list[str] = []
             client = None if in_process else self._wait_for_gateway(opened, start, wait, reasons)
@@ -348,19 +341,15 @@ class _Connector:
             return OpenClient(opened.pop_all(), client, (notice, *client.greeting.notes))
 
     def _wait_for_gateway(
-        self, opened: ExitStack, start: ConversationOptions, wait: "Wait", reasons: list[str]
+        self, opened: ExitStack, start: ConversationOptions, wait: Wait, reasons: list[str]
     ) -> AgentClient | None:
         """Wait while a gateway process is running or may be started soon."""
-        waited, absent, pause = 0.0, 0.0, _FIRST
+        waited, absent, pause = 0.0, 0.0, _FIRST_PAUSE
         while True:
             client = self.find_gateway(opened, start, reasons)
-            absent = 0.0 if self._lives() else absent + pause
+            absent = 0.0 if self._is_running() else absent + pause
             waited += pause
             found = client is not None or bool(reasons)
             if found or waited > MAX_WAIT or absent > RESTART_GRACE or not wait(pause):
                 return client
-            pause = min(2 * pause, _MOST)
-
-
-def _refusal_note(reason: str) -> str:
-    return f"Not using the running gateway. {reason} To use it: hermes gateway restart"
+            pause = min(2 * pause, _MAX_PAUSE)

@@ -2,9 +2,8 @@
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import anyio
 from msgspec import structs
@@ -15,15 +14,11 @@ from hermes.approvals.approval_store import QUESTION_KIND
 from hermes.approvals.policy import ApprovalMode
 from hermes.approvals.service import Answerer
 from hermes.ipc.client import (
-    BusyMode,
-    CommandReply,
     ConversationOptions,
-    ConversationState,
     ErrorInfo,
     Greeting,
     InternalError,
     Interrupted,
-    RecentHistory,
     UsageReport,
     UserInput,
     error_info,
@@ -35,6 +30,7 @@ from hermes.schema.errors import HermesError, NotFound, SandboxError
 from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange
+from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
 from hermes.session.conversation import Conversation, SessionOptions
 from hermes.session.recap import MAX_BYTES, MAX_ROWS, interrupted_at, is_question, recap
 
@@ -42,15 +38,6 @@ log = logging.getLogger(__name__)
 
 MAX_SHOWN = 100
 """Number of messages shown in full when a session is resumed on a screen."""
-
-
-class TerminalContext(NamedTuple):
-    """The context in which a slash command of a terminal runs."""
-
-    app: App
-    conversation: Conversation
-    start: ConversationOptions
-    busy_mode: BusyMode
 
 
 class ConversationService:
@@ -63,23 +50,23 @@ class ConversationService:
         start: ConversationOptions,
         notes: tuple[str, ...] = (),
     ) -> None:
-        self._app = app
-        self._start = start
-        self._conversation = conversation
+        self.app = app
+        self.start = start
+        self.conversation = conversation
+        self.busy_mode = app.config.display.busy_input_mode
         self._notes = notes
-        self._busy_mode = BusyMode(app.config.display.busy_input_mode)
         self._scope: anyio.CancelScope | None = None
         self._window = 0
         self._yolo = False
 
     @property
     def state(self) -> ConversationState:
-        session, started = self._conversation.session, self._conversation.started
-        busy = self._busy_mode.mode if self._start.person else ""
-        if not self._start.screen:
-            return ConversationState(session.id, started, busy=busy)
-        model = self._app.models.current(session)
-        background = len(self._app.delegations.running_in(session.id, session.key))
+        session, started = self.conversation.session, self.conversation.started
+        busy = self.busy_mode if self.start.person else ""
+        if not self.start.screen:
+            return ConversationState(session.id, started, busy_mode=busy)
+        model = self.app.models.current(session)
+        background = len(self.app.delegations.running_in(session.id, session.key))
         isolation, yolo = self._isolation(), self._yolo
         return ConversationState(
             session.id, started, model, self._window, isolation, busy, yolo, background
@@ -87,12 +74,12 @@ class ConversationService:
 
     async def greet(self) -> Greeting:
         """Greet the client. For a person, resolve the model first so that it is known."""
-        person = self._start.person
+        person = self.start.person
         model_error = await self._model_error() if person else None
-        self._yolo = self._start.screen and await self._is_yolo()
-        session = self._conversation.session
+        self._yolo = self.start.screen and await self._is_yolo()
+        session = self.conversation.session
         return Greeting(
-            model=self._app.models.current(session),
+            model=self.app.models.current(session),
             folder=session.cwd,
             notes=self._notes,
             warnings=self._warnings(),
@@ -104,21 +91,21 @@ class ConversationService:
     async def submit(self, user_input: UserInput, emit: Emit) -> Outcome:
         """Run one turn; it always emits an end event unless it could not start."""
         ended = False
-        before = self._conversation.session
+        before = self.conversation.session
 
         async def listen(event: Event) -> None:
             nonlocal ended
             ended = ended or isinstance(event, RunEnded)
             await emit(event)
-            if isinstance(event, RunStarted) and (why := self._app.models.fallback_note(before)):
+            if isinstance(event, RunStarted) and (why := self.app.models.fallback_note(before)):
                 await emit(Notice(why))
 
         outcome = Outcome.CANCELLED
         with self._internal_errors(), self._stoppable():
             names = [os.fsdecode(path) for path in user_input.images]
-            parts = [*user_input.parts, *await load_images(self._app.blobs, names)]
+            parts = [*user_input.parts, *await load_images(self.app.blobs, names)]
             outcome = await (
-                self._conversation.submit(parts, listen) if parts else self._handle_news(listen)
+                self.conversation.submit(parts, listen) if parts else self._handle_news(listen)
             )
         if not ended:
             await emit(RunEnded("", outcome, "Interrupted.", "cancelled"))
@@ -126,46 +113,46 @@ class ConversationService:
 
     async def _handle_news(self, listen: Emit) -> Outcome:
         """Show review notices; run a turn only if something new arrived in the inbox."""
-        conversation, session = self._conversation, self._conversation.session.id
-        notices = self._app.reviews.notices(session)
+        conversation, session = self.conversation, self.conversation.session.id
+        notices = self.app.reviews.notices(session)
         for notice in notices:
             await listen(Notice(notice))
-        if notices and not await self._app.followups.has_followups(session):
+        if notices and not await self.app.followups.has_followups(session):
             await listen(RunEnded("", Outcome.DONE))
             return Outcome.DONE
         return await conversation.answer_followups(listen)
 
     async def has_news(self) -> bool:
         """Whether something arrived that was not handled yet; an empty question handles it."""
-        session = self._conversation.session.id
-        return self._app.reviews.has_notice(session) or await self._app.followups.has_followups(
+        session = self.conversation.session.id
+        return self.app.reviews.has_notice(session) or await self.app.followups.has_followups(
             session
         )
 
     async def answer(self, question: str, text: str) -> str:
         """Pass an answer to a question of the turn; return a remark to show, if any."""
-        answerer = Answerer(session=self._conversation.session.id)
-        reply = await self._app.approvals.reply(answerer, text, question=question)
+        answerer = Answerer(session=self.conversation.session.id)
+        reply = await self.app.approvals.reply(answerer, text, question=question)
         return "" if reply is None or reply.count else reply.message
 
     async def steer(self, message_id: str, text: str) -> None:
         """Pass a message to the running turn; without a confirming event the client keeps it."""
         try:
-            await self._conversation.steer(message_id, text)
+            await self.conversation.steer(message_id, text)
         except HermesError as error:
             log.warning("cannot steer the turn: %s", error)
 
     async def recent_history(self) -> RecentHistory:
         """Raises `Interrupted` if cancelled."""
         with self._internal_errors(), self._stoppable():
-            return await self._past()
+            return await self._recent_history()
         raise Interrupted("Interrupted.")
 
-    async def _past(self) -> RecentHistory:
-        conversation = self._conversation
+    async def _recent_history(self) -> RecentHistory:
+        conversation = self.conversation
         tail = await conversation.tail(MAX_SHOWN, MAX_BYTES)
-        going_on, ends = await conversation.is_running(), await conversation.failure_reasons()
-        questions = await self._app.store.records.find(
+        running, failures = await conversation.is_running(), await conversation.failure_reasons()
+        questions = await self.app.store.records.find(
             QUESTION_KIND, session=conversation.session.id, limit=MAX_SHOWN
         )
         turns = self._turns
@@ -175,7 +162,7 @@ class ConversationService:
         return RecentHistory(
             rows=rows,
             cut=interrupted_at(
-                rows, running=going_on, partial=tail.more > 0 and not start, failures=ends
+                rows, running=running, partial=tail.more > 0 and not start, failures=failures
             ),
             asked=tuple(one.at for one in questions if rows and one.at >= rows[0].at),
             more=tail.more + start,
@@ -186,15 +173,15 @@ class ConversationService:
         with self._internal_errors(), self._stoppable():
             from hermes.ipc.slash_commands import run_command  # noqa: PLC0415 - a single question needs none
 
-            reply = await run_command(self._terminal, line)
-            if self._start.screen:
+            reply = await run_command(self, line)
+            if self.start.screen:
                 await self._model_error()
                 self._yolo = await self._is_yolo()
             return reply
         raise Interrupted("Interrupted.")
 
     def usage_report(self, ended: RunEnded | None) -> UsageReport:
-        session = self._conversation.session
+        session = self.conversation.session
         report = UsageReport(session_id=session.id, model=session.model, provider=session.provider)
         if ended is not None:
             usage = ended.usage
@@ -206,19 +193,19 @@ class ConversationService:
             report.api_calls = ended.steps
             report.completed = ended.outcome is Outcome.DONE
             report.failed = ended.outcome is Outcome.FAILED
-            report.estimated_cost_usd = self._app.price(session.model, session.provider, usage)
+            report.estimated_cost_usd = self.app.price(session.model, session.provider, usage)
         if report.estimated_cost_usd is not None:
             report.cost_status = "estimated"
         return report
 
     def interrupt(self) -> None:
         """Interrupt the turn in order; anything else is cancelled."""
-        if not self._conversation.interrupt() and self._scope is not None:
+        if not self.conversation.interrupt() and self._scope is not None:
             self._scope.cancel()
 
     def disconnect(self) -> None:
         """Cancel what is running: the client has disconnected."""
-        self._conversation.keep_for_next_turn()
+        self.conversation.keep_for_next_turn()
         self.interrupt()
 
     @contextmanager
@@ -241,45 +228,46 @@ class ConversationService:
             raise InternalError(
                 f"internal error: {type(error).__name__}: {error}",
                 hint=(
-                    f"This is a bug in Hermes; see {self._app.home.logs / 'errors.log'} for "
-                    "details."
+                    f"This is a bug in Hermes; see {self.app.home.logs / 'errors.log'} for details."
                 ),
             ) from error
 
     def _warnings(self) -> tuple[str, ...]:
         """Return the warnings of the settings and those of the client's surface."""
-        app = self._app
+        app = self.app
         elsewhere = set(app.toolbox.warnings(app.conversation.session.source))
         general = [one for one in app.warnings if one not in elsewhere]
-        return (*general, *app.toolbox.warnings(self._start.source))
+        return (*general, *app.toolbox.warnings(self.start.source))
 
     def _commands(self) -> tuple[str, ...]:
         from hermes.ipc.slash_commands import command_names  # noqa: PLC0415 - as in `command`
 
-        return command_names(self._terminal)
-
-    @property
-    def _terminal(self) -> TerminalContext:
-        return TerminalContext(self._app, self._conversation, self._start, self._busy_mode)
+        return command_names(self)
 
     @property
     def _turns(self) -> int:
         """Number of turns shown when a session is resumed."""
-        display = self._app.config.display
+        display = self.app.config.display
         return 0 if display.resume_display == "minimal" else display.resume_exchanges
 
     async def _recap(self) -> tuple[tuple[str, str], ...]:
-        conversation = self._conversation
+        conversation = self.conversation
         tail = await conversation.tail(MAX_ROWS, MAX_BYTES)
-        going_on, ends = await conversation.is_running(), await conversation.failure_reasons()
-        midway = tail.more > 0
-        return tuple(recap(tail.rows, self._turns, running=going_on, partial=midway, failures=ends))
+        return tuple(
+            recap(
+                tail.rows,
+                self._turns,
+                running=await conversation.is_running(),
+                partial=tail.more > 0,
+                failures=await conversation.failure_reasons(),
+            )
+        )
 
     async def _model_error(self) -> ErrorInfo | None:
-        """Return why there is no model, if so; otherwise remember its context window."""
+        """Return why there is no model, or remember its context window."""
         self._window = 0
         try:
-            model = await self._app.models.model_for(self._conversation.session)
+            model = await self.app.models.model_for(self.conversation.session)
         except HermesError as error:
             info = error_info(error)
             # Inside a chat there is no need to quit for this.
@@ -288,42 +276,49 @@ class ConversationService:
         return None
 
     async def _is_yolo(self) -> bool:
-        approvals = self._app.approvals
+        approvals = self.app.approvals
         by_default = (
-            self._start.yolo or approvals.rules.yolo or approvals.rules.mode is ApprovalMode.OFF
+            self.start.yolo or approvals.rules.yolo or approvals.rules.mode is ApprovalMode.OFF
         )
-        return by_default or await approvals.yolo(self._conversation.session.id)
+        return by_default or await approvals.yolo(self.conversation.session.id)
 
     def _isolation(self) -> str:
         try:
-            return self._app.toolbox.sandboxes.for_platform(self._start.source).isolation
+            return self.app.toolbox.sandboxes.for_platform(self.start.source).isolation
         except SandboxError:
             return ""
 
 
-FindModel = Callable[[], Awaitable[Model]]
-
-
 async def open_conversation(
-    app: App, start: ConversationOptions, origin: SessionOptions, find: FindModel
+    app: App, start: ConversationOptions, chosen: Model | None = None
 ) -> ConversationService:
-    """Open the requested session in its folder.
+    """Open the requested session in its working directory.
 
-    `find` returns the requested model. Raises `NotFound` if the session does not exist.
+    `chosen` overrides the app's model. Raises `NotFound` if the session does not exist.
     """
+    origin = SessionOptions(
+        source=start.source,
+        cwd=start.cwd,
+        model=chosen.name if chosen else "",
+        provider=chosen.provider if chosen else "",
+        attended=start.person,
+        yolo=start.yolo,
+        async_delivery=start.person,
+    )
     conversation = app.new_conversation(origin)
     if start.unheard:
         await app.store.commit(*(CompleteItem(word) for word in start.unheard))
     if start.resume:
         await _resume(app, conversation, start.resume)
-    return ConversationService(app, conversation, start, await _restored(conversation, start, find))
+    notes = await _continue_session(app, conversation, start, chosen)
+    return ConversationService(app, conversation, start, notes)
 
 
 async def _resume(app: App, conversation: Conversation, name: str) -> None:
     try:
         await conversation.resume(name)
     except NotFound:
-        from hermes.app.storage import find_by_preview  # noqa: PLC0415 - few are looked for by how they began
+        from hermes.app.storage import find_by_preview  # noqa: PLC0415 - rarely needed
 
         found = await find_by_preview(app.store.archive_for(OWNER), name)
         if found is None:
@@ -331,16 +326,16 @@ async def _resume(app: App, conversation: Conversation, name: str) -> None:
         await conversation.resume(found.id)
 
 
-async def _restored(
-    conversation: Conversation, start: ConversationOptions, find: FindModel
+async def _continue_session(
+    app: App, conversation: Conversation, start: ConversationOptions, chosen: Model | None
 ) -> tuple[str, ...]:
-    """Resume the session and return the notes to show."""
+    """Continue the session as requested; return the notes to show."""
     if start.latest and not start.resume:
         await conversation.resume_latest(start.source)
     elif not start.resume:
         return ()
     if start.model or start.provider:
-        model = await find()
+        model = chosen or await app.models.find()
         change = SessionChange(model=model.name, provider=model.provider, system="")
         await conversation.change(change)
     notes: tuple[str, ...] = ()

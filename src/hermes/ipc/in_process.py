@@ -6,41 +6,34 @@ from contextlib import asynccontextmanager, contextmanager
 from queue import SimpleQueue
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from msgspec import Struct, structs
+from msgspec import structs
 
 from hermes.app.build import AppOptions, open_app
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.ipc.client import (
     AgentClient,
-    CommandReply,
     ConversationOptions,
-    ConversationState,
     EventDisplay,
     Greeting,
-    RecentHistory,
     ShowEvent,
     UsageReport,
     UserInput,
 )
 from hermes.ipc.conversation_service import ConversationService, open_conversation
 from hermes.schema.events import Event, Notice, Outcome, RunEnded
-from hermes.session.conversation import SessionOptions
-
-
-class _OpenedConversation(Struct, frozen=True):
-    service: ConversationService
-    greeting: Greeting
-    loop: asyncio.AbstractEventLoop
+from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
 
 
 class InProcessClient:
-    def __init__(self, portal: BlockingPortal, opened: _OpenedConversation) -> None:
+    def __init__(
+        self, portal: BlockingPortal, service: ConversationService, greeting: Greeting
+    ) -> None:
         self._portal = portal
-        self._service = opened.service
-        self._loop = opened.loop
+        self._service = service
+        self._loop = portal.call(asyncio.get_running_loop)
         self._events: SimpleQueue[Event | None] = SimpleQueue()
-        self.greeting: Greeting = opened.greeting
+        self.greeting = greeting
 
     @property
     def state(self) -> ConversationState:
@@ -97,31 +90,17 @@ def open_in_process(
     """
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(_opened(home, env, start, notes)) as opened,
+        portal.wrap_async_context_manager(_open_service(home, env, start)) as (service, opened),
     ):
-        yield InProcessClient(portal, opened)
+        greeting = structs.replace(opened, notes=(*notes, *opened.notes))
+        yield InProcessClient(portal, service, greeting)
 
 
 @asynccontextmanager
-async def _opened(
-    home: Home, env: Env, start: ConversationOptions, notes: tuple[str, ...]
-) -> AsyncGenerator[_OpenedConversation]:
-    origin = SessionOptions(
-        source=start.source,
-        cwd=start.cwd,
-        attended=start.person,
-        yolo=start.yolo,
-        async_delivery=start.person,
-    )
-    async with open_app(home, env, _choices(start)) as app:
-        service = await open_conversation(app, start, origin, app.models.find)
-        greeting = await service.greet()
-        greeting = structs.replace(greeting, notes=(*notes, *greeting.notes))
-        yield _OpenedConversation(service, greeting, asyncio.get_running_loop())
-
-
-def _choices(start: ConversationOptions) -> AppOptions:
-    return AppOptions(
+async def _open_service(
+    home: Home, env: Env, start: ConversationOptions
+) -> AsyncGenerator[tuple[ConversationService, Greeting]]:
+    options = AppOptions(
         model=start.model or None,
         provider=start.provider or None,
         reviews_turns=start.person,
@@ -131,3 +110,6 @@ def _choices(start: ConversationOptions) -> AppOptions:
         source=start.source,
         workspace=start.cwd,
     )
+    async with open_app(home, env, options) as app:
+        service = await open_conversation(app, start)
+        yield service, await service.greet()

@@ -12,18 +12,10 @@ from typing import Generic, TypeAlias, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from hermes.ipc.client import (
-    CommandReply,
-    ConversationOptions,
-    ConversationState,
-    ErrorInfo,
-    Greeting,
-    RecentHistory,
-    UsageReport,
-    UserInput,
-)
+from hermes.ipc.client import ConversationOptions, ErrorInfo, Greeting, UsageReport, UserInput
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
 
 PROTOCOL = 4
 LENGTH_BYTES = 4
@@ -207,32 +199,19 @@ class FrameDecoder(Generic[T]):
             raise BadFrame(f"Invalid frame: {error}") from error
 
 
-def first_frame_decoder() -> FrameDecoder[FirstFrame]:
-    return FrameDecoder(FirstFrame)
-
-
-def client_frame_decoder() -> FrameDecoder[ClientFrame]:
-    return FrameDecoder(ClientFrame)
-
-
-def server_frame_decoder() -> FrameDecoder[ServerFrame]:
-    return FrameDecoder(ServerFrame)
-
-
 DIGEST_SIZE = 12
 
 EnvFingerprint: TypeAlias = dict[str, str]
 
 
 def env_fingerprint(env: Mapping[str, str]) -> EnvFingerprint:
-    return {_json_safe(name): _digest(name, value) for name, value in env.items()}
+    """A digest of each variable. Names that are not text are escaped: JSON cannot carry them."""
 
+    def digest(name: str, value: str) -> str:
+        data = f"{name}={value}".encode("utf-8", "surrogateescape")
+        return blake2b(data, digest_size=DIGEST_SIZE).hexdigest()
 
-def _digest(name: str, value: str) -> str:
-    data = f"{name}={value}".encode("utf-8", "surrogateescape")
-    return blake2b(data, digest_size=DIGEST_SIZE).hexdigest()
-
-
-def _json_safe(name: str) -> str:
-    """Escape a name that is not text, which JSON cannot carry."""
-    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
+    return {
+        name.encode("utf-8", "backslashreplace").decode(): digest(name, value)
+        for name, value in env.items()
+    }

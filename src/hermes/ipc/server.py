@@ -11,7 +11,6 @@ from typing import assert_never
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup, TaskStatus
-from msgspec import Struct
 
 from hermes.app.build import App
 from hermes.ipc.client import ConversationOptions, GatewayGone, error_info
@@ -27,7 +26,9 @@ from hermes.ipc.protocol import (
     CommandReplied,
     ConversationOpened,
     EnvFingerprint,
+    FirstFrame,
     FrameBuffer,
+    FrameDecoder,
     GetHistory,
     GetUsage,
     Hello,
@@ -44,32 +45,23 @@ from hermes.ipc.protocol import (
     UsageResult,
     Wake,
     WakeAccepted,
-    client_frame_decoder,
-    first_frame_decoder,
 )
 from hermes.ipc.send_queue import SendQueue
 from hermes.ipc.unix_socket import listen, peer_uid
 from hermes.ports.model import Model
 from hermes.schema.errors import HermesError, UsageError
 from hermes.schema.events import Notice
-from hermes.session.conversation import SessionOptions
 
 HELLO_TIMEOUT = 10.0
 """Seconds to wait for the first frame."""
 _READ_SIZE = 256 * 1024
 
+log = logging.getLogger(__name__)
 
-def _nothing() -> None:
-    return None
-
-
-class ServerCallbacks(Struct, frozen=True, kw_only=True):
-    """Callbacks into the gateway.
-
-    `wake` is called when something was added to the inbox or outbox.
-    """
-
-    wake: Callable[[], None] = _nothing
+MAX_CONNECTIONS = 256
+"""Maximum number of clients; another one is rejected and runs its own agent."""
+ACCEPT_RETRY = 0.2
+"""Seconds to wait when the system has no free connections."""
 
 
 class ClientConnection:
@@ -78,16 +70,16 @@ class ClientConnection:
         connection: socket.socket,
         app: App,
         compatibility: Compatibility,
-        services: ServerCallbacks,
+        wake: Callable[[], None],
         answered: Callable[[], None],
     ) -> None:
         """`answered` is called after each completed request."""
         self._connection = connection
         self._app = app
         self._compatibility = compatibility
-        self._services = services
+        self._wake = wake
         self._frames = FrameBuffer(MAX_FIRST_FRAME)
-        self._requests = client_frame_decoder()
+        self._requests = FrameDecoder[ClientFrame](ClientFrame)
         self._send_queue = SendQueue(connection)
         self._service: ConversationService | None = None
         self.silent = True
@@ -109,23 +101,23 @@ class ClientConnection:
     async def serve(self) -> None:
         """Serve the client until it disconnects or the server closes."""
         try:
-            await self._attend()
+            await self._serve()
         except HermesError as error:
             self._send_queue.add(RequestFailed(error_info(error)))
         finally:
             await self._send_queue.finish()
 
-    async def _attend(self) -> None:
+    async def _serve(self) -> None:
         first = None
         with anyio.move_on_after(HELLO_TIMEOUT):
             frame = await self._receive()
-            first = None if frame is None else first_frame_decoder().decode(frame)
+            first = None if frame is None else FrameDecoder[FirstFrame](FirstFrame).decode(frame)
         self.silent = False
         match first:
             case None:
                 return
             case Wake():
-                self._services.wake()
+                self._wake()
                 self._send_queue.add(WakeAccepted())
             case Hello():
                 await self._handshake(first)
@@ -161,7 +153,7 @@ class ClientConnection:
 
     async def _converse(self, start: ConversationOptions, chosen: Model | None) -> None:
         try:
-            service = await self._opened(start, chosen)
+            service = await open_conversation(self._app, start, chosen)
             greeting = await service.greet()
         except HermesError as error:
             self._send_queue.add(RequestFailed(error_info(error)))
@@ -198,24 +190,6 @@ class ClientConnection:
             text = error.sentence
         if text:
             await self._send_queue.put_event(Notice(text))
-
-    async def _opened(
-        self, start: ConversationOptions, chosen: Model | None
-    ) -> ConversationService:
-        origin = SessionOptions(
-            source=start.source,
-            cwd=start.cwd,
-            model=chosen.name if chosen else "",
-            provider=chosen.provider if chosen else "",
-            attended=start.person,
-            yolo=start.yolo,
-            async_delivery=start.person,
-        )
-
-        async def find() -> Model:
-            return chosen or await self._app.models.find()
-
-        return await open_conversation(self._app, start, origin, find)
 
     async def _work(
         self, service: ConversationService, request: ClientFrame, *, task_status: TaskStatus[None]
@@ -276,14 +250,6 @@ class ClientConnection:
                 return b""
 
 
-log = logging.getLogger(__name__)
-
-MAX_CONNECTIONS = 256
-"""Maximum number of clients; another one is rejected and runs its own agent."""
-ACCEPT_RETRY = 0.2
-"""Seconds to wait when the system has no free connections."""
-
-
 class IpcServer:
     """Accepts connections of our own user, and serves each one a conversation."""
 
@@ -292,14 +258,17 @@ class IpcServer:
         folder: Path,
         app: App,
         fingerprint: EnvFingerprint,
-        services: ServerCallbacks = ServerCallbacks(),  # noqa: B008 - a frozen value
+        wake: Callable[[], None],
         uid: int | None = None,
     ) -> None:
-        """`fingerprint` is the fingerprint of the environment the app was built from."""
+        """`fingerprint` is that of the environment the app was built from.
+
+        `wake` is called when another process added something to the inbox or outbox.
+        """
         self._folder = folder
         self._app = app
         self._compatibility = Compatibility(app, fingerprint)
-        self._services = services
+        self._wake = wake
         self._uid = os.getuid() if uid is None else uid
         self._connections: dict[ClientConnection, None] = {}
         self._closing = anyio.CancelScope()
@@ -313,7 +282,7 @@ class IpcServer:
     def close(self) -> None:
         """Accept no more connections."""
         self._closing.cancel()
-        self._notice()
+        self._check_idle()
 
     async def wait_idle(self) -> None:
         """After `close`, wait until no request is being processed."""
@@ -344,12 +313,12 @@ class IpcServer:
                 await self._app.clock.sleep(ACCEPT_RETRY)
                 continue
             connection.setblocking(False)
-            group.start_soon(self._attend, connection)
+            group.start_soon(self._serve, connection)
 
-    async def _attend(self, connection: socket.socket) -> None:
+    async def _serve(self, connection: socket.socket) -> None:
         """Serve one connection; a failure must not affect the others."""
         client = ClientConnection(
-            connection, self._app, self._compatibility, self._services, self._notice
+            connection, self._app, self._compatibility, self._wake, self._check_idle
         )
         try:
             if self._is_allowed_peer(connection):
@@ -359,10 +328,10 @@ class IpcServer:
             log.exception("serving a local client failed")
         finally:
             self._connections.pop(client, None)
-            self._notice()
+            self._check_idle()
             connection.close()
 
-    def _notice(self) -> None:
+    def _check_idle(self) -> None:
         if self._closing.cancel_called and not any(client.busy for client in self._connections):
             self._idle.set()
 

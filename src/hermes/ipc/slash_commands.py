@@ -8,7 +8,9 @@ from hermes.app.command_services import command_services
 from hermes.commands import command as commands
 from hermes.commands.registry import is_command, standard_commands
 from hermes.commands.surface import BusyMode, CommandCaller, LocalControl, Surface, TerminalAbility
-from hermes.ipc.client import (
+from hermes.ipc.conversation_service import ConversationService
+from hermes.schema.sessions import Session
+from hermes.schema.terminal import (
     CommandReply,
     NotACommand,
     QuitReply,
@@ -17,38 +19,35 @@ from hermes.ipc.client import (
     SubmitReply,
     TextReply,
 )
-from hermes.ipc.conversation_service import TerminalContext
-from hermes.schema.sessions import Session
 
 _SCREEN_ABILITIES = frozenset({TerminalAbility.CLEAR, TerminalAbility.COPY, TerminalAbility.SCREEN})
 
 
-async def run_command(terminal: TerminalContext, line: str) -> CommandReply:
+async def run_command(service: ConversationService, line: str) -> CommandReply:
     """Raises `UsageError` for an unknown command."""
     if not is_command(line):
         return NotACommand()
-    context = _context(terminal)
-    return _wire_reply(await standard_commands().run(context, line))
+    return _wire_reply(await standard_commands().run(_context(service), line))
 
 
-def command_names(terminal: TerminalContext) -> tuple[str, ...]:
+def command_names(service: ConversationService) -> tuple[str, ...]:
     """Return the commands available on this surface, including aliases."""
-    context = _context(terminal)
+    context = _context(service)
     available = [one for one in standard_commands().commands if one.is_offered(context)]
     return tuple(sorted(name for one in available for name in (one.name, *one.aliases)))
 
 
-def _context(terminal: TerminalContext) -> commands.CommandContext:
-    app, conversation, start, _ = terminal
+def _context(service: ConversationService) -> commands.CommandContext:
+    app, start = service.app, service.start
     return commands.CommandContext(
-        conversation,
+        service.conversation,
         app.models,
         _TerminalFacts(app, start.source),
         caller=CommandCaller(
             surface=Surface.TERMINAL,
             platform=start.source,
             abilities=_SCREEN_ABILITIES if start.screen else frozenset(),
-            control=_TerminalControl(terminal),
+            control=_TerminalControl(service),
         ),
         services=command_services(app),
     )
@@ -57,15 +56,15 @@ def _context(terminal: TerminalContext) -> commands.CommandContext:
 class _TerminalControl(LocalControl):
     """An interactive user can send messages during a turn; a one-shot client cannot."""
 
-    def __init__(self, terminal: TerminalContext) -> None:
-        super().__init__(terminal.conversation)
-        self._terminal = terminal
+    def __init__(self, service: ConversationService) -> None:
+        super().__init__(service.conversation)
+        self._service = service
 
     def busy_mode(self) -> BusyMode | None:
-        return BusyMode(self._terminal.busy_mode.mode) if self._terminal.start.person else None
+        return BusyMode(self._service.busy_mode) if self._service.start.person else None
 
     def set_busy_mode(self, mode: BusyMode) -> None:
-        self._terminal.busy_mode.mode = mode.value
+        self._service.busy_mode = mode.value
 
 
 class _TerminalFacts:

@@ -7,18 +7,15 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from hermes import __version__
 from hermes.ipc.client import (
     AgentClient,
-    CommandReply,
     ConversationOptions,
-    ConversationState,
     EventDisplay,
     GatewayGone,
     Greeting,
-    RecentHistory,
     RequestNotReceived,
     ShowEvent,
     UsageReport,
@@ -36,6 +33,7 @@ from hermes.ipc.protocol import (
     EventFrame,
     FirstFrame,
     FrameBuffer,
+    FrameDecoder,
     GetHistory,
     GetUsage,
     Hello,
@@ -54,16 +52,21 @@ from hermes.ipc.protocol import (
     WakeAccepted,
     encode_frame,
     env_fingerprint,
-    server_frame_decoder,
 )
 from hermes.ipc.unix_socket import connect_socket, peer_uid
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Outcome, RunEnded
+from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
 
 CONNECT_TIMEOUT = 2.0
 """Seconds after which a gateway that does not accept counts as not running."""
 _READ_SIZE = 256 * 1024
+T = TypeVar("T")
 _INTERRUPT = encode_frame(Interrupt())
+NEWS_TIMEOUT = 0.1
+"""Seconds to wait for the answer of a news check."""
+HANDSHAKE_TIMEOUT = 5.0
+"""Seconds for the gateway to accept or reject a client."""
 
 
 class SocketConnection:
@@ -72,7 +75,7 @@ class SocketConnection:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._frames = FrameBuffer(MAX_FRAME)
-        self._reader = server_frame_decoder()
+        self._reader = FrameDecoder[ServerFrame](ServerFrame)
         self._sending = Lock()
         self._interrupted = False
 
@@ -145,12 +148,6 @@ def _gateway_gone(kind: type[GatewayGone] = GatewayGone) -> GatewayGone:
     )
 
 
-NEWS_TIMEOUT = 0.1
-"""Seconds to wait for the answer of a news check."""
-HANDSHAKE_TIMEOUT = 5.0
-"""Seconds for the gateway to accept or reject a client."""
-
-
 class SocketClient:
     def __init__(self, connection: SocketConnection, opened: ConversationOpened) -> None:
         self._connection = connection
@@ -185,9 +182,7 @@ class SocketClient:
     def _read_news(self) -> bool:
         answer = self._connection.receive()
         self._checking_news = False
-        if not isinstance(answer, NewsResult):
-            self._fail(answer)
-        return answer.news
+        return answer.news if isinstance(answer, NewsResult) else self._fail(answer)
 
     def _send(self, request: ClientFrame) -> None:
         """Send a request after the answer to a pending news check has been read."""
@@ -198,27 +193,21 @@ class SocketClient:
                 raise RequestNotReceived(str(error), hint=error.hint) from error
         self._connection.send(request)
 
-    def recent_history(self) -> RecentHistory:
-        self._send(GetHistory())
+    def _request(self, request: ClientFrame, kind: type[T]) -> T:
+        self._send(request)
         answer = self._connection.receive()
-        if not isinstance(answer, HistoryResult):
-            self._fail(answer)
-        return answer.past
+        return answer if isinstance(answer, kind) else self._fail(answer)
+
+    def recent_history(self) -> RecentHistory:
+        return self._request(GetHistory(), HistoryResult).past
 
     def command(self, line: str) -> CommandReply:
-        self._send(RunCommand(line))
-        answer = self._connection.receive()
-        if not isinstance(answer, CommandReplied):
-            self._fail(answer)
+        answer = self._request(RunCommand(line), CommandReplied)
         self.state = answer.state
         return answer.reply
 
     def usage_report(self, ended: RunEnded | None) -> UsageReport:
-        self._send(GetUsage(ended))
-        answer = self._connection.receive()
-        if not isinstance(answer, UsageResult):
-            self._fail(answer)
-        return answer.report
+        return self._request(GetUsage(ended), UsageResult).report
 
     def interrupt(self) -> None:
         self._connection.interrupt()
@@ -229,20 +218,16 @@ class SocketClient:
         raise _failure(answer)
 
 
-def _ignore_refusal(reason: str) -> None:
-    """Ignore it: a one-shot client does not report why the gateway was not used."""
-
-
 @contextmanager
 def open_socket_client(
     folder: Path,
     env: Mapping[str, str],
     start: ConversationOptions,
-    on_refused: Callable[[str], None] = _ignore_refusal,
+    on_refused: Callable[[str], object] = lambda reason: None,
 ) -> Generator[AgentClient | None]:
     """Yield None if no gateway is running, or if it is not compatible.
 
-    `refused` is then called with the reason.
+    `on_refused` is then called with the reason.
     """
     hello = Hello(version=__version__, marks=env_fingerprint(env), start=start)
     with open_socket(folder) as connection:
@@ -256,7 +241,7 @@ def open_socket_client(
 
 
 def _is_accepted(
-    connection: SocketConnection, hello: Hello, refused: Callable[[str], None]
+    connection: SocketConnection, hello: Hello, on_refused: Callable[[str], object]
 ) -> bool:
     connection.set_timeout(HANDSHAKE_TIMEOUT)
     try:
@@ -266,7 +251,7 @@ def _is_accepted(
         return False
     connection.set_timeout(None)
     if isinstance(answer, Refused):
-        refused(answer.reason)
+        on_refused(answer.reason)
     return isinstance(answer, Accepted)
 
 

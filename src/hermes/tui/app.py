@@ -26,8 +26,6 @@ _END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class UiSettings(Struct, frozen=True, kw_only=True):
-    """Settings of the application."""
-
     history: Path  # file of typed lines
     clock: Clock
     theme: str = "dark"  # or "light"
@@ -48,14 +46,14 @@ class Ui(App[int]):
     TITLE = "hermes"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+t", "other_look", show=False, priority=True),
-        Binding("ctrl+z", "sleep", show=False, priority=True),
+        Binding("ctrl+t", "toggle_theme", show=False, priority=True),
+        Binding("ctrl+z", "suspend", show=False, priority=True),
     ]
 
     def __init__(self, client: TuiClient, settings: UiSettings) -> None:
         super().__init__()
         if self.no_color:
-            # `Monochrome` produces shades of grey, which are colours, too.
+            # `Monochrome` produces shades of gray, which are colors, too.
             kept = [one for one in self._filters if not isinstance(one, Monochrome)]
             self._filters[:] = [*kept, NoColor()]
         self._client = client
@@ -97,11 +95,11 @@ class Ui(App[int]):
         self._side_worker.close()
         self.exit(code)
 
-    def action_other_look(self) -> None:
-        self.theme = other_theme(self.theme)
+    def action_toggle_theme(self) -> None:
+        other = LIGHT_THEME if self.theme == DARK_THEME.name else DARK_THEME
+        self.theme = other.name
 
-    def action_sleep(self) -> None:
-        """Suspend the process group and return to the shell."""
+    def action_suspend(self) -> None:
         # A session leader has no shell that could resume it.
         if self._settings.signals and os.getpgrp() != os.getsid(0):
             # Restore the terminal first: a background process may not touch it.
@@ -165,8 +163,3 @@ LIGHT_THEME = Theme(
     dark=False,
 )
 THEMES = {"dark": DARK_THEME, "light": LIGHT_THEME}
-
-
-def other_theme(name: str) -> str:
-    """The name of the other theme."""
-    return LIGHT_THEME.name if name == DARK_THEME.name else DARK_THEME.name

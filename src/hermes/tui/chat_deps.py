@@ -1,7 +1,8 @@
-"""Run blocking calls one by one in a thread."""
+"""What the screens share: the client, worker threads for its blocking calls, and options."""
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -37,22 +38,13 @@ class WorkerThread:
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[T] = loop.create_future()
 
-        def settle(value: T | None, error: BaseException | None) -> None:
-            if outcome.done():
-                return
-            if error is not None:
-                outcome.set_exception(error)
-            else:
-                outcome.set_result(value)  # pyright: ignore[reportArgumentType] - T may be None
-
         def job() -> None:
-            value, failure = None, None
             try:
-                value = work()
+                settle = partial(outcome.set_result, work())
             except Exception as error:  # noqa: BLE001 - re-raised in the caller
-                failure = error
+                settle = partial(outcome.set_exception, error)
             if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, value, failure)
+                loop.call_soon_threadsafe(lambda: outcome.done() or settle())
 
         self._jobs.put(job)
         return await outcome
@@ -63,8 +55,6 @@ class WorkerThread:
 
 
 class ChatDeps(Struct, frozen=True):
-    """Dependencies of the chat screen."""
-
     client: TuiClient
     turn_worker: WorkerThread
     side_worker: WorkerThread
@@ -74,7 +64,7 @@ class ChatDeps(Struct, frozen=True):
 
 
 class ExitRequest(Message):
-    """Ends the application; `trouble` is the error that caused it."""
+    """Ends the application; `error` is what caused it."""
 
     def __init__(self, code: int, error: HermesError | None = None) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The chat screen: transcript, prompt and status bar."""
 
 import asyncio
-from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import ClassVar
 
@@ -9,20 +9,20 @@ from msgspec import structs
 from textual import events, on, work
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 from textual.widgets import Tooltip
 
 from hermes.schema.errors import HermesError
 from hermes.schema.questions import ApprovalChoice
+from hermes.schema.terminal import ScreenReply, TextReply
 from hermes.tui.chat_deps import ChatDeps, ExitRequest
-from hermes.tui.client import MessageParts, ScreenReply, TextReply, TuiClient
+from hermes.tui.client import MessageParts
 from hermes.tui.conversation import ConversationController
 from hermes.tui.keys import KeyDebounce, QuitConfirmation
-from hermes.tui.options import BUSY_PLACEHOLDERS, ENTER_HINTS, BusyMode, parse_toggle
+from hermes.tui.options import BUSY_PLACEHOLDERS, BusyMode, enter_hint, parse_toggle
 from hermes.tui.session_start import show_greeting, show_history
 from hermes.tui.transcript_screen import TranscriptScreen
 from hermes.tui.turn_display import EventPump, EventRenderer, TurnDisplay
-from hermes.tui.widgets import app_of
+from hermes.tui.widgets import app_of, consume
 from hermes.tui.widgets.prompt import (
     DEFAULT_PLACEHOLDER,
     SEND_KEYS,
@@ -45,8 +45,8 @@ class Chat(TranscriptScreen):
     Chat.compact Note { margin: 0 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "stop_or_leave", show=False, priority=True),
-        Binding("ctrl+d", "leave", show=False),
+        Binding("ctrl+c", "stop_or_quit", show=False, priority=True),
+        Binding("ctrl+d", "quit_if_empty", show=False),
         Binding("escape", "back", show=False),
         *(Binding(key, f"send('{mode}')", show=False) for key, mode in SEND_KEYS.items()),
         Binding("ctrl+r", "sessions", show=False, priority=True),
@@ -75,9 +75,6 @@ class Chat(TranscriptScreen):
         self._turn = TurnDisplay(deps, self._renderer, self._event_pump)
         self._quit = QuitConfirmation(self, deps.clock)
         self._debounce = KeyDebounce(self.prompt, deps.clock)
-        self._display_commands = DisplayCommands(
-            self, self._renderer, self._status, self.return_text
-        )
 
     def compose(self) -> ComposeResult:
         yield self.transcript
@@ -90,7 +87,7 @@ class Chat(TranscriptScreen):
         # Tooltips of tables would interpret model output as markup with actions.
         await self.query(Tooltip).remove()
         self.prompt.focus()
-        self.changed()
+        self.refresh_status()
         self.run_worker(self._event_pump.run())
         self.set_interval(TICK_SECONDS, self._tick)
         # Show the screen first, then do what takes time.
@@ -108,20 +105,16 @@ class Chat(TranscriptScreen):
         self.prompt.set_completion(self._greeting.commands, self._greeting.folder)
         self._renderer.used_tokens = await show_greeting(self.transcript, self._deps)
         self._opened.set()
-        self._preload()
+        # Load the Markdown widgets while the user types.
+        load = partial(import_module, "hermes.tui.widgets.code")
+        self.run_worker(self._deps.side_worker.run(load), group="prepare")
         await self.conversation.start()
-
-    def _preload(self) -> None:
-        """Preload the Markdown widgets while the user types."""
-        name = "hermes.tui.widgets.code"
-        self.run_worker(self._deps.side_worker.run(lambda: import_module(name)), group="prepare")
 
     # ConversationView
 
     async def show_user_message(self, text: str) -> None:
-        message = UserMessage(
-            text, self._deps.clock.now() if self._renderer.display.times else None
-        )
+        at = self._deps.clock.now() if self._renderer.display.times else None
+        message = UserMessage(text, at)
         message.add_class(TURN)
         await self.transcript.add(message)
         self.transcript.go_to_end()
@@ -160,17 +153,42 @@ class Chat(TranscriptScreen):
         self._refresh_state()
 
     async def adjust(self, action: ScreenReply, typed: str) -> None:
-        if text := self._display_commands.adjust(action, self._deps.client):
+        text = ""
+        match action.what:
+            case "times":
+                options = self._renderer.display
+                on = parse_toggle(action.words, current=options.times)
+                self._renderer.display = structs.replace(options, times=on)
+                text = f"Timestamps are now {'shown' if on else 'hidden'}."
+            case "statusbar":
+                on = parse_toggle(action.words, current=bool(self._status.display))
+                self._status.display = on
+                text = "" if on else "Status bar hidden; /statusbar shows it again."
+            case "compose":
+                text = self._compose_in_editor(action.words)
+            case _:
+                app_of(self).refresh(repaint=True, layout=True)
+        if text:
             await self.show_note(text, "reply", typed)
+
+    def _compose_in_editor(self, draft: str) -> str:
+        """Return why it failed, or an empty string."""
+        try:
+            with app_of(self).suspend():
+                text = self._deps.client.compose_text(draft)
+        except SuspendNotSupported:
+            return "This terminal does not support that."
+        self.return_text(text.rstrip())
+        return ""
 
     def _refresh_state(self) -> None:
         self._state = self._deps.client.state
-        self.changed()
+        self.refresh_status()
 
     async def run_turn(self, parts: MessageParts) -> None:
         before = len(self.transcript.children)
         try:
-            await self._turn.run(parts, self.changed)
+            await self._turn.run(parts, self.refresh_status)
         finally:
             self._quit.stopped()
             if not self._turn.closed:
@@ -179,9 +197,9 @@ class Chat(TranscriptScreen):
                 for first in self.transcript.children[before : before + (not parts)]:
                     first.add_class(TURN)
                 await self.transcript.archive_old()
-                self.changed()
+                self.refresh_status()
         await self._turn.add_cost()
-        self.changed()
+        self.refresh_status()
         if self._deps.display.bell:
             app_of(self).bell()
 
@@ -206,14 +224,14 @@ class Chat(TranscriptScreen):
     def quit(self) -> None:
         self.post_message(ExitRequest(0))
 
-    def changed(self) -> None:
+    def refresh_status(self) -> None:
         """Update the status bar, the pending input and the placeholder."""
         if self._turn.closed or not self.is_attached:
             return
         if not self.conversation.busy:
             self._quit.stopped()
-        waiting = self.conversation.queued
-        self._pending.show_lines(self.conversation.steering, waiting)
+        queued = self.conversation.queued
+        self._pending.show_lines(self.conversation.steering, queued)
         self.prompt.set_placeholder(self._placeholder_text())
         self._status.show_info(
             StatusInfo(
@@ -228,7 +246,7 @@ class Chat(TranscriptScreen):
                 yolo=self._state.yolo,
                 background_jobs=self._state.background_jobs,
                 enter_hint=self._enter_hint(),
-                queued=len(waiting),
+                queued=len(queued),
                 more_below=not self.transcript.is_at_end,
             )
         )
@@ -237,43 +255,40 @@ class Chat(TranscriptScreen):
         """What Enter does at the moment."""
         if not self.conversation.busy:
             return DEFAULT_PLACEHOLDER
-        card = self._renderer.question
-        return (
-            BUSY_PLACEHOLDERS[self.conversation.default_mode]
-            if card is None
-            else card.placeholder_text
-        )
+        if (card := self._renderer.question) is not None:
+            return card.placeholder_text
+        return BUSY_PLACEHOLDERS[self.conversation.default_mode]
 
     def _enter_hint(self) -> str:
         """Shown in the status bar, because typed text hides the placeholder."""
         if not self._turn.running or self._renderer.question is not None:
             return ""
-        return ENTER_HINTS[self.conversation.default_mode]
+        return enter_hint(self.conversation.default_mode)
 
     # PumpObserver
 
-    def asked(self, card: QuestionCard) -> None:
+    def question_asked(self, card: QuestionCard) -> None:
         self.transcript.go_to_end()
         # Keys meant for the prompt must not answer the question.
-        self.prompt.asked()
+        self.prompt.question_asked()
         if not self.prompt.text:
             self.call_after_refresh(card.take_focus)
 
-    def lapsed(self, keys: frozenset[str]) -> None:
-        self._debounce.lapsed(keys)
+    def question_expired(self, keys: frozenset[str]) -> None:
+        self._debounce.ignore_answers(keys)
 
     def _tick(self) -> None:
         if self._turn.running:
             if (card := self._renderer.question) is not None:
                 card.update_countdown()
-            self.changed()
+            self.refresh_status()
         elif not self.conversation.busy and not self.prompt.text and app_of(self).screen is self:
             self.run_worker(self.conversation.check_news(), group="talk")
 
     # User input
 
     def on_descendant_focus(self) -> None:
-        self.changed()
+        self.refresh_status()
 
     def on_key(self, event: events.Key) -> None:
         """Send typed characters to the prompt, wherever the focus is."""
@@ -285,15 +300,14 @@ class Chat(TranscriptScreen):
         known = event.key in self.active_bindings
         if not event.is_printable or known or self.prompt.has_focus or event.character is None:
             return
-        event.stop()
-        event.prevent_default()
+        consume(event)
         # Immediately: the next keys may already be queued, and Enter would go to a card.
         self.set_focus(self.prompt)
         if not self.prompt.ignores(event.character):
             self.prompt.insert(event.character)
 
     @on(Prompt.Submitted)
-    async def _prompt_sent(self, event: Prompt.Submitted) -> None:
+    async def _prompt_submitted(self, event: Prompt.Submitted) -> None:
         self._quit.reset()
         text = event.text.strip()
         card = self._renderer.question
@@ -305,43 +319,42 @@ class Chat(TranscriptScreen):
             if not card.answer_with(text):
                 self.return_text(event.text)
         else:
-            self.conversation.add(event.text, event.manner)
+            self.conversation.add(event.text, event.mode)
             self.run_worker(self.conversation.run_queued(), group="talk")
 
     @on(Suggestions.Chosen)
-    def _suggestion_taken(self, event: Suggestions.Chosen) -> None:
+    def _suggestion_chosen(self, event: Suggestions.Chosen) -> None:
         self.prompt.insert_suggestion(event.suggestion)
 
     @on(QuestionCard.Answered)
-    async def _question_decided(self, event: QuestionCard.Answered) -> None:
-        if event.words in set(ApprovalChoice):
-            self._debounce.decided(event.words)
+    async def _question_answered(self, event: QuestionCard.Answered) -> None:
+        if event.answer in set(ApprovalChoice):
+            self._debounce.ignore_rest(event.answer)
         self.prompt.focus()
         client = self._deps.client
         try:
-            await self._deps.side_worker.run(lambda: client.answer(event.question, event.words))
+            await self._deps.side_worker.run(lambda: client.answer(event.question, event.answer))
         except HermesError as error:
             await self.show_note(error.sentence, "error")
 
     @on(QuestionCard.FocusReleased)
-    def _question_left(self) -> None:
+    def _focus_released(self) -> None:
         self.prompt.focus()
 
     @on(Transcript.Scrolled)
-    def _transcript_moved(self) -> None:
-        self.changed()
+    def _transcript_scrolled(self) -> None:
+        self.refresh_status()
 
     def action_send(self, mode: str) -> None:
         """Submit the prompt with this mode."""
         self.prompt.submit(BusyMode(mode))
 
     @on(Prompt.QuitRequested)
-    def action_leave(self) -> None:
-        """Quit, unless there is text in the prompt."""
+    def action_quit_if_empty(self) -> None:
         if not self.prompt.text:
-            self.post_message(ExitRequest(0))
+            self.quit()
 
-    def action_stop_or_leave(self) -> None:
+    def action_stop_or_quit(self) -> None:
         if self.copy_selected():
             return
         if self._quit.pending:
@@ -355,7 +368,7 @@ class Chat(TranscriptScreen):
             self._quit.warn()
 
     def action_back(self) -> None:
-        """Esc: from a card to the prompt, else stop the turn."""
+        """Go from a card to the prompt, or stop the turn."""
         if self.focused is not self.prompt:
             self.prompt.focus()
         elif self._turn.running:
@@ -387,51 +400,5 @@ class Chat(TranscriptScreen):
 
 def _is_answer(card: QuestionCard, sent: Prompt.Submitted) -> bool:
     """Commands, and text begun before the question, are not answers to an approval."""
-    unrelated = sent.unasked or sent.text.lstrip().startswith("/")
-    return sent.manner is None and (card.accepts_text or not unrelated)
-
-
-class DisplayCommands:
-    def __init__(
-        self,
-        screen: Screen[None],
-        renderer: EventRenderer,
-        status: StatusBar,
-        compose: Callable[[str], None],
-    ) -> None:
-        """`compose` receives the text written in the editor."""
-        self._screen = screen
-        self._renderer = renderer
-        self._status = status
-        self._compose = compose
-
-    def adjust(self, action: ScreenReply, client: TuiClient) -> str:
-        """Perform the action; return a text for the user, or an empty string."""
-        match action.what:
-            case "times":
-                return self._toggle_times(action.words)
-            case "statusbar":
-                on = self._status.display = parse_toggle(
-                    action.words, current=bool(self._status.display)
-                )
-                return "" if on else "Status bar hidden; /statusbar shows it again."
-            case "compose":
-                return self._compose_in_editor(action.words, client)
-            case _:
-                app_of(self._screen).refresh(repaint=True, layout=True)
-                return ""
-
-    def _toggle_times(self, words: str) -> str:
-        options = self._renderer.display
-        on = parse_toggle(words, current=options.times)
-        self._renderer.display = structs.replace(options, times=on)
-        return f"Timestamps are {'shown' if on else 'hidden'} from now on."
-
-    def _compose_in_editor(self, draft: str, client: TuiClient) -> str:
-        try:
-            with app_of(self._screen).suspend():
-                text = client.compose_text(draft)
-        except SuspendNotSupported:
-            return "This terminal does not support that."
-        self._compose(text.rstrip())
-        return ""
+    unrelated = sent.predates_question or sent.text.lstrip().startswith("/")
+    return sent.mode is None and (card.accepts_text or not unrelated)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Media, Text
-from hermes.schema.sessions import StoredMessage
+from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
 
 CANCELLED = "cancelled"
 """Error code of a cancelled request."""
@@ -17,7 +17,7 @@ MessageParts: TypeAlias = tuple[Text | Media, ...]
 
 
 class Greeting(Struct, frozen=True, kw_only=True):
-    """What to show at the start."""
+    """What to show at startup."""
 
     model: str
     folder: str
@@ -26,71 +26,6 @@ class Greeting(Struct, frozen=True, kw_only=True):
     commands: Mapping[str, str] = {}  # summary by name
     error: str = ""
     hint: str = ""
-
-
-class ConversationState(Struct, frozen=True, kw_only=True):
-    """The current state of the session."""
-
-    session: str
-    started: bool = False
-    model: str = ""
-    window: int = 0  # of the model, in tokens
-    sandbox: str = ""  # the sandbox
-    busy_mode: str = ""  # a `BusyMode`
-    yolo: bool = False  # approvals are off
-    background_jobs: int = 0  # background jobs
-
-
-class TextReply(Struct, frozen=True):
-    """Text to show."""
-
-    text: str
-    clear: bool = False  # clear the screen first
-    clip: str = ""  # text for the clipboard
-    undone: int = 0  # number of turns removed from the transcript
-
-
-class SubmitReply(Struct, frozen=True):
-    """A message to submit in the user's name; `told` is shown to the user."""
-
-    parts: MessageParts
-    told: str = ""
-    undone: int = 0
-
-
-class ResumedReply(Struct, frozen=True):
-    """The conversation continues in another session; `told` names it."""
-
-    told: str
-
-
-class QuitReply(Struct, frozen=True):
-    """Quit."""
-
-
-class NotACommand(Struct, frozen=True):
-    """The line is not a command and should be submitted as a message."""
-
-
-class ScreenReply(Struct, frozen=True):
-    """An action on the screen."""
-
-    what: str  # redraw, times, statusbar or compose
-    words: str = ""  # `on`, `off` or empty to toggle; for compose the initial text
-
-
-CommandReply: TypeAlias = (
-    TextReply | SubmitReply | ResumedReply | QuitReply | NotACommand | ScreenReply
-)
-
-
-class RecentHistory(Struct, frozen=True, kw_only=True):
-    """The last messages of a session."""
-
-    rows: tuple[StoredMessage, ...] = ()
-    cut: frozenset[int] = frozenset()  # last messages of interrupted turns, by seq
-    asked: tuple[datetime, ...] = ()  # times at which the user was asked a question
-    more: int = 0  # number of earlier messages
 
 
 class SessionOption(Struct, frozen=True, kw_only=True):
@@ -140,7 +75,7 @@ class TuiClient(Protocol):
         ...
 
     def has_news(self) -> bool:
-        """Whether a report is waiting; submit no parts to have it processed."""
+        """Whether a report is pending; submit no parts to have it processed."""
         ...
 
     def command(self, line: str) -> CommandReply: ...

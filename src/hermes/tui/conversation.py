@@ -1,23 +1,22 @@
 """Queue, steer and interrupt: the order in which typed lines are processed."""
 
 from collections import deque
+from functools import partial
 from typing import Protocol
 
 from hermes.kit.ids import new_id
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Text
-from hermes.tui.chat_deps import WorkerThread
-from hermes.tui.client import (
-    CANCELLED,
-    MessageParts,
+from hermes.schema.terminal import (
     NotACommand,
     QuitReply,
     ResumedReply,
     ScreenReply,
     SubmitReply,
     TextReply,
-    TuiClient,
 )
+from hermes.tui.chat_deps import WorkerThread
+from hermes.tui.client import CANCELLED, MessageParts, TuiClient
 from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode
 
 
@@ -52,7 +51,7 @@ class ConversationView(Protocol):
         """Return the text to the prompt."""
         ...
 
-    def changed(self) -> None: ...
+    def refresh_status(self) -> None: ...
 
     def quit(self) -> None: ...
 
@@ -70,9 +69,9 @@ class ConversationController:
         self._turn_worker = turn_worker
         self._side_worker = side_worker
         self._view = view
-        self._waiting: deque[str] = deque()
+        self._queue: deque[str] = deque()
         self._urgent = 0
-        """Number of waiting lines that go before the others."""
+        """Number of queued lines that go before the others."""
         self._steering: dict[str, str] = {}
         """Steering messages not yet received by the turn, by id."""
         self._sent_steering: set[str] = set()
@@ -84,7 +83,7 @@ class ConversationController:
 
     @property
     def queued(self) -> tuple[str, ...]:
-        return tuple(self._waiting)
+        return tuple(self._queue)
 
     @property
     def steering(self) -> tuple[str, ...]:
@@ -98,46 +97,42 @@ class ConversationController:
     def add(self, line: str, mode: BusyMode | None = None) -> None:
         """Submit a line; during a turn according to `mode` or the default mode."""
         if not self.busy:
-            self._waiting.append(line)
-            self._view.changed()
+            self._queue.append(line)
+            self._view.refresh_status()
             return
         mode, text = mode_of_line(line, mode or self.default_mode)
         match mode:
             case BusyMode.INTERRUPT if text:
-                self._add_urgent(text)
+                self._queue.insert(self._urgent, text)
+                self._urgent += 1
                 self._client.interrupt()
             case BusyMode.INTERRUPT:
                 self.interrupt()
             case BusyMode.STEER if self._in_turn:
                 self._steering[new_id("msg")] = text
             case BusyMode.STEER | BusyMode.QUEUE | BusyMode.COLLECT:
-                self._waiting.append(text)
-        self._view.changed()
+                self._queue.append(text)
+        self._view.refresh_status()
 
-    def steering_received(self, word: str) -> str | None:
+    def steering_received(self, message_id: str) -> str | None:
         """The turn received a message: return its text if it was sent from here."""
-        return self._steering.pop(word, None)
-
-    def _add_urgent(self, line: str) -> None:
-        """Insert before the waiting lines, after other urgent ones."""
-        self._waiting.insert(self._urgent, line)
-        self._urgent += 1
+        return self._steering.pop(message_id, None)
 
     def pop_last(self) -> str | None:
-        """Remove and return the last waiting line."""
-        line = self._waiting.pop() if self._waiting else None
-        self._urgent = min(self._urgent, len(self._waiting))
-        self._view.changed()
+        """Remove and return the last queued line."""
+        line = self._queue.pop() if self._queue else None
+        self._urgent = min(self._urgent, len(self._queue))
+        self._view.refresh_status()
         return line
 
     def interrupt(self) -> None:
-        """Stop the turn and return the waiting lines to the prompt."""
+        """Stop the turn and return the queued lines to the prompt."""
         self._aborted = True
-        if self._waiting:
-            self._view.return_text("\n".join(self._waiting))
-            self._waiting.clear()
+        if self._queue:
+            self._view.return_text("\n".join(self._queue))
+            self._queue.clear()
             self._urgent = 0
-            self._view.changed()
+            self._view.refresh_status()
         if self.open:
             self._client.interrupt()
 
@@ -147,7 +142,7 @@ class ConversationController:
         await self.run_queued()
 
     async def run_queued(self) -> None:
-        """Process waiting lines until none is left."""
+        """Process queued lines until none is left."""
         if not self.open:
             return
         if self.busy:
@@ -155,14 +150,14 @@ class ConversationController:
             return
         self.busy = True
         try:
-            while self._waiting:
+            while self._queue:
                 await self._process(self._next())
         finally:
             self.busy = False
-            self._view.changed()
+            self._view.refresh_status()
 
     async def check_news(self) -> None:
-        """Run a turn if a report is waiting."""
+        """Run a turn if a report is pending."""
         if self.busy or not self.open:
             return
         self.busy = True
@@ -173,37 +168,36 @@ class ConversationController:
             await self._show_error(error)
         finally:
             self.busy = False
-            self._view.changed()
+            self._view.refresh_status()
         await self.run_queued()
 
     def _next(self) -> str:
         """The next line, or in collect mode all lines up to a command."""
-        lines = [self._waiting.popleft()]
+        lines = [self._queue.popleft()]
         if self.default_mode is BusyMode.COLLECT and not _is_command(lines[0]):
-            while self._waiting and not _is_command(self._waiting[0]):
-                lines.append(self._waiting.popleft())
+            while self._queue and not _is_command(self._queue[0]):
+                lines.append(self._queue.popleft())
         self._urgent = max(self._urgent - len(lines), 0)
         return "\n".join(lines)
 
     async def _send_steering(self) -> None:
         """Send steering messages that were not sent yet."""
-        for word, text in list(self._steering.items()):
-            if word not in self._sent_steering:
-                self._sent_steering.add(word)
+        for message_id, text in list(self._steering.items()):
+            if message_id not in self._sent_steering:
+                self._sent_steering.add(message_id)
                 try:
-                    await self._side_worker.run(
-                        lambda id_=word, message=text: self._steer(id_, message)
-                    )
+                    await self._side_worker.run(partial(self._client.steer, message_id, text))
                 except HermesError as error:
                     await self._show_error(error)
 
-    def _steer(self, word: str, text: str) -> None:
-        self._client.steer(word, text)
-
     async def _process(self, line: str) -> None:
-        self._view.changed()
+        self._view.refresh_status()
         try:
-            await self._handle_line(line)
+            # A line with a slash may be a command; the client decides.
+            if _is_command(line):
+                await self._run_command(line)
+            else:
+                await self._submit((Text(line),), line)
         except HermesError as error:
             await self._show_error(error, line if _is_command(line) else "")
 
@@ -214,11 +208,7 @@ class ConversationController:
             hint = f"\n{error.hint}" if error.hint else ""
             await self._view.show_note(f"{error}{hint}", "error", typed)
 
-    async def _handle_line(self, line: str) -> None:
-        # A line with a slash may be a command; the client decides.
-        if not _is_command(line):
-            await self._submit((Text(line),), line)
-            return
+    async def _run_command(self, line: str) -> None:
         reply = await self._turn_worker.run(lambda: self._client.command(line))
         match reply:
             case NotACommand():
@@ -258,9 +248,9 @@ class ConversationController:
             if unreceived and self._aborted:
                 self._view.return_text("\n".join(unreceived))
             else:
-                self._waiting.extendleft(reversed(unreceived))
+                self._queue.extendleft(reversed(unreceived))
                 self._urgent += len(unreceived)
-            self._view.changed()
+            self._view.refresh_status()
 
 
 def _is_command(line: str) -> bool:

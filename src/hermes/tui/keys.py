@@ -1,4 +1,4 @@
-"""A screen that lists the keys."""
+"""The keys of the chat screen: their list, quitting by a second press, and keys to ignore."""
 
 from math import inf
 from typing import ClassVar
@@ -33,6 +33,10 @@ KEYS = (
     ("Ctrl+Z", "suspend; fg resumes"),
     ("Ctrl+D, /quit", "quit"),
 )
+QUIT_WINDOW = 3.0
+"""Seconds within which the second key press quits."""
+DEBOUNCE_SECONDS = 1.0
+"""Seconds for which keys of a closed question are ignored."""
 
 
 class KeyHelp(ModalScreen[None]):
@@ -57,10 +61,6 @@ class KeyHelp(ModalScreen[None]):
         self.dismiss(None)
 
 
-QUIT_WINDOW = 3.0
-"""Seconds within which the second key press quits."""
-
-
 class QuitConfirmation:
     def __init__(self, screen: Screen[None], clock: Clock) -> None:
         self._screen = screen
@@ -74,7 +74,7 @@ class QuitConfirmation:
         return self._clock.monotonic() < self._until
 
     def warn(self) -> None:
-        self._extend_window(QUIT_WINDOW)
+        self._until = self._clock.monotonic() + QUIT_WINDOW
         self._screen.notify("Press Ctrl+C again to quit (or Ctrl+D, /quit).", timeout=QUIT_WINDOW)
 
     def stopping(self, *, leaving: bool = False) -> None:
@@ -82,7 +82,7 @@ class QuitConfirmation:
         self._stopping = True
         if leaving:
             # If the turn does not stop, the user can still quit.
-            self._extend_window(inf)
+            self._until = inf
         text = "Stopping. Press Ctrl+C again to quit now." if leaving else "Stopping."
         self._screen.notify(text, timeout=QUIT_WINDOW)
 
@@ -91,7 +91,7 @@ class QuitConfirmation:
         if self._stopping:
             self._stopping = False
             if self.pending:
-                self._extend_window(QUIT_WINDOW)
+                self._until = self._clock.monotonic() + QUIT_WINDOW
             ui = app_of(self._screen)
             # After the notice itself, which may still be queued.
             ui.call_later(ui.clear_notifications)
@@ -99,25 +99,18 @@ class QuitConfirmation:
     def reset(self) -> None:
         self._until = -inf
 
-    def _extend_window(self, seconds: float) -> None:
-        self._until = self._clock.monotonic() + seconds
-
-
-DEBOUNCE_SECONDS = 1.0
-"""Seconds for which keys of a closed question are ignored."""
-
 
 class KeyDebounce:
     def __init__(self, prompt: Prompt, clock: Clock) -> None:
         self._prompt = prompt
         self._clock = clock
 
-    def lapsed(self, keys: frozenset[str]) -> None:
+    def ignore_answers(self, keys: frozenset[str]) -> None:
         """Ignore the keys of a question that just expired."""
         until = self._clock.monotonic() + DEBOUNCE_SECONDS
         self._prompt.ignore(lambda key: key in keys and self._clock.monotonic() < until)
 
-    def decided(self, word: str) -> None:
+    def ignore_rest(self, word: str) -> None:
         """Ignore the rest of a word whose first letter already decided."""
         until = self._clock.monotonic() + DEBOUNCE_SECONDS
         rest = list(word[1:])

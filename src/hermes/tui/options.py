@@ -1,4 +1,4 @@
-"""Decide what happens to a line entered while a turn is running."""
+"""Options of the terminal UI: what is shown, and what a line entered during a turn does."""
 
 from enum import StrEnum
 
@@ -16,18 +16,20 @@ class BusyMode(StrEnum):
     """Queue the line; all queued lines share one turn."""
 
 
+_QUEUE_PLACEHOLDER = "Enter queues this; Ctrl+G steers, Ctrl+S interrupts"
 BUSY_PLACEHOLDERS = {
     BusyMode.INTERRUPT: "Enter interrupts and sends this; Ctrl+G steers, Ctrl+N queues",
-    BusyMode.QUEUE: "Enter queues this; Ctrl+G steers, Ctrl+S interrupts",
-    BusyMode.COLLECT: "Enter queues this; Ctrl+G steers, Ctrl+S interrupts",
+    BusyMode.QUEUE: _QUEUE_PLACEHOLDER,
+    BusyMode.COLLECT: _QUEUE_PLACEHOLDER,
     BusyMode.STEER: "Enter steers; Ctrl+N queues, Ctrl+S interrupts",
 }
 """Placeholder of the prompt during a turn."""
-ENTER_HINTS = {
-    mode: " ".join(text.split()[:2]).rstrip(";") for mode, text in BUSY_PLACEHOLDERS.items()
-}
-"""Short form for the status bar."""
 _MODE_COMMANDS = {"/steer": BusyMode.STEER, "/queue": BusyMode.QUEUE, "/q": BusyMode.QUEUE}
+
+
+def enter_hint(mode: BusyMode) -> str:
+    """The start of the placeholder, for the status bar."""
+    return " ".join(BUSY_PLACEHOLDERS[mode].split()[:2]).rstrip(";")
 
 
 def parse_busy_mode(word: str) -> BusyMode:
@@ -54,7 +56,7 @@ class DisplayOptions(Struct, frozen=True, kw_only=True):
     """What is shown, and how. Zero means no limit."""
 
     reasoning: bool = True
-    reasoning_open: bool = False  # reasoning is expanded
+    reasoning_open: bool = False
     raw: bool = False  # answers are shown as Markdown source
     diffs: bool = True
     cost: bool = False

@@ -19,6 +19,7 @@ from hermes.kit.text import plural
 from hermes.schema.errors import HermesError
 from hermes.tui.chat_deps import ChatDeps
 from hermes.tui.client import ModelOption, SessionOption
+from hermes.tui.widgets import consume
 
 
 class PickerRow(Struct, frozen=True):
@@ -121,8 +122,7 @@ class Picker(ModalScreen[str | None]):
             "pagedown": rows.action_page_down,
         }
         if event.key in moves:
-            event.stop()
-            event.prevent_default()
+            consume(event)
             moves[event.key]()
 
     @on(Input.Submitted)

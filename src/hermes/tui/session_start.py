@@ -1,29 +1,29 @@
-"""Show the greeting, the history of a resumed session, and warnings."""
+"""Show the greeting, and the end of a resumed session as it looked when it ran."""
 
 from datetime import datetime
 
 from textual.widget import Widget
 
-from hermes.kit.terminal_text import headline, single_line
+from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
 from hermes.schema.attachments import typed_text
 from hermes.schema.errors import HermesError
-from hermes.schema.messages import (
-    Assistant,
-    Reasoning,
-    Result,
-    Stop,
-    Trust,
-    User,
-    text_of,
-)
+from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Trust, User, text_of
 from hermes.schema.sessions import StoredMessage
+from hermes.schema.terminal import RecentHistory
 from hermes.tui.chat_deps import ChatDeps
-from hermes.tui.client import Greeting, RecentHistory
 from hermes.tui.options import DisplayOptions
 from hermes.tui.widgets import app_of
 from hermes.tui.widgets.cards import ThinkingCard, ToolCard
-from hermes.tui.widgets.transcript import PAST, TURN, Answer, Note, Transcript, UserMessage
+from hermes.tui.widgets.transcript import (
+    PAST,
+    TURN,
+    Answer,
+    Note,
+    Transcript,
+    UserMessage,
+    report_note,
+)
 
 
 async def show_greeting(transcript: Transcript, deps: ChatDeps) -> int:
@@ -31,39 +31,29 @@ async def show_greeting(transcript: Transcript, deps: ChatDeps) -> int:
     greeting = deps.client.greeting
     await transcript.add(Note(f"hermes · {greeting.model} · {single_line(greeting.folder)}"))
     used = await show_history(transcript, deps, deps.display) if deps.client.state.started else 0
-    await transcript.add(*_notes(greeting))
+    notes = [Note(note) for note in greeting.notes]
+    notes += [Note(f"warning: {single_line(warning)}", "warning") for warning in greeting.warnings]
+    if greeting.error:
+        notes.append(Note(f"{greeting.error}\n{greeting.hint}".rstrip(), "warning alone"))
+    await transcript.add(*notes)
     return used
 
 
 async def show_history(transcript: Transcript, deps: ChatDeps, options: DisplayOptions) -> int:
     """Show the resumed session; return the tokens in context after its last answer."""
-
     try:
         history = await deps.turn_worker.run(deps.client.recent_history)
     except HermesError as error:
         await transcript.add(Note(error.sentence, "warning"))
         return 0
-    await replay_session(transcript, history, options)
+    await _replay_session(transcript, history, options)
     usages = [row.message.usage for row in history.rows if isinstance(row.message, Assistant)]
     return next((usage.input + usage.output for usage in reversed(usages) if usage.input), 0)
 
 
-def _notes(greeting: Greeting) -> list[Note]:
-    notes = [Note(note) for note in greeting.notes]
-    notes += [Note(f"warning: {single_line(warning)}", "warning") for warning in greeting.warnings]
-    if greeting.error:
-        notes.append(Note(f"{greeting.error}\n{greeting.hint}".rstrip(), "warning alone"))
-    return notes
-
-
-_MAX_HEADLINE = 200
-"""Characters shown of an incoming report."""
-
-
-async def replay_session(
+async def _replay_session(
     transcript: Transcript, history: RecentHistory, options: DisplayOptions
 ) -> None:
-    """Add the messages to the transcript, with durations of calls where known."""
     replay = _Replay(history, options)
     if history.more:
         note = f"… {plural(history.more, 'earlier message')}; /history shows them"
@@ -83,33 +73,32 @@ class _Replay:
 
     def __init__(self, history: RecentHistory, options: DisplayOptions) -> None:
         self.widgets: list[Widget] = []
-        self._display_options = options
-        self._cut = history.cut
+        self._options = options
+        self._interrupted = history.cut
         self._questions = history.asked
         self._run = ""
         self._answers: list[tuple[Answer, str]] = []
         self._thoughts: list[ThinkingCard] = []
         self._cards: dict[str, tuple[ToolCard, datetime | None]] = {}
-        self._ends: list[tuple[ToolCard, Result, float]] = []
+        self._results: list[tuple[ToolCard, Result, float]] = []
 
     def add(self, row: StoredMessage) -> None:
-        message = row.message
-        match message:
-            case User():
+        match row.message:
+            case User() as message:
                 self._add_user(message, row)
-            case Assistant():
+            case Assistant() as message:
                 self._add_answer(message, row.at)
-            case Result():
+            case Result() as message:
                 self._add_result(message, row.at)
-        if row.seq in self._cut:
+        if row.seq in self._interrupted:
             self.widgets.append(Note("Interrupted before the answer.", "warning"))
 
     async def fill(self) -> None:
         for answer, text in self._answers:
             await answer.add(text)
-        for thinking in self._thoughts if self._display_options.reasoning_open else ():
+        for thinking in self._thoughts if self._options.reasoning_open else ():
             await thinking.open()
-        for card, result, took in self._ends:
+        for card, result, took in self._results:
             await card.end(result, took)
         for card, _ in self._cards.values():
             card.mark_interrupted()
@@ -117,9 +106,9 @@ class _Replay:
     def _add_user(self, message: User, row: StoredMessage) -> None:
         text = typed_text(message).strip("\n")
         if message.trust is Trust.DATA:
-            widget = Note(f"● {headline(text, _MAX_HEADLINE)}")
+            widget = report_note(text)
         elif message.trust is not Trust.PROGRAM and text:
-            widget = UserMessage(text, row.at if self._display_options.times else None)
+            widget = UserMessage(text, row.at if self._options.times else None)
         else:
             return
         # All messages of one turn are undone together.
@@ -130,19 +119,19 @@ class _Replay:
 
     def _add_answer(self, message: Assistant, at: datetime) -> None:
         thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
-        if thoughts.strip() and self._display_options.reasoning:
+        if thoughts.strip() and self._options.reasoning:
             thinking = ThinkingCard()
             thinking.add(thoughts)
             thinking.end()
             self.widgets.append(thinking)
             self._thoughts.append(thinking)
         if text := text_of(message).strip("\n"):
-            answer = Answer(raw=self._display_options.raw)
+            answer = Answer(raw=self._options.raw)
             self.widgets.append(answer)
             self._answers.append((answer, text))
         calls = message.calls
         for call in calls:
-            card = ToolCard(call, self._display_options)
+            card = ToolCard(call, self._options)
             self.widgets.append(card)
             # For parallel calls the end of each is not recorded.
             self._cards[call.id] = (card, at if len(calls) == 1 else None)
@@ -152,7 +141,7 @@ class _Replay:
     def _add_result(self, message: Result, at: datetime) -> None:
         if (entry := self._cards.pop(message.call, None)) is not None:
             card, began = entry
-            self._ends.append((card, message, self._duration(began, at)))
+            self._results.append((card, message, self._duration(began, at)))
 
     def _duration(self, began: datetime | None, ended: datetime) -> float:
         """Zero if unknown, as when the user was asked meanwhile."""

@@ -1,4 +1,4 @@
-"""Render the events of a turn as widgets."""
+"""Render the events of a turn as widgets, and pass them from its thread to the screen."""
 
 import asyncio
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, assert_never
 
 from hermes.kit.clock import Clock
-from hermes.kit.terminal_text import headline, single_line
+from hermes.kit.terminal_text import single_line
 from hermes.schema.events import (
     Event,
     MessageAdded,
@@ -28,10 +28,12 @@ from hermes.tui.client import MessageParts
 from hermes.tui.options import DisplayOptions
 from hermes.tui.widgets.cards import ThinkingCard, ToolCard
 from hermes.tui.widgets.question import QuestionCard
-from hermes.tui.widgets.transcript import Answer, Note, Transcript, UserMessage
+from hermes.tui.widgets.transcript import Answer, Note, Transcript, UserMessage, report_note
 
-_MAX_HEADLINE = 200
-"""Characters shown of an incoming report."""
+MIN_INTERVAL = 0.05
+"""Seconds between two updates; faster deltas are drawn together."""
+IDLE_FACTOR = 3.0
+"""Idle time after an update as a multiple of its duration, so that keys stay responsive."""
 
 
 class EventRenderer:
@@ -75,7 +77,7 @@ class EventRenderer:
             case ReasoningDelta(text=text):
                 await self._add_reasoning(text)
             case ToolStarted(call=call):
-                await self._close_block()
+                self._close_block()
                 card = ToolCard(call, self.display)
                 self._cards[call.id] = (card, self._clock.monotonic())
                 self.activity = single_line(call.name)
@@ -85,8 +87,10 @@ class EventRenderer:
                     self._cards[call][0].add_progress(text)
             case MessageAdded(message=message):
                 await self._add_message(message)
-            case QuestionAsked() | QuestionAnswered():
-                await self._handle_question(event)
+            case QuestionAsked(question=question):
+                await self._open_question(question)
+            case QuestionAnswered():
+                await self._close_question(event)
             case StreamReset() | Notice() | RunStarted() | RunEnded():
                 await self._handle_notice(event)
             case _:
@@ -95,7 +99,7 @@ class EventRenderer:
     async def end(self) -> None:
         """Close all open cards and questions."""
         await self._remove_transient()
-        await self._close_block()
+        self._close_block()
         for card, _ in self._cards.values():
             card.mark_interrupted()
         self._cards.clear()
@@ -108,8 +112,7 @@ class EventRenderer:
     async def _add_text(self, text: str) -> None:
         self._close_thinking()
         if self._answer is None:
-            text = text.lstrip("\n")
-            if not text:
+            if not (text := text.lstrip("\n")):
                 return
             self._answer = Answer(raw=self.display.raw)
             self.activity = "answering"
@@ -120,7 +123,7 @@ class EventRenderer:
         if self._thinking is None:
             if not text.strip():
                 return
-            await self._close_block()
+            self._close_block()
             self.activity = "thinking"
             if not self.display.reasoning:
                 return
@@ -135,7 +138,7 @@ class EventRenderer:
             self._thinking.end()
             self._thinking = None
 
-    async def _close_block(self) -> None:
+    def _close_block(self) -> None:
         """The next text starts a new block."""
         self._close_thinking()
         self._answer = None
@@ -143,7 +146,7 @@ class EventRenderer:
     async def _add_message(self, message: Message) -> None:
         if isinstance(message, Assistant):
             await self._complete_answer(message)
-            await self._close_block()
+            self._close_block()
             if message.usage.input:
                 self.used_tokens = message.usage.input + message.usage.output
         elif isinstance(message, Result) and message.call in self._cards:
@@ -155,40 +158,34 @@ class EventRenderer:
 
     async def _add_user_message(self, message: User) -> None:
         """Show a steering message where the turn received it, and a report as a note."""
-        text = self._received_steering(message.id)
-        if text is not None:
-            await self._close_block()
+        if (text := self._received_steering(message.id)) is not None:
+            self._close_block()
             at = self._clock.now() if self.display.times else None
             await self._transcript.add(UserMessage(text, at))
         elif message.trust is Trust.DATA:
-            await self._close_block()
-            await self._transcript.add(Note(f"● {headline(text_of(message), _MAX_HEADLINE)}"))
+            self._close_block()
+            await self._transcript.add(report_note(text_of(message)))
 
     async def _complete_answer(self, message: Assistant) -> None:
         """Show the whole message if deltas were lost."""
         shown = self._answer.text.strip() if self._answer is not None else ""
-        text = message.text
-        if shown == text.strip():
+        if shown == message.text.strip():
             return
         if self._answer is not None:
             await self._answer.remove()
             self._answer = None
-        await self._add_text(text)
+        await self._add_text(message.text)
 
-    async def _handle_question(self, event: QuestionAsked | QuestionAnswered) -> None:
-        if isinstance(event, QuestionAsked):
-            await self._open_question(event.question)
-            return
+    async def _close_question(self, event: QuestionAnswered) -> None:
         self.activity = "working"
         # Waiting for the user does not count as duration of the call.
         waited = self._clock.monotonic() - self._asked_at
         self._cards = {id_: (card, at + waited) for id_, (card, at) in self._cards.items()}
-        card = self._questions.pop(event.question, None)
-        if card is not None:
+        if (card := self._questions.pop(event.question, None)) is not None:
             await card.close_question(event.answer, expired=True)
 
     async def _open_question(self, question: Question) -> None:
-        await self._close_block()
+        self._close_block()
         card = QuestionCard(question, self._clock)
         self._questions[question.id] = card
         self._asked_at = self._clock.monotonic()
@@ -200,14 +197,14 @@ class EventRenderer:
             case StreamReset(reason=reason):
                 if self._answer is not None:
                     await self._answer.remove()
-                await self._close_block()
+                self._close_block()
                 await self._add_note(f"{reason}; restarting the answer.")
             case Notice(text=text, passing=passing):
                 note = await self._add_note(text)
                 self._transient_note = note if passing else None
             case RunEnded(reason=reason):
                 self.ended = event
-                await self._close_block()
+                self._close_block()
                 if reason:
                     await self._add_note(reason)
             case RunStarted():
@@ -219,7 +216,6 @@ class EventRenderer:
         return note
 
     async def _remove_transient(self) -> None:
-        """Remove the transient note."""
         if self._transient_note is not None:
             await self._transient_note.remove()
             self._transient_note = None
@@ -263,24 +259,16 @@ class EventBuffer:
             self._deltas = []
 
 
-MIN_INTERVAL = 0.05
-"""Seconds between two updates; faster deltas are drawn together."""
-IDLE_FACTOR = 3.0
-"""Idle time after an update as a multiple of its duration, so that keys stay responsive."""
-
-
 class PumpObserver(Protocol):
     """Is notified about questions and changes."""
 
-    def asked(self, card: QuestionCard) -> None:
-        """A question was asked."""
+    def question_asked(self, card: QuestionCard) -> None: ...
+
+    def question_expired(self, keys: frozenset[str]) -> None:
+        """`keys` would have answered it."""
         ...
 
-    def lapsed(self, keys: frozenset[str]) -> None:
-        """A question expired; `keys` would have answered it."""
-        ...
-
-    def changed(self) -> None: ...
+    def refresh_status(self) -> None: ...
 
 
 class EventPump:
@@ -316,12 +304,12 @@ class EventPump:
             for event in self._buffer.take():
                 before = self._renderer.question
                 if isinstance(event, QuestionAnswered) and not event.answer and before is not None:
-                    self._observer.lapsed(before.keys)
+                    self._observer.question_expired(before.keys)
                 await self._renderer.render(event)
                 card = self._renderer.question
                 if card is not None and card is not before:
-                    self._observer.asked(card)
-        self._observer.changed()
+                    self._observer.question_asked(card)
+        self._observer.refresh_status()
 
 
 class TurnDisplay:

@@ -16,17 +16,7 @@ from hermes.cli.verbs.chat.full_screen import FIRST_RUN_NOTE, TerminalClient
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.config.schema import Config
-from hermes.ipc.client import (
-    AgentClient,
-    ConversationOptions,
-    NotACommand,
-    QuitReply,
-    RecentHistory,
-    ResumedReply,
-    SubmitReply,
-    TextReply,
-    UserInput,
-)
+from hermes.ipc.client import AgentClient, ConversationOptions, UserInput
 from hermes.ipc.connect import connect as meet_somebody
 from hermes.ipc.conversation_service import MAX_SHOWN
 from hermes.ipc.in_process import open_in_process
@@ -45,10 +35,17 @@ from hermes.schema.events import (
 )
 from hermes.schema.messages import Text, User, text_of
 from hermes.schema.sessions import Session
+from hermes.schema.terminal import (
+    NotACommand,
+    QuitReply,
+    RecentHistory,
+    ResumedReply,
+    SubmitReply,
+    TextReply,
+)
 from hermes.session.recap import MAX_BYTES
 from hermes.store.sqlite import open_store
 from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
-from hermes.tui import client as tui
 from support.cli_process import TEST_TIMEOUT, FakeModelProcess, HermesCli
 from support.ipc_server import ipc_server_process
 
@@ -245,9 +242,10 @@ def test_terminal_gets_the_history_from_the_agent(open_client: Opener, tmp_path:
         client.command("/new")
         with closing(TerminalClient(lambda: nullcontext(client), context)) as terminal:
             terminal.open()
-            assert isinstance(terminal.command("/resume"), tui.TextReply)
+            assert isinstance(terminal.command("/resume"), TextReply)
             done = terminal.command(f"/resume {first}")
-            assert done == tui.ResumedReply(f"Resumed session {first}, 2 messages.")
+            assert isinstance(done, ResumedReply)
+            assert done.told == f"Resumed session {first}, 2 messages."
             rows = terminal.recent_history().rows
             assert [text_of(row.message) for row in rows] == ["hello there", "Plain answer."]
     assert list(tmp_path.iterdir()) == []
@@ -348,7 +346,7 @@ def test_steering_message_is_read_by_the_turn(
 
     collector = Steering()
     with open_client(person=True) as client:
-        assert client.state.busy == "interrupt"
+        assert client.state.busy_mode == "interrupt"
         assert {"steer", "queue", "busy"} <= set(client.greeting.commands)
         assert client.submit(user_input("wait for it"), collector) is Outcome.DONE
     (hermes.work / "GO").unlink()

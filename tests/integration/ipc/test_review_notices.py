@@ -8,9 +8,10 @@ import pytest
 
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
-from hermes.ipc.client import AgentClient, TextReply, UserInput
+from hermes.ipc.client import AgentClient, UserInput
 from hermes.schema.events import Event, Notice, Outcome, RunEnded
 from hermes.schema.messages import Text
+from hermes.schema.terminal import TextReply
 from hermes.testing.fake_openai import Call, Reply, Rule, Script
 from support.cli_process import FakeModelProcess, HermesCli
 from support.ipc_server import CLIENT_KINDS, OpenTestClient, client_opener

@@ -334,7 +334,7 @@ async def test_handoff_without_a_target_is_refused(tmp_path: Path) -> None:
         session = app.conversation.session
         await app.store.commit(OpenSession(session))
         for platform, why in (
-            ("moon", "no platform"),
+            ("moon", "Unknown platform"),
             ("bare", "home"),
             ("fake", "not talked to me"),
         ):

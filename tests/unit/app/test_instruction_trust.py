@@ -192,7 +192,7 @@ async def test_session_without_a_folder_has_nothing_to_trust(tmp_path: Path) -> 
     async with open_profile(tmp_path) as app:
         guides = ProjectInstructions(app.home, app.clock)
         assert guides.list_files("") == []
-        with pytest.raises(UsageError, match="no working folder"):
+        with pytest.raises(UsageError, match="no working directory"):
             guides.trust("", str(tmp_path / "work/AGENTS.md"))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.app.toolbox import output_limits
+from hermes.app.tool_factory import output_limits
 from hermes.config.schema import Config
 from hermes.config.sections.execution import ToolOutput
 from hermes.tools.tool_io import OutputLimits

@@ -12,7 +12,7 @@ import sys
 from hermes.cli.boundary import run_guarded
 from hermes.cli.context import make_context
 from hermes.cli.verbs.chat.full_screen import _print_ending
-from hermes.tui.client import ConversationState
+from hermes.schema.terminal import (ConversationState)
 
 def end():
     _print_ending(make_context(None), ConversationState(session="s1", started=True), "Text.")

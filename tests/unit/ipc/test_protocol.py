@@ -7,26 +7,27 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from hermes.ipc.client import ConversationOptions, ConversationState, ErrorInfo, UserInput
+from hermes.ipc.client import ConversationOptions, ErrorInfo, UserInput
 from hermes.ipc.protocol import (
     MAX_FRAME,
     BadFrame,
     ClientFrame,
     EventFrame,
+    FirstFrame,
     FrameBuffer,
+    FrameDecoder,
     Hello,
     Interrupt,
     RequestFailed,
     RunCommand,
+    ServerFrame,
     StartTurn,
     TurnEnded,
-    client_frame_decoder,
     encode_frame,
-    first_frame_decoder,
-    server_frame_decoder,
 )
 from hermes.schema.events import Outcome, ToolStarted
 from hermes.schema.messages import Text, ToolCall
+from hermes.schema.terminal import ConversationState
 from hermes.schema.tools import Effect
 
 REQUESTS: list[ClientFrame] = [
@@ -52,13 +53,17 @@ def test_frames_survive_any_fragmentation(requests: list[ClientFrame], sizes: li
         frames.feed(data[:size])
         data = data[size:]
         found += take_all(frames)
-    reader = client_frame_decoder()
+    reader = FrameDecoder[ClientFrame](ClientFrame)
     assert [reader.decode(one) for one in found] == requests
 
 
 @given(st.binary(max_size=200))
 def test_invalid_bytes_are_rejected(data: bytes) -> None:
-    for reader in (first_frame_decoder(), client_frame_decoder(), server_frame_decoder()):
+    for reader in (
+        FrameDecoder[FirstFrame](FirstFrame),
+        FrameDecoder[ClientFrame](ClientFrame),
+        FrameDecoder[ServerFrame](ServerFrame),
+    ):
         with pytest.raises(BadFrame):
             reader.decode(b"\x00" + data)
 
@@ -75,7 +80,7 @@ def test_too_large_frame_is_rejected_by_its_length() -> None:
 def test_call_arguments_keep_their_bytes() -> None:
     event = EventFrame(ToolStarted(ToolCall("c", "t", Raw(b'{\n "a" : 1}')), Effect.READ))
     frame = encode_frame(event)[4:]
-    read = server_frame_decoder().decode(frame)
+    read = FrameDecoder[ServerFrame](ServerFrame).decode(frame)
     assert isinstance(read, EventFrame)
     assert isinstance(read.event, ToolStarted)
     assert bytes(read.event.call.args) == b'{\n "a" : 1}'

@@ -8,22 +8,17 @@ import pytest
 
 from hermes.ipc.client import (
     AgentClient,
-    CommandReply,
     ConversationOptions,
-    ConversationState,
     GatewayGone,
     Greeting,
-    RecentHistory,
     RequestNotReceived,
     ShowEvent,
-    TextReply,
     UsageReport,
     UserInput,
 )
 from hermes.ipc.connect import (
     GATEWAY_GONE,
     TURN_CUT_OFF,
-    BusyRetry,
     OpenClient,
     ReconnectingClient,
     Wait,
@@ -39,6 +34,7 @@ from hermes.schema.events import (
     TextDelta,
 )
 from hermes.schema.messages import Text, Trust, User
+from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory, TextReply
 
 TIMEOUT = 60.0
 START = ConversationOptions(cwd="/work", person=True, model="mock", latest=True)
@@ -131,7 +127,7 @@ class FakeReconnect:
 
 
 def reconnecting(first: FakeClient, reconnect: FakeReconnect, **retry: float) -> ReconnectingClient:
-    return ReconnectingClient(OpenClient(ExitStack(), first), START, reconnect, BusyRetry(**retry))
+    return ReconnectingClient(OpenClient(ExitStack(), first), START, reconnect, **retry)
 
 
 def run_turn(
@@ -298,7 +294,10 @@ def test_close_ends_the_search_and_closes_the_found_client() -> None:
 def test_busy_session_is_retried_after_reconnecting() -> None:
     held = BusyClient()
     client = reconnecting(
-        FakeClient(RequestNotReceived("gone")), FakeReconnect(held), interval=0.001, timeout=TIMEOUT
+        FakeClient(RequestNotReceived("gone")),
+        FakeReconnect(held),
+        busy_interval=0.001,
+        busy_timeout=TIMEOUT,
     )
     assert run_turn(client)[0] is Outcome.DONE
     assert held.done == ["say"] * 3
@@ -308,7 +307,7 @@ def test_busy_session_is_retried_after_reconnecting() -> None:
             reconnecting(
                 FakeClient(RequestNotReceived("gone")),
                 FakeReconnect(other),
-                interval=1.0,
-                timeout=0.0,
+                busy_interval=1.0,
+                busy_timeout=0.0,
             )
         )

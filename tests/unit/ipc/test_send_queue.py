@@ -6,14 +6,13 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from hermes.ipc.client import ConversationState
 from hermes.ipc.protocol import (
     MAX_FRAME,
     EventFrame,
     FrameBuffer,
+    FrameDecoder,
     ServerFrame,
     TurnEnded,
-    server_frame_decoder,
 )
 from hermes.ipc.send_queue import MAX_QUEUED_BYTES, SendQueue
 from hermes.schema.events import (
@@ -26,6 +25,7 @@ from hermes.schema.events import (
     TextDelta,
 )
 from hermes.schema.messages import Assistant, Stop, Text
+from hermes.schema.terminal import ConversationState
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ class Pair:
         self.theirs.setblocking(False)
         self.queue = SendQueue(self.ours)
         self._frames = FrameBuffer(MAX_FRAME)
-        self._reader = server_frame_decoder()
+        self._reader = FrameDecoder[ServerFrame](ServerFrame)
 
     async def next(self) -> ServerFrame:
         while (frame := self._frames.take()) is None:

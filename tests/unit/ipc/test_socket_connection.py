@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from hermes.ipc.client import GatewayGone, UserInput
-from hermes.ipc.protocol import MAX_FRAME, FrameBuffer, Interrupt, StartTurn, client_frame_decoder
+from hermes.ipc.protocol import (
+    MAX_FRAME,
+    ClientFrame,
+    FrameBuffer,
+    FrameDecoder,
+    Interrupt,
+    StartTurn,
+)
 from hermes.ipc.socket_client import SocketConnection, open_socket
 from hermes.schema.messages import Text
 
@@ -18,7 +25,7 @@ def test_interrupt_waits_for_the_frame_being_sent() -> None:
     question = StartTurn(UserInput((Text("x" * 3_000_000),)))
     sender = threading.Thread(target=connection.send, args=(question,))
     sender.start()
-    frames, reader = FrameBuffer(MAX_FRAME), client_frame_decoder()
+    frames, reader = FrameBuffer(MAX_FRAME), FrameDecoder[ClientFrame](ClientFrame)
     frames.feed(theirs.recv(1000))
     for _ in range(5):
         connection.interrupt()

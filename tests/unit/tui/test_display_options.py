@@ -12,9 +12,9 @@ from hermes.config.loader import load_config
 from hermes.schema.events import ReasoningDelta
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, User
 from hermes.schema.sessions import StoredMessage
+from hermes.schema.terminal import RecentHistory
 from hermes.testing.clock import FakeClock
 from hermes.tui.app import Ui, UiSettings
-from hermes.tui.client import RecentHistory
 from hermes.tui.options import DEFAULT_OPTIONS, DisplayOptions
 from support.fake_tui_client import FakeTuiClient, answer_events, tool_events
 from support.tui_screen import tui_screen
@@ -197,9 +197,9 @@ async def test_timestamps_and_status_bar_are_toggled(tmp_path: Path) -> None:
         await screen.submit("/sb on")
         await screen.wait_for("bubblewrap")
         await screen.submit("/ts on")
-        await screen.wait_for("Timestamps are shown from now on.")
+        await screen.wait_for("Timestamps are now shown.")
         await screen.submit("/ts")
-        await screen.wait_for("Timestamps are hidden from now on.")
+        await screen.wait_for("Timestamps are now hidden.")
         await screen.submit("/redraw")
         await screen.submit("go")
         await screen.wait_for("One.")
@@ -217,7 +217,7 @@ async def test_resumed_session_uses_display_options(tmp_path: Path) -> None:
         companion, tmp_path, display=DisplayOptions(reasoning_open=True)
     ) as screen:
         await screen.submit("/ts on")
-        await screen.wait_for("Timestamps are shown from now on.")
+        await screen.wait_for("Timestamps are now shown.")
         await screen.submit("/resume s7")
         await screen.wait_for(f"{at.astimezone():%H:%M} What grows?")
         await screen.wait_for("A deep idea.")

@@ -22,7 +22,8 @@ from hermes.schema.messages import (
     User,
 )
 from hermes.schema.sessions import StoredMessage
-from hermes.tui.client import Greeting, RecentHistory
+from hermes.schema.terminal import RecentHistory
+from hermes.tui.client import Greeting
 from hermes.tui.widgets.cards import ToolCard
 from support.cli_process import TEST_TIMEOUT
 from support.fake_tui_client import (

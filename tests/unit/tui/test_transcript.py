@@ -9,7 +9,7 @@ from inline_snapshot import snapshot
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Text, User
 from hermes.schema.sessions import StoredMessage
-from hermes.tui.client import CommandReply, RecentHistory
+from hermes.schema.terminal import CommandReply, RecentHistory
 from hermes.tui.widgets.code import CodeText
 from hermes.tui.widgets.transcript import UNDONE, Answer, UserMessage
 from support.fake_tui_client import FakeTuiClient, answer_events

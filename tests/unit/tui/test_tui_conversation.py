@@ -169,8 +169,8 @@ async def test_quit_during_a_turn_does_not_wait(tmp_path: Path) -> None:
     async with tui_screen(companion, tmp_path) as screen:
         await screen.submit("one")
         await screen.wait_for("Well")
-        screen.ui.chat.action_stop_or_leave()
-        screen.ui.chat.action_stop_or_leave()
+        screen.ui.chat.action_stop_or_quit()
+        screen.ui.chat.action_stop_or_quit()
         await screen.wait_until(lambda: screen.ui.return_value is not None)
     assert screen.ui.return_value == 130
 

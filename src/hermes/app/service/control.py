@@ -7,17 +7,15 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 
-import msgspec
 from msgspec import Struct, structs
 
 from hermes.app.service.lifecycle import STOP_REASON, announce_stop, clear_planned_stop
 from hermes.app.service.lock import ProcessRecord, read_record
-from hermes.app.service.status import Phase, read_state
+from hermes.app.service.status import Phase, read_state, write_state
 from hermes.config.home import Home
 from hermes.gateway.shutdown_budget import DRAIN_SECONDS, stop_timeout
 from hermes.kit.clock import Clock
 from hermes.kit.errors import HermesError
-from hermes.kit.files import write_atomic
 from hermes.kit.process_identity import pid_exists
 
 STOP_TIMEOUT = stop_timeout(DRAIN_SECONDS)
@@ -69,7 +67,7 @@ def open_gateway_process(record: ProcessRecord) -> Generator[ProcessHandle | Non
             yield None
             return
     try:
-        # Check after opening: from here on the handle cannot refer to another process.
+        # Check after opening, when the handle can no longer refer to another process.
         yield None if record.surely_dead else ProcessHandle(record.pid, handle)
     finally:
         if handle is not None:
@@ -97,7 +95,7 @@ def stop_gateway(
         if record.surely_dead:
             return False
         raise NotEnded(
-            f"The gateway with pid {record.pid} runs on another machine or in a container",
+            f"The gateway with pid {record.pid} runs on another machine or in a container.",
             hint="Stop it there.",
         )
     with open_gateway_process(record) as process:
@@ -109,7 +107,7 @@ def stop_gateway(
         process.signal(signal.SIGKILL)
         if not process.wait_ended(_KILL_TIMEOUT):
             raise NotEnded(
-                f"The gateway with pid {record.pid} was killed but is still there",
+                f"The gateway with pid {record.pid} was killed but is still there.",
                 hint="It may be stuck waiting for a disk or device; "
                 f"check: ps -o stat,wchan -p {record.pid}",
             )
@@ -135,7 +133,7 @@ def _wait_for_exit(process: ProcessHandle, options: StopOptions) -> bool:
             return False
     if not ended:
         raise NotEnded(
-            f"The gateway with pid {process.pid} did not stop within {options.timeout:g} seconds",
+            f"The gateway with pid {process.pid} did not stop within {options.timeout:g} seconds.",
             hint="It is waiting for turns to finish; `hermes gateway stop --force` does not wait.",
         )
     return True
@@ -155,5 +153,4 @@ def _clean_up(home: Home, record: ProcessRecord, *, restarting: bool) -> None:
             restart_requested=restarting,
             active_agents=0,
         )
-        data = msgspec.json.format(msgspec.json.encode(killed), indent=2) + b"\n"
-        write_atomic(home.gateway_state, data, mode=0o600)
+        write_state(home.gateway_state, killed)

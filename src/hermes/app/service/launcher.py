@@ -65,8 +65,8 @@ def launch(
     ours, theirs = os.pipe()
     with closing(_Pipe(ours, timeout)) as pipe:
         try:
-            offset = _prepared(log)
-            process = _started(home, env, [*command, "--ready-fd", str(theirs)], log, theirs)
+            offset = _prepare_log(log)
+            process = _start(home, env, [*command, "--ready-fd", str(theirs)], log, theirs)
         finally:
             os.close(theirs)
         status = ""
@@ -80,7 +80,7 @@ def launch(
                 pipe.wait_longer(line.partition("=")[2])
         if pipe.silent:
             raise LaunchNotReady(
-                f"The gateway (pid {_detach(process)}) is not ready after {pipe.waited:.0f} s",
+                f"The gateway (pid {_detach(process)}) is not ready after {pipe.waited:.0f} s.",
                 hint=f"It keeps trying; see `hermes gateway status` and {log}",
             )
         raise _failure(process.wait(), log, offset)
@@ -124,7 +124,7 @@ class _Pipe:
         os.close(self._handle)
 
 
-def _prepared(log: Path) -> int:
+def _prepare_log(log: Path) -> int:
     """Prepare the log file and return the offset at which new output starts."""
     try:
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def _prepared(log: Path) -> int:
         raise _log_error(log, error) from error
 
 
-def _started(
+def _start(
     home: Home, env: Mapping[str, str], command: Sequence[str], log: Path, pipe: int
 ) -> "subprocess.Popen[bytes]":
     try:
@@ -173,12 +173,12 @@ def _failure(code: int, log: Path, offset: int) -> LaunchFailed:
         output = file.read(_MAX_SHOWN).decode(errors="replace").strip()
     ending = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     return LaunchFailed(
-        f"The gateway {ending} before it was ready" + (f":\n{output}" if output else ""),
+        f"The gateway {ending} before it was ready" + (f":\n{output}" if output else "."),
         hint=f"Its full output is in {log}" if output else "Find out why: hermes gateway run",
         ended_with=128 - code if code < 0 else code,
     )
 
 
 def _log_error(log: Path, error: OSError) -> ConfigError:
-    message = f"{log} cannot be written: {error.strerror}"
+    message = f"{log} cannot be written: {error.strerror}."
     return file_error(error, message, "Make the log folder writable.")

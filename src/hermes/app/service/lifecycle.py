@@ -1,4 +1,4 @@
-"""Options of a gateway run, and its endings and exit codes."""
+"""Options of a gateway run, its endings, and the marker files that explain them to others."""
 
 from datetime import datetime
 from enum import IntEnum, StrEnum
@@ -10,6 +10,9 @@ from msgspec import Struct
 from hermes.app.service.lock import ProcessRecord
 from hermes.config.home import Home
 from hermes.kit.files import read_regular_file, write_atomic
+
+STOP_REASON = "stop"
+"""Reason of a stop without a restart; any other reason is followed by a start."""
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
@@ -46,19 +49,10 @@ class Ending(StrEnum):
 
 def exit_code(ending: Ending, signal: int = 0) -> int:
     """Return the process's exit code; an unannounced signal shows in it."""
-    match ending:
-        case Ending.STOPPED:
-            return ExitCode.ENDED
-        case Ending.RESTART:
-            return ExitCode.RESTART
-        case Ending.SIGNAL:
-            return 128 + signal
-        case Ending.FAILED | Ending.CRASHED:
-            return ExitCode.FAILED
-
-
-STOP_REASON = "stop"
-"""Reason of a stop without a restart; any other reason is followed by a start."""
+    if ending is Ending.SIGNAL:
+        return 128 + signal
+    codes = {Ending.STOPPED: ExitCode.ENDED, Ending.RESTART: ExitCode.RESTART}
+    return codes.get(ending, ExitCode.FAILED)
 
 
 class PlannedStop(Struct, frozen=True, kw_only=True):

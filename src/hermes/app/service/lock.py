@@ -19,6 +19,9 @@ from hermes.kit.files import file_error, read_regular_file
 from hermes.kit.process_identity import is_surely_dead, process_id
 
 RECORD_KIND = "hermes-gateway"
+_TRIES = 100
+_PAUSE = 0.01
+"""Seconds between attempts while another process probes the lock or writes its record."""
 
 
 class ProcessRecord(Struct, frozen=True, kw_only=True):
@@ -48,7 +51,7 @@ class ProcessRecord(Struct, frozen=True, kw_only=True):
         return bool(self.holder) and ours and not is_surely_dead(self.holder)
 
     def serves_other_profile(self, home: Home) -> bool:
-        """Whether it is another profile's gateway that also serves this home."""
+        """Whether it is another profile's gateway, which serves this home, too."""
         return bool(self.home) and Path(self.home) != home.path
 
 
@@ -74,11 +77,6 @@ def read_record(path: Path) -> ProcessRecord | None:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     return record if record.kind == RECORD_KIND and record.pid > 0 else None
-
-
-_TRIES = 100
-_PAUSE = 0.01
-"""Seconds between attempts while another process probes the lock or writes its record."""
 
 
 class AlreadyRunning(HermesError):
@@ -141,7 +139,7 @@ def take_lock(home: Home, record: ProcessRecord) -> HomeLock:
 
 def _unusable(path: Path, error: OSError) -> ConfigError:
     hint = "Fix its permissions, or use another home: export HERMES_HOME=DIRECTORY"
-    return file_error(error, f"{path} cannot be used: {error.strerror}", hint)
+    return file_error(error, f"{path} cannot be used: {error.strerror}.", hint)
 
 
 def take_locks(homes: Sequence[Home], record: ProcessRecord) -> HomeLocks:
@@ -209,17 +207,17 @@ def _try(handle: int, mode: int) -> bool:
 
 def _already_running_message(home: Home, record: ProcessRecord | None) -> str:
     if record is None:
-        return f"Another process holds {home.gateway_lock} without a record"
+        return f"Another process holds {home.gateway_lock} without a record."
     since = f", since {record.started_at.astimezone():%Y-%m-%d %H:%M}" if record.started_at else ""
     process = f"(pid {record.pid}{since})"
     if record.surely_dead:
-        return f"The gateway {process} has ended, but a child process still holds its lock"
+        return f"The gateway {process} has ended, but a child process still holds its lock."
     if record.serves_other_profile(home):
         return (
             f"Profile {home.profile} is already served by the gateway of profile "
-            f"{record.profile} {process}"
+            f"{record.profile} {process}."
         )
-    return f"The gateway of profile {home.profile} is already running {process}"
+    return f"The gateway of profile {home.profile} is already running {process}."
 
 
 def _already_running_hint(home: Home, record: ProcessRecord | None) -> str:

@@ -105,7 +105,7 @@ class GatewayService:
                 self._notifier.waiting(advice.wait, advice.reason)
                 await self._clock.sleep(advice.wait)
             await self._open(homes, deps, group)
-            # Logged now, because the log files are only open from here on.
+            # Logged only now, because the log files were not open before.
             log.info("starting the gateway for %s", ", ".join(self._profile_services))
             # Before the profiles start: a profile that is closed takes its app with it.
             await self._api_host.open(self._profile_services[homes[0].profile].app, stack)
@@ -159,10 +159,8 @@ class GatewayService:
         for service in self._profile_services.values():
             await service.ended.wait()
         if self._ending is None:
-            failed = [
-                f"{other.profile}: {other.failure}" for other in self._profile_services.values()
-            ]
-            self.failure = "; ".join(failed)
+            services = self._profile_services.values()
+            self.failure = "; ".join(f"{one.profile}: {one.failure}" for one in services)
 
     async def _handle_signals(
         self,
@@ -193,7 +191,7 @@ class GatewayService:
         if not self._assembled:
             return
         log.info("shutting down (%s); waiting for running turns", ending)
-        drain = max((other.gateway.drain for other in self._profile_services.values()), default=0.0)
+        drain = max((one.gateway.drain for one in self._profile_services.values()), default=0.0)
         self._notifier.stopping("waiting for running turns", stop_timeout(drain))
         self._closing.set()
         self._api_host.drain()
@@ -223,43 +221,34 @@ class GatewayService:
             found = {
                 name: _with_profile_hint(state, service.profile) for name, state in found.items()
             }
-            platforms |= {self._named(service, name): state for name, state in found.items()}
+            own = service.profile == self._gateway_process.home.profile
+            prefix = "" if own else f"{service.profile}/"
+            platforms |= {prefix + name: state for name, state in found.items()}
             phases.add(
                 Phase.DEGRADED if service.failure or service.failed_platforms else phase_of(states)
             )
             active += service.running
         api = self._api_host.states()
-        own = self._gateway_process.home.profile
-        platforms |= {name: _with_profile_hint(state, own) for name, state in api.items()}
+        owner = self._gateway_process.home.profile
+        platforms |= {name: _with_profile_hint(state, owner) for name, state in api.items()}
         phases |= {Phase.DEGRADED for api_state in api.values() if api_state.error_code}
         for profile, reason in self._unserved.items():
             platforms[profile] = _fatal("profile_not_served", reason)
             phases.add(Phase.DEGRADED)
+        phase = Phase.DEGRADED if Phase.DEGRADED in phases else Phase.RUNNING
         return structs.replace(
             self._gateway_process.state.snapshot,
-            gateway_state=self._phase(phases),
+            gateway_state=phase if self._ending is None else Phase.DRAINING,
             restart_requested=self._ending is Ending.RESTART,
             active_agents=active,
             platforms=platforms,
             served_profiles=tuple(sorted(self._profile_services)),
-            sandboxes=self._sandboxes(),
+            sandboxes={
+                one.profile: tuple(lines)
+                for one in self._profile_services.values()
+                if (lines := one.app.toolbox.sandboxes.tried())
+            },
         )
-
-    def _sandboxes(self) -> dict[str, tuple[str, ...]]:
-        found = {
-            one.profile: one.app.toolbox.sandboxes.tried()
-            for one in self._profile_services.values()
-        }
-        return {profile: tuple(lines) for profile, lines in found.items() if lines}
-
-    def _phase(self, phases: set[Phase]) -> Phase:
-        if self._ending is not None:
-            return Phase.DRAINING
-        return Phase.DEGRADED if Phase.DEGRADED in phases else Phase.RUNNING
-
-    def _named(self, service: ProfileService, platform: str) -> str:
-        own = service.profile == self._gateway_process.home.profile
-        return platform if own else f"{service.profile}/{platform}"
 
 
 def status_line(snapshot: Snapshot) -> str:
@@ -287,12 +276,10 @@ def _with_reason(name: str, platform: PlatformState) -> str:
 
 def _with_profile_hint(platform: PlatformState, profile: str) -> PlatformState:
     """Address the commands in its hint to that profile."""
-    message = platform.error_message
-    return (
-        structs.replace(platform, error_message=with_profile_flag(message, profile))
-        if message
-        else platform
-    )
+    if not platform.error_message:
+        return platform
+    message = with_profile_flag(platform.error_message, profile)
+    return structs.replace(platform, error_message=message)
 
 
 def _failed_platforms(service: ProfileService) -> dict[str, PlatformState]:
@@ -337,7 +324,7 @@ def run_gateway(
 
 
 def _cause_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the single known error of a group; otherwise the group itself."""
+    """Return the single known error of a group, or the group itself."""
     match errors.exceptions:
         case [BaseExceptionGroup() as inner]:
             return _cause_of(inner)

@@ -25,13 +25,12 @@ class Notifier:
 
     @property
     def has_receiver(self) -> bool:
-        """Whether there is a receiver."""
         return self._address is not None or self._pipe is not None
 
     def ready(self, status: str = "") -> None:
         """Report readiness and close the pipe."""
         self._send(*_status(status), "READY=1")
-        self._close_pipe()
+        self.close()
 
     def status(self, text: str) -> None:
         self._send(*_status(text))
@@ -45,18 +44,17 @@ class Notifier:
         extend = [f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}"] if seconds else []
         self._send("STOPPING=1", *extend, *_status(status))
 
-    def alive(self) -> None:
-        self._send("WATCHDOG=1")
-
     def close(self) -> None:
         """Close the pipe; without READY before, the receiver sees a failure."""
-        self._close_pipe()
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
 
     async def keep_alive(self, clock: Clock, healthy: Callable[[], bool] = lambda: True) -> None:
         """Signal at half the watchdog interval while healthy, until cancelled."""
         while self.watchdog:
             if healthy():
-                self.alive()
+                self._send("WATCHDOG=1")
             await clock.sleep(self.watchdog / 2)
 
     def _send(self, *lines: str) -> None:
@@ -79,11 +77,6 @@ class Notifier:
                 to.sendto(data, address)
         except OSError as error:
             log.info("cannot notify systemd of %r: %s", data, error)
-
-    def _close_pipe(self) -> None:
-        if self._pipe is not None:
-            os.close(self._pipe)
-            self._pipe = None
 
 
 def _address(value: str) -> str | None:

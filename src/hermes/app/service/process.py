@@ -21,7 +21,6 @@ from hermes.app.service.lifecycle import (
     write_clean_shutdown,
 )
 from hermes.app.service.lock import (
-    HomeLocks,
     ProcessRecord,
     own_record,
     running_gateway,
@@ -37,6 +36,8 @@ from hermes.kit.errors import ConfigError, HermesError
 from hermes.kit.files import file_error, write_atomic
 
 END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -56,11 +57,8 @@ def unblock_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
 
 
-log = logging.getLogger(__name__)
-
-
 class GatewayProcess:
-    """`before` is how the previous gateway ended; None if there was none."""
+    """`previous_ending` is how the previous gateway ended; None if there was none."""
 
     def __init__(
         self, home: Home, record: ProcessRecord, clock: Clock, options: RunOptions
@@ -138,17 +136,16 @@ def hold_gateway(
                 write_atomic(home.gateway_pid, data, mode=0o600)
                 names = tuple(sorted(one.profile for one in homes.values()))
                 gateway_process.state.write(Snapshot(served_profiles=names))
-            yield from _record_failure(gateway_process)
+            try:
+                yield gateway_process
+            except BaseException as error:
+                gateway_process.fail(error)
+                raise
     finally:
-        _release(home, locks)
-
-
-def _record_failure(gateway_process: GatewayProcess) -> Generator[GatewayProcess]:
-    try:
-        yield gateway_process
-    except BaseException as error:
-        gateway_process.fail(error)
-        raise
+        with suppress(OSError):
+            home.gateway_pid.unlink(missing_ok=True)
+            clear_planned_stop(home)
+        locks.release()
 
 
 def _replace(home: Home, clock: Clock) -> None:
@@ -157,13 +154,6 @@ def _replace(home: Home, clock: Clock) -> None:
         return
     log.info("replacing the gateway with pid %d", running.pid)
     stop_gateway(home, running, clock, StopOptions(reason="replaced"))
-
-
-def _release(home: Home, locks: HomeLocks) -> None:
-    with suppress(OSError):
-        home.gateway_pid.unlink(missing_ok=True)
-        clear_planned_stop(home)
-    locks.release()
 
 
 @contextmanager
@@ -184,7 +174,7 @@ def _write_errors_named(home: Home) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        message = f"{error.filename or home.path} cannot be written: {error.strerror}"
+        message = f"{error.filename or home.path} cannot be written: {error.strerror}."
         hint = "Fix its permissions, or use another home: export HERMES_HOME=DIRECTORY"
         raise file_error(error, message, hint) from error
 
@@ -198,21 +188,11 @@ def _final_snapshot(now: Snapshot, ending: Ending, reason: str) -> Snapshot:
             phase = Phase.STARTUP_FAILED
         case _:
             phase = now.gateway_state if now.gateway_state in SERVING else Phase.RUNNING
-    return structs.replace(
-        now,
-        gateway_state=phase,
-        exit_reason=reason,
-        active_agents=0,
-    )
+    return structs.replace(now, gateway_state=phase, exit_reason=reason, active_agents=0)
 
 
 def _reason(ending: Ending, signal: int) -> str:
-    match ending:
-        case Ending.STOPPED:
-            return "stopped on request"
-        case Ending.RESTART:
-            return "restart requested"
-        case Ending.SIGNAL:
-            return f"ended by signal {signal}"
-        case Ending.FAILED | Ending.CRASHED:
-            return "failed"
+    if ending is Ending.SIGNAL:
+        return f"ended by signal {signal}"
+    reasons = {Ending.STOPPED: "stopped on request", Ending.RESTART: "restart requested"}
+    return reasons.get(ending, "failed")

@@ -1,4 +1,4 @@
-"""Run the API server inside the gateway process if the owner's settings enable it."""
+"""Serve one profile in the gateway process: its app, channels and gateway; host the API server."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ from hermes.gateway.notices import post_restart_notices
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.targets import home_channels
 from hermes.ipc.protocol import env_fingerprint
-from hermes.ipc.server import IpcServer, ServerCallbacks
+from hermes.ipc.server import IpcServer
 from hermes.kit.clock import Clock
 from hermes.kit.errors import ConfigError
 from hermes.kit.retry import Backoff
@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 
 class ApiHost:
+    """Runs the API server inside the gateway process if the owner's settings enable it."""
+
     def __init__(self, clock: Clock, status: Callable[[], bytes] | None = None) -> None:
         """`status` returns the gateway's status as JSON."""
         self._clock = clock
@@ -82,7 +84,7 @@ class ApiHost:
         if self._server is not None:
             self._server.drain()
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no API turn is running; call after `drain`."""
         if self._server is not None:
             await self._server.turn_gate.wait_idle()
@@ -173,10 +175,8 @@ class ProfileService:
         return self._gateway
 
     def assemble(self, borrowed: Mapping[str, BorrowedChannel]) -> None:
+        """Build the gateway; `borrowed` are channels of other profiles."""
         self._borrowed = borrowed
-        self._build()
-
-    def _build(self) -> None:
         options = GatewayOptions(
             channels=self.channels,
             access=self.access,
@@ -257,13 +257,12 @@ class ProfileService:
             await self.app.clock.sleep(RESTART_BACKOFF.delay(failures))
             if self.closing:
                 return None
-            self._build()
+            self.assemble(self._borrowed)
             self.failure = ""
 
     async def _work(self) -> None:
-        services = ServerCallbacks(wake=self.poll_queues)
         fingerprint = env_fingerprint(self._deps.env)
-        local = IpcServer(self.app.home.path, self.app, fingerprint, services)
+        local = IpcServer(self.app.home.path, self.app, fingerprint, self.poll_queues)
         async with anyio.create_task_group() as group:
             await group.start(local.run)
             self._local = local
@@ -279,7 +278,7 @@ class ProfileService:
             # Local and API turns were asked to end together with the chats.
             with anyio.CancelScope(deadline=self._closed_at + self.gateway.drain):
                 await local.wait_idle()
-                await self._deps.api_host.idle()
+                await self._deps.api_host.wait_idle()
             group.cancel_scope.cancel()
 
 

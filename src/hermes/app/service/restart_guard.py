@@ -6,6 +6,7 @@ waits longer than the one before. A start after `hermes gateway stop` is intende
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -54,10 +55,8 @@ def read_starts(home: Home) -> list[StartRecord]:
         return []
     starts: list[StartRecord] = []
     for line in lines:
-        try:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
             starts.append(msgspec.json.decode(line, type=StartRecord))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
     return starts[-MAX_STARTS:]
 
 

@@ -98,9 +98,7 @@ def routed_profile(source: SessionSource, routes: Sequence[ProfileRoute]) -> str
     """Return the profile of the most specific matching route; of equals, the first."""
     rated = [(_rating(route, source), route.profile) for route in routes if route.profile]
     matching = [(rating, profile) for rating, profile in rated if rating is not None]
-    if not matching:
-        return None
-    return max(matching, key=lambda match: match[0])[1]
+    return max(matching, key=lambda match: match[0])[1] if matching else None
 
 
 def _rating(route: ProfileRoute, source: SessionSource) -> tuple[int, bool] | None:

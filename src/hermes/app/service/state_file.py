@@ -3,18 +3,21 @@
 import logging
 from collections.abc import Mapping
 from datetime import datetime
-from typing import assert_never
 
 import anyio
-import msgspec
 from msgspec import structs
 
 from hermes.app.service.lock import ProcessRecord
-from hermes.app.service.status import GatewayState, Phase, PlatformState, Snapshot
+from hermes.app.service.status import (
+    GatewayState,
+    Phase,
+    PlatformState,
+    Snapshot,
+    write_state,
+)
 from hermes.config.home import Home
 from hermes.gateway.supervisor import ChannelCondition, ChannelState
 from hermes.kit.clock import Clock
-from hermes.kit.files import write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +38,9 @@ class StateFile:
 
     def put(self, snapshot: Snapshot) -> None:
         """Set the status; an equal one changes nothing."""
-        snapshot = structs.replace(snapshot, platforms=self._dated(snapshot.platforms))
+        now = self._clock.now()
+        dated = {name: self._dated(name, one, now) for name, one in snapshot.platforms.items()}
+        snapshot = structs.replace(snapshot, platforms=dated)
         if snapshot != self.snapshot:
             self.snapshot = snapshot
             self._changed.set()
@@ -61,18 +66,11 @@ class StateFile:
             kind=self._record.kind,
             argv=self._record.argv,
             start_time=self._record.start_time,
-            gateway_state=snapshot.gateway_state,
-            exit_reason=snapshot.exit_reason,
-            restart_requested=snapshot.restart_requested,
-            active_agents=snapshot.active_agents,
-            platforms=snapshot.platforms,
-            served_profiles=snapshot.served_profiles,
-            sandboxes=snapshot.sandboxes,
             updated_at=self._clock.now(),
+            **structs.asdict(snapshot),
         )
-        data = msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n"
         try:
-            write_atomic(self._path, data, mode=0o600)
+            write_state(self._path, state)
         except OSError as error:
             # Not fatal; only the status cannot be read.
             log.warning("%s cannot be written: %s", self._path, error.strerror)
@@ -80,11 +78,7 @@ class StateFile:
         self._written = snapshot
         self.writes += 1
 
-    def _dated(self, platforms: Mapping[str, PlatformState]) -> dict[str, PlatformState]:
-        now = self._clock.now()
-        return {name: self._since(name, one, now) for name, one in platforms.items()}
-
-    def _since(self, name: str, state: PlatformState, now: datetime) -> PlatformState:
+    def _dated(self, name: str, state: PlatformState, now: datetime) -> PlatformState:
         if state.updated_at is not None:
             return state
         before = self.snapshot.platforms.get(name)
@@ -93,6 +87,14 @@ class StateFile:
         return structs.replace(state, updated_at=now)
 
 
+_STATES = {
+    ChannelCondition.LISTENING: "connected",
+    ChannelCondition.WAITING: "connecting",
+    ChannelCondition.PAUSED: "paused",
+    ChannelCondition.CLOSED: "disconnected",
+    ChannelCondition.FAILED: "retrying",
+    ChannelCondition.SILENT: "retrying",
+}
 _HEALTHY = frozenset(
     {ChannelCondition.LISTENING, ChannelCondition.WAITING, ChannelCondition.PAUSED}
 )
@@ -109,22 +111,10 @@ def phase_of(channels: Mapping[str, ChannelState]) -> Phase:
 
 
 def _platform(channel: ChannelState) -> PlatformState:
-    reason = channel.reason or None
-    match channel.condition:
-        case ChannelCondition.LISTENING:
-            return PlatformState(state="connected", updated_at=channel.since)
-        case ChannelCondition.WAITING:
-            return PlatformState(state="connecting", updated_at=channel.since)
-        case ChannelCondition.PAUSED:
-            return PlatformState(state="paused", updated_at=channel.since)
-        case ChannelCondition.CLOSED:
-            return PlatformState(state="disconnected", updated_at=channel.since)
-        case ChannelCondition.FAILED | ChannelCondition.SILENT:
-            return PlatformState(
-                state="retrying",
-                error_code=channel.condition.value,
-                error_message=reason,
-                updated_at=channel.since,
-            )
-        case _:
-            assert_never(channel.condition)
+    failed = channel.condition in {ChannelCondition.FAILED, ChannelCondition.SILENT}
+    return PlatformState(
+        state=_STATES[channel.condition],
+        error_code=channel.condition.value if failed else None,
+        error_message=channel.reason or None if failed else None,
+        updated_at=channel.since,
+    )

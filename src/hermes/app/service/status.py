@@ -1,6 +1,7 @@
-"""The gateway's status file `gateway_state.json`, and how to read it leniently."""
+"""The gateway's status file `gateway_state.json`, which is read leniently."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +12,7 @@ from msgspec import Meta, Struct, structs
 
 from hermes.app.service.lock import RECORD_KIND, ProcessRecord, running_gateway
 from hermes.config.home import Home, named_profiles
-from hermes.kit.files import read_regular_file
+from hermes.kit.files import read_regular_file, write_atomic
 
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
 
@@ -78,12 +79,15 @@ def read_state(path: Path) -> GatewayState | None:
     known: dict[str, object] = {}
     for field in structs.fields(GatewayState):
         if field.encode_name in fields:
-            try:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 known[field.name] = msgspec.json.decode(fields[field.encode_name], type=field.type)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                continue
     state = structs.replace(GatewayState(), **known)
     return state if state.gateway_state and state.kind == RECORD_KIND else None
+
+
+def write_state(path: Path, state: GatewayState) -> None:
+    data = msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n"
+    write_atomic(path, data, mode=0o600)
 
 
 class GatewayStatus(Struct, frozen=True, kw_only=True):

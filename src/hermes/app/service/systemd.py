@@ -61,14 +61,10 @@ def unit_name(home: Home) -> str:
     return f"hermes-gateway{suffix}.service"
 
 
-def unit_folder(env: Mapping[str, str]) -> Path:
+def unit_path(home: Home, env: Mapping[str, str]) -> Path:
     config_home = env.get("XDG_CONFIG_HOME", "")
     base = Path(config_home) if config_home.startswith("/") else user_home(env) / ".config"
-    return base / "systemd" / "user"
-
-
-def unit_path(home: Home, env: Mapping[str, str]) -> Path:
-    return unit_folder(env) / unit_name(home)
+    return base / "systemd" / "user" / unit_name(home)
 
 
 def make_unit(home: Home, env: Mapping[str, str], command: Sequence[str], drain: float) -> Unit:
@@ -78,7 +74,8 @@ def make_unit(home: Home, env: Mapping[str, str], command: Sequence[str], drain:
     text = _TEMPLATE.format(
         name=name,
         profile=home.profile,
-        command=" ".join(_in_command(word) for word in _startable(command)),
+        # Variables are expanded in commands.
+        command=" ".join(_quoted(word).replace("$", "$$") for word in _startable(command)),
         folder=_path(user_home(env)),
         environment=" ".join(
             _quoted(f"{key}={value}") for key, value in variables.items() if value
@@ -94,13 +91,12 @@ def make_unit(home: Home, env: Mapping[str, str], command: Sequence[str], drain:
 def install_unit(unit: Unit, home: Home, *, force: bool = False) -> bool:
     """Return whether anything changed; raises `UsageError` if the unit is another home's."""
     existing = _read(unit.path)
-    if existing is not None:
-        other = _home_in(existing)
-        if other is not None and other != _quoted(f"HERMES_HOME={home.root}") and not force:
-            raise UsageError(
-                f"{unit.path} belongs to another home: {other}",
-                hint="Remove it there with `hermes gateway uninstall`, or replace it with --force.",
-            )
+    other = _home_in(existing or "")
+    if other is not None and other != _quoted(f"HERMES_HOME={home.root}") and not force:
+        raise UsageError(
+            f"{unit.path} belongs to another home: {other}.",
+            hint="Remove it there with `hermes gateway uninstall`, or replace it with --force.",
+        )
     if existing == unit.text:
         return False
     try:
@@ -108,7 +104,7 @@ def install_unit(unit: Unit, home: Home, *, force: bool = False) -> bool:
         write_atomic(unit.path, unit.text.encode(), mode=0o644)
     except OSError as error:
         raise ConfigError(
-            f"{unit.path} cannot be written: {error.strerror}",
+            f"{unit.path} cannot be written: {error.strerror}.",
             hint=write_error_hint(error, "Make the folder writable."),
         ) from error
     return True
@@ -116,8 +112,8 @@ def install_unit(unit: Unit, home: Home, *, force: bool = False) -> bool:
 
 def serves_home(home: Home, env: Mapping[str, str]) -> bool:
     """Whether a unit for this home is installed."""
-    text = _read(unit_path(home, env))
-    return text is not None and _home_in(text) == _quoted(f"HERMES_HOME={home.root}")
+    text = _read(unit_path(home, env)) or ""
+    return _home_in(text) == _quoted(f"HERMES_HOME={home.root}")
 
 
 class SystemctlResult(Struct, frozen=True):
@@ -133,8 +129,7 @@ class Systemctl:
         self._program = program
 
     def works(self) -> bool:
-        answer = self._run("show", "--property=Version")
-        return answer.code == 0
+        return self._run("show", "--property=Version").code == 0
 
     def run_checked(self, *args: str, timeout: float = _TIMEOUT) -> None:
         answer = self._run(*args, timeout=timeout)
@@ -191,12 +186,8 @@ def _startable(command: Sequence[str]) -> list[str]:
     return ["/usr/bin/env", *command] if special else list(command)
 
 
-def _in_command(word: str) -> str:
-    """Quote a word of ExecStart and escape variables and specifiers."""
-    return _quoted(word).replace("$", "$$")
-
-
 def _quoted(text: str) -> str:
+    """Escape specifiers, too."""
     _check_one_line(text)
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
@@ -211,6 +202,6 @@ def _path(path: Path) -> str:
 def _check_one_line(text: str) -> None:
     if any(ord(char) < 32 for char in text):
         raise UsageError(
-            f"{text!r} cannot be used in a service: it contains a control character",
+            f"{text!r} cannot be used in a service: it contains a control character.",
             hint="Move the home, or the folder in PATH, to a path without such characters.",
         )

@@ -16,6 +16,18 @@ from hermes.kit.text import head_and_tail, one_line, plural
 from hermes.schema.messages import Result, ToolCall, text_of
 from hermes.tui.options import DisplayOptions
 
+_MAX_OUTPUT = 20_000
+"""Characters shown of one output."""
+_MAX_LINE = 400
+_LABEL_ARGUMENTS = (
+    "command", "path", "pattern", "query", "url", "goal", "question", "name", "content",
+)  # fmt: skip
+SHORT_DIFF_LINES = 12
+"""Diffs up to this many lines are expanded automatically."""
+MIN_SHOWN_SECONDS = 0.1
+"""Durations below this are not shown."""
+_MAX_PROGRESS = 8_000
+
 
 class CardHeader(Widget, can_focus=True):
     """A line with icon, title and status; the first word of the title is never cut off."""
@@ -85,7 +97,6 @@ class ExpandableCard(Vertical):
             await body.remove()
 
     def refresh_details(self) -> None:
-        """Update the details."""
         if self._body is not None:
             self._body.update(self.details())
 
@@ -96,24 +107,6 @@ class ExpandableCard(Vertical):
         if event.widget is self.header:
             event.stop()
             await self.action_flip()
-
-
-_MAX_OUTPUT = 20_000
-"""Characters shown of one output."""
-_MAX_LINE = 400
-_LABEL_ARGUMENTS = (
-    "command",
-    "path",
-    "pattern",
-    "query",
-    "url",
-    "goal",
-    "question",
-    "name",
-    "content",
-)
-SHORT_DIFF_LINES = 12
-"""Diffs up to this many lines are expanded automatically."""
 
 
 class CardStatus(Struct, frozen=True):
@@ -159,24 +152,22 @@ def is_todo_list(call: ToolCall, result: Result | None) -> bool:
 def card_details(call: ToolCall, result: Result | None, progress: str) -> Content:
     """The arguments, and the result or the output so far."""
     if result is not None and is_diff(result) and not result.failed:
-        return _coloured_diff(result.shown)
+        return _colored_diff(result.shown)
     parts = [] if is_todo_list(call, result) else [_arguments_text(call)]
     if result is None:
         if progress:
             parts.append(Content.styled(escape_controls(progress).expandtabs(), "dim"))
     elif output := result.shown or text_of(result):
-        parts.append(
-            Content(head_and_tail(escape_controls(output), _MAX_OUTPUT).expandtabs().rstrip("\n"))
-        )
+        shown = head_and_tail(escape_controls(output), _MAX_OUTPUT)
+        parts.append(Content(shown.expandtabs().rstrip("\n")))
     return Content("\n").join(parts)
 
 
 def _arguments_text(call: ToolCall) -> Content:
     if call.broken:
         return Content.styled(escape_controls(call.broken), "$warning")
-    known = _arguments(call)
     lines: list[Content] = []
-    for name, value in known.items():
+    for name, value in _arguments(call).items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         text = head_and_tail(escape_controls(text), _MAX_OUTPUT).expandtabs()
         lead = "$ " if name == "command" else f"{single_line(name)}: "
@@ -203,7 +194,7 @@ def _error_text(text: str) -> str:
     return f"exit code {code}" if (code := fields.get("exit_code")) else "failed"
 
 
-def _coloured_diff(diff: str) -> Content:
+def _colored_diff(diff: str) -> Content:
     """Without the file names, which the header shows."""
     lines = head_and_tail(escape_controls(diff), _MAX_OUTPUT).expandtabs().split("\n")[2:]
     return Content("\n").join(Content.styled(line, _diff_style(line)) for line in lines if line)
@@ -215,11 +206,6 @@ def _diff_style(line: str) -> str:
     if line.startswith("+"):
         return "$success"
     return "$error" if line.startswith("-") else ""
-
-
-MIN_SHOWN_SECONDS = 0.1
-"""Durations below this are not shown."""
-_MAX_PROGRESS = 8_000
 
 
 class ToolCard(ExpandableCard):

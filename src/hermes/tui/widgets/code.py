@@ -124,11 +124,9 @@ class Code(MarkdownFence, can_focus=True):
     @classmethod
     def highlight(cls, code: str, language: str, ansi: bool = False, dark: bool = False) -> Content:
         """Highlighting runs again for every new line, so long code stays plain."""
-        return (
-            Content(code)
-            if len(code) > MAX_HIGHLIGHTED
-            else super().highlight(code, language, ansi, dark)
-        )
+        if len(code) > MAX_HIGHLIGHTED:
+            return Content(code)
+        return super().highlight(code, language, ansi, dark)
 
     def compose(self) -> ComposeResult:
         yield CodeHead(self)

@@ -1,5 +1,6 @@
-"""Keep the history of typed lines in the file shared with the plain chat."""
+"""The input field, with its history, suggestions and collapsed pastes."""
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,16 +16,29 @@ from textual.widgets.option_list import Option
 from hermes.kit.terminal_text import display_width, pad
 from hermes.tui.completion import Suggestion, suggestions
 from hermes.tui.options import BusyMode
+from hermes.tui.widgets import consume
 
-MAX_LINES = 1000
+MAX_HISTORY = 1000
+"""Lines of input history."""
+DEFAULT_PLACEHOLDER = "Ask anything. / for commands, @ for files"
+SEND_KEYS = {
+    "ctrl+s": BusyMode.INTERRUPT,
+    "ctrl+g": BusyMode.STEER,
+    "ctrl+n": BusyMode.QUEUE,
+}
+"""Handled by the prompt, because a binding of the screen would overtake typed keys."""
+_NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter")
 
 
 class InputHistory:
-    """The typed lines and a position in them; the last position is the current draft."""
+    """The typed lines and a position in them; the last position is the current draft.
+
+    The file is shared with the plain chat.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lines = _read(path)
+        self._lines = _read_lines(path)
         self._place = len(self._lines)
         self._draft = ""
 
@@ -35,8 +49,11 @@ class InputHistory:
             return
         if not self._lines or self._lines[-1] != text:
             self._lines.append(text)
-            self._write(text)
-        self._lines = self._lines[-MAX_LINES:]
+            with suppress(OSError, UnicodeEncodeError):
+                self._path.touch(mode=0o600)
+                with self._path.open("a", encoding="utf-8") as file:
+                    file.write(" ".join(text.splitlines()) + "\n")
+        self._lines = self._lines[-MAX_HISTORY:]
         self._place = len(self._lines)
 
     def back(self, draft: str) -> str | None:
@@ -55,19 +72,13 @@ class InputHistory:
         self._place += 1
         return self._draft if self._place == len(self._lines) else self._lines[self._place]
 
-    def _write(self, text: str) -> None:
-        with suppress(OSError, UnicodeEncodeError):
-            self._path.touch(mode=0o600)
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(" ".join(text.splitlines()) + "\n")
 
-
-def _read(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         text = path.read_text("utf-8", "replace")
     except OSError:
         return []
-    return [line for line in text.split("\n") if line.strip()][-MAX_LINES:]
+    return [line for line in text.split("\n") if line.strip()][-MAX_HISTORY:]
 
 
 class Suggestions(OptionList, can_focus=False):
@@ -108,8 +119,8 @@ class Suggestions(OptionList, can_focus=False):
         self._suggestions = suggestions
         self.set_class(bool(suggestions), "shown")
         self.clear_options()
-        width = max((display_width(suggestion.label) for suggestion in suggestions), default=0) + 2
-        self.add_options([Option(_line(suggestion, width)) for suggestion in suggestions])
+        width = max((display_width(one.label) for one in suggestions), default=0) + 2
+        self.add_options([Option(_suggestion_line(one, width)) for one in suggestions])
         self.highlighted = 0 if suggestions else None
 
     def move(self, by: int) -> None:
@@ -121,7 +132,7 @@ class Suggestions(OptionList, can_focus=False):
         self.post_message(self.Chosen(self._suggestions[event.option_index]))
 
 
-def _line(suggestion: Suggestion, width: int) -> Content:
+def _suggestion_line(suggestion: Suggestion, width: int) -> Content:
     """The label, and the description in its own column."""
     if not suggestion.about:
         return Content(suggestion.label)
@@ -138,9 +149,8 @@ class PastedTexts:
     def shortened(self, text: str) -> str:
         """The text, or a placeholder if it is long."""
         lines = text.rstrip("\n").count("\n") + 1
-        too_many_lines = self._lines and lines > self._lines
-        too_long = self._characters and len(text) > self._characters
-        if not too_many_lines and not too_long:
+        too_many = self._lines and lines > self._lines
+        if not too_many and not (self._characters and len(text) > self._characters):
             return text
         size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
         placeholder = f"[pasted text {len(self._texts) + 1}: {size}]"
@@ -154,33 +164,11 @@ class PastedTexts:
         """
         if not self._texts:
             return text
-        whole: list[str] = []
-        rest = text
-        while found := min(
-            (
-                (index, placeholder)
-                for placeholder in self._texts
-                if (index := rest.find(placeholder)) >= 0
-            ),
-            default=None,
-        ):
-            index, placeholder = found
-            whole += [rest[:index], self._texts[placeholder]]
-            rest = rest[index + len(placeholder) :]
-        return "".join([*whole, rest])
+        pattern = "|".join(map(re.escape, self._texts))
+        return re.sub(pattern, lambda found: self._texts[found[0]], text)
 
     def forget(self) -> None:
         self._texts.clear()
-
-
-DEFAULT_PLACEHOLDER = "Ask anything. / for commands, @ for files"
-SEND_KEYS = {
-    "ctrl+s": BusyMode.INTERRUPT,
-    "ctrl+g": BusyMode.STEER,
-    "ctrl+n": BusyMode.QUEUE,
-}
-"""Handled by the prompt, because a binding of the screen would overtake typed keys."""
-_NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter")
 
 
 class Prompt(TextArea):
@@ -202,15 +190,15 @@ class Prompt(TextArea):
     class Submitted(Message):
         """A submitted text.
 
-        `manner` overrides the default during a turn; `unasked` text was begun before the open
-        question appeared.
+        `mode` overrides the default during a turn; with `predates_question` the text was begun
+        before the open question appeared.
         """
 
-        def __init__(self, text: str, manner: BusyMode | None, *, unasked: bool) -> None:
+        def __init__(self, text: str, mode: BusyMode | None, *, predates_question: bool) -> None:
             super().__init__()
             self.text = text
-            self.manner = manner
-            self.unasked = unasked
+            self.mode = mode
+            self.predates_question = predates_question
 
     class QuitRequested(Message):
         """Ctrl+D in an empty prompt."""
@@ -247,7 +235,7 @@ class Prompt(TextArea):
         return self._pastes.expanded(self.text)
 
     def set_completion(self, commands: Mapping[str, str], folder: str) -> None:
-        """Set the commands with their summaries and the folder of files to complete."""
+        """`commands` maps names to summaries; files in `folder` are completed."""
         self._commands, self._folder = commands, folder
         if self.is_attached:
             self._complete()
@@ -262,13 +250,12 @@ class Prompt(TextArea):
         self._ignores = ignores
 
     def ignores(self, key: str | None) -> bool:
-        """Whether to ignore the key."""
         if key is not None and not self.text and self._ignores(key):
             return True
         self._ignores = _ignore_nothing
         return False
 
-    def asked(self) -> None:
+    def question_asked(self) -> None:
         """A question was asked: text already typed is not an answer."""
         self._predates_question = bool(self.text)
 
@@ -281,15 +268,15 @@ class Prompt(TextArea):
         self._pastes.forget()
         self.load_text("")
 
-    def submit(self, manner: BusyMode | None = None) -> None:
+    def submit(self, mode: BusyMode | None = None) -> None:
         text = self.full_text
-        self._decline()
+        self._dismiss_suggestions()
         if not text.strip():
             return
         self._history.add(text)
-        sent = self.Submitted(text, manner, unasked=self._predates_question)
+        message = self.Submitted(text, mode, predates_question=self._predates_question)
         self.empty()
-        self.post_message(sent)
+        self.post_message(message)
 
     def insert_suggestion(self, suggestion: Suggestion) -> None:
         row, column = self.cursor_location
@@ -313,26 +300,25 @@ class Prompt(TextArea):
         self._dismissed_text = ""
         self._suggestions.show_suggestions(suggestions(before, self._commands, self._folder))
 
-    def _decline(self) -> None:
+    def _dismiss_suggestions(self) -> None:
         self._dismissed_text = self.text
         self._suggestions.show_suggestions([])
 
     async def _on_paste(self, event: events.Paste) -> None:
-        event.stop()
-        event.prevent_default()
+        consume(event)
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
         self.insert(self._pastes.shortened(text))
 
     async def _on_key(self, event: events.Key) -> None:
-        if self.ignores(event.character):
-            event.stop()
-            event.prevent_default()
-            return
-        if self._handle_list_key(event.key) or self._handle_line_key(event.key):
-            event.stop()
-            event.prevent_default()
-            return
-        await super()._on_key(event)
+        handled = (
+            self.ignores(event.character)
+            or self._handle_list_key(event.key)
+            or self._handle_line_key(event.key)
+        )
+        if handled:
+            consume(event)
+        else:
+            await super()._on_key(event)
 
     def _handle_list_key(self, key: str) -> bool:
         """Whether the key was handled by the suggestions."""
@@ -345,7 +331,7 @@ class Prompt(TextArea):
             case "up" | "down":
                 self._suggestions.move(-1 if key == "up" else 1)
             case "escape":
-                self._decline()
+                self._dismiss_suggestions()
             case "tab" if marked is not None:
                 self.insert_suggestion(marked)
             case "enter" if marked is not None and marked.label != self.text.strip():
@@ -381,22 +367,22 @@ class Prompt(TextArea):
     def _show_previous(self) -> bool:
         if not self.cursor_at_first_line:
             return False
-        if not self.text and (waiting := self._pop_pending()) is not None:
-            self.fill(waiting)
+        if not self.text and (pending := self._pop_pending()) is not None:
+            self.fill(pending)
         elif (line := self._history.back(self.text)) is not None:
-            self._show_past(line)
+            self._recall(line)
         return True
 
     def _show_next(self) -> bool:
         if not self.cursor_at_last_line:
             return False
         if (line := self._history.forward()) is not None:
-            self._show_past(line)
+            self._recall(line)
         return True
 
-    def _show_past(self, line: str) -> None:
+    def _recall(self, line: str) -> None:
         self.fill(line)
-        self._decline()
+        self._dismiss_suggestions()
 
 
 def _ignore_nothing(key: str) -> bool:

@@ -22,7 +22,7 @@ from hermes.kit.terminal_text import (
     single_line,
 )
 from hermes.schema.questions import TERMINAL_ORIGIN, ApprovalChoice, Question, QuestionKind
-from hermes.tui.widgets import app_of
+from hermes.tui.widgets import app_of, consume
 from hermes.tui.widgets.status import format_duration
 
 KEY_PAUSE = 0.4
@@ -32,18 +32,13 @@ _MAX_ECHO = 40
 _MAX_SECONDS_SHOWN = 120
 _NO_COUNTDOWN = 24 * 3600
 """Deadlines further away than this are not counted down."""
-_LABELS = {
-    ApprovalChoice.ONCE: "Allow once",
-    ApprovalChoice.SESSION: "Allow for this session",
-    ApprovalChoice.ALWAYS: "Allow always",
-    ApprovalChoice.DENY: "Deny",
+_LABELS: dict[str, tuple[str, str]] = {
+    ApprovalChoice.ONCE: ("Allow once", "allowed once"),
+    ApprovalChoice.SESSION: ("Allow for this session", "allowed for this session"),
+    ApprovalChoice.ALWAYS: ("Allow always", "allowed always"),
+    ApprovalChoice.DENY: ("Deny", "denied"),
 }
-_RESULT_LABELS = {
-    ApprovalChoice.ONCE: "allowed once",
-    ApprovalChoice.SESSION: "allowed for this session",
-    ApprovalChoice.ALWAYS: "allowed always",
-    ApprovalChoice.DENY: "denied",
-}
+"""Of a choice, and of its result."""
 
 
 class HangingText(Visual):
@@ -111,17 +106,13 @@ class Choices(OptionList):
         after_pause = self._is_after_pause(event)
         if key not in self._keys and event.key != "enter":
             if self._strict and event.is_printable:
-                event.stop()
-                event.prevent_default()
+                consume(event)
                 self.post_message(self.InvalidKey())
             return
         if not after_pause:
-            event.stop()
-            event.prevent_default()
-            return
-        if key in self._keys:
-            event.stop()
-            event.prevent_default()
+            consume(event)
+        elif key in self._keys:
+            consume(event)
             self.highlighted = list(self._keys).index(key)
             self.action_select()
 
@@ -147,10 +138,10 @@ class QuestionCard(Vertical):
     """
 
     class Answered(Message):
-        def __init__(self, question: str, text: str) -> None:
+        def __init__(self, question: str, answer: str) -> None:
             super().__init__()
             self.question = question
-            self.words = text
+            self.answer = answer
 
     class FocusReleased(Message):
         """The card had the keyboard focus and no longer needs it."""
@@ -163,7 +154,7 @@ class QuestionCard(Vertical):
         left = question.time_left(clock.now())
         self._span = round(left)
         self._end = clock.monotonic() + left
-        self._left = Static(markup=False, classes="left")
+        self._countdown = Static(markup=False, classes="left")
         self._hint = Static(markup=False, classes="hint")
         self._answer = ""
         self.open = True
@@ -232,18 +223,18 @@ class QuestionCard(Vertical):
             self._hint.update(Content.styled(hint, "dim"))
         self._hint.display = self.accepts_text
         yield self._hint
-        yield self._left
+        yield self._countdown
         self.update_countdown()
 
     def update_countdown(self) -> None:
         """Update the countdown."""
         left = self._end - self._clock.monotonic()
-        self._left.display = self.open and left < _NO_COUNTDOWN
-        if self._left.display:
+        self._countdown.display = self.open and left < _NO_COUNTDOWN
+        if self._countdown.display:
             text = f"Auto-denied in {_format_seconds(left)}"
             if self.question.kind is QuestionKind.CLARIFY:
                 text = f"{_format_seconds(left)} left to answer"
-            self._left.update(Content.styled(text, "dim"))
+            self._countdown.update(Content.styled(text, "dim"))
 
     def take_focus(self) -> None:
         if self._choices is not None:
@@ -272,19 +263,17 @@ class QuestionCard(Vertical):
         self.add_class("settled")
         with app_of(self).batch_update():
             await self.query("Choices, .hint, .left, .why").remove()
-            text = f"→ {self._result_text(answer)}" if answer else self._unanswered(lapsed=expired)
+            text = self._result_text(answer, expired=expired)
             await self.mount(Static(Content.styled(text, "bold"), markup=False))
 
-    def _result_text(self, answer: str) -> str:
-        labels = {choice.value: label for choice, label in _RESULT_LABELS.items()}
+    def _result_text(self, answer: str, *, expired: bool) -> str:
         approval = self.question.kind is QuestionKind.APPROVAL
-        return labels.get(answer, single_line(answer)) if approval else single_line(answer)
-
-    def _unanswered(self, *, lapsed: bool) -> str:
-        if not lapsed:
+        if answer:
+            labelled = approval and answer in _LABELS
+            return f"→ {_LABELS[answer][1] if labelled else single_line(answer)}"
+        if not expired:
             return "→ not answered"
-        text = f"No answer within {_format_seconds(self._span)}"
-        return f"{text}: denied" if self.question.kind is QuestionKind.APPROVAL else text
+        return f"No answer within {_format_seconds(self._span)}" + (": denied" if approval else "")
 
 
 def _parse_choice(text: str, choices: tuple[str, ...]) -> str:
@@ -304,14 +293,14 @@ def _choice_keys(question: Question) -> dict[str, str]:
 
 
 def _label(question: Question, key: str, word: str) -> HangingText:
-    labels = {choice.value: label for choice, label in _LABELS.items()}
-    label = labels.get(word, word) if question.kind is QuestionKind.APPROVAL else word
+    approval = question.kind is QuestionKind.APPROVAL and word in _LABELS
+    label = _LABELS[word][0] if approval else word
     return HangingText(
         Content.assemble((f" {key} ", "bold"), " "), Content(f"{single_line(label)} ")
     )
 
 
 def _format_seconds(time: float) -> str:
-    """Seconds for short times, else minutes."""
+    """Seconds for short times, minutes for longer ones."""
     whole = max(ceil(time), 0)
     return f"{whole} s" if whole < _MAX_SECONDS_SHOWN else format_duration(whole)

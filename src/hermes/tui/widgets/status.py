@@ -78,8 +78,7 @@ def _status_parts(info: StatusInfo) -> list[tuple[int, str, str]]:
     if info.cost is not None:
         parts.append((4, format_cost(info.cost), ""))
     if not info.starting:
-        wall = info.sandbox or "no sandbox"
-        parts.append((5, wall, "" if info.sandbox else "$warning"))
+        parts.append((5, info.sandbox or "no sandbox", "" if info.sandbox else "$warning"))
     if info.yolo:
         parts.append((1, "yolo", "bold $error"))
     parts.append((6, "F1 help", "dim"))
@@ -131,9 +130,8 @@ class PendingInput(Static):
 
     def show_lines(self, steering: Sequence[str], queued: Sequence[str]) -> None:
         """Show steering messages, then queued ones."""
-        lines = [f"↳ {single_line(one)}" for one in steering] + [
-            f"… {single_line(one)}" for one in queued
-        ]
+        lines = [f"↳ {single_line(one)}" for one in steering]
+        lines += [f"… {single_line(one)}" for one in queued]
         self.set_class(bool(lines), "shown")
         if lines:
             room = max(self.screen.size.width - 4, 8)

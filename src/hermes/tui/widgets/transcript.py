@@ -1,5 +1,6 @@
-"""Widgets for user messages, answers and notes."""
+"""The scrollable transcript of user messages, answers and notes; it follows the end."""
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -9,7 +10,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from hermes.kit.terminal_text import escape_controls, fit, single_line
+from hermes.kit.terminal_text import escape_controls, fit, headline, single_line
 from hermes.kit.text import head_and_tail
 from hermes.tui.markdown_stream import MarkdownStream
 from hermes.tui.widgets import app_of
@@ -21,8 +22,18 @@ _MAX_CHARACTERS = 4_000
 _HEAD, _TAIL = 9, 3
 """Characters and lines shown of a user message; it is sent whole."""
 _MAX_COMMAND = 200
+_MAX_HEADLINE = 200
+"""Characters shown of an incoming report."""
 _RAW_BLOCK_SIZE = 1_000
 """Characters after which a raw answer continues in a new block."""
+MAX_WIDGETS = 240
+"""Widgets kept; beyond that, the older half is replaced by plain text."""
+PAST = "past"
+"""CSS class of messages from before this start."""
+TURN = "turn"
+"""CSS class of the first widget of a turn of this session."""
+UNDONE = "undone"
+"""CSS class of undone messages."""
 
 
 class UserMessage(Static):
@@ -59,6 +70,11 @@ class Note(Static):
         lines = [Content.styled(command, "$foreground 50%"), Content(body)]
         shown = Content("\n").join(line for line in lines if line)
         super().__init__(shown, markup=False, classes=f"{kind} command" if typed else kind)
+
+
+def report_note(text: str) -> Note:
+    """A note about an incoming report."""
+    return Note(f"● {headline(text, _MAX_HEADLINE)}")
 
 
 class ArchivedText(Static):
@@ -118,7 +134,7 @@ class Answer(Vertical):
             if self._block is None:
                 self._block = _Verbatim()
                 await self.mount(self._block)
-            if self._block.takes(line) and line.endswith("\n"):
+            if self._block.add(line) and line.endswith("\n"):
                 self._block = None
 
     async def _extend(self, text: str) -> None:
@@ -138,8 +154,8 @@ class _Verbatim(Static):
         super().__init__(markup=False)
         self._text = ""
 
-    def takes(self, text: str) -> bool:
-        """Add text; return whether the block is full."""
+    def add(self, text: str) -> bool:
+        """Return whether the block is full."""
         self._text += text
         self.update(Content(self._text.removesuffix("\n")))
         return len(self._text) > _RAW_BLOCK_SIZE
@@ -151,18 +167,6 @@ def _shorten(text: str) -> str:
     if left <= 1:
         return "\n".join(lines)
     return "\n".join([*lines[:_HEAD], f"… {left:,} more lines …", *lines[-_TAIL:]])
-
-
-MAX_WIDGETS = 240
-"""Widgets kept; beyond that, the older half is replaced by plain text."""
-
-
-PAST = "past"
-"""CSS class of messages from before this start."""
-TURN = "turn"
-"""CSS class of the first widget of a turn of this session."""
-UNDONE = "undone"
-"""CSS class of undone messages."""
 
 
 @runtime_checkable
@@ -214,14 +218,9 @@ class Transcript(VerticalScroll, can_focus=False):
         if len(widgets) <= MAX_WIDGETS or not self.is_at_end:
             return
         old = widgets[: MAX_WIDGETS // 2]
-        remaining = [widget for widget in old if not widget.has_class(UNDONE)]
-        text = "\n".join(
-            widget.plain
-            for widget in remaining
-            if isinstance(widget, HasPlainText) and widget.plain
-        )
+        archived = ArchivedText(_plain_text(old, without=(UNDONE,)))
         with app_of(self).batch_update():
-            await self.mount(ArchivedText(text), before=old[0])
+            await self.mount(archived, before=old[0])
             for widget in old:
                 await widget.remove()
 
@@ -231,13 +230,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def plain_text(self) -> str:
         """The text since this start, without undone messages."""
-        with_text = [widget for widget in self.children if isinstance(widget, HasPlainText)]
-        kept = [
-            widget
-            for widget in with_text
-            if not widget.has_class(PAST) and not widget.has_class(UNDONE)
-        ]
-        return "\n".join(widget.plain for widget in kept if widget.plain)
+        return _plain_text(self.children, without=(PAST, UNDONE))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -256,3 +249,13 @@ class Transcript(VerticalScroll, can_focus=False):
         if widget.is_attached and widget.outer_size.height > self.size.height:
             self.release_anchor()
             self.scroll_to_widget(widget, animate=False, top=True, force=True)
+
+
+def _plain_text(widgets: Iterable[Widget], without: Sequence[str]) -> str:
+    """The text of all widgets that have none of these classes."""
+    return "\n".join(
+        widget.plain
+        for widget in widgets
+        if not any(map(widget.has_class, without))
+        if isinstance(widget, HasPlainText) and widget.plain
+    )

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, closing
 from errno import EIO
 from functools import partial
 from threading import Lock
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 from msgspec import structs
 
@@ -23,6 +23,7 @@ from hermes.kit.terminal_text import single_line
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter, SessionSummary
+from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
 from hermes.tui import client as tui
 from hermes.tui.app import UiSettings, run_ui
 
@@ -72,7 +73,7 @@ def theme_name(config: Config, env: Env) -> str:
     return "light" if background in {"7", "15"} else "dark"
 
 
-def _print_ending(context: CliContext, now: tui.ConversationState, text: str) -> None:
+def _print_ending(context: CliContext, now: ConversationState, text: str) -> None:
     """Print the end of the conversation on the restored screen."""
     lines = text.splitlines()
     if len(lines) > _MAX_LINES:
@@ -134,20 +135,8 @@ class TerminalClient:
         )
 
     @property
-    def state(self) -> tui.ConversationState:
-        if self._found is None:
-            return tui.ConversationState(session="")
-        state = self._found.state
-        return tui.ConversationState(
-            session=state.session,
-            started=state.started,
-            model=state.model,
-            window=state.window,
-            sandbox=state.wall,
-            busy_mode=state.busy,
-            yolo=state.yolo,
-            background_jobs=state.behind,
-        )
+    def state(self) -> ConversationState:
+        return ConversationState(session="") if self._found is None else self._found.state
 
     def submit(self, parts: tui.MessageParts, show: Callable[[Event], None]) -> Outcome:
         return self._agent.submit(local.UserInput(parts), show)
@@ -161,28 +150,11 @@ class TerminalClient:
     def has_news(self) -> bool:
         return self._agent.has_news()
 
-    def command(self, line: str) -> tui.CommandReply:
-        reply = self._agent.command(line)
-        match reply:
-            case local.ResumedReply(told=text):
-                # The screen loads the history itself.
-                return tui.ResumedReply(text)
-            case local.TextReply(text=text, clear=clear, clip=clip, undone=undone):
-                return tui.TextReply(text, clear, clip, undone)
-            case local.SubmitReply(parts=parts, told=text, undone=undone):
-                return tui.SubmitReply(parts, text, undone)
-            case local.QuitReply():
-                return tui.QuitReply()
-            case local.ScreenReply(what=what, words=argument):
-                return tui.ScreenReply(what, argument)
-            case local.NotACommand():
-                return tui.NotACommand()
-            case _:
-                assert_never(reply)
+    def command(self, line: str) -> CommandReply:
+        return self._agent.command(line)
 
-    def recent_history(self) -> tui.RecentHistory:
-        past = self._agent.recent_history()
-        return tui.RecentHistory(rows=past.rows, cut=past.cut, asked=past.asked, more=past.more)
+    def recent_history(self) -> RecentHistory:
+        return self._agent.recent_history()
 
     def cost(self, ended: RunEnded) -> float | None:
         return self._agent.usage_report(ended).estimated_cost_usd

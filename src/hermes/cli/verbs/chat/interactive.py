@@ -35,18 +35,7 @@ from hermes.cli.verbs.chat.terminal_input import (
     NewsArrived,
     ask_at_terminal,
 )
-from hermes.ipc.client import (
-    AgentClient,
-    CommandReply,
-    Interrupted,
-    NotACommand,
-    QuitReply,
-    ResumedReply,
-    ScreenReply,
-    SubmitReply,
-    TextReply,
-    UserInput,
-)
+from hermes.ipc.client import AgentClient, Interrupted, UserInput
 from hermes.ipc.connect import connect
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
@@ -55,6 +44,15 @@ from hermes.kit.text import one_line
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, MessageAdded, QuestionAsked, RunEnded
 from hermes.schema.messages import Media, Text
+from hermes.schema.terminal import (
+    CommandReply,
+    NotACommand,
+    QuitReply,
+    ResumedReply,
+    ScreenReply,
+    SubmitReply,
+    TextReply,
+)
 from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode, parse_toggle
 
 T = TypeVar("T")
@@ -235,7 +233,9 @@ class InteractiveChat:
 
     def _handle_typed_line(self, line: str) -> None:
         """Handle a line typed during a turn; called from the reader thread."""
-        mode, text = mode_of_line(decode_argument(line), parse_busy_mode(self._agent.state.busy))
+        mode, text = mode_of_line(
+            decode_argument(line), parse_busy_mode(self._agent.state.busy_mode)
+        )
         match mode:
             case BusyMode.INTERRUPT if text:
                 self._queued.append(text)
@@ -261,7 +261,7 @@ class InteractiveChat:
         if not self._queued:
             return ""
         lines = [self._queued.popleft()]
-        if parse_busy_mode(self._agent.state.busy) is BusyMode.COLLECT:
+        if parse_busy_mode(self._agent.state.busy_mode) is BusyMode.COLLECT:
             lines += self._queued
             self._queued.clear()
         for line in lines:
