@@ -41,6 +41,12 @@ from hermes.mcp.server_config import HttpEndpoint, StdioEndpoint
 from hermes.ports.sandbox import Process
 from hermes.schema.errors import ToolError
 
+log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=AsyncIterable[SessionMessage | Exception])
+S = TypeVar("S")
+W = TypeVar("W")
+
 MAX_SHOWN_ERROR = 300
 MAX_LINE = 8_000
 """Characters; longer lines are split."""
@@ -86,12 +92,6 @@ class StderrLog:
             )
             await self._keep("\n".join(pieces))
 
-
-log = logging.getLogger(__name__)
-
-R = TypeVar("R", bound=AsyncIterable[SessionMessage | Exception])
-S = TypeVar("S")
-W = TypeVar("W")
 
 MAX_WAITING = 256
 WRITE_TIMEOUT = 30.0

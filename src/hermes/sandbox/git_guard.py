@@ -21,10 +21,25 @@ from hermes.sandbox.git_config_paths import (
 )
 from hermes.sandbox.git_scan import RepositoryScanner, common_folders
 
-# String paths are faster, and restored entries are named relative to an open folder.
-# ruff: noqa: PTH115, PTH208
+# On the path of every command: string paths are faster.
+# ruff: noqa: PTH110, PTH114, PTH115, PTH120, PTH208
 
-
+MAX_SCANNED_FOLDERS = 30_000
+"""Folders scanned before a command, parents first."""
+MAX_GUARDED_PATHS = 200
+"""Paths in repositories made read-only one by one; beyond that, the folders around them."""
+MAX_READ_ONLY_FOLDERS = 60
+"""Folders in a writable folder that are read-only as a whole."""
+ASIDE_SUFFIX = "set-aside"
+_WORKTREE_COMMONDIR = b"../.."
+_CONFIG_NAMES = ("config", "config.worktree")
+_GUARDED_NAMES = ("commondir", *_CONFIG_NAMES, "hooks")
+_REMOTES = ("branches", "remotes")
+"""Old locations of remotes, which git still reads."""
+_SHELL_FILE = ".envrc"
+_WORKSPACE_NAMES = (_SHELL_FILE, ".husky")
+_TARGET = b"\0target "
+"""Marks a line that names where an entry leads outside the scanned folders."""
 _MAX_SAVED_BYTES = 4 * 1024 * 1024
 _MAX_SAVED_ENTRIES = 500
 
@@ -87,28 +102,6 @@ def _read_entry(path: str, left: list[int]) -> SavedEntry:
         return SavedEntry(content, mode)
     finally:
         os.close(file)
-
-
-# On the path of every command: string paths are faster.
-# ruff: noqa: PTH110, PTH114, PTH115, PTH120, PTH208
-
-
-MAX_SCANNED_FOLDERS = 30_000
-"""Folders scanned before a command, parents first."""
-MAX_GUARDED_PATHS = 200
-"""Paths in repositories made read-only one by one; beyond that, the folders around them."""
-MAX_READ_ONLY_FOLDERS = 60
-"""Folders in a writable folder that are read-only as a whole."""
-ASIDE_SUFFIX = "set-aside"
-_WORKTREE_COMMONDIR = b"../.."
-_CONFIG_NAMES = ("config", "config.worktree")
-_GUARDED_NAMES = ("commondir", *_CONFIG_NAMES, "hooks")
-_REMOTES = ("branches", "remotes")
-"""Old locations of remotes, which git still reads."""
-_SHELL_FILE = ".envrc"
-_WORKSPACE_NAMES = (_SHELL_FILE, ".husky")
-_TARGET = b"\0target "
-"""Marks a line that names where an entry leads outside the scanned folders."""
 
 
 class GitGuard:

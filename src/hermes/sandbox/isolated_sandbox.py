@@ -114,8 +114,8 @@ class IsolatedSandbox:
     ) -> ProcessResult:
         capture = OutputCapture(job.keep, job.overflow_file, self._spill_limit)
         try:
-            talk = pty or bool(job.stdin)
-            opening = self._open_process(job, talk=talk, pty=pty, known=known)
+            has_stdin = pty or bool(job.stdin)
+            opening = self._open_process(job, has_stdin=has_stdin, pty=pty, known=known)
             async with opening as process:
                 result = await run_to_end(process, job, capture, heard)
         except NotStarted as error:
@@ -128,21 +128,23 @@ class IsolatedSandbox:
     @asynccontextmanager
     async def open(self, job: ProcessSpec, *, pty: bool = False) -> AsyncGenerator[Process]:
         async with AsyncExitStack() as stack:
-            process = await stack.enter_async_context(self._open_process(job, talk=True, pty=pty))
+            process = await stack.enter_async_context(
+                self._open_process(job, has_stdin=True, pty=pty)
+            )
             await process.wait_started()
             missed = await process.missing_paths()
             if missed is not None and not job.permissions.unsandboxed:
                 await stack.aclose()
-                again = self._open_process(job, talk=True, pty=pty, known=missed)
+                again = self._open_process(job, has_stdin=True, pty=pty, known=missed)
                 process = await stack.enter_async_context(again)
                 await process.wait_started()
             yield process
 
     @asynccontextmanager
     async def _open_process(
-        self, job: ProcessSpec, *, talk: bool, pty: bool, known: frozenset[str] | None = None
+        self, job: ProcessSpec, *, has_stdin: bool, pty: bool, known: frozenset[str] | None = None
     ) -> AsyncGenerator["_IsolatedProcess"]:
-        start = spawn_request(job, has_stdin=talk, pty=pty)
+        start = spawn_request(job, has_stdin=has_stdin, pty=pty)
         if job.permissions.unsandboxed or not job.argv:
             async with self._spawner.open(start) as child:
                 yield _IsolatedProcess(child, None)

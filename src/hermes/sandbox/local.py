@@ -208,22 +208,24 @@ class LocalSandbox:
     ) -> ProcessResult:
         capture = OutputCapture(job.keep, job.overflow_file, self._spill_limit)
         try:
-            async with self._open_process(job, talk=pty or bool(job.stdin), pty=pty) as process:
+            async with self._open_process(
+                job, has_stdin=pty or bool(job.stdin), pty=pty
+            ) as process:
                 return await run_to_end(process, job, capture, on_output)
         finally:
             capture.close()
 
     @asynccontextmanager
     async def open(self, job: ProcessSpec, *, pty: bool = False) -> AsyncGenerator[Process]:
-        async with self._open_process(job, talk=True, pty=pty) as child:
+        async with self._open_process(job, has_stdin=True, pty=pty) as child:
             await child.wait_started()
             yield child
 
     @asynccontextmanager
     async def _open_process(
-        self, job: ProcessSpec, *, talk: bool, pty: bool
+        self, job: ProcessSpec, *, has_stdin: bool, pty: bool
     ) -> AsyncGenerator[Child]:
-        async with self._spawner.open(spawn_request(job, has_stdin=talk, pty=pty)) as child:
+        async with self._spawner.open(spawn_request(job, has_stdin=has_stdin, pty=pty)) as child:
             yield child
 
 

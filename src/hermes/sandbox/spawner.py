@@ -53,7 +53,7 @@ _ROWS, _COLUMNS = 24, 80
 class SpawnRequest(Struct, frozen=True, kw_only=True):
     """A process to start. `env` is its whole environment; stderr joins stdout.
 
-    `talk` opens its standard input, `separate_stderr` gives stderr its own pipe, and `pty` a
+    `has_stdin` opens its standard input, `separate_stderr` gives stderr its own pipe, and `pty` a
     terminal instead of pipes. Errors name it `label`. It finds `files` open for reading and then
     `held_paths` held open, numbered from `FIRST_EXTRA_FD`. A place must be a real path: a link on
     the way to it prevents the start, and so does a missing path of `required_paths`.
