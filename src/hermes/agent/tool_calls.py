@@ -276,7 +276,8 @@ class _CallContext(Struct, frozen=True):
         try:
             output = limit_output(await other.run(args, within))
         except ToolError as error:
-            await after_tool_call(self.plan, call, failed_result(call.id, error.sentence))
+            with self.timer.paused():
+                await after_tool_call(self.plan, call, failed_result(call.id, error.sentence))
             raise
         self.untrusted.present |= output.foreign
         text = "".join(part.text for part in output.parts if isinstance(part, Text))

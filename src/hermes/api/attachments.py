@@ -65,7 +65,11 @@ def read_image(given: object, param: str) -> AttachedImage:
             message = "An image URL must be a data: URL or a public http(s) URL."
             raise invalid(message, param=param, code="unsupported_image_url")
         return AttachedImage(url.encode(), LINK_TYPE)
-    data, _ = _read_data_url(url, param, "invalid_image_url")
+    head, comma, body = url.partition(",")
+    if not comma or not head.lower().endswith(";base64"):
+        message = "The data: URL must be base64-encoded."
+        raise invalid(message, param=param, code="invalid_image_url")
+    data = _decode_base64(body, param, "invalid_image_url")
     kind = image_type(data)
     if kind is None:
         message = "Unsupported image format. Use PNG, JPEG, GIF or WebP."
@@ -116,23 +120,16 @@ def _document_text(document: AttachedDocument, text: str | None) -> Text:
     return Text(f"\n[attached: {name} ({document.kind})]\n{text}\n[end of {name}]\n")
 
 
-def _read_data_url(url: str, param: str, code: str) -> tuple[bytes, str]:
-    head, comma, body = url.partition(",")
-    if not comma or not head.lower().endswith(";base64"):
-        raise invalid("The data: URL must be base64-encoded.", param=param, code=code)
-    return _decode_base64(body, param, code), head[5:].partition(";")[0].lower()
-
-
 def _read_file_data(given: str, param: str) -> tuple[bytes, str]:
     """Decode a data: URL (base64 or percent-encoded) or plain base64."""
     default = "text/plain"
     if given[:5].lower() != "data:":
         return _decode_base64(given, param, "invalid_file"), default
     head, comma, body = given.partition(",")
-    if comma and not head.lower().endswith(";base64"):
-        data = unquote_to_bytes(body)
-    else:
-        data = _read_data_url(given, param, "invalid_file")[0]
+    if not comma:
+        raise invalid("The data: URL has no comma.", param=param, code="invalid_file")
+    is_base64 = head.lower().endswith(";base64")
+    data = _decode_base64(body, param, "invalid_file") if is_base64 else unquote_to_bytes(body)
     kind = one_line(head[5:].partition(";")[0].lower(), 100)
     return data, kind or default
 

@@ -15,15 +15,11 @@ from hermes.learning.ledger import Author, Proposal
 from hermes.learning.memory import MEMORY_KIND as MEMORY
 from hermes.learning.memory import InvalidOperation, MemoryFull, MemoryTarget, join_entries
 from hermes.learning.skills.catalog import Skill
-from hermes.learning.skills.document import InvalidSkill
+from hermes.learning.skills.document import Bundle, InvalidSkill, find_bundle, list_bundles
 from hermes.learning.skills.usage import SkillUsage
 from hermes.schema.attachments import SKILL_HEADER
 from hermes.schema.errors import NotFound
 from hermes.tools.skills import fill_placeholders
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from hermes.learning.skills.document import Bundle
 
 ALL_PROPOSALS = "all"
 _MAX_EXAMINED, _MAX_SHOWN = 500, 10
@@ -54,7 +50,9 @@ class LearningCommands:
         proposals = await self._find_proposals(name, kind)
         if not proposals:
             return ["Nothing is pending."]
-        return [await self._accept(proposal) for proposal in proposals]
+        if name != ALL_PROPOSALS:
+            return [await self._accept(proposal) for proposal in proposals]
+        return [await self._try_accept(proposal) for proposal in proposals]
 
     async def reject(self, name: str, kind: str | None = None) -> int:
         proposals = await self._find_proposals(name, kind)
@@ -75,7 +73,8 @@ class LearningCommands:
         try:
             undone = await self._learning.memory_store.undo(name)
         except MemoryFull as error:
-            raise UsageError(f"Cannot restore it: {error}.", hint="See /memory.") from error
+            reason = str(error).rstrip(".")
+            raise UsageError(f"Cannot restore it: {reason}.", hint="See /memory.") from error
         return f"Done: {undone.summary}. Revert with /changes undo {short_id(undone.id)}."
 
     def memory_approval(self) -> bool:
@@ -106,8 +105,6 @@ class LearningCommands:
         )
 
     async def bundles(self) -> Sequence[SkillSummary]:
-        from hermes.learning.skills.document import list_bundles  # noqa: PLC0415 - rarely used
-
         return [
             SkillSummary(name=one.name, description=one.description, marks=one.skills)
             for one in await run_sync(list_bundles, self._home.path)
@@ -169,9 +166,7 @@ class LearningCommands:
             parts.append(f"[Not available, from the same bundle: {', '.join(missing)}.]")
         return "\n\n".join([*parts, bundle.instruction]).strip()
 
-    def _bundle(self, name: str) -> "Bundle | None":
-        from hermes.learning.skills.document import find_bundle  # noqa: PLC0415 - rarely used
-
+    def _bundle(self, name: str) -> Bundle | None:
         home = self._home.path
         return find_bundle(home, name) or find_bundle(home, name.replace("_", "-"))
 
@@ -193,13 +188,25 @@ class LearningCommands:
     async def _find_proposals(self, name: str, kind: str | None) -> Sequence[Proposal]:
         if name == ALL_PROPOSALS:
             return await self._learning.ledger.waiting(kind)
-        return [await self._learning.ledger.proposal(name)]
+        proposal = await self._learning.ledger.proposal(name)
+        if kind is not None and proposal.kind != kind:
+            hint = f"See /changes show {short_id(proposal.id)}."
+            raise UsageError(f"{name} is a change to a {proposal.kind}.", hint=hint)
+        return [proposal]
 
     async def _accept(self, proposal: Proposal) -> str:
         try:
             await self._learning.accept(proposal)
         except (InvalidOperation, MemoryFull, InvalidSkill) as error:
+            reason = str(error).rstrip(".")
             raise UsageError(
-                f"{proposal.summary}: {error}.", hint=f"/changes reject {short_id(proposal.id)}"
+                f"{proposal.summary}: {reason}.", hint=f"/changes reject {short_id(proposal.id)}"
             ) from error
         return f"Done: {proposal.kind} {proposal.summary}"
+
+    async def _try_accept(self, proposal: Proposal) -> str:
+        """Accept one of several: a proposal that cannot be applied does not keep others back."""
+        try:
+            return await self._accept(proposal)
+        except UsageError as error:
+            return f"Not done: {error} {error.hint}"

@@ -191,7 +191,7 @@ class LearningControl(Protocol):
     """Memory, skills and changes to both; returned texts are for the user.
 
     Changes and proposals are named by their id or the end of it. Raises `UsageError`, `NotFound`
-    and `Drifted`.
+    and `FileConflict`.
     """
 
     async def memory(self) -> str: ...

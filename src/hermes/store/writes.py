@@ -182,6 +182,8 @@ def _change_session(connection: Connection, session: str, change: SessionChange,
         try:
             connection.execute(_SQL[f"set {name}"], {"n": n, "value": value})
         except apsw.ConstraintError as error:
+            if name != "title":
+                raise
             raise _title_error(str(value)) from error
 
 

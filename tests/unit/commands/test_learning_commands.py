@@ -89,6 +89,32 @@ async def test_outdated_proposal_is_refused(tmp_path: Path) -> None:
         assert await harness.learning.ledger.waiting()
 
 
+async def test_outdated_proposal_does_not_keep_others_from_being_approved(tmp_path: Path) -> None:
+    async with command_harness(tmp_path) as harness:
+        store = harness.learning.memory_store
+        await store.change(remember("likes tea"))
+        step = MemoryOperation(action="remove", old_text="likes tea")
+        removal = MemoryRequest(target=MemoryTarget.USER, operations=(step,), by=Author.AGENT)
+        await store.propose(removal)
+        await store.change(removal)
+        await proposed(harness, "likes coffee")
+        shown = await harness.run_text("/memory approve all")
+        assert "Not done: " in shown
+        assert ".." not in shown
+        assert "likes coffee" in await harness.run_text("/memory")
+
+
+async def test_skill_proposal_is_not_approved_as_memory(tmp_path: Path) -> None:
+    async with command_harness(tmp_path) as harness:
+        request = SkillRequest(action="create", name="make-tea", content=TEXT)
+        by = Authorship(author=Author.REVIEW, origin=PAGE)
+        await propose_request(harness.learning.skill_editor, request, by)
+        (proposal,) = await harness.learning.ledger.waiting()
+        with pytest.raises(UsageError, match="is a change to a skill"):
+            await harness.run(f"/memory approve {proposal.id[-6:]}")
+        assert await harness.learning.ledger.waiting()
+
+
 async def test_memory_approval_is_switched(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
         (tmp_path / "home").mkdir()
