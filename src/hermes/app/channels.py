@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib import import_module
@@ -124,5 +125,5 @@ def _load_factory(manifest: ChannelManifest) -> ChannelFactory:
     except ImportError as error:
         raise ConfigError(
             f"The {manifest.name} channel needs a missing package: {error.name}.",
-            hint=f"Install it with: pip install 'hermes[{manifest.name}]'",
+            hint=f"Install it with: {sys.executable} -m pip install {error.name}",
         ) from error

@@ -146,9 +146,9 @@ def _instruction_list(files: Sequence[InstructionFile]) -> str:
     lines: list[str] = []
     has_followed = False
     for file in files:
-        used = "followed" if file.followed and not has_followed else "not needed"
+        used = "used" if file.followed and not has_followed else "trusted, but not used"
         has_followed |= file.followed
-        state = used if file.followed else "not followed: not written by you"
+        state = used if file.followed else "not trusted"
         lines.append(f"  {file.path}  {state}")
     if not all(file.followed for file in files):
         lines.append("Read the file first, then trust it with: /trust FILE")

@@ -27,7 +27,7 @@ OWNER_MUST_FIX = (
 )
 MODEL_UNREACHABLE = "My model is not reachable right now. Try again later."
 INTERRUPTED = "I was interrupted before I could answer. Ask again."
-SPEND_LIMIT_REACHED = "My spending limit is used up for now. Try again tomorrow, or ask my owner."
+SPEND_LIMIT_REACHED = "My spending limit has been reached. Try again later, or ask my owner."
 STEP_LIMIT_REACHED = "The step limit was reached."
 UNFINISHED = "The answer is incomplete: it could not be finished."
 SHELL_NOTE = " (Run that in a shell on my machine.)"

@@ -43,7 +43,7 @@ REPEAT_AFTER = 3600.0
 """Seconds after which the same chat is notified again, even if nothing was delivered since."""
 MAX_CHATS = 10_000
 
-_NOT_LOST = "your message is safe and will be answered once this is fixed. On my machine"
+_NOT_LOST = "your message will be answered once this is fixed. On my machine"
 DISK_FULL = f"My disk is full, so I cannot answer yet; {_NOT_LOST}, check: df -h"
 DATABASE_LOCKED = (
     "Another program has locked my database, so I cannot answer yet; "

@@ -24,7 +24,7 @@ class Suggestion(Struct, frozen=True):
 _KINDS = (
     Suggestion("@file:", "@file:", 0, "a file, or lines of it: @file:notes.md:3-9"),
     Suggestion("@folder:", "@folder:", 0, "the contents of a folder"),
-    Suggestion("@diff", "@diff ", 0, "uncommitted changes"),
+    Suggestion("@diff", "@diff ", 0, "unstaged changes"),
     Suggestion("@staged", "@staged ", 0, "staged changes"),
     Suggestion("@git:", "@git:", 0, "the last commits: @git:3"),
     Suggestion("@url:", "@url:", 0, "a web page"),

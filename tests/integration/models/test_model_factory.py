@@ -113,7 +113,7 @@ async def test_retry_after_header_is_honoured():
 async def test_unsupported_api_mode_is_refused_with_a_hint():
     custom = CustomProvider(name="a", base_url="http://127.0.0.1:1/v1", api_mode="x", model="m")
     resolved = resolve_models(ModelSettings(provider="a", custom_providers=(custom,)), {}.get)
-    with pytest.raises(ConfigError, match="'x' of a is not supported") as caught:
+    with pytest.raises(ConfigError, match="a's API mode 'x' is not supported") as caught:
         build_model(resolved, NoBlobs(), FakeClock())
     assert "chat_completions" in caught.value.hint
 

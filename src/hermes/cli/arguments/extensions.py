@@ -33,7 +33,7 @@ def _add_skills_arguments(parser: ArgumentParser) -> None:
     )
     install.add_argument("--category", default="", metavar="NAME", help="folder to install it in")
     update = add_action(verbs, "update", "update installed skills from their sources")
-    audit = add_action(verbs, "audit", "scan skills and compare installed ones with their source")
+    audit = add_action(verbs, "audit", "find suspicious content and changes since installation")
     for action in (update, audit):
         action.add_argument("name", nargs="?", default="", help="only this skill")
     for action in (install, update):
@@ -58,7 +58,7 @@ def _add_ledger_actions(verbs: Actions, verb: str) -> None:
         "-n", "--number", type=int, default=20, metavar="N", help="how many (default: 20)"
     )
     diff = add_action(verbs, "diff", "show a change: author, source and diff")
-    undo = add_action(verbs, "undo", "restore the files from before a change")
+    undo = add_action(verbs, "undo", "undo one change")
     for action in (diff, undo):
         action.add_argument("change", help=f"id shown by `hermes {verb} log`")
     add_action(verbs, "pending", "list pending proposals")

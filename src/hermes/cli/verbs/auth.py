@@ -199,7 +199,7 @@ class _AuthActions:
         near = did_you_mean(provider, [*(one.name for one in PROVIDERS), *customs.values()])
         raise UsageError(
             f"Unknown provider: {provider!r}.",
-            hint=near or "docs/models.md lists the providers.",
+            hint=near or f"Known providers: {', '.join(one.name for one in PROVIDERS)}.",
         )
 
     def _state(self, one: KeyStatus) -> str:

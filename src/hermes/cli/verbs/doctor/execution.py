@@ -28,7 +28,7 @@ from hermes.sandbox.spawner import Spawner, SpawnRequest
 from hermes.schema.errors import ConfigError, SandboxError
 from hermes.tools.search.ripgrep import find_rg
 
-_INSTALL = "Install bubblewrap (sudo apt install bubblewrap); see docs/sandbox.md."
+_INSTALL = "Reinstall Hermes with `make install`, which includes bubblewrap; see docs/sandbox.md."
 
 _PROBED = ("sandbox docker:", "sandbox ssh:")
 """Lines that are replaced by the result of a probe."""

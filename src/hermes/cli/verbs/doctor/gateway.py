@@ -140,7 +140,8 @@ def _shared_secrets(context: CheckContext) -> Iterator[Finding]:
     for group in sorted(groups):
         yield Finding.warning(
             "webhooks",
-            f"The routes {', '.join(group)} share a secret: a call for one is valid for all.",
+            f"The routes {', '.join(group)} share a secret, so a call signed for one can be "
+            "sent to another.",
             "hermes webhook remove ROUTE, then subscribe again with a different secret",
         )
 
