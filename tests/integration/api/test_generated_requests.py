@@ -269,7 +269,6 @@ class Mutator:
         return msgspec.structs.replace(one, headers=headers)
 
     def _id(self, one: GeneratedRequest) -> GeneratedRequest:
-        """Return an id that mostly exists."""
         if "{" not in one.template:
             return self._header(one)
         chance = self._random

@@ -16,6 +16,7 @@ from hermes.sandbox.filesystem_policy import GUARDED, VISIBLE_IN_RUN, Filesystem
 from hermes.sandbox.isolated_sandbox import IsolatedSandbox
 from hermes.sandbox.landlock import Landlock
 from hermes.sandbox.spawner import Spawner
+from support.git_owner import Owner, bubblewrap
 
 
 @pytest.fixture
@@ -67,4 +68,11 @@ class SampleHome:
 def sample(spawner: Spawner) -> Iterator[SampleHome]:
     base = Path(tempfile.mkdtemp(prefix=".hermes-sample-", dir=Path.home()))
     yield SampleHome(base, spawner)
+    shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(params=[bubblewrap, Landlock])
+def owner(request: pytest.FixtureRequest, spawner: Spawner) -> Iterator[Owner]:
+    base = Path(tempfile.mkdtemp(prefix=".hermes-owner-", dir=Path.home()))
+    yield Owner(base, spawner, request.param)
     shutil.rmtree(base, ignore_errors=True)

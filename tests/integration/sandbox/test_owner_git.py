@@ -1,128 +1,19 @@
 """Commands cannot plant anything that the owner's git executes later."""
 
-import os
 import shutil
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import anyio
 import pytest
 
-from hermes.ports.sandbox import ProcessPermissions, ProcessResult, ProcessSpec
-from hermes.sandbox.bubblewrap import Bubblewrap, find_bubblewrap
-from hermes.sandbox.filesystem_policy import (
-    GUARDED,
-    VISIBLE_IN_RUN,
-    FilesystemPolicy,
-    hidden_paths,
-    startup_files,
-)
-from hermes.sandbox.git_config_paths import owner_git_config
-from hermes.sandbox.git_guard import MAX_SCANNED_FOLDERS
-from hermes.sandbox.isolated_sandbox import IsolatedSandbox, IsolationBackend
 from hermes.sandbox.landlock import Landlock
-from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import SandboxError
-from support.gateway import wait_until
+from support.git_owner import Owner
 
 pytestmark = pytest.mark.anyio
-TIMEOUT = 60.0
-PATH = "/usr/local/bin:/usr/bin:/bin"
-USER = "[user]\n\tname = a\n\temail = a@b\n"
-
-
-class Owner:
-    """A user with git settings and a repository in the agent's workspace."""
-
-    def __init__(
-        self, base: Path, spawner: Spawner, make: Callable[[FilesystemPolicy], IsolationBackend]
-    ) -> None:
-        self.home = base / "home"
-        self.work = self.home / "work"
-        self.repo = self.work / "repo"
-        self.marker = base / "executed"
-        self.repo.mkdir(parents=True)
-        self.policy = FilesystemPolicy(
-            tmp=str(base / "private"),
-            hidden=hidden_paths(self.home, root=True),
-            shown=VISIBLE_IN_RUN,
-            guarded=(*GUARDED, *startup_files(self.home)),
-            user_home=str(self.home),
-        )
-        self._spawner, self._make = spawner, make
-        self._sandbox: IsolatedSandbox | None = None
-        self.write(self.home / ".gitconfig", USER)
-        self.git("init", "-q")
-        self.git("commit", "-q", "--allow-empty", "-m", "first")
-
-    def write(self, path: Path, text: str, mode: int = 0o644) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        path.chmod(mode)
-        return path
-
-    def hook(self, path: Path) -> Path:
-        return self.write(path, "#!/bin/sh\nexit 0\n", 0o755)
-
-    async def command(
-        self, text: str, *, work: Path | None = None, most: int = MAX_SCANNED_FOLDERS
-    ) -> ProcessResult:
-        """Run a command in the sandbox; `evil FILE` writes a program that creates the marker."""
-        if self._sandbox is None:
-            owner = owner_git_config({}, str(self.home))
-            backend = self._make(self.policy)
-            self._sandbox = IsolatedSandbox(self._spawner, backend, owner=owner, max_folders=most)
-        evil = (
-            'evil() { mkdir -p "$(dirname "$1")"; '
-            f'printf \'#!/bin/sh\\ntouch {self.marker}\\n\' > "$1"; chmod +x "$1"; }}\n'
-        )
-        work = work or self.work
-        job = ProcessSpec(
-            argv=("/bin/bash", "-c", evil + text),
-            cwd=str(work),
-            env={"PATH": PATH, "HOME": str(self.home)},
-            timeout=TIMEOUT,
-            permissions=ProcessPermissions(writable=(str(work),)),
-        )
-        return await self._sandbox.run(job)
-
-    def git(self, *args: str, folder: Path | None = None, check: bool = True) -> str:
-        done = subprocess.run(
-            ["git", *args], cwd=folder or self.repo, env={"PATH": PATH, "HOME": str(self.home)},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT, check=check,
-        )  # fmt: skip
-        return done.stdout
-
-    def use_git(self, folder: Path | None = None) -> None:
-        """Run common git commands outside the sandbox; failures are ignored."""
-        self.git("status", folder=folder, check=False)
-        self.git("diff", "HEAD", folder=folder, check=False)
-        self.git("commit", "-q", "--allow-empty", "-m", "next", folder=folder, check=False)
-        self.git("checkout", "-q", "-b", "other", folder=folder, check=False)
-
-
-def bubblewrap(policy: FilesystemPolicy) -> IsolationBackend:
-    program = find_bubblewrap(os.environ["PATH"])
-    assert program is not None
-    return Bubblewrap(program, policy)
-
-
-@pytest.fixture(params=[bubblewrap, Landlock])
-def owner(request: pytest.FixtureRequest, spawner: Spawner) -> Iterator[Owner]:
-    base = Path(tempfile.mkdtemp(prefix=".hermes-owner-", dir=Path.home()))
-    yield Owner(base, spawner, request.param)
-    shutil.rmtree(base, ignore_errors=True)
-
-
-def add_git_settings(owner: Owner, text: str) -> None:
-    owner.write(owner.home / ".gitconfig", USER + text)
 
 
 async def test_hooks_in_a_relative_hooks_path_are_not_executed(owner: Owner):
     """A relative path: in repositories with and without such a folder, and in a new one."""
-    add_git_settings(owner, "[core]\n\thooksPath = .githooks\n")
+    owner.add_settings("[core]\n\thooksPath = .githooks\n")
     other = owner.work / "other"
     other.mkdir()
     owner.git("init", "-q", folder=other)
@@ -151,8 +42,7 @@ async def test_hooks_at_a_fixed_path_are_not_executed(owner: Owner, there: bool)
 
 async def test_included_settings_files_are_protected(owner: Owner):
     there = owner.write(owner.work / "team/gitconfig", "[core]\n\tabbrev = 12\n")
-    add_git_settings(
-        owner,
+    owner.add_settings(
         f"[core][include] path = {owner.work}/missing\n"
         f'[includeIf "gitdir:~/work/"]\n\tpath = work/team/gitconfig\n',
     )
@@ -377,7 +267,7 @@ async def test_unchecked_folders_are_read_only_or_refused(owner: Owner):
 
 
 async def test_ordinary_git_work_is_unaffected(owner: Owner):
-    add_git_settings(owner, "[core]\n\thooksPath = .githooks\n[alias]\n\tst = status\n")
+    owner.add_settings("[core]\n\thooksPath = .githooks\n[alias]\n\tst = status\n")
     done = await owner.command(
         "set -e; cd repo; echo 1 > f; git add f; git commit -qm one; git st; git checkout -qb side;"
         "echo 2 > f; git commit -qam two; git rebase -q HEAD~1; git worktree add -q ../tree; cd ..;"
@@ -406,123 +296,3 @@ async def test_ordinary_git_work_is_unaffected(owner: Owner):
     assert done.exit_code == 0, done.output.decode()
     assert "three" in owner.git("log", "--oneline", folder=owner.work / "copy")
     assert not [*owner.work.rglob("*.set-aside*")]
-
-
-EVIL_REPOSITORY = """\
-[core]
-\trepositoryformatversion = 0
-\tfsmonitor = "touch {marker}; false"
-"""
-
-
-def outside_repository(owner: Owner) -> Path:
-    """A repository outside the workspace that executes something, as a command can make in /tmp."""
-    outside = owner.home.parent / "outside"
-    owner.git("init", "-q", str(outside), folder=owner.home)
-    (outside / ".git/config").write_text(EVIL_REPOSITORY.format(marker=owner.marker))
-    return outside
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("mkdir n; echo 'gitdir: ../gone' > n/.git", "ln -s {outside}/.git gone"),
-        ("mkdir n; echo 'gitdir: ../gone/.git' > n/.git", "ln -s {outside} gone"),
-        ("mkdir n here; echo 'gitdir: ../here' > n/.git", "rmdir here; ln -s {outside}/.git here"),
-    ],
-)
-async def test_git_file_whose_target_becomes_a_link_is_set_aside(
-    owner: Owner, first: str, second: str
-):
-    outside = outside_repository(owner)
-    await owner.command(first)
-    result = await owner.command(second.format(outside=outside))
-    owner.use_git(owner.work / "n")
-    assert not owner.marker.exists()
-    assert "n/.git was renamed" in result.output.decode()
-
-
-async def test_working_tree_that_becomes_a_link_is_not_written_to(owner: Owner):
-    outside = owner.home.parent / "outside"
-    outside.mkdir()
-    await owner.command(
-        "git init -q n; cd n; touch planted; git add planted; git commit -qm one; "
-        "mkdir ../tree; git config core.worktree ../../tree"
-    )
-    await owner.command(f"rmdir tree; ln -s {outside} tree")
-    owner.git("checkout", "-f", ".", folder=owner.work / "n", check=False)
-    assert not (outside / "planted").exists()
-
-
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-async def test_remote_on_this_machine_with_a_host_is_set_aside(owner: Owner, host: str):
-    outside = owner.home.parent / "outside.git"
-    owner.git("init", "-q", "--bare", str(outside), folder=owner.home)
-    owner.write(outside / "hooks/post-receive", f"#!/bin/sh\ntouch {owner.marker}\n", 0o755)
-    await owner.command(
-        "git init -q n; cd n; git commit -q --allow-empty -m one; "
-        f"git remote add origin file://{host}{outside}"
-    )
-    owner.git("push", "-q", "origin", "HEAD:main", folder=owner.work / "n", check=False)
-    assert not owner.marker.exists()
-
-
-async def test_remote_that_becomes_a_link_is_not_used(owner: Owner):
-    outside = owner.home.parent / "outside"
-    owner.git("init", "-q", "--bare", str(outside / "k.git"), folder=owner.home)
-    owner.write(outside / "k.git/hooks/post-receive", f"#!/bin/sh\ntouch {owner.marker}\n", 0o755)
-    await owner.command(
-        "git init -q n; cd n; git commit -q --allow-empty -m one; "
-        "git remote add origin ../gone/k.git"
-    )
-    await owner.command(f"ln -s {outside} gone")
-    owner.git("push", "-q", "origin", "HEAD:main", folder=owner.work / "n", check=False)
-    assert not owner.marker.exists()
-
-
-async def test_file_replaced_during_a_command_is_restored_if_the_command_changed_it(owner: Owner):
-    """Replacing a file removes the read-only mount over it."""
-    owner.write(owner.work / ".envrc", "owner\n")
-    ready = owner.work / "ready"
-    planted = f'[core]\\n\\tfsmonitor = "touch {owner.marker}; false"\\n'
-
-    async def replace() -> None:
-        await wait_until(ready.exists)
-        owner.git("config", "user.name", "other")
-        owner.write(owner.work / ".envrc.new", "owner\n").rename(owner.work / ".envrc")
-        (owner.work / "replaced").touch()
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(replace)
-        result = await owner.command(
-            "touch ready; until [ -e replaced ]; do sleep 0.02; done; "
-            f"printf '{planted}' >> repo/.git/config; echo evil > .envrc; true"
-        )
-    owner.use_git()
-    assert not owner.marker.exists()
-    assert (owner.work / ".envrc").read_text() == "owner\n"
-    assert owner.git("config", "core.fsmonitor", check=False) == ""
-    assert "repo/.git/config was renamed" in result.output.decode()
-
-
-async def test_ordinary_settings_changed_by_the_owner_during_a_command_stay(owner: Owner):
-    ready = owner.work / "ready"
-
-    async def change() -> None:
-        await wait_until(ready.exists)
-        owner.git("config", "user.name", "other")
-        (owner.work / "changed").touch()
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(change)
-        result = await owner.command("touch ready; until [ -e changed ]; do sleep 0.02; done")
-    assert owner.git("config", "user.name") == "other\n"
-    assert "renamed" not in result.output.decode()
-
-
-async def test_new_shell_and_husky_files_are_set_aside(owner: Owner):
-    result = await owner.command("echo evil > .envrc; evil .husky/pre-commit")
-    assert not (owner.work / ".envrc").exists()
-    assert not (owner.work / ".husky").exists()
-    assert (owner.work / ".envrc.set-aside").read_text() == "evil\n"
-    assert "your shell would execute it" in result.output.decode()
