@@ -1,0 +1,95 @@
+"""The bus of one process: everything stays in one event loop."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from hermes.schema.events import Event, ReasoningDelta, TextDelta
+
+MAX_SEPARATE = 256
+"""Unread events after which consecutive text deltas are joined."""
+
+T = TypeVar("T")
+
+
+class MemoryBus:
+    """Implements `hermes.ports.bus.Bus`."""
+
+    def __init__(self) -> None:
+        self._subscriptions: dict[str, list[_Subscription]] = defaultdict(list)
+        self._listeners: dict[str, list[_Wakeups]] = defaultdict(list)
+
+    def publish(self, topic: str, event: Event) -> None:
+        for subscription in self._subscriptions.get(topic, ()):
+            subscription.add(event)
+
+    @contextmanager
+    def subscribe(self, topic: str) -> Generator["_Subscription"]:
+        subscription = _Subscription()
+        with _registered(self._subscriptions, topic, subscription):
+            yield subscription
+
+    def wake(self, topic: str) -> None:
+        for listener in self._listeners.get(topic, ()):
+            listener.wake()
+
+    @contextmanager
+    def listen(self, topic: str) -> Generator["_Wakeups"]:
+        wakeups = _Wakeups()
+        with _registered(self._listeners, topic, wakeups):
+            yield wakeups
+
+
+@contextmanager
+def _registered(registry: dict[str, list[T]], topic: str, entry: T) -> Generator[None]:
+    registry[topic].append(entry)
+    try:
+        yield
+    finally:
+        registry[topic].remove(entry)
+        if not registry[topic]:
+            del registry[topic]
+
+
+class _Wakeups:
+    def __init__(self) -> None:
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def wait(self) -> None:
+        await self._woken.wait()
+        self._woken.clear()
+
+
+class _Subscription:
+    def __init__(self) -> None:
+        self._unread: list[Event] = []
+        self._arrived = asyncio.Event()
+
+    def add(self, event: Event) -> None:
+        unread = self._unread
+        if len(unread) >= MAX_SEPARATE and (joined := _joined(unread[-1], event)) is not None:
+            unread[-1] = joined
+            return
+        unread.append(event)
+        self._arrived.set()
+
+    async def read(self) -> Sequence[Event]:
+        await self._arrived.wait()
+        self._arrived.clear()
+        events, self._unread = self._unread, []
+        return events
+
+
+def _joined(last: Event, event: Event) -> Event | None:
+    match last, event:
+        case TextDelta(), TextDelta():
+            return TextDelta(last.text + event.text)
+        case ReasoningDelta(), ReasoningDelta():
+            return ReasoningDelta(last.text + event.text)
+        case _:
+            return None

@@ -1,0 +1,15 @@
+"""The bus of one process follows the contract."""
+
+import pytest
+
+from hermes.bus.memory import MemoryBus
+from hermes.ports.bus import Bus
+from hermes.testing.contracts.bus import BusContract
+
+pytestmark = pytest.mark.anyio
+
+
+class TestMemoryBus(BusContract):
+    @pytest.fixture
+    def bus(self) -> Bus:
+        return MemoryBus()
