@@ -77,8 +77,8 @@ def _read(wire: Wire, frames: list[bytes]) -> float:
 class _Replay:
     """An endpoint that returns one frame per read."""
 
-    place = EndpointSettings(base_url="http://replay/v1")
-    crowd = StreamCoalescer()
+    settings = EndpointSettings(base_url="http://replay/v1")
+    coalescer = StreamCoalescer()
 
     def __init__(self, frames: list[bytes]) -> None:
         self._frames = iter(frames)
@@ -98,7 +98,7 @@ class _Replay:
             connection=None,
         )
 
-    def let_go(self, response: SimpleNamespace) -> None:
+    def release(self, response: SimpleNamespace) -> None:
         """Nothing to release."""
 
     async def _readany(self) -> bytes:
@@ -110,8 +110,8 @@ async def _driven(wire: Wire, frames: list[bytes]) -> float:
     model = WireModel(_Replay(frames), SERVED, ImageUrls(FakeBlobs()), SystemClock(), wire)  # pyright: ignore[reportArgumentType]
     begun = time.process_time()
     async with model.stream(ASKED) as chunks:
-        heard = 0
+        count = 0
         async for _ in chunks:
-            heard += 1
-    assert heard == TOKENS + 1
+            count += 1
+    assert count == TOKENS + 1
     return (time.process_time() - begun) * 1e6 / TOKENS
