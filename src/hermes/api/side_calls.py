@@ -4,6 +4,9 @@ They have no session, tools or system prompt, and nothing is learned from them. 
 recorded in one hidden session per day.
 """
 
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+
 import anyio
 from aiohttp import web
 
@@ -13,14 +16,15 @@ from hermes.api.chat_objects import ChatRequest
 from hermes.api.errors import invalid
 from hermes.api.turn_input import TurnInput
 from hermes.app.build import App
+from hermes.ports.bus import run_topic
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.ports.store import OpenSession, RecordUsage
-from hermes.ports.turn import Emit
 from hermes.schema.errors import HermesError, NotFound, PolicyRefused, StoreError
-from hermes.schema.events import MessageAdded, Outcome, RunEnded, RunStarted
+from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Assistant, Stop
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
+from hermes.session.followed_run import FollowedRun, follow_run
 from hermes.session.spend_guard import SpendCaps, SpendGuard
 
 TASK_HEADER = "X-Hermes-Task"
@@ -78,26 +82,35 @@ def cost_session(app: App) -> Session:
     return Session(id=f"{COST_SOURCE}-{now:%Y-%m-%d}", started_at=now, source=COST_SOURCE)
 
 
-async def run_side_call(
-    app: App, session: Session, request: ModelRequest, run: str, listen: Emit
-) -> Outcome:
-    """Run a side call and emit the events of a turn. Raises `ConfigError` without a model."""
+def follow_side_call(
+    app: App, session: Session, request: ModelRequest, run: str
+) -> AbstractAsyncContextManager[FollowedRun]:
+    """Run a side call in a task of its own, while the block reads its events."""
+    work = partial(_run_side_call, app, session, request, run)
+    return follow_run(app.runner.bus, run, work)
+
+
+async def _run_side_call(app: App, session: Session, request: ModelRequest, run: str) -> None:
+    """Run a side call and publish the events of a turn. Raises `ConfigError` without a model."""
     model = await app.models.model_for(session)
-    await listen(RunStarted(run, ""))
+    publish = partial(app.runner.bus.publish, run_topic(run))
+
+    async def emit(event: Event) -> None:
+        publish(event)
+
+    publish(RunStarted(run, ""))
     ended = RunEnded(run, Outcome.CANCELLED, "Interrupted.", "cancelled")
     try:
         await _check_spend(app, session)
-        answer = await AnswerStream(model, listen).read(request)
+        answer = await AnswerStream(model, emit).read(request)
         with anyio.CancelScope(shield=True):
             await _record_usage(app, session, answer)
-        await listen(MessageAdded(answer))
+        publish(MessageAdded(answer))
         ended = _run_end(run, answer)
     except HermesError as error:
         ended = RunEnded(run, Outcome.FAILED, error.sentence, error.code)
     finally:
-        with anyio.CancelScope(shield=True):
-            await listen(ended)
-    return ended.outcome
+        publish(ended)
 
 
 async def _check_spend(app: App, session: Session) -> None:

@@ -34,10 +34,10 @@ from hermes.gateway.turn_recovery import TurnRecovery, find_started_turn
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
 from hermes.kit.tasks import sleep_unless
-from hermes.ports.store import QueueItem, Write
+from hermes.ports.store import QueueItem
 from hermes.schema.errors import StoreError
 from hermes.schema.events import Event, QuestionAnswered, QuestionAsked, RunEnded
-from hermes.schema.messages import Message, User
+from hermes.schema.messages import User
 from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
 from hermes.session.turn_request import TurnRequest
@@ -244,11 +244,10 @@ class Actor:
             warn = partial(self._replies.warning, run)
             group.start_soon(end_when_idle, run, parts.rules, parts.clock, warn)
             group.start_soon(show_still_working, run, parts.rules, parts.clock)
-            with run.scope:
-                try:
-                    await parts.runner.run(self._turn(run, session, again=again))
-                except Exception as error:  # noqa: BLE001 - reported to the user below
-                    failure = error
+            try:
+                await self._follow(run, session, again=again)
+            except Exception as error:  # noqa: BLE001 - reported to the user below
+                failure = error
             group.cancel_scope.cancel()
         self.running = None
         try:
@@ -256,32 +255,36 @@ class Actor:
         finally:
             run.finished.set()
 
-    def _turn(self, run: ActiveRun, session: Session, *, again: bool) -> TurnRequest:
+    async def _follow(self, run: ActiveRun, session: Session, *, again: bool) -> None:
+        """Run the turn and handle its events; `run.scope` stops the turn only."""
+        source = event_source(run.batch[-1].message, self.key, session.id)
+        emitter = RunHookEmitter(self._deps.callbacks.hooks, source)
+        following = self._deps.runner.following(
+            self._request(run, session, again=again),
+            steer=partial(self._take_steering, run),
+            final_writes=partial(self._replies.final_writes, run),
+            stop=run.scope,
+        )
+        async with following as followed:
+            while events := await followed.read():
+                for event in events:
+                    emitter.handle_event(event)
+                    await self._handle_event(run, event, again=again)
+
+    async def _take_steering(self, run: ActiveRun) -> Sequence[User]:
+        failpoint("actor.between_steps")
+        steered, run.to_steer = run.to_steer, []
+        run.steered += steered
+        self._fresh -= {queued.key for queued in steered}
+        return [queued.message.user for queued in steered]
+
+    def _request(self, run: ActiveRun, session: Session, *, again: bool) -> TurnRequest:
         last = run.batch[-1].message
-        hooks = self._deps.callbacks.hooks
-        emitter = RunHookEmitter(hooks, event_source(last, self.key, session.id))
-
-        async def listen(event: Event) -> None:
-            emitter.handle_event(event)
-            await self._handle_event(run, event, again=again)
-
-        async def steer() -> Sequence[User]:
-            failpoint("actor.between_steps")
-            steered, run.to_steer = run.to_steer, []
-            run.steered += steered
-            self._fresh -= {queued.key for queued in steered}
-            return [queued.message.user for queued in steered]
-
-        def closing(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-            return self._replies.final_writes(run, ended, messages)
-
         return TurnRequest(
             session=session,
             message=None,
             claimed=() if again else tuple(queued.message.user for queued in run.batch),
             note=nudge("resumed") if again else None,
-            emit=listen,
-            steer=steer,
             run=run.id,
             address=last.address,
             requester=last.asker,
@@ -289,7 +292,6 @@ class Actor:
             role=last.role,
             async_delivery=all(map(self._deps.callbacks.can_send_later, last.reply_addresses)),
             attended=not last.answer_at and self._deps.callbacks.can_send_later(last.address),
-            final_writes=closing,
         )
 
     async def _handle_event(self, run: ActiveRun, event: Event, *, again: bool) -> None:

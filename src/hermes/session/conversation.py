@@ -25,7 +25,7 @@ from hermes.ports.store import (
 )
 from hermes.ports.turn import Emit
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
-from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
+from hermes.schema.events import Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Media, Message, Text, Trust, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import (
@@ -129,7 +129,7 @@ class Conversation:
         return await failure_reasons(self._store, session or self.session.id)
 
     async def submit(self, parts: Sequence[Text | Media], emit: Emit) -> Outcome:
-        """Run one turn; `interrupt` ends it.
+        """Run one turn and pass its events to `emit`; `interrupt` ends it.
 
         Raises `SessionBusy` while another turn of this session runs, here or elsewhere.
         """
@@ -163,41 +163,40 @@ class Conversation:
 
     async def _run_turn(self, message: User, emit: Emit) -> Outcome:
         self._check_not_running()
-        steering = SteeringQueue(self._store, self.session.id)
-        replaces, self._replaces = self._replaces, None
+        steering = self._steering = SteeringQueue(self._store, self.session.id)
+        scope = self._scope = anyio.CancelScope()
+        request = self._request(message)
         outcome = Outcome.CANCELLED
+        following = self._runner.following(
+            request, steer=steering.take, final_writes=steering.final_writes, stop=scope
+        )
+        try:
+            async with following as run:
+                while events := await run.read():
+                    for event in events:
+                        if isinstance(event, RunStarted):
+                            steering.start()
+                        elif isinstance(event, RunEnded):
+                            outcome = event.outcome
+                        await emit(event)
+        finally:
+            self._scope = self._steering = None
+            with anyio.CancelScope(shield=True):
+                await steering.end()
+                await self._reload()
+        return outcome
 
-        async def listen(event: Event) -> None:
-            nonlocal outcome
-            if isinstance(event, RunStarted):
-                steering.start()
-            elif isinstance(event, RunEnded):
-                # The emitted outcome counts, even if the listener interrupts on receiving it.
-                outcome = event.outcome
-            await emit(event)
-
-        turn = TurnRequest(
+    def _request(self, message: User) -> TurnRequest:
+        replaces, self._replaces = self._replaces, None
+        return TurnRequest(
             session=self.session,
             message=message,
-            emit=listen,
             new=self._new,
             replaces_from=replaces,
-            steer=steering.take,
-            final_writes=steering.final_writes,
             attended=self._options.attended,
             yolo=self._options.yolo,
             async_delivery=self._options.async_delivery,
         )
-        with anyio.CancelScope() as scope:
-            self._scope, self._steering = scope, steering
-            try:
-                return await self._runner.run(turn)
-            finally:
-                self._scope = self._steering = None
-                with anyio.CancelScope(shield=True):
-                    await steering.end()
-                    await self._reload()
-        return outcome
 
     def interrupt(self) -> bool:
         """End the running turn; False if there is none."""
