@@ -10,7 +10,7 @@ from functools import partial
 import anyio
 from aiohttp import web
 
-from hermes.agent.answers import AnswerStream
+from hermes.agent.answers import ReceivedAnswer
 from hermes.agent.history import History
 from hermes.api.chat_objects import ChatRequest
 from hermes.api.errors import invalid
@@ -20,7 +20,7 @@ from hermes.ports.bus import run_topic
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.ports.store import OpenSession, RecordUsage
 from hermes.schema.errors import HermesError, NotFound, PolicyRefused, StoreError
-from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, RunStarted
+from hermes.schema.events import MessageAdded, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Assistant, Stop
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
@@ -94,15 +94,18 @@ async def _run_side_call(app: App, session: Session, request: ModelRequest, run:
     """Run a side call and publish the events of a turn. Raises `ConfigError` without a model."""
     model = await app.models.model_for(session)
     publish = partial(app.runner.bus.publish, run_topic(run))
-
-    async def emit(event: Event) -> None:
-        publish(event)
-
     publish(RunStarted(run, ""))
     ended = RunEnded(run, Outcome.CANCELLED, "Interrupted.", "cancelled")
     try:
         await _check_spend(app, session)
-        answer = await AnswerStream(model, emit).read(request)
+        received = ReceivedAnswer(model)
+        async with model.stream(request) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, Assistant):
+                    received.answer = chunk
+                    break
+                publish(chunk)
+        answer = received.whole()
         with anyio.CancelScope(shield=True):
             await _record_usage(app, session, answer)
         publish(MessageAdded(answer))

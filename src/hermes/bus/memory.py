@@ -80,7 +80,8 @@ class _Subscription:
         self._arrived.set()
 
     async def read(self) -> Sequence[Event]:
-        if not self._unread and not self._closed:
+        # What arrived may be taken before the reader runs.
+        while not self._unread and not self._closed:
             await self._arrived.wait()
         return self.take()
 

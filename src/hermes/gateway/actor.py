@@ -34,12 +34,13 @@ from hermes.gateway.turn_recovery import TurnRecovery, find_started_turn
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
 from hermes.kit.tasks import sleep_unless
-from hermes.ports.store import QueueItem
+from hermes.ports.store import QueueItem, Write
 from hermes.schema.errors import StoreError
 from hermes.schema.events import Event, QuestionAnswered, QuestionAsked, RunEnded
-from hermes.schema.messages import User
+from hermes.schema.messages import Message, User
 from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
+from hermes.session.followed_run import FollowedRun
 from hermes.session.turn_request import TurnRequest
 
 log = logging.getLogger(__name__)
@@ -259,17 +260,33 @@ class Actor:
         """Run the turn and handle its events; `run.scope` stops the turn only."""
         source = event_source(run.batch[-1].message, self.key, session.id)
         emitter = RunHookEmitter(self._deps.callbacks.hooks, source)
+        questions: list[QuestionAsked | QuestionAnswered] = []
+        followed: FollowedRun | None = None
+
+        def show(events: Sequence[Event]) -> None:
+            for event in events:
+                emitter.handle_event(event)
+                self._handle_event(run, event)
+                if isinstance(event, QuestionAsked | QuestionAnswered):
+                    questions.append(event)
+
+        def final_writes(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+            # Whether the progress message becomes the answer depends on all earlier events.
+            show(followed.take() if followed is not None else ())
+            return self._replies.final_writes(run, ended, messages)
+
+        request, steer = self._request(run, session, again=again), partial(self._take_steering, run)
         following = self._deps.runner.following(
-            self._request(run, session, again=again),
-            steer=partial(self._take_steering, run),
-            final_writes=partial(self._replies.final_writes, run),
-            stop=run.scope,
+            request, steer=steer, final_writes=final_writes, stop=run.scope
         )
-        async with following as followed:
-            while events := await followed.read():
-                for event in events:
-                    emitter.handle_event(event)
-                    await self._handle_event(run, event, again=again)
+        try:
+            async with following as followed:
+                while events := await followed.read():
+                    show(events)
+                    while questions:
+                        await self._post_question(run, questions.pop(0), again=again)
+        finally:
+            show(followed.unread if followed is not None else ())
 
     async def _take_steering(self, run: ActiveRun) -> Sequence[User]:
         failpoint("actor.between_steps")
@@ -294,21 +311,24 @@ class Actor:
             attended=not last.answer_at and self._deps.callbacks.can_send_later(last.address),
         )
 
-    async def _handle_event(self, run: ActiveRun, event: Event, *, again: bool) -> None:
-        last = run.batch[-1].message
+    def _handle_event(self, run: ActiveRun, event: Event) -> None:
         run.record_activity(event, self._deps.clock.monotonic())
-        if isinstance(event, QuestionAsked | QuestionAnswered):
-            await self._replies.question(last, event)
-            if again and isinstance(event, QuestionAsked):
-                # Messages sent before the turn was resumed may answer the question.
-                run.seen.clear()
-                self.wake()
-        elif isinstance(event, RunEnded):
+        if isinstance(event, RunEnded):
+            last = run.batch[-1].message
             run.ended = True
             self._replies.announce(last)
             self._deps.callbacks.ended(last, event.outcome, run.reply_text)
-        if run.progress is not None and not run.ended:
+        elif run.progress is not None:
             run.progress.handle_event(event)
+
+    async def _post_question(
+        self, run: ActiveRun, event: QuestionAsked | QuestionAnswered, *, again: bool
+    ) -> None:
+        await self._replies.question(run.batch[-1].message, event)
+        if again and isinstance(event, QuestionAsked):
+            # Messages sent before the turn was resumed may answer the question.
+            run.seen.clear()
+            self.wake()
 
     async def _handle_new_messages(self, run: ActiveRun) -> None:
         """Handle messages that arrive during a run according to the busy mode."""

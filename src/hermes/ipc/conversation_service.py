@@ -120,7 +120,7 @@ class ConversationService:
         if notices and not await self.app.followups.has_followups(session):
             await listen(RunEnded("", Outcome.DONE))
             return Outcome.DONE
-        return await conversation.answer_followups(listen)
+        return await conversation.submit(None, listen)
 
     async def has_news(self) -> bool:
         """Whether something arrived that was not handled yet; an empty question handles it."""

@@ -128,47 +128,22 @@ class Conversation:
         """Runs that failed without an answer and were not interrupted, with their reasons."""
         return await failure_reasons(self._store, session or self.session.id)
 
-    async def submit(self, parts: Sequence[Text | Media], emit: Emit) -> Outcome:
+    async def submit(self, parts: MessageParts | None, emit: Emit) -> Outcome:
         """Run one turn and pass its events to `emit`; `interrupt` ends it.
 
-        Raises `SessionBusy` while another turn of this session runs, here or elsewhere.
+        With None, the turn is about follow-ups that arrived in the session since. Raises
+        `SessionBusy` while another turn of this session runs, here or elsewhere.
         """
-        message = User(new_id("msg"), tuple(parts), Trust.OWNER)
-        if not has_content(message):
-            raise UsageError("There is nothing to answer.", hint="Say something first.")
-        self._check_not_running()
-        message = structs.replace(message, parts=tuple(await self._expand(self.session, parts)))
-        return await self._run_turn(message, emit)
-
-    async def answer_followups(self, emit: Emit) -> Outcome:
-        """Run a turn about follow-ups that arrived in the session since."""
-        return await self._run_turn(nudge("news"), emit)
-
-    async def steer(self, message_id: str, text: str) -> bool:
-        """Send a message to the running turn, under an id chosen by the caller.
-
-        Returns False if the turn cannot take it any more. A message was taken once it is emitted
-        as `MessageAdded`; one that is not by the end of the turn stays with the caller.
-        """
-        steering = self._steering
-        if steering is None or not text.strip():
-            return False
-        parts = await self._expand(self.session, (Text(text),))
-        return await steering.add(User(message_id, tuple(parts), Trust.OWNER))
-
-    def keep_for_next_turn(self) -> None:
-        """Leave steering messages not yet taken to the next turn, because their sender is gone."""
-        if self._steering is not None:
-            self._steering.keep_for_next_turn()
-
-    async def _run_turn(self, message: User, emit: Emit) -> Outcome:
+        message = nudge("news") if parts is None else await self._message(parts)
         self._check_not_running()
         steering = self._steering = SteeringQueue(self._store, self.session.id)
         scope = self._scope = anyio.CancelScope()
-        request = self._request(message)
         outcome = Outcome.CANCELLED
         following = self._runner.following(
-            request, steer=steering.take, final_writes=steering.final_writes, stop=scope
+            self._request(message),
+            steer=steering.take,
+            final_writes=steering.final_writes,
+            stop=scope,
         )
         try:
             async with following as run:
@@ -186,6 +161,12 @@ class Conversation:
                 await self._reload()
         return outcome
 
+    async def _message(self, parts: MessageParts) -> User:
+        message = User(new_id("msg"), tuple(parts), Trust.OWNER)
+        if not has_content(message):
+            raise UsageError("There is nothing to answer.", hint="Say something first.")
+        return structs.replace(message, parts=tuple(await self._expand(self.session, parts)))
+
     def _request(self, message: User) -> TurnRequest:
         replaces, self._replaces = self._replaces, None
         return TurnRequest(
@@ -197,6 +178,23 @@ class Conversation:
             yolo=self._options.yolo,
             async_delivery=self._options.async_delivery,
         )
+
+    async def steer(self, message_id: str, text: str) -> bool:
+        """Send a message to the running turn, under an id chosen by the caller.
+
+        Returns False if the turn cannot take it any more. A message was taken once it is emitted
+        as `MessageAdded`; one that is not by the end of the turn stays with the caller.
+        """
+        steering = self._steering
+        if steering is None or not text.strip():
+            return False
+        parts = await self._expand(self.session, (Text(text),))
+        return await steering.add(User(message_id, tuple(parts), Trust.OWNER))
+
+    def keep_for_next_turn(self) -> None:
+        """Leave steering messages not yet taken to the next turn, because their sender is gone."""
+        if self._steering is not None:
+            self._steering.keep_for_next_turn()
 
     def interrupt(self) -> bool:
         """End the running turn; False if there is none."""

@@ -55,6 +55,22 @@ class BusContract:
             bus.publish("run.r1", TextDelta("b"))
             assert list(await subscription.read()) == [TextDelta("b")]
 
+    async def test_reader_waits_on_if_another_task_took_the_events(self, bus: Bus) -> None:
+        got: list[Event] = []
+        with bus.subscribe("run.r1") as subscription, anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+
+                async def read() -> None:
+                    got.extend(await subscription.read())
+
+                tasks.start_soon(read)
+                await anyio.wait_all_tasks_blocked()
+                bus.publish("run.r1", TextDelta("a"))
+                assert list(subscription.take()) == [TextDelta("a")]
+                await anyio.wait_all_tasks_blocked()
+                bus.publish("run.r1", TextDelta("b"))
+        assert got == [TextDelta("b")]
+
     async def test_closed_subscription_is_read_to_its_end(self, bus: Bus) -> None:
         with bus.subscribe("run.r1") as subscription, anyio.fail_after(5):
             bus.publish("run.r1", TextDelta("a"))
