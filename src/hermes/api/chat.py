@@ -34,7 +34,7 @@ from hermes.api.context import (
     json_response,
 )
 from hermes.api.errors import ApiError, invalid
-from hermes.api.event_stream import EventStream, run_into_stream, stream_replay
+from hermes.api.event_stream import EventStream, stream_replay
 from hermes.api.idempotency import (
     REPLAYED_HEADERS,
     TURN_ERRORS,
@@ -49,8 +49,8 @@ from hermes.api.session_resolver import (
     prepare_session,
 )
 from hermes.api.settings import ModelRoute
-from hermes.api.side_calls import cost_session, is_side_call, side_call_request
-from hermes.api.turn_gate import TurnReader, TurnSlot
+from hermes.api.side_calls import SideCall, cost_session, is_side_call, side_call_request
+from hermes.api.turn_gate import TurnSlot
 from hermes.api.turn_input import (
     ParsedMessages,
     ToolChoice,
@@ -66,7 +66,6 @@ from hermes.app.build import App
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.sse import frame
-from hermes.ports.model import ModelRequest
 from hermes.ports.store import Write
 from hermes.schema.errors import SessionBusy, StateConflict
 from hermes.schema.events import (
@@ -81,6 +80,7 @@ from hermes.schema.events import (
     ToolStarted,
 )
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text
+from hermes.session.followed_run import RunReader
 from hermes.session.turn_request import TurnRequest
 
 ANSWER_RESTARTED = (
@@ -221,19 +221,18 @@ class ChatHandlers:
     ) -> web.StreamResponse:
         stream = EventStream(request, self._context.limits, turn.headers)
         writer = _ChunkWriter(turn, stream)
-        writer.end(await run_into_stream(stream, self._run_turn(turn, writer, slot)))
+        with stream.running():
+            await self._run_turn(turn, writer, slot)
+        writer.end(stream.error)
         await stream.close()
         return stream.response
 
-    def _run_turn(self, turn: "_ChatTurn", reader: TurnReader, slot: TurnSlot) -> Awaitable[None]:
-        return self._context.turn_gate.run_turn(
-            turn.checked.app,
-            turn.turn_request(),
-            reader,
-            slot,
-            stop=turn.keyed_turn.scope,
-            side_call=turn.side_call(),
-        )
+    def _run_turn(self, turn: "_ChatTurn", reader: RunReader, slot: TurnSlot) -> Awaitable[None]:
+        turn_gate, app = self._context.turn_gate, turn.checked.app
+        if (side_call := turn.side_call()) is not None:
+            return turn_gate.run_side_call(app, side_call, reader, slot)
+        stop = turn.keyed_turn.scope
+        return turn_gate.run_turn(app, turn.turn_request(), reader, slot, stop=stop)
 
     async def _replay(
         self, request: web.Request, checked: _CheckedRequest, stored: Raw
@@ -300,9 +299,11 @@ class _ChatTurn:
             async_delivery=False,
         )
 
-    def side_call(self) -> ModelRequest | None:
-        body, calling = self.checked.side_call, self.checked.tool_choice.calling
-        return None if body is None else side_call_request(self.prompt, body, calling)
+    def side_call(self) -> SideCall | None:
+        if (body := self.checked.side_call) is None:
+            return None
+        request = side_call_request(self.prompt, body, self.checked.tool_choice.calling)
+        return SideCall(self.resolved.session, request, self.run)
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, MessageAdded):

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from typing import TypeAlias
 
 import anyio
@@ -54,6 +54,7 @@ class EventStream:
         self.response = _StreamResponse(
             headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no", **headers}
         )
+        self.error: ApiError | None = None
         self._buffer: list[bytes] = []
         self._size = 0
         self._due = False
@@ -96,6 +97,18 @@ class EventStream:
             await self.response.write(self._record_write(self._take_buffer()))
         except _CONNECTION_ERRORS as error:
             self._disconnect(error)
+
+    @contextmanager
+    def running(self) -> Generator[None]:
+        """Keep the error of a turn in `error`; one before the start is raised."""
+        try:
+            yield
+        except (ApiError, HermesError) as error:
+            if not self.opened:
+                raise
+            self.error = error if isinstance(error, ApiError) else error_from_hermes(error)
+        finally:
+            self.stop_writer()
 
     def stop_writer(self) -> None:
         """Stop background writing; what is buffered still goes out with `close`."""
@@ -225,19 +238,6 @@ class FrameReader:
         for frame in self._frames(event):
             if self._stream is not None:
                 self._stream.send(frame)
-
-
-async def run_into_stream(stream: EventStream, turn: Awaitable[None]) -> ApiError | None:
-    """Run a turn into a stream and return its error; errors before the start are raised."""
-    try:
-        await turn
-    except (ApiError, HermesError) as error:
-        if not stream.opened:
-            raise
-        return error if isinstance(error, ApiError) else error_from_hermes(error)
-    finally:
-        stream.stop_writer()
-    return None
 
 
 def read_after(request: web.Request, what: str, digits: int = MAX_DIGITS) -> int:

@@ -21,7 +21,7 @@ from hermes.api.context import (
     json_response,
 )
 from hermes.api.errors import ApiError, invalid, not_found, retry_headers
-from hermes.api.event_stream import EventStream, FrameReader, run_into_stream, stream_replay
+from hermes.api.event_stream import EventStream, FrameReader, stream_replay
 from hermes.api.idempotency import (
     REPLAYED_HEADERS,
     TURN_ERRORS,
@@ -259,7 +259,9 @@ class _ResponseHandlers:
     ) -> web.StreamResponse:
         stream = EventStream(request, self._context.limits, turn.headers)
         reader = turn.reader(stream)
-        reader.end(await run_into_stream(stream, self._run_turn(turn, reader, slot)))
+        with stream.running():
+            await self._run_turn(turn, reader, slot)
+        reader.end(stream.error)
         await stream.close()
         return stream.response
 

@@ -1,6 +1,7 @@
 """Run one turn in a given session, and follow a session's messages."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import assert_never
 
@@ -29,7 +30,6 @@ from hermes.api.event_stream import (
     EventStream,
     FrameReader,
     read_after,
-    run_into_stream,
     stream_events,
     stream_replay,
 )
@@ -105,15 +105,14 @@ class SessionChat:
             stream = EventStream(request, limits, events.headers) if streams else None
             reader = FrameReader(turn.run, events.on_event, events.final_writes, stream)
             async with keyed_turn:
-                running = self._context.turn_gate.run_turn(
-                    app, turn, reader, slot, stop=keyed_turn.scope
-                )
+                with stream.running() if stream is not None else nullcontext():
+                    await self._context.turn_gate.run_turn(
+                        app, turn, reader, slot, stop=keyed_turn.scope
+                    )
+                reader.end(stream and stream.error)
                 if stream is not None:
-                    reader.end(await run_into_stream(stream, running))
                     await stream.close()
                     return stream.response
-                await running
-                reader.end()
                 done = events.result()
                 if failure := completion_error(done, acted=keyed_turn.acted):
                     failure.headers |= events.headers

@@ -9,6 +9,7 @@ from functools import partial
 
 import anyio
 from aiohttp import web
+from msgspec import Struct
 
 from hermes.agent.answers import ReceivedAnswer
 from hermes.agent.history import History
@@ -82,38 +83,40 @@ def cost_session(app: App) -> Session:
     return Session(id=f"{COST_SOURCE}-{now:%Y-%m-%d}", started_at=now, source=COST_SOURCE)
 
 
-def follow_side_call(
-    app: App, session: Session, request: ModelRequest, run: str
-) -> AbstractAsyncContextManager[FollowedRun]:
-    """Run a side call in a task of its own, while the block reads its events."""
-    work = partial(_run_side_call, app, session, request, run)
-    return follow_run(app.runner.bus, run, work)
+class SideCall(Struct, frozen=True):
+    """A request to the model, and the session that its cost is recorded in."""
 
+    session: Session
+    request: ModelRequest
+    run: str
 
-async def _run_side_call(app: App, session: Session, request: ModelRequest, run: str) -> None:
-    """Run a side call and publish the events of a turn. Raises `ConfigError` without a model."""
-    model = await app.models.model_for(session)
-    publish = partial(app.runner.bus.publish, run_topic(run))
-    publish(RunStarted(run, ""))
-    ended = RunEnded(run, Outcome.CANCELLED, "Interrupted.", "cancelled")
-    try:
-        await _check_spend(app, session)
-        received = ReceivedAnswer(model)
-        async with model.stream(request) as chunks:
-            async for chunk in chunks:
-                if isinstance(chunk, Assistant):
-                    received.answer = chunk
-                    break
-                publish(chunk)
-        answer = received.whole()
-        with anyio.CancelScope(shield=True):
-            await _record_usage(app, session, answer)
-        publish(MessageAdded(answer))
-        ended = _run_end(run, answer)
-    except HermesError as error:
-        ended = RunEnded(run, Outcome.FAILED, error.sentence, error.code)
-    finally:
-        publish(ended)
+    def following(self, app: App) -> AbstractAsyncContextManager[FollowedRun]:
+        """Run it in a task of its own, while the block reads the events of a turn."""
+        return follow_run(app.runner.bus, self.run, partial(self._run, app))
+
+    async def _run(self, app: App) -> None:
+        model = await app.models.model_for(self.session)
+        run, publish = self.run, partial(app.runner.bus.publish, run_topic(self.run))
+        publish(RunStarted(run, ""))
+        ended = RunEnded(run, Outcome.CANCELLED, "Interrupted.", "cancelled")
+        try:
+            await _check_spend(app, self.session)
+            received = ReceivedAnswer(model)
+            async with model.stream(self.request) as chunks:
+                async for chunk in chunks:
+                    if isinstance(chunk, Assistant):
+                        received.answer = chunk
+                        break
+                    publish(chunk)
+            answer = received.whole()
+            with anyio.CancelScope(shield=True):
+                await _record_usage(app, self.session, answer)
+            publish(MessageAdded(answer))
+            ended = _run_end(run, answer)
+        except HermesError as error:
+            ended = RunEnded(run, Outcome.FAILED, error.sentence, error.code)
+        finally:
+            publish(ended)
 
 
 async def _check_spend(app: App, session: Session) -> None:

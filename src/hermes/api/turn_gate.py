@@ -1,9 +1,9 @@
 """Limit concurrent turns, check who may continue a session, and run turns for API requests."""
 
-from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Protocol, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import anyio
 from msgspec import Struct, structs
@@ -11,15 +11,11 @@ from msgspec import Struct, structs
 from hermes.agent.plan import ReadSteering, no_steering
 from hermes.api.errors import ApiError
 from hermes.api.metrics import ApiMetrics, ProfileMetrics
-from hermes.api.side_calls import follow_side_call
+from hermes.api.side_calls import SideCall
 from hermes.app.build import App
-from hermes.ports.model import ModelRequest
-from hermes.ports.store import Write
-from hermes.schema.events import Event, RunEnded
-from hermes.schema.messages import Message
 from hermes.schema.scope import OWNER, Address, Role
 from hermes.schema.sessions import Session
-from hermes.session.followed_run import FollowedRun
+from hermes.session.followed_run import RunReader, RunReading
 from hermes.session.turn_request import TurnRequest
 
 SOURCE = "api_server"
@@ -58,22 +54,6 @@ HasCallback: TypeAlias = Callable[[App, str], Awaitable[bool]]
 
 async def no_callback(app: App, session: str) -> bool:
     return False
-
-
-class TurnReader(Protocol):
-    """Takes the events of one turn, each once and in order, even if its request is cancelled."""
-
-    def on_event(self, event: Event) -> None:
-        """Handle an event without waiting."""
-        ...
-
-    async def flush(self) -> None:
-        """Called after a number of events."""
-        ...
-
-    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-        """Return what to commit with the end; everything before it was passed to `on_event`."""
-        ...
 
 
 class RunningTurn(Struct, frozen=True):
@@ -177,52 +157,52 @@ class TurnGate:
         if not self.metrics.active:
             self._idle.set()
 
-    async def run_turn(  # noqa: PLR0913 - keyword-only options
+    async def run_turn(
         self,
         app: App,
         request: TurnRequest,
-        reader: TurnReader,
+        reader: RunReader,
         slot: TurnSlot | None = None,
         *,
         steer: ReadSteering = no_steering,
         stop: anyio.CancelScope | None = None,
-        side_call: ModelRequest | None = None,
     ) -> None:
         """Run the turn, pass its events to the reader, and release its slot.
 
         `stop` ends a turn that outlives its client. Raises `SessionBusy`, `ConfigError` without a
         model, and `ApiError` for a session that a turn of this role may not continue.
         """
+        reading = RunReading(reader)
+        with self._counted(app, slot, reading):
+            require_own_session(request.session, request.role)
+            request = await self._addressed(app, request)
+            following = app.runner.following(
+                request, steer=steer, final_writes=reading.final_writes, stop=stop
+            )
+            with self._listed(app, request, stop):
+                await reading.read(following)
+            if stop is not None and stop.cancel_called and not reading.started:
+                raise stopped_before_start()
+
+    async def run_side_call(
+        self, app: App, call: SideCall, reader: RunReader, slot: TurnSlot
+    ) -> None:
+        """Run a side call like a turn. Raises `ConfigError` without a model."""
+        reading = RunReading(reader)
+        with self._counted(app, slot, reading):
+            await reading.read(call.following(app))
+
+    @contextmanager
+    def _counted(self, app: App, slot: TurnSlot | None, reading: RunReading) -> Generator[None]:
+        """Count a turn of this profile; its slot is free when the client sees the end."""
         profile = app.home.profile
         held_slot, share = slot or self.take(profile), self.metrics.for_profile(profile)
         held_slot.count_for(share)
-        run: FollowedRun | None = None
-
-        def final_writes(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-            _pass_on(run.take() if run is not None else (), reader)
-            return reader.final_writes(ended, messages)
-
         try:
-            require_own_session(request.session, request.role)
-            if side_call is not None:
-                following = follow_side_call(app, request.session, side_call, request.run)
-            else:
-                request = await self._addressed(app, request)
-                following = app.runner.following(
-                    request, steer=steer, final_writes=final_writes, stop=stop
-                )
-            with self._listed(app, request, stop):
-                async with following as run:
-                    while events := await run.read():
-                        _pass_on(events, reader)
-                        await reader.flush()
-            if stop is not None and stop.cancel_called and not run.started:
-                raise stopped_before_start()
+            yield
         finally:
-            if run is not None:
-                _pass_on(run.unread, reader)
-                share.count_turn(run.ended)
             held_slot.release()
+            share.count_turn(reading.ended)
 
     async def _addressed(self, app: App, request: TurnRequest) -> TurnRequest:
         """Add where the turn comes from, and whether its client gets anything after the answer."""
@@ -251,11 +231,6 @@ class TurnGate:
         finally:
             del self.running[request.run]
             running.ended.set()
-
-
-def _pass_on(events: Sequence[Event], reader: TurnReader) -> None:
-    for event in events:
-        reader.on_event(event)
 
 
 def stopped_before_start() -> ApiError:

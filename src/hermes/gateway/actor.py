@@ -1,7 +1,7 @@
 """Run the turns of one chat session and handle messages that arrive while one is running."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -40,7 +40,7 @@ from hermes.schema.events import Event, QuestionAnswered, QuestionAsked, RunEnde
 from hermes.schema.messages import Message, User
 from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
-from hermes.session.followed_run import FollowedRun
+from hermes.session.followed_run import RunReading
 from hermes.session.turn_request import TurnRequest
 
 log = logging.getLogger(__name__)
@@ -260,33 +260,15 @@ class Actor:
         """Run the turn and handle its events; `run.scope` stops the turn only."""
         source = event_source(run.batch[-1].message, self.key, session.id)
         emitter = RunHookEmitter(self._deps.callbacks.hooks, source)
-        questions: list[QuestionAsked | QuestionAnswered] = []
-        followed: FollowedRun | None = None
-
-        def show(events: Sequence[Event]) -> None:
-            for event in events:
-                emitter.handle_event(event)
-                self._handle_event(run, event)
-                if isinstance(event, QuestionAsked | QuestionAnswered):
-                    questions.append(event)
-
-        def final_writes(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-            # Whether the progress message becomes the answer depends on all earlier events.
-            show(followed.take() if followed is not None else ())
-            return self._replies.final_writes(run, ended, messages)
-
-        request, steer = self._request(run, session, again=again), partial(self._take_steering, run)
+        recheck = partial(self._recheck_messages, run) if again else None
+        reading = RunReading(_ChatReader(run, self._deps, self._replies, emitter, recheck))
         following = self._deps.runner.following(
-            request, steer=steer, final_writes=final_writes, stop=run.scope
+            self._request(run, session, again=again),
+            steer=partial(self._take_steering, run),
+            final_writes=reading.final_writes,
+            stop=run.scope,
         )
-        try:
-            async with following as followed:
-                while events := await followed.read():
-                    show(events)
-                    while questions:
-                        await self._post_question(run, questions.pop(0), again=again)
-        finally:
-            show(followed.unread if followed is not None else ())
+        await reading.read(following)
 
     async def _take_steering(self, run: ActiveRun) -> Sequence[User]:
         failpoint("actor.between_steps")
@@ -311,24 +293,10 @@ class Actor:
             attended=not last.answer_at and self._deps.callbacks.can_send_later(last.address),
         )
 
-    def _handle_event(self, run: ActiveRun, event: Event) -> None:
-        run.record_activity(event, self._deps.clock.monotonic())
-        if isinstance(event, RunEnded):
-            last = run.batch[-1].message
-            run.ended = True
-            self._replies.announce(last)
-            self._deps.callbacks.ended(last, event.outcome, run.reply_text)
-        elif run.progress is not None:
-            run.progress.handle_event(event)
-
-    async def _post_question(
-        self, run: ActiveRun, event: QuestionAsked | QuestionAnswered, *, again: bool
-    ) -> None:
-        await self._replies.question(run.batch[-1].message, event)
-        if again and isinstance(event, QuestionAsked):
-            # Messages sent before the turn was resumed may answer the question.
-            run.seen.clear()
-            self.wake()
+    def _recheck_messages(self, run: ActiveRun) -> None:
+        """Look again at messages that arrived before the run asked something."""
+        run.seen.clear()
+        self.wake()
 
     async def _handle_new_messages(self, run: ActiveRun) -> None:
         """Handle messages that arrive during a run according to the busy mode."""
@@ -357,3 +325,48 @@ class Actor:
                 run.to_steer.append(queued)
             case BusyMode.QUEUE | BusyMode.COLLECT:
                 run.seen.add(queued.key)
+
+
+class _ChatReader:
+    """Reads a run for its chat: activity, progress, questions, hooks, the end.
+
+    `recheck` is called after a question of a resumed turn: earlier messages may answer it.
+    """
+
+    def __init__(
+        self,
+        run: ActiveRun,
+        deps: ActorDeps,
+        replies: ReplyWriter,
+        hooks: RunHookEmitter,
+        recheck: Callable[[], None] | None,
+    ) -> None:
+        self._run = run
+        self._deps = deps
+        self._replies = replies
+        self._hooks = hooks
+        self._recheck = recheck
+        self._questions: list[QuestionAsked | QuestionAnswered] = []
+
+    def on_event(self, event: Event) -> None:
+        run, last = self._run, self._run.batch[-1].message
+        self._hooks.handle_event(event)
+        run.record_activity(event, self._deps.clock.monotonic())
+        if isinstance(event, QuestionAsked | QuestionAnswered):
+            self._questions.append(event)
+        elif isinstance(event, RunEnded):
+            run.ended = True
+            self._replies.announce(last)
+            self._deps.callbacks.ended(last, event.outcome, run.reply_text)
+        if run.progress is not None and not run.ended:
+            run.progress.handle_event(event)
+
+    async def flush(self) -> None:
+        while self._questions:
+            event = self._questions.pop(0)
+            await self._replies.question(self._run.batch[-1].message, event)
+            if self._recheck is not None and isinstance(event, QuestionAsked):
+                self._recheck()
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        return self._replies.final_writes(self._run, ended, messages)

@@ -1,12 +1,15 @@
 """Run a turn in a task of its own while its surface reads the events from the bus."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Protocol
 
 import anyio
 
 from hermes.ports.bus import Bus, Subscription, run_topic
+from hermes.ports.store import Write
 from hermes.schema.events import Event, RunEnded
+from hermes.schema.messages import Message
 
 
 class FollowedRun:
@@ -33,6 +36,59 @@ class FollowedRun:
             last = events[-1]
             self.ended = last if isinstance(last, RunEnded) else None
         return events
+
+
+class RunReader(Protocol):
+    """Takes the events of a run, each once and in order, even if its own task is cancelled."""
+
+    def on_event(self, event: Event) -> None:
+        """Handle an event without waiting."""
+        ...
+
+    async def flush(self) -> None:
+        """Called after a number of events."""
+        ...
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        """Return what to commit with the end; everything before it was passed to `on_event`."""
+        ...
+
+
+class RunReading:
+    """Passes the events of a run to a reader."""
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+        self._run: FollowedRun | None = None
+
+    @property
+    def started(self) -> bool:
+        return self._run is not None and self._run.started
+
+    @property
+    def ended(self) -> RunEnded | None:
+        return self._run.ended if self._run is not None else None
+
+    async def read(self, following: AbstractAsyncContextManager[FollowedRun]) -> None:
+        """Read until the run is over. Raises its error."""
+        try:
+            async with following as self._run:
+                while events := await self._run.read():
+                    self._pass_on(events)
+                    await self._reader.flush()
+        finally:
+            if self._run is not None:
+                self._pass_on(self._run.unread)
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        """The final writes of the run, see `RunReader`."""
+        if self._run is not None:
+            self._pass_on(self._run.take())
+        return self._reader.final_writes(ended, messages)
+
+    def _pass_on(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._reader.on_event(event)
 
 
 @asynccontextmanager
