@@ -12,7 +12,8 @@ from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import GRACE, Spawner
 from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import find_shell
 from support.fake_processes import process_registry, unchanged
@@ -29,7 +30,7 @@ async def local_tools(
             open_store(folder / "state.db", clock) as store,
             process_registry(store, clock, folder) as registry,
         ):
-            deps = ToolDeps(
+            deps = ToolCollaborators(
                 sandbox=LocalSandbox(spawner),
                 blobs=FileBlobs(folder / "blobs"),
                 clock=clock,

@@ -20,8 +20,6 @@ SUMMARY_ID = "msg_summary_"
 """Prefix of a summary's id, followed by the id of the first message after it."""
 UNTRUSTED_SUMMARY_ID = f"{SUMMARY_ID}strange_"
 """The same for a summary that covers untrusted content."""
-OWN_TOOLSETS = frozenset({"memory", "skills", "todo", "clarify"})
-"""Toolsets whose results are written by Hermes or its user."""
 QUOTE_WORDS = 6
 """This many equal consecutive words, not written by the user, are a quote."""
 MIN_WORDS = 3
@@ -105,7 +103,7 @@ def source_of_call(call: ToolCall, tools: Mapping[str, Tool], text: str) -> Text
     call = unwrap_call(call, tools)
     tool = tools.get(call.name)
     untrusted = tool is not None and tool.spec.foreign
-    if tool is not None and tool.spec.toolset in OWN_TOOLSETS and not untrusted:
+    if tool is not None and tool.spec.own and not untrusted:
         return None
     # The arguments may contain a URL or name a tool with untrusted results.
     args = bytes(call.args)

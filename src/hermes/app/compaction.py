@@ -14,13 +14,12 @@ from hermes.kit.clock import Clock
 from hermes.ports.model import Model
 from hermes.ports.store import Store
 from hermes.session.recorder import PriceFunction
+from hermes.tools.tool_wrappers import load_specs
 
 if TYPE_CHECKING:
     from hermes.compaction.compactor import Compactor
 
 COMPACTION_ENGINE = "compressor"
-STATEFUL_TOOLS = ("todo", "terminal")
-"""The task list, and the shell's working directory."""
 
 
 class CompactionDeps(Struct, frozen=True):
@@ -47,7 +46,7 @@ def build_compaction(config: Config, deps: CompactionDeps) -> CompactionService 
         max_output=config.main_model.max_tokens or 0,
         codex_raise=settings.codex_gpt55_autoraise,
         abort=settings.abort_on_summary_failure,
-        stateful=STATEFUL_TOOLS,
+        stateful=tuple(name for name, spec in load_specs().items() if spec.stateful),
     )
     return CompactionService(deps.store, limits, partial(_build_compactor, config, deps))
 

@@ -13,7 +13,7 @@ from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.ports.store import Store
-from hermes.tools.catalog import LearningDeps
+from hermes.tools.collaborators import LearningDeps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

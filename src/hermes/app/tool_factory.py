@@ -41,7 +41,8 @@ from hermes.sandbox.child_env import EnvRules, child_env
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.scope import Scope
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.files.edit_conflicts import FileLocks
 from hermes.tools.paths import SessionPaths
 from hermes.tools.processes.registry import ProcessRegistry
@@ -135,10 +136,12 @@ class ToolFactory(Struct, frozen=True):
         """Without the shell tools if the configured backend is not supported."""
         terminal = self.config.terminal
         if not unsupported_reason(backend_on(terminal, platform)):
-            deps = self._deps(sandboxes.for_platform(platform), sandboxes.local, checkpoints)
+            given = self._collaborators(
+                sandboxes.for_platform(platform), sandboxes.local, checkpoints
+            )
             return build_tools(
                 replace(
-                    deps,
+                    given,
                     own_tmp=partial(sandboxes.tmp_on, platform),
                     network=network_on(terminal, platform),
                     remote_programs=runs_elsewhere(terminal, platform),
@@ -146,14 +149,16 @@ class ToolFactory(Struct, frozen=True):
                 )
             )
         shell = tools_of(["terminal"])
-        tools = build_tools(self._deps(sandboxes.local, sandboxes.local, checkpoints))
+        tools = build_tools(self._collaborators(sandboxes.local, sandboxes.local, checkpoints))
         return {name: tool for name, tool in tools.items() if name not in shell}
 
-    def _deps(self, sandbox: Sandbox, near: Sandbox, checkpoints: Checkpoints | None) -> ToolDeps:
+    def _collaborators(
+        self, sandbox: Sandbox, near: Sandbox, checkpoints: Checkpoints | None
+    ) -> ToolCollaborators:
         from hermes.sandbox.filesystem_policy import private_paths, startup_files  # noqa: PLC0415 - loaded on first use
 
         path = self.env.get("PATH", "")
-        return ToolDeps(
+        return ToolCollaborators(
             sandbox=sandbox,
             local_sandbox=near,
             blobs=self.blobs,

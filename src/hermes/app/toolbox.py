@@ -16,7 +16,7 @@ from hermes.app.sandboxes import (
 from hermes.config.schema import Config
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.tool import Tool
-from hermes.tools.toolsets import known_toolsets, tools_of
+from hermes.tools.toolsets import Toolsets, built_in_toolsets
 
 if TYPE_CHECKING:
     from hermes.tools.tool_search import OfferedTools, ToolBudget
@@ -45,6 +45,7 @@ class Toolbox:
         selection: ToolSelection,
         sandboxes: Sandboxes,
         checkpoints: Checkpoints | None = None,
+        toolsets: Toolsets | None = None,
     ) -> None:
         self.checkpoints = checkpoints
         self._config = config
@@ -54,12 +55,14 @@ class Toolbox:
         self._selection = selection
         self._offered: dict[str, Mapping[str, Tool]] = {}
         self._added: dict[str, Mapping[str, Tool]] = {}
-        self._builtin = frozenset(tools_of(known_toolsets()))
+        self._toolsets = toolsets or built_in_toolsets()
+        self._builtin = frozenset(self._toolsets.tools_of(self._toolsets.names()))
 
     def tools_on(self, platform: str) -> Mapping[str, Tool]:
         """The tools of a platform by name."""
         if platform not in self._offered:
-            disabled = tools_of(self._disabled.intersection(known_toolsets()))
+            known = self._toolsets.names()
+            disabled = self._toolsets.tools_of(self._disabled.intersection(known))
             names = {*self._names(platform)}.difference(disabled)
             own = {name: tool for name, tool in self._tools(platform).items() if name in names}
             self._offered[platform] = {**self._added_tools(platform), **own}
@@ -116,11 +119,12 @@ class Toolbox:
         names = list(names)
         others = {*self._config.mcp_servers, *self._added}
         joined = [tool for name in names for tool in self._added.get(name, ())]
-        return [*tools_of(name for name in names if name not in others), *joined]
+        own = self._toolsets.tools_of(name for name in names if name not in others)
+        return [*own, *joined]
 
     def toolsets(self) -> Mapping[str, Sequence[str]]:
         """The tools of each toolset."""
-        builtin = {name: tools_of([name]) for name in known_toolsets()}
+        builtin = {name: self._toolsets.tools_of([name]) for name in self._toolsets.names()}
         return {**{name: [*tools] for name, tools in self._added.items()}, **builtin}
 
     def _added_tools(self, platform: str) -> dict[str, Tool]:
@@ -154,7 +158,7 @@ class Toolbox:
             warnings.append(f"the terminal tool is disabled: {why}. To enable it: {fix}")
         if self._selection.tools is not None:
             return warnings
-        known = {*known_toolsets(), *self._config.mcp_servers, NO_MCP}
+        known = {*self._toolsets.names(), *self._config.mcp_servers, NO_MCP}
         return warnings + [
             f"the toolset {name!r} in the settings is not available"
             for name in configured_toolsets(self._config, platform)
@@ -164,9 +168,9 @@ class Toolbox:
     def _names(self, platform: str) -> Collection[str]:
         if self._selection.tools is not None:
             return self._selection.tools
-        known = known_toolsets()
+        known = self._toolsets.names()
         configured = configured_toolsets(self._config, platform)
-        return tools_of(name for name in configured if name in known)
+        return self._toolsets.tools_of(name for name in configured if name in known)
 
 
 def configured_toolsets(config: Config, platform: str) -> list[str]:

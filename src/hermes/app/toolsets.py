@@ -12,8 +12,7 @@ from hermes.config.schema import Config
 from hermes.config.values import format_path
 from hermes.kit.text import did_you_mean
 from hermes.schema.errors import UsageError
-from hermes.tools.tool_wrappers import load_specs
-from hermes.tools.toolsets import COMPOSITES, TOOLSETS, known_toolsets
+from hermes.tools.toolsets import built_in_toolsets, known_toolsets
 
 EMPTY_TOOLSET = "safe"
 """Stands for an empty list, which would fall back to that of the command line."""
@@ -49,14 +48,12 @@ def is_enabled(config: Config, name: str, platform: str) -> bool:
 
 
 def list_toolsets(config: Config, platforms: Sequence[str]) -> list[ToolsetRow]:
-    specs = load_specs()
     rows: list[ToolsetRow] = []
-    for name, tools in TOOLSETS.items():
-        missing = [tool for tool in tools if tool not in specs]
-        reasons = [f"{tool} is not part of this installation" for tool in missing]
+    for name, tools in built_in_toolsets().single.items():
+        reasons: Sequence[str] = ()
         if name == "terminal":
             why = (unsupported_reason(backend_on(config.terminal, one)) for one in platforms)
-            reasons += dict.fromkeys(filter(None, why))
+            reasons = list(dict.fromkeys(filter(None, why)))
         on = {one: is_enabled(config, name, one) for one in platforms}
         rows.append(ToolsetRow(name=name, tools=tools, on=on, missing=reasons))
     for name in config.mcp_servers:
@@ -84,7 +81,7 @@ def expand_toolsets(names: Iterable[str], config: Config) -> list[str]:
             raise UsageError(
                 f"Unknown toolset: {name}.", hint=suggestion or "See `hermes tools list`."
             )
-        single.update(dict.fromkeys(COMPOSITES.get(name, (name,))))
+        single.update(dict.fromkeys(built_in_toolsets().composites.get(name, (name,))))
     if not single:
         raise UsageError("That toolset is empty.")
     return list(single)
@@ -145,14 +142,14 @@ def settings_to_enable(
 
 
 def _expand_composites(names: Iterable[str]) -> list[str]:
-    return [plain for name in names for plain in COMPOSITES.get(name, (name,))]
+    return [plain for name in names for plain in built_in_toolsets().composites.get(name, (name,))]
 
 
 def _without(names: Iterable[str], gone: Sequence[str]) -> list[str]:
     """Remove names from a list; a composite is split only if necessary."""
     remaining: dict[str, None] = {}
     for name in names:
-        parts = COMPOSITES.get(name, (name,))
+        parts = built_in_toolsets().composites.get(name, (name,))
         whole = not any(one in gone for one in parts)
         remaining.update(
             dict.fromkeys([name] if whole else [one for one in parts if one not in gone])

@@ -13,8 +13,7 @@ from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.scope import Role, Scope
 
 if TYPE_CHECKING:
-    from hermes.approvals.shell.nested_commands import CommandAnalysis
-    from hermes.approvals.shell.parser import ShellContext
+    from hermes.approvals.shell_commands import ShellContext, ShellScript
 
 CRON_SOURCE = "cron"
 API_SOURCE = "api_server"
@@ -94,30 +93,31 @@ def apply_policy(
     return _decide_or_ask(rules, request, scope, why) if why else Allowed()
 
 
-def _analyze(rules: ApprovalRules, request: ApprovalRequest) -> "CommandAnalysis | None":
+def _analyze(rules: ApprovalRules, request: ApprovalRequest) -> "ShellScript | None":
     code = request.code or request.reaching is Isolation.OPEN
     if not request.shell and not code:
         return None
-    from hermes.approvals.shell.nested_commands import analyze_code, analyze_script, merge_analyses  # noqa: PLC0415 - only for commands
+    from hermes.approvals.shell_commands import parse_script  # noqa: PLC0415 - only for commands
 
-    context = _shell_context(rules, request)
-    if not request.shell:
-        return analyze_code(request.action, context)
-    found = analyze_script(request.action, context)
-    return merge_analyses(found, analyze_code(request.action, context)) if request.code else found
+    return parse_script(
+        request.action,
+        _shell_context(rules, request),
+        shell=request.shell,
+        code=request.code or not request.shell,
+    )
 
 
 def _shell_context(rules: ApprovalRules, request: ApprovalRequest) -> "ShellContext":
-    from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - only for commands
+    from hermes.approvals.shell_commands import ShellContext  # noqa: PLC0415 - only for commands
 
     return ShellContext(request.folder or "/", rules.home, rules.hermes_home)
 
 
 def _denial(
-    rules: ApprovalRules, request: ApprovalRequest, scope: Scope, whole: "CommandAnalysis | None"
+    rules: ApprovalRules, request: ApprovalRequest, scope: Scope, whole: "ShellScript | None"
 ) -> str:
     if whole:
-        from hermes.approvals.shell.hard_deny import hard_deny_reason  # noqa: PLC0415 - only for commands
+        from hermes.approvals.shell_hints import hard_deny_reason  # noqa: PLC0415 - only for commands
 
         if reason := hard_deny_reason(whole, [rules.home]):
             return f"Denied: {reason}. This can never be allowed; find another way to the goal."
@@ -134,7 +134,7 @@ def _denial(
 
 
 def _matching_deny_rule(
-    rules: Sequence[str], request: ApprovalRequest, whole: "CommandAnalysis | None"
+    rules: Sequence[str], request: ApprovalRequest, whole: "ShellScript | None"
 ) -> str:
     """Match patterns against the text and against every command in it."""
     texts = [request.action, " ".join(request.action.split())]
@@ -170,10 +170,10 @@ def _is_saved(
 
 
 def _approval_reason(
-    rules: ApprovalRules, request: ApprovalRequest, whole: "CommandAnalysis | None"
+    rules: ApprovalRules, request: ApprovalRequest, whole: "ShellScript | None"
 ) -> str:
     """Why a person should decide; empty when no approval is needed."""
-    from hermes.approvals.shell.risks import risk_reason  # noqa: PLC0415 - only for commands
+    from hermes.approvals.shell_hints import risk_reason  # noqa: PLC0415 - only for commands
 
     risk = risk_reason(whole) if whole else ""
     if not risk and request.shell and _CONTROL_CHARACTERS.search(request.action):
@@ -191,7 +191,7 @@ def _approval_reason(
 
 
 def _is_read_only(rules: ApprovalRules, request: ApprovalRequest) -> bool:
-    from hermes.approvals.shell.read_only import is_read_only_script  # noqa: PLC0415 - only for commands
+    from hermes.approvals.shell_hints import is_read_only_script  # noqa: PLC0415 - only for commands
 
     return (
         request.shell

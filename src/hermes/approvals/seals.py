@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from hermes.approvals.saved_approvals import simple_argv
-from hermes.approvals.shell.expansion import word_set
+from hermes.approvals.shell_commands import word_set
 from hermes.kit.files import read_regular_file
 from hermes.ports.approvals import ApprovalRequest
 

@@ -37,7 +37,7 @@ async def ask_opinion(judge: AskModel, request: ApprovalRequest, why: str) -> Op
     if not request.shell:
         command = _normalized_python(request.action)
     else:
-        from hermes.approvals.shell.parser import strip_comments  # noqa: PLC0415 - few ever need it
+        from hermes.approvals.shell_commands import strip_comments  # noqa: PLC0415 - few ever need it
 
         command = strip_comments(request.action)
     fence = "~" * 8

@@ -53,7 +53,10 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("uthorization", "UTHORIZATION"), _HEADER),
     (("earer ", "EARER "), r"(\b(?:[Bb]earer|BEARER) +)[A-Za-z0-9_\-.~+/]{16,}=*"),
     (("?", "&"), _QUERY),
-    (("PRIVATE KEY-----",), r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----).*?(?:(?=-----END )|\Z)"),
+    (
+        ("PRIVATE KEY-----",),
+        r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)[^-]*+(?:(?!-----END )-[^-]*+)*+",
+    ),
 )
 
 

@@ -27,7 +27,9 @@ class ToolSpec(Struct, frozen=True, dict=True):
 
     `foreign`: its results are untrusted content. `refunded`: a step that only calls such tools does
     not count toward the turn's step limit. `asks`: it only asks a person. `alone`: it never runs
-    in parallel with another call, even if it only reads.
+    in parallel with another call, even if it only reads. `own`: Hermes or its user wrote its
+    results. `stateful`: its last result holds state, which compaction keeps. `changes_files`: a
+    checkpoint is taken before its first call in a turn.
     """
 
     name: str
@@ -40,6 +42,9 @@ class ToolSpec(Struct, frozen=True, dict=True):
     refunded: bool = False
     asks: bool = False
     alone: bool = False
+    own: bool = False
+    stateful: bool = False
+    changes_files: bool = False
 
     @cached_property
     def characters(self) -> int:

@@ -1,6 +1,7 @@
 """Load every tool with placeholder dependencies, for inspection only."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,16 @@ from hermes.kit.clock import SystemClock
 from hermes.ports.tool import Tool
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
-from hermes.tools.catalog import LearningDeps, ToolDeps, load_all_tools
+from hermes.tools.catalog import BUILT_IN, Registration, load_all_tools
+from hermes.tools.collaborators import LearningDeps, ToolCollaborators
 from hermes.tools.terminal.shell import find_shell
 
 _UNUSED: Any = object()
 
 
-def all_tools(folder: Path) -> dict[str, Tool]:
+def all_tools(folder: Path, registered: Sequence[Registration] = BUILT_IN) -> dict[str, Tool]:
     return load_all_tools(
-        ToolDeps(
+        ToolCollaborators(
             sandbox=LocalSandbox(Spawner()),
             blobs=_UNUSED,
             clock=SystemClock(),
@@ -38,5 +40,6 @@ def all_tools(folder: Path) -> dict[str, Tool]:
                 skill_editor=lambda: _UNUSED,
                 skill_environment=lambda: _UNUSED,
             ),
-        )
+        ),
+        registered,
     )

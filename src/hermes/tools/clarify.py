@@ -7,6 +7,7 @@ from msgspec import Meta, Raw, Struct
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.tool_io import Arguments, encode_result
 
 MAX_CHOICES = 4
@@ -32,7 +33,7 @@ class Clarify:
         self._arguments = Arguments(self.name, ClarifyArgs)
         # It changes nothing, but a write never runs in parallel with another question.
         self.spec = self._arguments.spec(
-            __file__, Effect.WRITE, timeout=30.0, toolset="clarify", asks=True
+            __file__, Effect.WRITE, timeout=30.0, toolset="clarify", asks=True, own=True
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
@@ -53,3 +54,7 @@ class Clarify:
             )
         result = encode_result(ClarifyResult(question, choices, answer))
         return ToolOutput.text(result, shown=f"“{answer}”")
+
+
+def build_clarify(given: ToolCollaborators) -> Clarify:
+    return Clarify()

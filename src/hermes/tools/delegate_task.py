@@ -11,6 +11,7 @@ from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError, UsageError
 from hermes.schema.scope import InheritedLimits, Role, Scope, policy_platform
 from hermes.schema.tools import Effect
+from hermes.tools.collaborators import ToolCollaborators, required
 from hermes.tools.tool_io import Arguments, encode_result
 
 MAX_TASKS = 10
@@ -117,3 +118,7 @@ def _tasks(arguments: DelegateArgs, *, foreign: bool) -> list[Task]:
     if any(not task.goal.strip() for task in tasks):
         raise ToolError("delegate_task: a task has no `goal`.")
     return tasks
+
+
+def build_delegate_task(given: ToolCollaborators) -> DelegateTask:
+    return DelegateTask(required(given.delegator)())

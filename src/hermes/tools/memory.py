@@ -23,6 +23,7 @@ from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
+from hermes.tools.collaborators import ToolCollaborators, required
 from hermes.tools.tool_io import Arguments, encode_result
 
 MAX_REJECTIONS = 3
@@ -70,7 +71,9 @@ class MemoryTool:
         self._needs_approval = needs_approval
         self._arguments = Arguments(self.name, MemoryArgs)
         self._rejections: LruMap[str, int] = LruMap(_MAX_RUNS)
-        self.spec = self._arguments.spec(__file__, Effect.WRITE, timeout=30.0, toolset="memory")
+        self.spec = self._arguments.spec(
+            __file__, Effect.WRITE, timeout=30.0, toolset="memory", own=True
+        )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
@@ -137,3 +140,8 @@ def _operations(arguments: MemoryArgs) -> tuple[MemoryOperation, ...]:
         MemoryOperation(action=step.action, content=step.content, old_text=step.old_text)
         for step in steps
     )
+
+
+def build_memory(given: ToolCollaborators) -> MemoryTool:
+    learning = required(given.learning)
+    return MemoryTool(learning.memory_store(), learning.memory_needs_approval)

@@ -9,6 +9,7 @@ from hermes.ports.message_sender import MessageSender, TargetResult
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError, UsageError
 from hermes.schema.tools import Effect
+from hermes.tools.collaborators import ToolCollaborators, required
 from hermes.tools.tool_io import Arguments, encode_result, require_approval
 
 MAX_TEXT = 20_000
@@ -79,3 +80,7 @@ class SendMessage:
             foreign=ctx.foreign,
         )
         await require_approval(ctx, request)
+
+
+def build_send_message(given: ToolCollaborators) -> SendMessage:
+    return SendMessage(required(given.message_sender))

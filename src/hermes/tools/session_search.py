@@ -15,6 +15,7 @@ from hermes.schema.messages import Assistant, Message, Result, Text, ToolCall, T
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SearchHit, Session, SessionFilter, StoredMessage
 from hermes.schema.tools import Effect
+from hermes.tools.collaborators import ToolCollaborators, required
 from hermes.tools.tool_io import Arguments, encode_result
 
 MAX_RESULTS = 10
@@ -247,3 +248,7 @@ def _text(message: Message) -> str:
         return text
     calls = [f"[{part.name}]" for part in message.parts if isinstance(part, ToolCall)]
     return " ".join([text, *calls]).strip()
+
+
+def build_session_search(given: ToolCollaborators) -> SessionSearch:
+    return SessionSearch(required(given.store))

@@ -32,6 +32,7 @@ from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect
+from hermes.tools.collaborators import ToolCollaborators, required
 from hermes.tools.tool_io import Arguments, encode_result, require_approval
 
 MAX_FILES = 200
@@ -71,7 +72,9 @@ class SkillsList:
     def __init__(self, deps: SkillDeps) -> None:
         self._deps = deps
         self._arguments = Arguments(self.name, ListArgs)
-        self.spec = self._arguments.spec(__file__, Effect.READ, timeout=30.0, toolset="skills")
+        self.spec = self._arguments.spec(
+            __file__, Effect.READ, timeout=30.0, toolset="skills", own=True
+        )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         wanted = self._arguments.decode(args).category.strip().lower()
@@ -131,7 +134,9 @@ class SkillView:
     def __init__(self, deps: SkillDeps) -> None:
         self._deps = deps
         self._arguments = Arguments(self.name, ViewArgs)
-        self.spec = self._arguments.spec(__file__, Effect.READ, timeout=30.0, toolset="skills")
+        self.spec = self._arguments.spec(
+            __file__, Effect.READ, timeout=30.0, toolset="skills", own=True
+        )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
@@ -230,7 +235,9 @@ class SkillManage:
         self._editor = editor
         self._needs_approval = needs_approval
         self._arguments = Arguments(self.name, SkillRequest)
-        self.spec = self._arguments.spec(__file__, Effect.WRITE, timeout=60.0, toolset="skills")
+        self.spec = self._arguments.spec(
+            __file__, Effect.WRITE, timeout=60.0, toolset="skills", own=True
+        )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
@@ -281,3 +288,26 @@ class SkillManage:
         message = f"Skill {arguments.name} {done}."
         answer = ManageResult(success=True, message=message, path=path or UNSET)
         return ToolOutput.text(encode_result(answer), shown=f"{message}{provenance.note}")
+
+
+def _skill_deps(given: ToolCollaborators) -> SkillDeps:
+    learning = required(given.learning)
+    return SkillDeps(
+        catalog=learning.skill_catalog(),
+        usage=learning.usage(),
+        environment=learning.skill_environment,
+        redact=given.redact,
+    )
+
+
+def build_skills_list(given: ToolCollaborators) -> SkillsList:
+    return SkillsList(_skill_deps(given))
+
+
+def build_skill_view(given: ToolCollaborators) -> SkillView:
+    return SkillView(_skill_deps(given))
+
+
+def build_skill_manage(given: ToolCollaborators) -> SkillManage:
+    learning = required(given.learning)
+    return SkillManage(learning.skill_editor(), learning.skills_need_approval)

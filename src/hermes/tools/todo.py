@@ -12,6 +12,7 @@ from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Message, text_of
 from hermes.schema.tools import Effect
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.tool_io import Arguments, earlier_results, encode_result
 
 MAX_SESSIONS = 512
@@ -65,7 +66,9 @@ class Todo:
         self._arguments = Arguments(self.name, TodoArgs)
         fields = self._arguments.schema["properties"]["todos"]["items"]["properties"]
         fields["id"] = {"type": "string"}
-        self.spec = self._arguments.spec(__file__, Effect.WRITE, timeout=10.0, toolset="todo")
+        self.spec = self._arguments.spec(
+            __file__, Effect.WRITE, timeout=10.0, toolset="todo", own=True, stateful=True
+        )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
@@ -116,3 +119,7 @@ def _merge_items(items: list[TodoItem], entries: list[TodoEntry]) -> list[TodoIt
     if len(kept) > MAX_ITEMS:
         raise ToolError(f"todo: at most {MAX_ITEMS} items.", hint="Leave out completed items.")
     return list(kept.values())
+
+
+def build_todo(given: ToolCollaborators) -> Todo:
+    return Todo()

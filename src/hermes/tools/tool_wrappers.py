@@ -5,6 +5,7 @@ the code is imported at the first call.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -45,13 +46,14 @@ class LazyTool:
             self.tool.restore(session, messages)
 
 
+@cache
 def load_specs() -> Mapping[str, ToolSpec]:
-    """Read the tool specs written by `scripts/specs.py`."""
+    """Read the tool specs written by `scripts/specs.py`, in the order of their registration."""
     return msgspec.json.decode(SPECS_FILE.read_bytes(), type=dict[str, ToolSpec])
 
 
 def encode_specs(tools: Mapping[str, Tool]) -> bytes:
-    specs = {name: tool.spec for name, tool in sorted(tools.items())}
+    specs = {name: tool.spec for name, tool in tools.items()}
     return msgspec.json.format(msgspec.json.encode(specs), indent=1) + b"\n"
 
 

@@ -1,52 +1,61 @@
 """Named groups of tools, as used in the configuration and on the command line."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 from hermes.kit.text import did_you_mean
 from hermes.schema.errors import UsageError
+from hermes.schema.tools import ToolSpec
+from hermes.tools.tool_wrappers import load_specs
 
-TOOLSETS: Mapping[str, tuple[str, ...]] = {
-    "file": ("read_file", "write_file", "patch", "search_files"),
-    "terminal": ("terminal", "process"),
-    "todo": ("todo",),
-    "clarify": ("clarify",),
-    "memory": ("memory",),
-    "skills": ("skills_list", "skill_view", "skill_manage"),
-    "session_search": ("session_search",),
-    "code_execution": ("execute_code",),
-    "delegation": ("delegate_task",),
-    "messaging": ("send_message",),
-}
-"""The tools of each basic toolset."""
 
-_CORE = (
-    "terminal", "file", "todo", "clarify", "memory", "skills", "session_search",
-    "code_execution", "delegation", "messaging",
-)  # fmt: skip
+class Toolsets:
+    """The toolsets that the specs of the tools name, and those made of others.
 
-COMPOSITES: Mapping[str, tuple[str, ...]] = {
-    "coding": ("terminal", "file", "todo", "code_execution"),
-    "debugging": ("terminal", "file"),
-    "hermes-cli": _CORE,
-    "hermes-api-server": tuple(name for name in _CORE if name != "clarify"),
-    "safe": (),
-}
-"""Toolsets made of others; `safe` has only tools that touch neither files nor processes."""
+    `hermes-cli` is all of them, `hermes-api-server` all that ask no person; `safe` has only tools
+    that touch neither files nor processes.
+    """
+
+    def __init__(self, specs: Mapping[str, ToolSpec]) -> None:
+        named = dict.fromkeys(spec.toolset for spec in specs.values())
+        self.single: Mapping[str, Sequence[str]] = {
+            toolset: tuple(name for name, spec in specs.items() if spec.toolset == toolset)
+            for toolset in named
+        }
+        asking = {spec.toolset for spec in specs.values() if spec.asks}
+        self.composites: Mapping[str, Sequence[str]] = {
+            "coding": ("terminal", "file", "todo", "code_execution"),
+            "debugging": ("terminal", "file"),
+            "hermes-cli": tuple(named),
+            "hermes-api-server": tuple(name for name in named if name not in asking),
+            "safe": (),
+        }
+
+    def names(self) -> list[str]:
+        return sorted({*self.single, *self.composites})
+
+    def tools_of(self, names: Iterable[str]) -> list[str]:
+        """Return the tools of several toolsets without duplicates. Raises `UsageError`."""
+        tools: dict[str, None] = {}
+        for name in names:
+            for plain in self.composites.get(name, (name,)):
+                if plain not in self.single:
+                    near = did_you_mean(name, self.names())
+                    hint = near or f"Known toolsets: {', '.join(self.names())}."
+                    raise UsageError(f"Unknown toolset: {name}.", hint=hint)
+                tools.update(dict.fromkeys(self.single[plain]))
+        return list(tools)
+
+
+@cache
+def built_in_toolsets() -> Toolsets:
+    return Toolsets(load_specs())
 
 
 def known_toolsets() -> list[str]:
-    return sorted({*TOOLSETS, *COMPOSITES})
+    return built_in_toolsets().names()
 
 
 def tools_of(names: Iterable[str]) -> list[str]:
-    """Return the tools of several toolsets without duplicates. Raises `UsageError`."""
-    tools: dict[str, None] = {}
-    for name in names:
-        for plain in COMPOSITES.get(name, (name,)):
-            if plain not in TOOLSETS:
-                known = ", ".join(known_toolsets())
-                near = did_you_mean(name, known_toolsets())
-                hint = near or f"Known toolsets: {known}."
-                raise UsageError(f"Unknown toolset: {name}.", hint=hint)
-            tools.update(dict.fromkeys(TOOLSETS[plain]))
-    return list(tools)
+    """Return the built-in tools of several toolsets. Raises `UsageError`."""
+    return built_in_toolsets().tools_of(names)

@@ -20,9 +20,10 @@ from hermes.schema.errors import UsageError
 from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
 from hermes.tools.checkpoints.git_checkpoints import CheckpointDeps, GitCheckpoints, RetentionPolicy
 from hermes.tools.checkpoints.repository import CheckpointLimits, find_git
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.paths import SessionPaths
 from hermes.tools.terminal.shell import find_shell
 
@@ -199,7 +200,7 @@ async def test_one_checkpoint_per_run_before_its_first_change(harness: Checkpoin
 
 
 async def test_writing_tools_take_a_checkpoint_first(harness: CheckpointHarness):
-    deps = ToolDeps(
+    deps = ToolCollaborators(
         sandbox=harness.sandbox,
         blobs=FileBlobs(harness.root / "blobs"),
         clock=harness.clock,

@@ -18,7 +18,8 @@ from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import find_shell
 
@@ -57,7 +58,7 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def call(home: Path, approver: RecordingApprover) -> Iterator[Call]:
     with Spawner() as spawner:
-        deps = ToolDeps(
+        deps = ToolCollaborators(
             sandbox=LocalSandbox(spawner),
             blobs=FileBlobs(home / "blobs"),
             clock=SystemClock(),

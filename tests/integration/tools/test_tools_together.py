@@ -17,7 +17,8 @@ from hermes.sandbox.spawner import Spawner
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import find_shell
 
@@ -31,7 +32,7 @@ def call(tmp_path: Path) -> Iterator[Call]:
     (tmp_path / "work").mkdir()
     process = {"PATH": PATH, "HOME": str(tmp_path)}
     with Spawner() as spawner:
-        deps = ToolDeps(
+        deps = ToolCollaborators(
             sandbox=LocalSandbox(spawner),
             blobs=FileBlobs(tmp_path / "blobs"),
             clock=SystemClock(),

@@ -26,9 +26,9 @@ def foreign(name: str) -> FakeTool:
     return tool
 
 
-def own(name: str, toolset: str) -> FakeTool:
+def own(name: str) -> FakeTool:
     tool = FakeTool(name)
-    tool.spec = structs.replace(tool.spec, toolset=toolset)
+    tool.spec = structs.replace(tool.spec, own=True)
     return tool
 
 
@@ -96,8 +96,8 @@ def test_result_can_be_marked_untrusted() -> None:
     assert find_sources("x", said, {}).untrusted == ("read_file notes.md",)
 
 
-def test_own_toolsets_are_not_sources() -> None:
-    tools = {"memory": own("memory", "memory"), "clarify": own("clarify", "clarify")}
+def test_own_tools_are_not_sources() -> None:
+    tools = {"memory": own("memory"), "clarify": own("clarify")}
     said = [*read(tool="memory"), *read(tool="clarify")]
     assert find_sources(NOTE, said, tools) == TextSources(own=("look", "look"))
 

@@ -13,7 +13,7 @@ from hermes.approvals.saved_approvals import (
     make_saved_approval,
     simple_argv,
 )
-from hermes.approvals.shell.parser import ShellContext, parse_script
+from hermes.approvals.shell_commands import ShellContext, parse_script
 from hermes.ports.approvals import ApprovalRequest, Isolation
 
 HERE = ShellContext("/w", "/h")

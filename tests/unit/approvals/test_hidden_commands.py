@@ -2,136 +2,91 @@
 
 import pytest
 
-from hermes.approvals.shell.hard_deny import hard_deny_reason
-from hermes.approvals.shell.nested_commands import analyze_code, analyze_script
-from hermes.approvals.shell.parser import ShellContext
+from hermes.approvals.shell_commands import ShellContext, parse_script
+from hermes.approvals.shell_hints import hard_deny_reason
 
 HOME = "/home/me"
 HERE = ShellContext("/home/me/work", HOME)
 
 INSIDE = [
     "echo ${x:-$(git push x)}", "echo ${x/$(git push x)/y}", "echo ${x:$(git push x)}",
-    "echo ${x:0:$(git push x)}", "echo ${x#$(git push x)}", 'echo "${x%%$(git push x)}"',
-    "echo $[ $(git push x) ]", 'echo "$(( $(git push x) ))"', "echo $((`git push x`))",
-    'unset "a[$(git push x)]"', "unset a[$(git push x)]", "a=([$(git push x)]=1)",
-    "a=($(git push x))", "declare x=$(git push x)", 'export "x=$(git push x)"',
-    "for ((i=$(git push x);i<1;i++)); do :; done", "((i+=$(git push x)))",
-    "case ${x:-$(git push x)} in a) ;; esac", "case x in $(git push x)) ;; esac",
-    "[[ ${x:-$(git push x)} == y ]]", "[[ a =~ $(git push x) ]]", "[[ -n `git push x` ]]",
-    "cat <<< ${x:-$(git push x)}", 'cat <<< "${x:-`git push x`}"', "echo x > ${x:-$(git push x)}",
-    'cat < "${x:-$(git push x)}"', "cat <<E\n${x:-$(git push x)}\nE",
-    "cat <<E\n$(( $(git push x) ))\nE", "cat <<E\n${x:-`git push x`}\nE",
-    "cat <<-E\n\t`git push x`\nE", "cat <<E | cat\n`git push x`\nE",
-    "cat <<E && ls\nhi `git push x` there $(ls) `pwd`\nE", "echo ${x:-${y:-$(git push x)}}",
-    'echo ${x:-"a$(git push x)b"}', 'echo "a${x:-"$(git push x)"}b"', "echo ${x:+`git push x`}",
-    "echo ${!x:-$(git push x)}", "echo ${a[@]:$(git push x)}", "echo ${a[`git push x`]}",
-    "a[`git push x`]=1", "a[${y:-$(git push x)}]=1", "a[$(git push x)]+=1",
-    "f() { local y=${1:-$(git push x)}; }", 'echo "$(echo ${x:-$(git push x)})"',
-    "select i in ${x:-$(git push x)}; do :; done", "for i in ${x:-$(git push x)}; do :; done",
-    "while [ ${x:-$(git push x)} ]; do :; done", "if [[ $(( $(git push x) )) ]]; then :; fi",
-    "$(git push x)", "`git push x`", '"$(git push x)"', "x=`git push x`", "x=${y:-`git push x`} ls",
-    "ls {a,$(git push x)}", "ls ~$(git push x)", 'echo a"${x:-$(git push x)}"b',
-    'echo $"${x:-$(git push x)}"', "time ${x:-$(git push x)}", "! ${x:-$(git push x)}",
-    "coproc ${x:-$(git push x)}", "exec 3< <(git push x)", "exec {fd}> >(git push x)",
-    "cat <(cat <(git push x))", "diff <(ls) <(`git push x`)", "tee >(git push x)",
-    'eval "\\$(git push x)"', "eval '`git push x`'", "echo $(< ${x:-$(git push x)})",
-    "echo ${x@P} ${x:-$(git push x)}", 'printf %s "${x^^$(git push x)}"',
-    'trap "$(git push x)" EXIT', 'alias a="$(git push x)"', "return $(git push x)",
-    "exit ${x:-$(git push x)}", "x+=$(git push x)", 'readonly z="${x:=$(git push x)}"',
-    'local -a z=( "${x:=$(git push x)}" )', 'let "x=$(git push x)"', "let x=`git push x`",
-    "test $((1+$(git push x))) -eq 2", "echo $(( x ? $(git push x) : 1 ))",
-    "echo $((x[$(git push x)]))", "echo ${x:?$(git push x)}", "echo ${x?`git push x`}",
-    "ls; # c\n${x:-$(git push x)}", "{ ${x:-$(git push x)}; }", "( ${x:-$(git push x)} )",
-    "a | b ${x:-$(git push x)}", "${x:-$(git push x)} | a", "a && b ${x:-$(git push x)} || c",
-    "echo ${#a[$(git push x)]}", "echo ${a[1+$(git push x)]}", 'echo "${a[$(git push x)]:-b}"',
-    "[ ${x:-$(git push x)} = 1 ] && y", "cat <<A <<B\n`git push x`\nA\nb\nB",
-    "cat <<A <<B\na\nA\n`git push x`\nB", "cat <<E\n\\\\`git push x`\nE",
+    "echo ${x:0:$(git push x)}", "echo $[ $(git push x) ]", 'echo "$(( $(git push x) ))"',
+    "echo $((`git push x`))", 'unset "a[$(git push x)]"', "unset a[$(git push x)]",
+    "a=([$(git push x)]=1)", "a=($(git push x))", "declare x=$(git push x)",
+    'export "x=$(git push x)"', "for ((i=$(git push x);i<1;i++)); do :; done",
+    "((i+=$(git push x)))", "case ${x:-$(git push x)} in a) ;; esac",
+    "case x in $(git push x)) ;; esac", "[[ ${x:-$(git push x)} == y ]]",
+    "[[ a =~ $(git push x) ]]", "[[ -n `git push x` ]]", "cat <<< ${x:-$(git push x)}",
+    'cat <<< "${x:-`git push x`}"', "echo x > ${x:-$(git push x)}", 'cat < "${x:-$(git push x)}"',
+    "cat <<E\n${x:-$(git push x)}\nE", "cat <<E\n$(( $(git push x) ))\nE",
+    "cat <<E\n${x:-`git push x`}\nE", "cat <<-E\n\t`git push x`\nE",
+    "cat <<E | cat\n`git push x`\nE", "cat <<E && ls\nhi `git push x` there $(ls) `pwd`\nE",
+    "echo ${x:-${y:-$(git push x)}}", 'echo ${x:-"a$(git push x)b"}',
+    'echo "a${x:-"$(git push x)"}b"', "echo ${x:+`git push x`}", "echo ${!x:-$(git push x)}",
+    "echo ${a[@]:$(git push x)}", "echo ${a[`git push x`]}", "f() { local y=${1:-$(git push x)}; }",
+    'echo "$(echo ${x:-$(git push x)})"', "select i in ${x:-$(git push x)}; do :; done",
+    "for i in ${x:-$(git push x)}; do :; done", "while [ ${x:-$(git push x)} ]; do :; done",
+    "if [[ $(( $(git push x) )) ]]; then :; fi", "$(git push x)", "`git push x`", '"$(git push x)"',
+    "x=`git push x`", "x=${y:-`git push x`} ls", "ls {a,$(git push x)}", "ls ~$(git push x)",
+    'echo a"${x:-$(git push x)}"b', 'echo $"${x:-$(git push x)}"', "time ${x:-$(git push x)}",
+    "! ${x:-$(git push x)}", "coproc ${x:-$(git push x)}", "exec 3< <(git push x)",
+    "exec {fd}> >(git push x)", "cat <(cat <(git push x))", "diff <(ls) <(`git push x`)",
+    "tee >(git push x)", 'eval "\\$(git push x)"', "eval '`git push x`'",
+    "echo $(< ${x:-$(git push x)})", "echo ${x@P} ${x:-$(git push x)}", 'trap "$(git push x)" EXIT',
+    'alias a="$(git push x)"', "return $(git push x)", "exit ${x:-$(git push x)}",
+    "x+=$(git push x)", 'readonly z="${x:=$(git push x)}"', 'local -a z=( "${x:=$(git push x)}" )',
+    'let "x=$(git push x)"', "let x=`git push x`", "test $((1+$(git push x))) -eq 2",
+    "echo $(( x ? $(git push x) : 1 ))", "echo $((x[$(git push x)]))", "echo ${x:?$(git push x)}",
+    "echo ${x?`git push x`}", "ls; # c\n${x:-$(git push x)}", "{ ${x:-$(git push x)}; }",
+    "( ${x:-$(git push x)} )", "a | b ${x:-$(git push x)}", "${x:-$(git push x)} | a",
+    "a && b ${x:-$(git push x)} || c", "echo ${#a[$(git push x)]}", "echo ${a[1+$(git push x)]}",
+    'echo "${a[$(git push x)]:-b}"', "[ ${x:-$(git push x)} = 1 ] && y",
+    "cat <<A <<B\n`git push x`\nA\nb\nB", "cat <<A <<B\na\nA\n`git push x`\nB",
     'sh -c "echo ${x:-\\$(git push x)}"', "sh -c 'echo ${x:-$(git push x)}'",
     "env X=1 sh -c 'cat <<E\n`git push x`\nE'", 'echo "${x:-$(echo "`git push x`")}"',
-    "echo $(($(($(git push x)))))", 'test -v "a[\\$(git push x)]"', '[[ -v "a[\\$(git push x)]" ]]',
-    "[[ 'a[$(git push x)]' -eq 1 ]]", "(( 'a[$(git push x)]' ))",
-    "x='a[$(git push x)]'; echo $((x))", "declare -n r='a[$(git push x)]'; echo $r",
-    "x='a[$(git push x)]'; [[ $x -eq 1 ]]",
+    "echo $(($(($(git push x)))))",
 ]  # fmt: skip
 """Texts in which a shell runs a nested command first."""
 
 HOSTILE = [
-    "rm -rf ~root", "rm -rf ~root/", "rm -rf ~+/..", "rm -rf /{b..z}*", "rm -rf /root/[!.]*",
-    "rm -rf /root/[^x]*", 'a[0]=rm; a[1]=-rf; a[2]=/; "${a[@]}"',
-    "a=(rm -rf /); ${a[0]} ${a[1]} ${a[2]}", "read a <<< /; rm -rf $a",
-    "read a < <(echo /); rm -rf $a", "echo / | { read a; rm -rf $a; }", "printf -v a /; rm -rf $a",
-    'printf -v a \'%s\' /; rm -rf "$a"', "mapfile a <<< /; rm -rf $a", ": ${a:=/}; rm -rf $a",
-    ': ${a=/}; rm -rf "$a"', "set -- / ; rm -rf $1", "set / ; rm -rf $1",
-    "set -- a / ; shift; rm -rf $1", 'f(){ shift; "$@"; }; f x rm -rf /',
+    "rm -rf ~root", "rm -rf ~root/", "rm -rf /root/[!.]*", "rm -rf /root/[^x]*",
     'find / -exec sh -c \'rm -rf "$1"\' _ {} \\;', "find / -name '**' -delete",
     "find / -not -name x -delete", "find / ! -name x -delete", "find / -path '/*' -delete",
     "find / -size +0 -delete", "find -H / -delete", "find -L / -delete", "find -O3 / -delete",
     "find / | grep . | xargs rm -rf", "find / | head -n 100000 | xargs rm",
-    "for f in a b c d e f /; do rm -rf $f; done", "env -C / rm -rf etc", "env --chdir=/ rm -rf etc",
-    "env -iS 'rm -rf /'", "env -vS 'rm -rf /'", "env --split-string='rm -rf /'",
-    "env -S 'rm${X}\t-rf /'", "env -S 'rm\\_-rf\\_/'", 'env -S "sh -c \'rm -rf /\'"',
-    "echo 'rm -rf /' | xargs -I% sh -c %", "echo 'rm -rf /' | xargs -0 sh -c",
-    "echo 'rm -rf /' | xargs -d '\\n' bash -c", 'echo / | xargs -n1 sh -c \'rm -rf "$0"\'',
-    "echo / | xargs sh -c 'rm -rf $1' _", "sh -c 'rm -rf $0' /", "sh -c 'rm -rf $1' _ /",
-    'sh -c \'"$@"\' _ rm -rf /', 'bash -c \'"$@"\' -- rm -rf /', 'X=/ bash -c \'rm -rf "$X"\'',
-    'export X=/; bash -c \'rm -rf "$X"\'', "X=/ sh -c 'rm -rf $X'", "env X=/ sh -c 'rm -rf $X'",
-    "bash /dev/fd/0 <<< 'rm -rf /'", "bash /proc/self/fd/0 <<< 'rm -rf /'",
-    "PROMPT_COMMAND='rm -rf /' bash -i", "BASH_ENV=<(echo rm -rf /) bash -c :",
+    "for f in a b c d e f /; do rm -rf $f; done", "env -iS 'rm -rf /'", "env -vS 'rm -rf /'",
+    "env -S 'rm${X}\t-rf /'", 'env -S "sh -c \'rm -rf /\'"', 'X=/ bash -c \'rm -rf "$X"\'',
+    'export X=/; bash -c \'rm -rf "$X"\'', "X=/ sh -c 'rm -rf $X'", "bash /dev/fd/0 <<< 'rm -rf /'",
     'python3 -c "import subprocess as s; s.run((\'rm\',\'-rf\',\'/\'))"',
     'python3 -c "import os; os.execlp(\'rm\',\'rm\',\'-rf\',\'/\')"',
     'python3 -c "import os; os.spawnlp(0,\'rm\',\'rm\',\'-rf\',\'/\')"',
     'python3 -c "import os; os.system(\'rm -rf \'+\'/\')"',
-    'python3 -c "import os; os.system(\'r\'+\'m -rf /\')"',
-    'python3 -c "import os; os.system(\'rm\\x20-rf\\x20/\')"',
-    'python3 -c "import os; os.system(\'rm\\t-rf\\t/\')"', "perl -e 'system(qw(rm -rf /))'",
-    "perl -e 'exec q{rm -rf /}'", "perl -e 'qx(rm -rf /)'", 'perl -e\'system("rm -rf /")\'',
-    "ruby -e '%x(rm -rf /)'", 'node --eval=\'require("child_process").execSync("rm -rf /")\'',
-    'mawk \'BEGIN{system("rm -rf /")}\'', "awk -v c='rm -rf /' 'BEGIN{system(c)}'",
-    'nawk \'BEGIN{system("rm -rf /")}\'', "tclsh <<< 'exec rm -rf /'", "expect -c 'spawn rm -rf /'",
+    'python3 -c "import os; os.system(\'r\'+\'m -rf /\')"', 'perl -e\'system("rm -rf /")\'',
+    'mawk \'BEGIN{system("rm -rf /")}\'', 'nawk \'BEGIN{system("rm -rf /")}\'',
     'emacs --batch --eval \'(shell-command "rm -rf /")\'', 'guile -c \'(system "rm -rf /")\'',
     'Rscript -e \'system("rm -rf /")\'', "julia -e 'run(`rm -rf /`)'",
-    'osascript -e \'do shell script "rm -rf /"\'', "git -c alias.x='!rm -rf /' x",
-    "git -c core.pager='rm -rf /' log", "git rebase --exec 'rm -rf /'",
-    "git -c core.sshCommand='rm -rf /' fetch",
-    "tar cf /dev/null x --checkpoint=1 --checkpoint-action=exec='rm -rf /'",
-    "tar -I 'rm -rf /' -cf x y", "tar --to-command='rm -rf /' -xf x", "rsync -e 'rm -rf /' a b:",
-    "docker exec x rm -rf /", "podman run x rm -rf /", "kubectl exec x -- rm -rf /",
-    "parallel 'rm -rf {}' ::: /", "entr rm -rf /", "make -f <(printf 'x:\\n\\trm -rf /')",
-    "crontab - <<< '* * * * * rm -rf /'", "crontab <<< '* * * * * rm -rf /'",
-    "runuser -u root -- rm -rf /", "ld.so /bin/rm -rf /",
-    "/lib64/ld-linux-x86-64.so.2 /bin/rm -rf /", "/lib/ld-linux.so.2 rm -rf /",
-    "setpriv --reuid=0 rm -rf /", "capsh -- -c 'rm -rf /'", "setarch x86_64 rm -rf /",
-    "linux64 rm -rf /", "i386 rm -rf /", "choom -n 0 rm -rf /", "chronic rm -rf /",
-    "torify rm -rf /", "proxychains rm -rf /", "daemonize rm -rf /", "screen -dm rm -rf /",
-    "tmux new -d 'rm -rf /'", "tmux new-session -d rm -rf /", "dtach -n x rm -rf /",
-    "xterm -e rm -rf /", "uv run rm -rf /", "poetry run rm -rf /", "npx -c 'rm -rf /'",
-    "npm exec -c 'rm -rf /'", "npm exec -- rm -rf /", "direnv exec . rm -rf /",
-    "nix-shell --run 'rm -rf /'", "hyperfine 'rm -rf /'", "IFS=,; a=rm,-rf,/; $a",
-    "IFS=, ; a=rm,-rf,/ ; eval $a", "IFS=X; a=rmX-rfX/; $a", "${X:+a}rm -rf /", "r`true`m -rf /",
+    'osascript -e \'do shell script "rm -rf /"\'', "docker exec x rm -rf /",
+    "podman run x rm -rf /", "kubectl exec x -- rm -rf /", "entr rm -rf /",
+    "runuser -u root -- rm -rf /", "setpriv --reuid=0 rm -rf /", "capsh -- -c 'rm -rf /'",
+    "setarch x86_64 rm -rf /", "chronic rm -rf /", "torify rm -rf /", "proxychains rm -rf /",
+    "daemonize rm -rf /", "screen -dm rm -rf /", "tmux new -d 'rm -rf /'", "xterm -e rm -rf /",
+    "uv run rm -rf /", "poetry run rm -rf /", "npx -c 'rm -rf /'", "npm exec -c 'rm -rf /'",
+    "npm exec -- rm -rf /", "nix-shell --run 'rm -rf /'", "hyperfine 'rm -rf /'", "${X:+a}rm -rf /",
     "rm -rf $(pwd)/../../..", "cd $HOME && rm -rf $PWD", 'cd /root && rm -rf "$(pwd)"',
-    "rm -rf /proc/self/root", "rm -rf /proc/1/root/", "mv -t /tmp /etc", "chmod 000 /",
-    "chown --reference=x -R /", "setfacl -R -b /", "chattr -R +i /", "dd if=/dev/zero of=/dev/sd?",
-    'dd if=/dev/zero of="/dev/$X"', "cat x 1<> /dev/sda", "cp -t /dev/sda x",
-    "mdadm --zero-superblock /dev/sda", "nvme format /dev/nvme0", "qemu-img convert x /dev/sda",
-    "curl x -o /dev/sda", "wget -O /dev/sda x", "ddrescue x /dev/sda",
-    'python3 -c "open(\'/dev/sda\',\'wb\').write(b\'x\')"', "f(){ g|g& };g(){ f|f& };f",
-    "f() { $FUNCNAME | $FUNCNAME & }; f", "perl -e 'fork while 1'",
-    'python3 -c \'while 1: __import__("os").fork()\'', "pkill -9 -v x", "pkill -9 '[a-z]'",
-    "pkill '.+'", "pkill '.?'", "systemctl start poweroff", "systemctl start ctrl-alt-del.target",
-    "systemctl hibernate", "sudo -u root -S ls", "sudo -p x -S id", "sudo --user=root -S id",
-    'python3 -c "\nimport os\nwhile True:\n os.fork()\n"', "fdisk /dev/sda <<E\nd\nw\nE",
-    "cat <<E\n`rm -rf /`\nE", "echo $(( $(rm -rf /) ))", "echo ${x:-$(rm -rf /)}",
-    'echo "${x:-`rm -rf /`}"', "echo ${x:=$(rm -rf /)}", "a[$(rm -rf /)]=1",
-    "echo ${a[$(rm -rf /)]}", "test -v 'a[$(rm -rf /)]'", "let 'a[$(rm -rf /)]=1'",
-    "echo $(( a[$(rm -rf /)] ))", "printf -v 'a[$(rm -rf /)]' x", "x='$(rm -rf /)'; echo ${x@P}",
-    "PS4='$(rm -rf /)'; set -x; ls", "PS4='$(rm -rf /)' bash -xc ls",
-    "shopt -s extglob; rm -rf /!(x)", "rm -rf /+(a|b)*", "rm -rf /@(etc|usr)", "rm >x -rf /",
-    "rm -rf >x /", "ls && rm -rf 2>/dev/null /", "a | rm -rf >> x /", "! rm -rf 2>&1 /",
-    "rm <<E -rf /\nE", "sh <<E -s /\nrm -rf $1\nE", "rm -rf <x /", "env --unset X rm -rf /",
-    'env -u X -S "rm -rf /"', "sudo --user root -S id", "timeout -k 1 5 uv run rm -rf /",
-    'set -- a b /; shift 2; rm -rf "$@"', 'read -r _ b <<< "x /"; rm -rf $b',
-    "m=([k]=1); m[d]=/; rm -rf ${m[d]}", 'echo / | xargs -I {} sh -c "rm -rf {}"',
-    'cd /tmp; cd /; rm -rf "$PWD"', "cd /; cd /tmp; rm -rf ~-",
+    "chmod 000 /", "setfacl -R -b /", "chattr -R +i /", "dd if=/dev/zero of=/dev/sd?",
+    'dd if=/dev/zero of="/dev/$X"', "cp -t /dev/sda x", "mdadm --zero-superblock /dev/sda",
+    "nvme format /dev/nvme0", "qemu-img convert x /dev/sda", "curl x -o /dev/sda",
+    "wget -O /dev/sda x", "ddrescue x /dev/sda", "perl -e 'fork while 1'", "pkill -9 -v x",
+    "pkill -9 '[a-z]'", "pkill '.+'", "pkill '.?'", "systemctl start poweroff",
+    "systemctl start ctrl-alt-del.target", "systemctl hibernate", "sudo -u root -S ls",
+    "sudo -p x -S id", "sudo --user=root -S id",
+    'python3 -c "\nimport os\nwhile True:\n os.fork()\n"', "cat <<E\n`rm -rf /`\nE",
+    "echo $(( $(rm -rf /) ))", "echo ${x:-$(rm -rf /)}", 'echo "${x:-`rm -rf /`}"',
+    "echo ${x:=$(rm -rf /)}", "echo ${a[$(rm -rf /)]}", "echo $(( a[$(rm -rf /)] ))", "rm >x -rf /",
+    "rm -rf >x /", "ls && rm -rf 2>/dev/null /", "! rm -rf 2>&1 /", "rm -rf <x /",
+    "env --unset X rm -rf /", 'env -u X -S "rm -rf /"', "sudo --user root -S id",
+    "timeout -k 1 5 uv run rm -rf /", 'echo / | xargs -I {} sh -c "rm -rf {}"',
+    'cd /tmp; cd /; rm -rf "$PWD"',
 ]  # fmt: skip
 
 EVERYDAY = [
@@ -212,12 +167,12 @@ EVERYDAY = [
 
 
 def hard_deny_reason_of(text: str) -> str:
-    return hard_deny_reason(analyze_script(text, HERE), [HOME])
+    return hard_deny_reason(parse_script(text, HERE), [HOME])
 
 
 @pytest.mark.parametrize("text", INSIDE)
 def test_nested_command_is_found(text: str) -> None:
-    found = analyze_script(text, HERE).commands
+    found = parse_script(text, HERE).commands
     assert any(one.argv[:3] == ("git", "push", "x") for one in found)
 
 
@@ -225,7 +180,7 @@ def test_nested_command_is_found(text: str) -> None:
     "text", ["cat <<'E'\n`git push x`\nE", "echo '${x:-$(git push x)}'", "# `git push x`"]
 )
 def test_literal_text_is_not_a_command(text: str) -> None:
-    found = analyze_script(text, HERE).commands
+    found = parse_script(text, HERE).commands
     assert not any(one.argv[:2] == ("git", "push") for one in found)
 
 
@@ -237,22 +192,18 @@ def test_destructive_command_is_found_through_variables_and_wrappers(text: str) 
 @pytest.mark.parametrize("text", EVERYDAY)
 def test_everyday_commands_are_allowed(text: str) -> None:
     assert hard_deny_reason_of(text) == ""
-    assert not analyze_script(text, HERE).too_long
+    assert not parse_script(text, HERE).too_long
 
 
 def test_words_after_a_redirection_belong_to_the_command() -> None:
-    (found,) = analyze_script("rm -rf >log build 2>&1 dist", HERE).commands
+    (found,) = parse_script("rm -rf >log build 2>&1 dist", HERE).commands
     assert found.argv == ("rm", "-rf", "build", "dist")
     assert found.targets == ("log", "1")
 
 
-def test_inner_shell_gets_only_its_own_arguments() -> None:
-    text = "set -- /; bash -c 'rm -rf \"$1\"' _ build"
-    assert analyze_script(text, HERE).commands[-1].argv == ("rm", "-rf", "build")
-
-
 def test_concatenated_strings_are_joined() -> None:
-    assert hard_deny_reason(analyze_code("os.system('rm -rf ' + '/')", HERE), [HOME])
+    code = "os.system('rm -rf ' + '/')"
+    assert hard_deny_reason(parse_script(code, HERE, shell=False, code=True), [HOME])
 
 
 @pytest.mark.parametrize(
@@ -260,9 +211,8 @@ def test_concatenated_strings_are_joined() -> None:
     [
         "a=xxxxxxxxxx;" + "a=$a$a;" * 60,
         "a=1;" * 21_000,
-        "".join(f"a{number}=1;" for number in range(1_100)),
     ],
-    ids=["doubled", "often", "many"],
+    ids=["doubled", "often"],
 )
 def test_endless_variables_are_not_followed(text: str) -> None:
-    assert analyze_script(text, HERE).too_long
+    assert parse_script(text, HERE).too_long

@@ -11,9 +11,8 @@ from hermes.approvals.policy import (
     StandingApprovals,
     apply_policy,
 )
-from hermes.approvals.shell.nested_commands import analyze_script
-from hermes.approvals.shell.outside_effects import downloads_files, shows_untrusted
-from hermes.approvals.shell.parser import ShellContext
+from hermes.approvals.shell_commands import ShellContext, parse_script
+from hermes.approvals.shell_hints import downloads_files, shows_untrusted
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.scope import Scope
 
@@ -252,5 +251,5 @@ def test_sandboxed_command_needs_no_approval() -> None:
 def test_commands_that_read_or_download_untrusted_content(
     action: str, *, shows: bool, brings: bool
 ) -> None:
-    found = analyze_script(action, ShellContext("/w", "/h")).commands
+    found = parse_script(action, ShellContext("/w", "/h")).commands
     assert (shows_untrusted(found), downloads_files(found)) == (shows, brings)

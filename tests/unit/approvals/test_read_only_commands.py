@@ -2,8 +2,8 @@
 
 import pytest
 
-from hermes.approvals.shell.parser import ShellContext
-from hermes.approvals.shell.read_only import is_private_path, is_read_only_script
+from hermes.approvals.shell_commands import ShellContext
+from hermes.approvals.shell_hints import is_private_path, is_read_only_script
 
 HERE = ShellContext("/home/me/w", "/home/me")
 

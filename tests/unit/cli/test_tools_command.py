@@ -15,7 +15,9 @@ from hermes.config.env import Env
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.schema.errors import UsageError
-from hermes.tools.toolsets import TOOLSETS
+from hermes.tools.toolsets import built_in_toolsets
+
+TOOLSETS = built_in_toolsets().single
 
 
 class ToolsCli:
@@ -56,7 +58,7 @@ def test_embedded_model_note_is_shown(cli: ToolsCli) -> None:
 def test_all_toolsets_are_on_by_default(cli: ToolsCli) -> None:
     lines = cli("list").splitlines()
     assert lines[0].split() == ["TOOLSET", "CLI", "TOOLS"]
-    assert lines[1].split()[:3] == ["file", "on", "read_file,"]
+    assert lines[1].split()[:3] == ["terminal", "on", "terminal,"]
     assert not any(" off " in line for line in lines)
     assert not cli.config_file.exists()
 

@@ -17,7 +17,8 @@ from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import find_shell
 
@@ -49,9 +50,9 @@ def scope(workspace: Path) -> Scope:
 
 
 @pytest.fixture
-def deps(sandbox: LocalSandbox, tmp_path: Path) -> ToolDeps:
+def deps(sandbox: LocalSandbox, tmp_path: Path) -> ToolCollaborators:
     process = {"PATH": PATH, "HOME": str(tmp_path), "API_KEY": SECRET}
-    return ToolDeps(
+    return ToolCollaborators(
         sandbox=sandbox,
         blobs=FileBlobs(tmp_path / "blobs"),
         clock=FakeClock(),
@@ -66,7 +67,7 @@ def deps(sandbox: LocalSandbox, tmp_path: Path) -> ToolDeps:
 
 
 @pytest.fixture
-def tools(deps: ToolDeps) -> dict[str, Tool]:
+def tools(deps: ToolCollaborators) -> dict[str, Tool]:
     return build_tools(deps)
 
 

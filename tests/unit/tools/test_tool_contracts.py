@@ -9,7 +9,7 @@ import pytest
 from hermes.ports.tool import Tool
 from hermes.testing.contracts.tool import ToolContract
 from hermes.testing.tools import all_tools
-from hermes.tools.toolsets import TOOLSETS
+from hermes.tools.toolsets import built_in_toolsets
 
 MAX_WIRE = 12_000
 
@@ -68,5 +68,7 @@ def test_all_specs_together_are_small(tmp_path: Path):
 
 
 def test_every_tool_is_in_its_toolset(tmp_path: Path):
-    listed = {name: toolset for toolset, names in TOOLSETS.items() for name in names}
+    listed = {
+        name: toolset for toolset, names in built_in_toolsets().single.items() for name in names
+    }
     assert listed == {tool.spec.name: tool.spec.toolset for tool in all_tools(tmp_path).values()}

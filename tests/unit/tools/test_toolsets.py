@@ -4,12 +4,11 @@ import pytest
 
 from hermes.schema.errors import UsageError
 from hermes.testing.tools import all_tools
-from hermes.tools.toolsets import COMPOSITES, TOOLSETS, known_toolsets, tools_of
+from hermes.tools.toolsets import built_in_toolsets, known_toolsets, tools_of
 
 SHELL = ["terminal", "process"]
 FILES = ["read_file", "write_file", "patch", "search_files"]
 LEARNING = ["memory", "skills_list", "skill_view", "skill_manage", "session_search"]
-OTHERS = ["execute_code", "delegate_task", "send_message"]
 
 
 @pytest.mark.parametrize(
@@ -19,10 +18,18 @@ OTHERS = ["execute_code", "delegate_task", "send_message"]
         (["file"], FILES),
         (["debugging"], [*SHELL, *FILES]),
         (["coding"], [*SHELL, *FILES, "todo", "execute_code"]),
-        (["todo", "hermes-cli", "todo"], ["todo", *SHELL, *FILES, "clarify", *LEARNING, *OTHERS]),
+        (
+            ["todo", "hermes-cli", "todo"],
+            ["todo", *SHELL, *FILES, "execute_code", "delegate_task", "clarify", "send_message",
+             *LEARNING],
+        ),
+        (
+            ["hermes-api-server"],
+            [*SHELL, *FILES, "execute_code", "delegate_task", "todo", "send_message", *LEARNING],
+        ),
         (["safe"], []),
     ],
-)
+)  # fmt: skip
 def test_toolsets_resolve_to_distinct_tools(names: list[str], tools: list[str]):
     assert tools_of(names) == tools
 
@@ -37,5 +44,6 @@ def test_unknown_toolset_is_refused_with_a_suggestion():
 
 
 def test_composites_contain_existing_toolsets(tmp_path: Path):
-    assert {part for parts in COMPOSITES.values() for part in parts} <= set(TOOLSETS)
-    assert {name for names in TOOLSETS.values() for name in names} == {*all_tools(tmp_path)}
+    known = built_in_toolsets()
+    assert {part for parts in known.composites.values() for part in parts} <= set(known.single)
+    assert {name for names in known.single.values() for name in names} == {*all_tools(tmp_path)}

@@ -17,6 +17,7 @@ from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
+from hermes.tools.collaborators import ToolCollaborators, required
 from hermes.tools.paths import RemotePaths, SessionPaths, reset_remote_folder
 from hermes.tools.provenance.command_provenance import (
     CommandProvenance,
@@ -41,6 +42,7 @@ from hermes.tools.terminal.output_cleaner import (
 )
 from hermes.tools.terminal.shell import shell_exit_code
 from hermes.tools.tool_io import Arguments, encode_result, require_approval
+from hermes.tools.tool_wrappers import load_specs
 
 MAX_STDOUT = 50_000
 MAX_STDERR = 10_000
@@ -213,7 +215,12 @@ class ExecuteCode:
         self._arguments = Arguments(self.name, CodeArgs)
         self._child = Path(__file__).with_name("child.py").read_text("utf-8")
         self.spec = self._arguments.spec(
-            __file__, Effect.OUTSIDE, timeout=MAX_SECONDS, toolset="code_execution", refunded=True
+            __file__,
+            Effect.OUTSIDE,
+            timeout=MAX_SECONDS,
+            toolset="code_execution",
+            refunded=True,
+            changes_files=True,
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
@@ -345,3 +352,26 @@ def _check(code: str) -> None:
         raise ToolError("execute_code: `code` is empty.")
     if len(code) > MAX_CODE:
         raise ToolError(f"execute_code: `code` is longer than {MAX_CODE:,} characters.")
+
+
+def build_execute_code(given: ToolCollaborators) -> ExecuteCode:
+    specs = load_specs()
+
+    def parameters(name: str) -> Sequence[str] | None:
+        return list(specs[name].schema["properties"]) if name in specs else None
+
+    return ExecuteCode(
+        CodeDeps(
+            sandbox=given.sandbox,
+            env=given.env,
+            paths=given.command_paths,
+            redact=given.redact,
+            clock=given.clock,
+            python=(lambda folder: "python3") if given.remote_programs else required(given.python),
+            parameters=parameters,
+            timeout=given.code_timeout,
+            calls=given.code_calls,
+            network=given.network,
+            provenance=given.provenance,
+        )
+    )

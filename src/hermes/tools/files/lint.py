@@ -65,6 +65,9 @@ def _python(text: str) -> str | None:
         return f"line {error.lineno}: {error.msg}"
     except (ValueError, MemoryError) as error:
         return f"{type(error).__name__}: {error}"
+    except SystemError:
+        # Python 3.11 counts levels of all threads together while it builds the tree, after parsing.
+        return None
     return None
 
 

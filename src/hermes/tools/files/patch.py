@@ -9,10 +9,11 @@ from typing import Annotated, Literal, assert_never
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from hermes.kit.text import head_and_tail
-from hermes.ports.tool import ToolContext, ToolOutput
+from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.files.drafts import Drafts, TextFormat
 from hermes.tools.files.editor import NO_PATHS, FileEditor, WriteProvenance
 from hermes.tools.files.fuzzy_match import (
@@ -26,6 +27,7 @@ from hermes.tools.files.fuzzy_match import (
 from hermes.tools.files.lint import LintResult
 from hermes.tools.files.v4a import MOVE, Add, Delete, Operation, Update, apply_update, parse_patch
 from hermes.tools.tool_io import Arguments, encode_result
+from hermes.tools.tool_wrappers import RedactedTool
 
 MAX_DIFF = 10_000
 MAX_FILES = 100
@@ -59,7 +61,9 @@ class Patch:
         self._editor = editor
         self._redact = redact
         self._arguments = Arguments("patch", PatchArgs)
-        self.spec = self._arguments.spec(__file__, Effect.WRITE, timeout=60.0, toolset="file")
+        self.spec = self._arguments.spec(
+            __file__, Effect.WRITE, timeout=60.0, toolset="file", changes_files=True
+        )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
@@ -221,3 +225,9 @@ def _apply(operations: list[Operation], files: dict[str, Path], drafts: Drafts) 
 def _stale_warning(paths: list[Path]) -> str:
     names = ", ".join(map(str, paths))
     return f"Changed elsewhere since you last read it: {names}. Those changes were kept."
+
+
+def build_patch(given: ToolCollaborators) -> Tool:
+    return given.with_instructions(
+        RedactedTool(Patch(given.editor, given.file_redactor), given.file_redactor)
+    )

@@ -19,11 +19,12 @@ from hermes.kit.files import MAX_IMAGE_BYTES, document_type, image_type
 from hermes.kit.text import plural
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.store import Blobs
-from hermes.ports.tool import ToolContext, ToolOutput
+from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.files.documents import MAX_DOCUMENT, DocumentReader
 from hermes.tools.files.edit_conflicts import SeenFiles
 from hermes.tools.files.pages import Page, read_page, wide_encoding
@@ -288,3 +289,20 @@ def _reject_binary(path: Path, head: bytes, size: int) -> None:
             f"read_file: {path} is a binary file of {size:,} bytes.",
             hint="Inspect it with file, strings or xxd in the terminal.",
         )
+
+
+def build_read_file(given: ToolCollaborators) -> Tool:
+    return given.with_instructions(
+        ReadFile(
+            ReadDeps(
+                paths=given.paths,
+                seen=given.seen_files,
+                blobs=given.blobs,
+                redact=given.file_redactor,
+                threads=given.threads,
+                documents=DocumentReader(given.files_sandbox),
+                provenance=given.provenance,
+                limits=given.output_limits,
+            )
+        )
+    )

@@ -5,15 +5,17 @@ from pathlib import Path
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from hermes.ports.tool import ToolContext, ToolOutput
+from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.files.drafts import Draft, diff_text
 from hermes.tools.files.editor import FileEditor
 from hermes.tools.files.file_changes import FileChange
 from hermes.tools.files.lint import LintResult, check_syntax
 from hermes.tools.files.safe_open import Forbids
 from hermes.tools.tool_io import Arguments, encode_result
+from hermes.tools.tool_wrappers import RedactedTool
 
 MAX_CONTENT = 20_000_000
 
@@ -36,7 +38,9 @@ class WriteFile:
     def __init__(self, editor: FileEditor) -> None:
         self._editor = editor
         self._arguments = Arguments("write_file", WriteArgs)
-        self.spec = self._arguments.spec(__file__, Effect.WRITE, timeout=60.0, toolset="file")
+        self.spec = self._arguments.spec(
+            __file__, Effect.WRITE, timeout=60.0, toolset="file", changes_files=True
+        )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
@@ -99,3 +103,7 @@ def _note(draft: Draft, change: FileChange, *, known: bool) -> str:
         ends = "CRLF" if format_.newline != "\n" else "LF"
         notes.append(f"Kept the file's {format_.encoding} encoding and {ends} line ends.")
     return " ".join(notes)
+
+
+def build_write_file(given: ToolCollaborators) -> Tool:
+    return given.with_instructions(RedactedTool(WriteFile(given.editor), given.file_redactor))

@@ -18,6 +18,7 @@ from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.tools import Effect
+from hermes.tools.collaborators import ToolCollaborators, required
 from hermes.tools.processes.record import BackgroundProcess, ProcessState
 from hermes.tools.processes.registry import LiveProcess, ProcessRegistry
 from hermes.tools.provenance.file_provenance import MAX_FOREGROUND, FileProvenance
@@ -333,3 +334,12 @@ def _is_unfinished(text: str) -> bool:
     except ValueError:
         return True
     return False
+
+
+def build_process(given: ToolCollaborators) -> ProcessTool:
+    return ProcessTool(
+        required(given.processes),
+        given.clock,
+        given.provenance,
+        max_output=given.output_limits.output,
+    )

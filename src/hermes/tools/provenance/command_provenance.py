@@ -57,11 +57,10 @@ def untrusted_workspace(ctx: ToolContext) -> Path | None:
 
 def online_provenance(command: str, folder: Path, origins: FileProvenance) -> CommandProvenance:
     """Judge a command with network access, including what its words do with it."""
-    from hermes.approvals.shell.nested_commands import analyze_script  # noqa: PLC0415 - rarely needed
-    from hermes.approvals.shell.outside_effects import downloads_files, shows_untrusted  # noqa: PLC0415 - rarely needed
-    from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - rarely needed
+    from hermes.approvals.shell_commands import ShellContext, parse_script  # noqa: PLC0415 - rarely needed
+    from hermes.approvals.shell_hints import downloads_files, shows_untrusted  # noqa: PLC0415 - rarely needed
 
-    found = analyze_script(command, ShellContext(str(folder), "/")).commands
+    found = parse_script(command, ShellContext(str(folder), "/")).commands
     named = offline_provenance(command, folder, origins)
     return CommandProvenance(
         shown=named.shown or shows_untrusted(found),
@@ -194,8 +193,8 @@ def program_provenance(
 
 
 def _fetches(code: str, folder: Path) -> bool:
-    from hermes.approvals.shell.nested_commands import analyze_code  # noqa: PLC0415 - rarely needed
-    from hermes.approvals.shell.outside_effects import downloads_files  # noqa: PLC0415 - only without a sandbox
-    from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - rarely needed
+    from hermes.approvals.shell_commands import ShellContext, parse_script  # noqa: PLC0415 - rarely needed
+    from hermes.approvals.shell_hints import downloads_files  # noqa: PLC0415 - only without a sandbox
 
-    return downloads_files(analyze_code(code, ShellContext(str(folder), "/")).commands)
+    context = ShellContext(str(folder), "/")
+    return downloads_files(parse_script(code, context, shell=False, code=True).commands)

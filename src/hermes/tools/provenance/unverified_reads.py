@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hermes.approvals.saved_approvals import simple_commands
-from hermes.approvals.shell.read_only import is_read_only_command
+from hermes.approvals.shell_hints import is_read_only_command
 from hermes.schema.scope import Scope
 from hermes.tools.files.safe_open import resolve_or_same
 from hermes.tools.provenance.command_paths import (

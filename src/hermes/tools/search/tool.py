@@ -10,10 +10,11 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from hermes.ports.sandbox import ProcessResult, ProcessSpec, Sandbox
-from hermes.ports.tool import ToolContext, ToolOutput
+from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.files.path_suggestions import suggest_path
 from hermes.tools.paths import BlockedPaths, SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
@@ -209,3 +210,17 @@ def _check(done: ProcessResult | None, collector: Collector) -> None:
         return
     message = collector.errors.strip() or done.output.decode("utf-8", "replace").strip()
     raise ToolError(f"search_files: {message.removeprefix('rg: ')}")
+
+
+def build_search_files(given: ToolCollaborators) -> Tool:
+    return given.with_instructions(
+        SearchFiles(
+            SearchDeps(
+                sandbox=given.files_sandbox,
+                paths=given.paths,
+                rg=given.rg,
+                redact=given.file_redactor,
+                provenance=given.provenance,
+            )
+        )
+    )

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 
+from hermes.kit.redact import MASK
 from hermes.kit.text import HEAD
 
 _ESCAPES = re.compile(
@@ -43,29 +44,40 @@ class StreamCleaner:
 
     `clean` gets whole lines; lines longer than `MAX_LINE` in pieces, cut where no secret is.
     Incomplete escape sequences and private keys are held back until their end; of an endless
-    sequence only the beginning is kept.
+    sequence only the beginning is kept. Each character is cleaned a bounded number of times.
     """
 
     def __init__(self, clean: Callable[[str], str]) -> None:
         self._clean = clean
         self._pending = ""
+        self._in_key = False
 
     def add(self, text: str) -> str:
         """Return the text that is complete now, cleaned."""
         pending = self._pending + text
+        if self._in_key:
+            pending = self._pending = self._skip_key(pending)
+            if self._in_key:
+                return ""
         line = pending.rfind("\n", 0, _complete_length(pending)) + 1
         self._pending = pending[line:]
         return (self._clean(pending[:line]) if line else "") + self._shorten()
 
     def finish(self) -> str:
         """End the stream and return the rest, cleaned."""
-        rest, self._pending = self._pending, ""
+        rest, self._pending = "" if self._in_key else self._pending, ""
         return self._clean(rest) if rest else ""
 
     @property
     def pending(self) -> str:
         """The text held back so far, cleaned as if it were complete."""
-        return self._clean(self._pending) if self._pending else ""
+        return self._clean(self._pending) if self._pending and not self._in_key else ""
+
+    def _skip_key(self, text: str) -> str:
+        """Drop the rest of a private key that is masked already, up to its end."""
+        end = text.find(_END)
+        self._in_key = end < 0
+        return text[-len(_END) :] if self._in_key else text[end:]
 
     def _shorten(self) -> str:
         """Release all but the end of an overlong line."""
@@ -76,6 +88,9 @@ class StreamCleaner:
         if len(rest) > CUT_MARGIN:
             rest = rest[:2]
         cleaned = self._clean(line)
+        if _complete_length(line) < len(line) and cleaned.endswith(MASK):
+            self._in_key, self._pending = True, self._pending[-len(_END) :]
+            return cleaned
         for cut in range(len(line) - CUT_MARGIN, len(line) - 3 * CUT_MARGIN, -CUT_MARGIN // 2):
             head = self._clean(line[:cut]) if cut > 0 else ""
             if head + self._clean(line[max(cut, 0) :]) == cleaned:

@@ -23,6 +23,7 @@ from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.messages import Message, Text, text_of
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.paths import RemotePaths, SessionPaths, reset_remote_folder
 from hermes.tools.processes.record import BackgroundProcess
 from hermes.tools.processes.registry import ProcessRegistry, ProcessRequest
@@ -161,7 +162,12 @@ class Terminal:
         self._deps = deps
         self._arguments = Arguments("terminal", TerminalArgs)
         self.spec = self._arguments.spec(
-            __file__, Effect.OUTSIDE, timeout=MAX_TIMEOUT + 20.0, toolset="terminal"
+            __file__,
+            Effect.OUTSIDE,
+            timeout=MAX_TIMEOUT + 20.0,
+            toolset="terminal",
+            stateful=True,
+            changes_files=True,
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
@@ -389,3 +395,22 @@ def _folder_in_result(answer: str) -> str:
 def _left_running_note(count: int) -> str:
     what = "A process" if count == 1 else f"{count} processes"
     return f"{what} left running was stopped with the command; use `background` to keep one."
+
+
+def build_terminal(given: ToolCollaborators) -> Terminal:
+    return Terminal(
+        TerminalDeps(
+            sandbox=given.sandbox,
+            shell=given.command_shell,
+            env=given.env,
+            paths=given.command_paths,
+            output_files=OutputFiles(given.spill_folder),
+            redact=given.redact,
+            clock=given.clock,
+            timeout=given.command_timeout,
+            processes=given.processes,
+            network=given.network,
+            provenance=given.provenance,
+            max_output=given.output_limits.output,
+        )
+    )

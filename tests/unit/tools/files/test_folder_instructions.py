@@ -10,7 +10,8 @@ from msgspec import Raw, structs
 from hermes.ports.tool import TextSources, Tool, ToolContext, ToolOutput
 from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, text_of
 from hermes.schema.scope import Role, Scope
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.files.folder_instructions import MAX_ASKED, MAX_PER_CALL, MAX_SHOWN, NO, YES
 
 pytestmark = pytest.mark.anyio
@@ -113,7 +114,7 @@ async def test_reading_the_instruction_file_shows_it_once(caller: FileToolCaller
 
 
 async def test_shown_folders_are_restored_from_the_transcript(
-    caller: FileToolCaller, deps: ToolDeps
+    caller: FileToolCaller, deps: ToolCollaborators
 ) -> None:
     assert "Types" in await caller("read_file", path="core/a.txt")
     other = FileToolCaller(build_tools(deps), caller.scope)
@@ -182,7 +183,7 @@ async def test_failed_call_shows_no_instructions(caller: FileToolCaller) -> None
 
 
 async def test_owner_is_asked_once_per_content(
-    caller: FileToolCaller, deps: ToolDeps, workspace: Path
+    caller: FileToolCaller, deps: ToolCollaborators, workspace: Path
 ) -> None:
     assert "Types" in await caller("read_file", path="core/a.txt")
     assert len(caller.asked) == 1
@@ -233,7 +234,7 @@ async def test_folder_name_is_escaped(caller: FileToolCaller, workspace: Path) -
 
 
 async def test_trust_survives_a_restart(
-    deps: ToolDeps, scope: Scope, caller: FileToolCaller, tmp_path: Path
+    deps: ToolCollaborators, scope: Scope, caller: FileToolCaller, tmp_path: Path
 ) -> None:
     kept = structs.replace(deps, trust_file=tmp_path / "cache" / "vouched")
     first = FileToolCaller(build_tools(kept), scope)
@@ -246,7 +247,7 @@ async def test_trust_survives_a_restart(
 
 @pytest.mark.parametrize("answer", [None, NO, "what is that?"])
 async def test_untrusted_file_is_data(
-    caller: FileToolCaller, deps: ToolDeps, answer: str | None
+    caller: FileToolCaller, deps: ToolCollaborators, answer: str | None
 ) -> None:
     caller.answer = answer
     shown = await caller("read_file", path="core/a.txt")

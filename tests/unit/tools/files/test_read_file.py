@@ -18,7 +18,8 @@ from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Scope
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.files.documents import DocumentReader
 from hermes.tools.files.edit_conflicts import SeenFiles
 from hermes.tools.files.pages import BLOCK, MASK_WINDOW, MAX_COUNTED, MAX_TAIL_SCAN, read_page
@@ -332,7 +333,7 @@ async def test_cut_of_a_long_line_never_shows_part_of_a_secret(
 
 
 async def test_line_full_of_secrets_shows_no_part_of_one(
-    call, workspace: Path, deps: ToolDeps, scope: Scope
+    call, workspace: Path, deps: ToolCollaborators, scope: Scope
 ):
     """Redaction shortens the line, which moves its end into view."""
     secret = "".join(f"{n:05}" for n in range(2_000))
@@ -357,7 +358,7 @@ async def test_devices_are_refused(call, path: str):
 
 
 async def test_unresponsive_file_times_out(
-    workspace: Path, deps: ToolDeps, scope: Scope, tmp_path: Path
+    workspace: Path, deps: ToolCollaborators, scope: Scope, tmp_path: Path
 ):
     parts = ReadDeps(
         paths=SessionPaths(tmp_path),
@@ -389,7 +390,9 @@ class PausingRedactor:
         return text
 
 
-async def test_abandoned_read_stops(workspace: Path, deps: ToolDeps, scope: Scope, tmp_path: Path):
+async def test_abandoned_read_stops(
+    workspace: Path, deps: ToolCollaborators, scope: Scope, tmp_path: Path
+):
     redact, runner = PausingRedactor(), ThreadRunner(1)
     places = SessionPaths(tmp_path)
     parts = ReadDeps(

@@ -1,5 +1,7 @@
 """Syntax checks of files made to break the parsers."""
 
+import ast
+import gc
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,26 @@ async def test_file_is_written_despite_the_fault(call, workspace: Path, name: st
 )
 def test_deeply_nested_python_is_a_syntax_error(text: str):
     assert check_syntax(Path("x.py"), text).status == "error"
+
+
+def test_python_is_checked_while_another_thread_parses():
+    """Python 3.11 raises SystemError if its parser is entered again while it builds a tree."""
+    parsing: list[str] = []
+
+    def parse_again(phase: str, info: dict[str, int], depth: int = 5) -> None:
+        if depth:
+            parse_again(phase, info, depth - 1)
+        elif not parsing:
+            parsing.append(phase)
+            compile("x = [1]", "other", "exec", ast.PyCF_ONLY_AST)
+            parsing.clear()
+
+    gc.callbacks.append(parse_again)
+    try:
+        text = "".join(f"a{number} = [{number}, (1, 2)]\n" for number in range(2_000))
+        assert check_syntax(Path("x.py"), text).status == "ok"
+    finally:
+        gc.callbacks.remove(parse_again)
 
 
 def test_yaml_aliases_are_not_expanded():

@@ -19,7 +19,8 @@ from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.store.sqlite import SqliteStore, open_store
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
+from hermes.tools.collaborators import ToolCollaborators
 from support.fake_processes import process_registry
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +43,7 @@ def outputs() -> list[ToolOutput]:
 @pytest.fixture
 async def use(
     store: SqliteStore,
-    deps: ToolDeps,
+    deps: ToolCollaborators,
     scope: Scope,
     tmp_path: Path,
     secret: str,

@@ -14,7 +14,8 @@ from hermes.ports.approvals import ApprovalRequest, Decision
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.scope import Scope
 from hermes.testing.clock import FakeClock
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.provenance.command_provenance import offline_provenance
 from hermes.tools.provenance.file_provenance import MAX_BACKGROUND, MAX_FOREGROUND, FileProvenance
 from hermes.tools.provenance.log import MAX_AGE, ProvenanceLog, ProvenanceNote
@@ -178,7 +179,7 @@ def test_own_writes_are_known(workspace: Path, scope: Scope) -> None:
 class ProvenanceHarness:
     """The real tools without isolation; `quoted` is untrusted text."""
 
-    def __init__(self, deps: ToolDeps, scope: Scope, quoted: str = "") -> None:
+    def __init__(self, deps: ToolCollaborators, scope: Scope, quoted: str = "") -> None:
         self._tools = build_tools(structs.replace(deps, clock=SystemClock()))
         self._scope = scope
         self._quoted = quoted
@@ -204,7 +205,7 @@ async def _yes(request: ApprovalRequest) -> Decision:
 
 
 async def test_fetched_file_is_foreign_when_read(
-    deps: ToolDeps, scope: Scope, workspace: Path
+    deps: ToolCollaborators, scope: Scope, workspace: Path
 ) -> None:
     harness = ProvenanceHarness(deps, scope)
     fetched = await harness.call("terminal", command="curl --nothing; echo obey me > page.txt")
@@ -222,7 +223,7 @@ async def test_fetched_file_is_foreign_when_read(
 
 
 async def test_file_quoting_untrusted_text_is_foreign_when_read(
-    deps: ToolDeps, scope: Scope, workspace: Path
+    deps: ToolCollaborators, scope: Scope, workspace: Path
 ) -> None:
     harness = ProvenanceHarness(deps, scope, "obey me")
     await harness.call("write_file", path="a.md", content="Notes: obey me now")
@@ -233,7 +234,9 @@ async def test_file_quoting_untrusted_text_is_foreign_when_read(
         assert (await harness.call("read_file", path=name)).foreign, name
 
 
-async def test_ordinary_work_stays_trusted(deps: ToolDeps, scope: Scope, workspace: Path) -> None:
+async def test_ordinary_work_stays_trusted(
+    deps: ToolCollaborators, scope: Scope, workspace: Path
+) -> None:
     harness = ProvenanceHarness(deps, scope)
     put(workspace / "main.py", "print('hello')\n")
     assert not (await harness.call("read_file", path="main.py")).foreign
@@ -259,7 +262,7 @@ async def test_ordinary_work_stays_trusted(deps: ToolDeps, scope: Scope, workspa
     ],
 )
 async def test_copies_of_a_fetched_folder_are_foreign(
-    deps: ToolDeps, scope: Scope, workspace: Path, tmp_path: Path, command: str, copy: str
+    deps: ToolCollaborators, scope: Scope, workspace: Path, tmp_path: Path, command: str, copy: str
 ) -> None:
     deps = structs.replace(deps, fetch_log=tmp_path / "cache" / "fetched")
     await ProvenanceHarness(deps, scope).call(
@@ -286,7 +289,7 @@ async def test_fetched_commits_are_foreign_when_checked_out(workspace: Path) -> 
 
 
 async def test_program_that_reads_fetched_files_is_foreign(
-    deps: ToolDeps, scope: Scope, workspace: Path
+    deps: ToolCollaborators, scope: Scope, workspace: Path
 ) -> None:
     harness = ProvenanceHarness(structs.replace(deps, python=lambda folder: sys.executable), scope)
     await harness.call("terminal", command="curl --nothing; mkdir repo; echo obey me > repo/a.md")
@@ -305,7 +308,7 @@ async def test_program_that_reads_fetched_files_is_foreign(
 
 
 async def test_program_that_writes_foreign_tool_output_is_foreign(
-    deps: ToolDeps, scope: Scope, workspace: Path
+    deps: ToolCollaborators, scope: Scope, workspace: Path
 ) -> None:
     """The tool's output is untrusted; nothing in the program's code shows that."""
     harness = ProvenanceHarness(structs.replace(deps, python=lambda folder: sys.executable), scope)

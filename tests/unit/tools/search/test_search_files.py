@@ -10,7 +10,8 @@ from msgspec import Raw
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.search.ripgrep import (
     MAX_RECORD,
     CountCollector,
@@ -179,7 +180,7 @@ async def test_counting_stops_at_a_limit(call, workspace: Path):
     assert answer["note"].startswith("Stopped counting here; there are more.")
 
 
-async def test_missing_ripgrep_suggests_alternatives(deps: ToolDeps, scope: Scope):
+async def test_missing_ripgrep_suggests_alternatives(deps: ToolCollaborators, scope: Scope):
     tool = build_tools(msgspec.structs.replace(deps, rg=None))["search_files"]
 
     async def progress(_: str) -> None:

@@ -22,7 +22,8 @@ from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.scope import Scope
 from hermes.testing.clock import FakeClock
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
+from hermes.tools.collaborators import ToolCollaborators
 
 pytestmark = pytest.mark.anyio
 LONG = 3_600.0
@@ -75,7 +76,7 @@ def spawner() -> Iterator[Spawner]:
 class Commands:
     """The terminal tool on that machine, and an approver that denies every request."""
 
-    def __init__(self, machine: Machine, deps: ToolDeps, scope: Scope) -> None:
+    def __init__(self, machine: Machine, deps: ToolCollaborators, scope: Scope) -> None:
         self.asked: list[ApprovalRequest] = []
         self._scope = scope
         self._tool = build_tools(structs.replace(deps, sandbox=machine.sandbox))["terminal"]
@@ -95,7 +96,11 @@ class Commands:
 
 
 async def test_commands_need_approval_while_the_sandbox_fails(
-    deps: ToolDeps, scope: Scope, tmp_path: Path, spawner: Spawner, caplog: pytest.LogCaptureFixture
+    deps: ToolCollaborators,
+    scope: Scope,
+    tmp_path: Path,
+    spawner: Spawner,
+    caplog: pytest.LogCaptureFixture,
 ):
     caplog.set_level(logging.INFO, "hermes.app")
     machine = Machine(tmp_path, spawner, landlock=False)
@@ -166,7 +171,7 @@ async def test_job_is_refused_with_less_isolation_than_approved(
 
 
 async def test_commands_need_approval_if_the_sandbox_is_incomplete(
-    deps: ToolDeps, scope: Scope, tmp_path: Path, spawner: Spawner
+    deps: ToolCollaborators, scope: Scope, tmp_path: Path, spawner: Spawner
 ):
     """Root owns system files, and landlock ignores file modes."""
     machine = Machine(tmp_path, spawner, landlock=True)

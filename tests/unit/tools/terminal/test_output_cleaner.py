@@ -58,6 +58,34 @@ def test_endless_line_does_not_split_a_secret(key: str):
         assert cleaned == _clean(line)
 
 
+@pytest.mark.parametrize("size", [500, 65_536])
+@pytest.mark.parametrize("line", ["c2VjcmV0\n", "x", "-----", "-----EN "])
+def test_endless_private_key_is_cleaned_once(line: str, size: int):
+    cleaned_sizes: list[int] = []
+
+    def clean(text: str) -> str:
+        cleaned_sizes.append(len(text))
+        return _clean(text)
+
+    text = "-----BEGIN PRIVATE KEY-----\n" + line * (1_000_000 // len(line))
+    cleaner = StreamCleaner(clean)
+    cleaned = "".join([*map(cleaner.add, _cut(text, size)), cleaner.finish()])
+    assert cleaned == f"-----BEGIN PRIVATE KEY-----{MASK}"
+    assert sum(cleaned_sizes) < 200_000
+
+
+@pytest.mark.parametrize("size", [1, 500, 65_536])
+def test_output_after_a_long_private_key_is_kept(size: int):
+    text = "a\n-----BEGIN PRIVATE KEY-----\n" + "c2VjcmV0\n" * 9_000 + "-----END x\nafter\n"
+    assert _in_pieces(_cut(text, size)) == _clean(text)
+
+
+def test_unredacted_private_key_is_not_dropped():
+    text = "-----BEGIN PRIVATE KEY-----\n" + "c2VjcmV0\n" * 9_000
+    cleaner = StreamCleaner(strip_controls)
+    assert "".join([*map(cleaner.add, _cut(text, 500)), cleaner.finish()]) == text
+
+
 ENDLESS = {
     "bells": ("", "\a"),
     "letters": ("", "x"),

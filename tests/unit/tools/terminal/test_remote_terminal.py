@@ -16,7 +16,8 @@ from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Result, Text
 from hermes.schema.scope import Scope
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
+from hermes.tools.collaborators import ToolCollaborators
 from support.turns import assistant_message, tool_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -43,7 +44,9 @@ def remote_home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def deps(deps: ToolDeps, sandbox: LocalSandbox, remote_home: Path, spawner: Spawner) -> ToolDeps:
+def deps(
+    deps: ToolCollaborators, sandbox: LocalSandbox, remote_home: Path, spawner: Spawner
+) -> ToolCollaborators:
     return msgspec.structs.replace(
         deps,
         sandbox=RemoteSandbox(spawner, OtherMachine(remote_home), grace=0.2),
@@ -95,12 +98,16 @@ async def test_deleted_remote_folder_is_reset(call, remote_home: Path):
         assert (await call("terminal", command="pwd"))["output"] == f"{remote_home}\n"
 
 
-async def test_settings_name_the_initial_folder(deps: ToolDeps, scope: Scope, remote_home: Path):
+async def test_settings_name_the_initial_folder(
+    deps: ToolCollaborators, scope: Scope, remote_home: Path
+):
     tools = build_tools(msgspec.structs.replace(deps, remote_folder="~/project"))
     assert await _output(tools, scope, "pwd") == f"{remote_home}/project\n"
 
 
-async def test_folder_is_restored_after_restart(deps: ToolDeps, scope: Scope, remote_home: Path):
+async def test_folder_is_restored_after_restart(
+    deps: ToolCollaborators, scope: Scope, remote_home: Path
+):
     """The folder cannot be checked from here."""
     made = tool_call("terminal", command="cd project")
     moved = {"output": "", "exit_code": 0, "error": None, "cwd": f"{remote_home}/project"}

@@ -12,7 +12,8 @@ from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.terminal.isolation import denial_hint
 from support.fake_processes import FakeSandbox
 
@@ -32,7 +33,9 @@ class RecordingApprover:
 
 
 class TerminalHarness:
-    def __init__(self, deps: ToolDeps, scope: Scope, wall: str, decision: Decision) -> None:
+    def __init__(
+        self, deps: ToolCollaborators, scope: Scope, wall: str, decision: Decision
+    ) -> None:
         self.sandbox = FakeSandbox(wall)
         self.asked = RecordingApprover(decision)
         self._scope = scope
@@ -63,7 +66,12 @@ YES = Decision(allowed=True)
     ],
 )
 async def test_request_names_the_isolation(
-    deps: ToolDeps, scope: Scope, workspace: Path, wall: str, escalate: str, reaching: Isolation
+    deps: ToolCollaborators,
+    scope: Scope,
+    workspace: Path,
+    wall: str,
+    escalate: str,
+    reaching: Isolation,
 ):
     harness = TerminalHarness(deps, scope, wall, YES)
     await harness.run(command="touch /x", escalate=escalate, reason="because")
@@ -86,21 +94,21 @@ async def test_request_names_the_isolation(
     )
 
 
-async def test_denied_command_is_not_run(deps: ToolDeps, scope: Scope):
+async def test_denied_command_is_not_run(deps: ToolCollaborators, scope: Scope):
     harness = TerminalHarness(deps, scope, "", Decision(allowed=False, why="Denied by the user."))
     with pytest.raises(ToolError, match=r"Denied by the user\."):
         await harness.run(command="touch /x")
     assert harness.sandbox.jobs == []
 
 
-async def test_reason_of_the_decision_is_passed_on(deps: ToolDeps, scope: Scope):
+async def test_reason_of_the_decision_is_passed_on(deps: ToolCollaborators, scope: Scope):
     harness = TerminalHarness(
         deps, scope, "", Decision(allowed=True, why="Allowed for this session.")
     )
     assert (await harness.run(command="touch /x"))["approval"] == "Allowed for this session."
 
 
-async def test_sandbox_denial_suggests_escalation(deps: ToolDeps, scope: Scope):
+async def test_sandbox_denial_suggests_escalation(deps: ToolCollaborators, scope: Scope):
     walled = await TerminalHarness(deps, scope, "bwrap", YES).run(command="touch /x")
     assert 'escalate="outside"' in walled["note"]
     assert "note" not in await TerminalHarness(deps, scope, "", YES).run(command="touch /x")

@@ -13,7 +13,8 @@ from hermes.ports.tool import SupportsRestore, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall
 from hermes.schema.scope import Address, Scope
-from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.catalog import build_tools
+from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.terminal.output import OutputFiles
 from hermes.tools.terminal.output_cleaner import strip_controls
 from hermes.tools.terminal.shell import (
@@ -65,7 +66,7 @@ async def test_deleted_folder_falls_back_to_the_workspace(call, workspace: Path)
 class Conversation:
     """Calls to the terminal, recorded in a transcript that a new process restores."""
 
-    def __init__(self, deps: ToolDeps, scope: Scope) -> None:
+    def __init__(self, deps: ToolCollaborators, scope: Scope) -> None:
         self._deps = deps
         self._scope = scope
         self.messages: list[Message] = []
@@ -92,7 +93,7 @@ class Conversation:
 
 
 @pytest.fixture
-def conversation(deps: ToolDeps, scope: Scope) -> Conversation:
+def conversation(deps: ToolCollaborators, scope: Scope) -> Conversation:
     return Conversation(deps, scope)
 
 
@@ -222,7 +223,7 @@ async def test_very_long_output_is_not_kept_in_memory(call, secret: str):
     assert "about 1,2" in answer["output"]
 
 
-async def test_full_disk_loses_the_file_but_not_the_answer(call, deps: ToolDeps):
+async def test_full_disk_loses_the_file_but_not_the_answer(call, deps: ToolCollaborators):
     await call("terminal", command=f"rm -r {deps.spill_folder}; seq 200000")
     answer = await call("terminal", command=f"rm -r {deps.spill_folder}; seq 20000")
     assert answer["output"].endswith("20000\n")
@@ -230,7 +231,7 @@ async def test_full_disk_loses_the_file_but_not_the_answer(call, deps: ToolDeps)
     assert "full_output" not in answer.json
 
 
-async def test_short_output_leaves_no_file(call, deps: ToolDeps):
+async def test_short_output_leaves_no_file(call, deps: ToolCollaborators):
     await call("terminal", command="seq 10")
     assert list(deps.spill_folder.iterdir()) == []
 
@@ -267,7 +268,7 @@ async def test_search_without_a_match_is_not_a_failure(call):
     assert not answer.output.failed
 
 
-async def test_plain_sh_works_as_well(deps: ToolDeps, scope: Scope, workspace: Path):
+async def test_plain_sh_works_as_well(deps: ToolCollaborators, scope: Scope, workspace: Path):
     tool = build_tools(msgspec.structs.replace(deps, shell=Shell("/bin/sh", bash=False)))[
         "terminal"
     ]
@@ -353,7 +354,7 @@ def test_only_the_newest_output_files_are_kept(tmp_path: Path):
 
 
 async def test_unredacted_output_has_no_name_on_disk(
-    call, deps: ToolDeps, workspace: Path, secret: str
+    call, deps: ToolCollaborators, workspace: Path, secret: str
 ):
     """A command killed in the middle leaves no output behind."""
     os.mkfifo(workspace / "go")
@@ -374,7 +375,7 @@ async def test_unredacted_output_has_no_name_on_disk(
     assert "200000\n[redacted]\n" in Path(answers[0]).read_text()
 
 
-async def test_unwritable_folder_loses_only_the_file(call, deps: ToolDeps):
+async def test_unwritable_folder_loses_only_the_file(call, deps: ToolCollaborators):
     deps.spill_folder.write_text("in the way")
     answer = await call("terminal", command="seq 200000")
     assert answer["output"].endswith("200000\n")
@@ -431,7 +432,7 @@ print("found", len(found))
 
 @pytest.mark.parametrize("bash", [True, False])
 async def test_output_cannot_forge_the_folder(
-    deps: ToolDeps, scope: Scope, workspace: Path, bash: bool
+    deps: ToolCollaborators, scope: Scope, workspace: Path, bash: bool
 ):
     shell = deps.shell if bash else Shell("/bin/sh", bash=False)
     terminal = build_tools(msgspec.structs.replace(deps, shell=shell))["terminal"]
