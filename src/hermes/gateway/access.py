@@ -8,6 +8,7 @@ from msgspec import Struct, structs
 
 from hermes.gateway.authorization import (
     AccessDecision,
+    AccessReason,
     AccessRules,
     Allowed,
     Ignored,
@@ -81,11 +82,8 @@ class AccessControl:
         self._commands = commands
         self._keys = keys or SessionKeyRules()
 
-    async def __call__(self, inbound: Inbound) -> Admitted | Rejected:
-        return await self.admit(inbound, self._keys.namespace)
-
-    async def admit(self, inbound: Inbound, namespace: str) -> Admitted | Rejected:
-        """Authorize a message; `namespace` is the key namespace of the answering profile."""
+    async def admit(self, inbound: Inbound, namespace: str | None = None) -> Admitted | Rejected:
+        """Authorize a message; `namespace` is the key namespace of another answering profile."""
         source = session_source(inbound)
         about = inbound.about
         rules = self._platforms.get(source.platform, PlatformRules())
@@ -123,17 +121,19 @@ class AccessControl:
     def namespace(self) -> str:
         return self._keys.namespace
 
-    def _chat_id(self, source: SessionSource, namespace: str) -> ChatId:
+    def _chat_id(self, source: SessionSource, namespace: str | None) -> ChatId:
         return chat_id_of(
             source,
             group_sessions_per_user=self._keys.per_user_in_groups,
             thread_sessions_per_user=self._keys.per_user_in_threads,
-            profile=namespace,
+            profile=self._keys.namespace if namespace is None else namespace,
         )
 
     async def _decide(self, sender: Sender, rules: PlatformRules) -> AccessDecision:
         verdict = decide_access(sender, rules.access)
         if isinstance(verdict, Allowed) and verdict.role is not Role.GUEST:
+            return verdict
+        if isinstance(verdict, Allowed) and verdict.reason is AccessReason.AUTHENTICATED:
             return verdict
         # Read the pairing files only for users not named in the settings.
         paired = await run_sync(self._pairing.approved, sender.platform)
