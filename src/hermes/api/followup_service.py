@@ -6,7 +6,7 @@ repeat the request.
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 import anyio
@@ -25,7 +25,7 @@ from hermes.api.callbacks import (
 from hermes.api.errors import ApiError
 from hermes.api.turn_gate import SOURCE, ApiTurnRequest, TurnGate, is_own_session
 from hermes.app.build import App
-from hermes.app.followups import FollowupMessage
+from hermes.app.followups import SESSION_FOLLOWUPS, FollowupMessage
 from hermes.gateway.cross_post import CrossPoster
 from hermes.gateway.delivery import Delivery
 from hermes.gateway.delivery_rules import DeadTargets, DeliveryRules
@@ -74,7 +74,7 @@ class FollowupService:
         async with self._channel, anyio.create_task_group() as group:
             group.start_soon(self._delivery.run)
             # Listening begins before the rows are listed, so that none is missed.
-            with self.app.bus.listen(INBOX) as wakeups:
+            with self.app.bus.listen(SESSION_FOLLOWUPS) as wakeups:
                 await self._serve_woken(wakeups, group)
 
     async def has_callback(self, session: str) -> bool:
@@ -98,16 +98,16 @@ class FollowupService:
         await self._delivery.drain()
 
     async def _serve_woken(self, wakeups: Wakeups, group: anyio.abc.TaskGroup) -> None:
-        topics: Collection[str] = await self.app.store.queues.topics(INBOX)
+        topics = await self.app.store.queues.topics(INBOX)
+        found = [topic for topic in topics if not topic.startswith(CHAT_KEY_PREFIX)]
+        self._woken |= dict.fromkeys(found)
         while True:
-            sessions = [one for one in topics if not one.startswith(CHAT_KEY_PREFIX)]
-            self._woken |= dict.fromkeys(sessions)
             for session in [one for one in self._woken if one not in self._serving]:
                 del self._woken[session]
                 self._serving.add(session)
                 group.start_soon(self._serve, session)
             await wakeups.wait()
-            topics = wakeups.take()
+            self._woken |= dict.fromkeys(wakeups.take())
 
     async def _serve(self, session: str) -> None:
         try:
@@ -122,7 +122,7 @@ class FollowupService:
             self._serving.discard(session)
             if session in self._woken:
                 # It was skipped because it was being served.
-                self.app.bus.wake(INBOX, session)
+                self.app.bus.wake(SESSION_FOLLOWUPS, session)
 
     async def _answer(self, identity: str) -> bool:
         """Run a turn for the next message; return whether to try again."""

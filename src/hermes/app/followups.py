@@ -16,6 +16,10 @@ MAX_SESSIONS = 10_000
 """How many sessions `has_followups` knows; elsewhere the next turn finds the message."""
 
 
+SESSION_FOLLOWUPS = "followups"
+"""Wake-ups for follow-ups in sessions that are not chats, by session."""
+
+
 class FollowupMessage(User, frozen=True, tag="user"):
     """A message that starts a turn, with the role of the requester of the work."""
 
@@ -55,7 +59,7 @@ class FollowupRouter:
         self._sessions[scope.session] = None
         while len(self._sessions) > MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
-        self._bus.wake(INBOX, scope.session)
+        self._bus.wake(SESSION_FOLLOWUPS, scope.session)
 
     async def has_followups(self, session: str) -> bool:
         """Whether a session has a follow-up that no turn has picked up yet."""

@@ -84,15 +84,12 @@ def build_gateway(
     rules = rules or gateway_rules(app.config, app.chats)
     supervisor = Supervisor(channels, app.clock, rules.supervisor)
     registry, workspace = standard_commands(), chat_workspace(app.home, app.config, app.env)
-    composition = GatewayComposition(
-        store=app.store,
-        clock=app.clock,
-        bus=app.bus,
-        runner=app.runner,
+    return GatewayComposition(
+        store=app.store, clock=app.clock, bus=app.bus, runner=app.runner,
+        approvals=app.approvals,
         supervisor=supervisor,
         channels=channels,
         authorize=access.admit,
-        approvals=app.approvals,
         rejection=TurnQuotas(app.store, app.clock, app.chats.permissions).rejection,
         registry=registry,
         context=_command_context(app, supervisor, restart),
@@ -102,16 +99,13 @@ def build_gateway(
         on_contact=directory.record,
         running_processes=partial(process_start_times, app),
         tools=app.toolbox.tools_on,
-        profile=app.home.profile,
-        namespace=access.namespace,
-        cwd=workspace,
+        profile=app.home.profile, namespace=access.namespace, cwd=workspace,
         rules=rules,
         hooks=hooks,
         borrowed=borrowed or {},
         rate_limiters=rate_limiters or {},
         wait_for_borrowers=wait_for_borrowers,
-    )
-    return composition.gateway
+    ).gateway  # fmt: skip
 
 
 def _command_context(

@@ -33,7 +33,7 @@ from hermes.gateway.hooks import Hooks
 from hermes.gateway.messages import INBOX, BusyMode, InboxMessage, read_inbox_message
 from hermes.gateway.notices import OutageNotices
 from hermes.gateway.replies import ReplyWriter
-from hermes.gateway.run_display import RunDisplay
+from hermes.gateway.run_display import OUTCOME_REACTIONS, RunDisplay
 from hermes.gateway.turn_recovery import StartedTurn, TurnRecovery, find_started_turn
 from hermes.gateway.user_limits import Rejection, TurnSlots
 from hermes.kit.clock import Clock
@@ -342,7 +342,8 @@ class Actor:
             self._replies.announce(last)
             for address in last.answer_at:
                 self._cross_posts.add_later(address, run.reply_text)
-            self._display.ended(last, event.outcome)
+            if (emoji := OUTCOME_REACTIONS.get(event.outcome)) is not None:
+                self._display.react(last.address, last.message, emoji)
         if run.progress is not None and not run.ended:
             run.progress.handle_event(event)
 

@@ -112,7 +112,7 @@ class ActorPool:
         for key in self._wakeups.take() if self._wakeups is not None else ():
             if (actor := self._live.get(key)) is not None:
                 actor.wake()
-            elif key.startswith(CHAT_KEY_PREFIX):
+            else:
                 self._pending[key] = None
 
     async def _waiting_sessions(self) -> list[str]:

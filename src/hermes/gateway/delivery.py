@@ -81,8 +81,7 @@ class Delivery:
         self._bus = bus
         self._start_time = clock.now() - timedelta(seconds=clock.monotonic())
         self._channel = channel
-        self._queue = outbox_name(name)
-        self._final_edits = final_edits_name(name)
+        self._queue, self._final_edits = outbox_name(name), final_edits_name(name)
         self._online = online
         self._rate_limiter = rate_limiter
         self._dead = dead

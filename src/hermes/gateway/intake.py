@@ -34,7 +34,7 @@ from hermes.gateway.messages import (
 )
 from hermes.gateway.notices import OutageNotices
 from hermes.gateway.questions import QuestionAnswers
-from hermes.gateway.run_display import RunDisplay
+from hermes.gateway.run_display import SEEN_REACTION, RunDisplay
 from hermes.gateway.session_keys import SessionKeys
 from hermes.gateway.user_limits import REJECTED, TOO_FAST, InboundLimit
 from hermes.kit.clock import Clock
@@ -171,7 +171,7 @@ class Intake:
             # Wake for a known key, too: the first attempt may have been interrupted before it.
             self._bus.wake(INBOX, admitted.key)
         if new:
-            self._display.seen(inbound)
+            self._display.react(inbound.address, inbound.message, SEEN_REACTION)
         return new
 
     def _inbox_message(self, inbound: Inbound, admitted: Admitted) -> InboxMessage:

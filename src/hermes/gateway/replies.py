@@ -14,7 +14,7 @@ from hermes.gateway.chat_runs import ActiveRun, CancelCause, QueuedMessage
 from hermes.gateway.failure_messages import failure_message, limit_message, with_profile_flag
 from hermes.gateway.footer import AnswerFooter
 from hermes.gateway.messages import InboxMessage, OutboxMessage, outbox_post, wake_outbox
-from hermes.gateway.progress_message import NO_ANSWER
+from hermes.gateway.progress_message import NO_ANSWER, ProgressMessage
 from hermes.gateway.stale_progress import final_edit_amendment, progress_key
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
@@ -120,7 +120,7 @@ class ReplyWriter:
     ) -> Sequence[Write]:
         """Complete the answered messages and post the answer, in the run's final commit."""
         failpoint("actor.closing")
-        progress_post = _reusable_post(run)
+        progress_post = None if run.progress is None else _reusable_post(run.progress, run.cause)
         if ended.outcome is Outcome.CANCELLED and run.cause is None:
             if run.progress is not None and ended.code == SUSPENDED:
                 run.progress.end_without_answer(RESUMED_BELOW)
@@ -142,7 +142,7 @@ class ReplyWriter:
 
     async def write_final(self, run: ActiveRun, failure: Exception | None) -> None:
         """Write the final reply of a run that could not do so itself."""
-        progress_post = _reusable_post(run)
+        progress_post = None if run.progress is None else _reusable_post(run.progress, run.cause)
         if isinstance(failure, StoreError):
             if run.progress is not None:
                 run.progress.end_without_answer(RESUMED_BELOW)
@@ -219,17 +219,15 @@ def _final_edit_of(run: ActiveRun) -> list[Write]:
     return [final_edit_amendment(run.id, *final_edit)] if final_edit else []
 
 
-def _reusable_post(run: ActiveRun) -> str | None:
+def _reusable_post(progress: ProgressMessage, cause: CancelCause | None) -> str | None:
     """Return the post that may become the run's answer, if any.
 
     After /stop the user expects the reply below their command, without waiting for an edit.
     """
-    if run.progress is None:
-        return None
-    post = run.progress.freeze()
-    if run.cause is not CancelCause.STOPPED:
+    post = progress.freeze()
+    if cause is not CancelCause.STOPPED:
         return post
-    run.progress.end_with(RUN_STOPPED)
+    progress.end_with(RUN_STOPPED)
     return None
 
 

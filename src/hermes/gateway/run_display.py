@@ -7,13 +7,13 @@ from functools import partial
 import anyio
 
 from hermes.gateway.delivery import Delivery
-from hermes.gateway.messages import InboxMessage, platform_address, platform_of, topic_of
+from hermes.gateway.messages import platform_address, platform_of, topic_of
 from hermes.gateway.progress_message import ProgressDisplay, ProgressMessage, ProgressTiming
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.stale_progress import StaleProgress
 from hermes.kit.clock import Clock
 from hermes.kit.tasks import BackgroundTasks, sleep_unless, time_limit
-from hermes.ports.channel import Channel, Inbound, SupportsEdit, SupportsReactions, SupportsTyping
+from hermes.ports.channel import Channel, SupportsEdit, SupportsReactions, SupportsTyping
 from hermes.ports.tool import Tool
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Address
@@ -97,22 +97,13 @@ class RunDisplay:
         if self._shown and seconds > 0:
             await sleep_unless(self._clock, seconds, self._idle)
 
-    def seen(self, inbound: Inbound) -> None:
-        """React to a received message."""
-        if inbound.message:
-            self._react(inbound.address, inbound.message, SEEN_REACTION)
-
-    def ended(self, message: InboxMessage, outcome: Outcome) -> None:
-        """React to the answered message with the outcome of its run."""
-        if message.message and outcome in OUTCOME_REACTIONS:
-            self._react(message.address, message.message, OUTCOME_REACTIONS[outcome])
-
-    def _react(self, address: Address, message: str, emoji: str) -> None:
+    def react(self, address: Address, message: str | None, emoji: str) -> None:
+        """React to a message, if the platform supports it and nothing more important waits."""
         channel = self._channels.get(address.channel)
-        if not isinstance(channel, SupportsReactions) or self._reactions >= MAX_REACTIONS:
+        if not message or not isinstance(channel, SupportsReactions):
             return
-        to = platform_address(address)
-        if platform_of(address.channel) in self._without_reactions:
+        platform, to = platform_of(address.channel), platform_address(address)
+        if platform in self._without_reactions or self._reactions >= MAX_REACTIONS:
             return
         if self._rate_limiters[address.channel].try_acquire(to):
             self._reactions += self._background.start(self._try_react, channel, to, message, emoji)
