@@ -42,6 +42,8 @@ class WatchedQueues(SqliteQueues):
         items = await super().claim(lane, *args, **more)
         if not items and (step := self.after_claim.pop(lane, None)) is not None:
             await step()
+            # The reader's other tasks notice the wake-up before it goes on.
+            await anyio.wait_all_tasks_blocked()
         return items
 
     async def topics(self, lane: str) -> Sequence[str]:
