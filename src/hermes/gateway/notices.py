@@ -169,10 +169,10 @@ class OutageNotices:
             return
         if not self._rate_limiters[address.channel].try_acquire(platform_address(address)):
             return
-        while len(self._notified) >= MAX_CHATS:
-            del self._notified[next(iter(self._notified))]
-        self._notified[address] = now
-        self._background.start(self._send, channel, address, text)
+        if self._background.start(self._send, channel, address, text):
+            while len(self._notified) >= MAX_CHATS:
+                del self._notified[next(iter(self._notified))]
+            self._notified[address] = now
 
     async def _send(self, channel: Channel, address: Address, text: str) -> None:
         post, to = Outbound((Text(text),)), platform_address(address)

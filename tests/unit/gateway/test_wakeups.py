@@ -13,8 +13,10 @@ from hermes.approvals.service import ApprovalService
 from hermes.bus.memory import MemoryBus
 from hermes.gateway.gateway import Gateway
 from hermes.gateway.messages import OutboxMessage, outbox_name, outbox_post, wake_outbox
+from hermes.gateway.notices import DISK_FULL
 from hermes.kit.clock import Clock
 from hermes.ports.store import QueueItem
+from hermes.schema.errors import StoreFull
 from hermes.schema.scope import Address
 from hermes.session.runner import Runner
 from hermes.store.engine import Engine
@@ -37,8 +39,11 @@ class WatchedQueues(SqliteQueues):
         super().__init__(engine, clock)
         self.after_claim: dict[str, Callable[[], Awaitable[None]]] = {}
         self.after_listing: dict[str, Callable[[], Awaitable[None]]] = {}
+        self.full = ""
 
     async def claim(self, lane: str, *args: Any, **more: Any) -> Sequence[QueueItem]:
+        if lane == self.full:
+            raise StoreFull("The disk is full.")
         items = await super().claim(lane, *args, **more)
         if not items and (step := self.after_claim.pop(lane, None)) is not None:
             await step()
@@ -126,6 +131,19 @@ async def test_reply_stored_while_delivery_starts_is_delivered(harness: WakeupHa
     harness.store.queues.after_listing[outbox_name("fake")] = harness.post
     async with harness.running():
         await harness.wait_for_posts("late")
+
+
+async def test_chat_is_notified_if_its_woken_session_cannot_be_read(
+    harness: WakeupHarness,
+) -> None:
+    """The message was stored, so the sender of the update does not see the error."""
+    async with harness.running():
+        harness.store.queues.full = "inbox"
+        await harness.channel.say("hello")
+        await harness.wait_for_posts(DISK_FULL)
+        harness.store.queues.full = ""
+        await harness.clock.advance(120.0)
+        await harness.wait_for_posts(DISK_FULL, "re: hello")
 
 
 async def test_announced_row_counts_as_pending_at_once(harness: WakeupHarness) -> None:
