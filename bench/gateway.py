@@ -18,7 +18,7 @@ from bench.processes import ENV, HERMES, ROUNDS, mock_server, run_timed
 from bench.report import Number
 from hermes.app.build import App, AppOptions, open_app
 from hermes.app.chat_directory import ChatDirectory
-from hermes.app.gateway import GatewayOptions, build_access, build_gateway
+from hermes.app.gateway import build_access, build_gateway
 from hermes.app.service.main import tune_gc
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
@@ -200,12 +200,12 @@ async def _throughput(env: dict[str, str]) -> list[Number]:
 def _gateway(app: App, channel: FakeChannel) -> Gateway:
     channels = {channel.name: channel}
     directory = ChatDirectory(app.home.channel_directory, app.clock)
-    parts = GatewayOptions(
+    return build_gateway(
+        app,
         channels=channels,
         access=build_access(app, channels, multiplexed=False),
         directory=directory,
     )
-    return build_gateway(app, parts)
 
 
 async def _round(channel: _Counting, turns: int) -> None:

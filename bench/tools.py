@@ -17,6 +17,7 @@ from bench.spawn import PATH, sandboxes
 from hermes.agent.plan import Plan
 from hermes.agent.tool_calls import FinishedCall, ToolCallRunner
 from hermes.app.followups import FollowupRouter
+from hermes.bus.memory import MemoryBus
 from hermes.kit.clock import SystemClock
 from hermes.kit.redact import Redactor
 from hermes.ports.sandbox import ProcessPermissions, ProcessSpec, Sandbox
@@ -127,7 +128,7 @@ async def _crowd(folder: Path) -> float:
     clock = SystemClock()
     with Spawner() as spawner:
         async with open_store(folder / "state.db", clock) as store:
-            later = FollowupRouter(store)
+            later = FollowupRouter(store, MemoryBus())
             parts = ProcessDeps(
                 store=store,
                 clock=clock,

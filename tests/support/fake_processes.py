@@ -8,6 +8,7 @@ import anyio
 import anyio.lowlevel
 
 from hermes.app.followups import FollowupRouter
+from hermes.bus.memory import MemoryBus
 from hermes.kit.clock import Clock
 from hermes.ports.sandbox import Confinement, Process, ProcessExit, ProcessResult, ProcessSpec
 from hermes.ports.store import Store
@@ -127,7 +128,7 @@ def unchanged(text: str) -> str:
 def registry_deps(
     store: Store, clock: Clock, folder: Path, redact: Callable[[str], str] = unchanged
 ) -> ProcessDeps:
-    followups = FollowupRouter(store)
+    followups = FollowupRouter(store, MemoryBus())
     return ProcessDeps(
         store=store,
         clock=clock,

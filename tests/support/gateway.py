@@ -1,6 +1,6 @@
 """A gateway with a real store, a fake platform and a scripted model."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,20 +14,28 @@ from hermes.bus.memory import MemoryBus
 from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
 from hermes.commands.services import CommandServices
-from hermes.gateway.chat_runs import ActorRules, no_rejection
-from hermes.gateway.command_runner import GatewayCommand
+from hermes.gateway.chat_runs import ActorRules
+from hermes.gateway.chat_sessions import ChatSessions, ResetPolicy
+from hermes.gateway.command_runner import GatewayCommand, Shortcuts
+from hermes.gateway.composition import GatewayComposition
 from hermes.gateway.footer import AnswerFooter
-from hermes.gateway.gateway import Gateway, GatewayDeps, GatewayRules
-from hermes.gateway.hooks import Hooks, NoHooks
+from hermes.gateway.gateway import Gateway, GatewayRules
+from hermes.gateway.hooks import Hooks
 from hermes.gateway.intake import Authorize
-from hermes.gateway.messages import Admitted, BusyMode, InboxMessage, Rejected
-from hermes.gateway.supervisor import SupervisorRules
+from hermes.gateway.messages import Admitted, BusyMode, Rejected
+from hermes.gateway.progress_message import ProgressDisplay, ProgressMessage, ProgressTiming
+from hermes.gateway.rate_limiter import RateLimiter
+from hermes.gateway.roles import RolePermissions
+from hermes.gateway.supervisor import Supervisor, SupervisorRules
+from hermes.gateway.user_limits import Rejection, TurnQuotas
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
+from hermes.ports.bus import Bus
 from hermes.ports.channel import Inbound
 from hermes.ports.model import Model, ModelRequest
+from hermes.ports.store import Store
 from hermes.schema.messages import Message, Text, text_of
-from hermes.schema.scope import OWNER, Address
+from hermes.schema.scope import OWNER, Address, Role
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
 from hermes.session.keys import SessionSource, build_session_key
@@ -90,8 +98,12 @@ class FakeFacts:
         return []
 
 
-def command_context(conversation: Conversation) -> CommandContext:
+def fake_context(conversation: Conversation) -> CommandContext:
     return CommandContext(conversation, FakeModels(), FakeFacts())
+
+
+def unlimited(platform: str, role: Role) -> RolePermissions:
+    return RolePermissions()
 
 
 async def wait_until(true: Callable[[], bool]) -> None:
@@ -101,13 +113,59 @@ async def wait_until(true: Callable[[], bool]) -> None:
             await anyio.sleep(0.0005)
 
 
+class FinalEdits:
+    """Records final edits; until `noted` is set, storing the post is in progress."""
+
+    def __init__(self) -> None:
+        self.behind: list[tuple[str, str]] = []
+        self.noted = anyio.Event()
+        self.noted.set()
+
+    async def posted(self, post: str) -> None:
+        await self.noted.wait()
+
+    def add(self, post: str, words: str) -> None:
+        self.behind.append((post, words))
+
+
+def progress_message(
+    channel: FakeChannel,
+    clock: Clock,
+    timing: ProgressTiming,
+    *,
+    display: ProgressDisplay = ProgressDisplay(),  # noqa: B008 - a frozen value
+    final_edits: FinalEdits | None = None,
+) -> ProgressMessage:
+    """The progress message of a run in the default chat, alone."""
+    final_edits = final_edits or FinalEdits()
+    return ProgressMessage(
+        channel=channel,
+        address=Address("fake", "1"),
+        clock=clock,
+        timing=timing,
+        display=display,
+        rate_limiter=RateLimiter(clock, channel.caps),
+        on_posted=final_edits.posted,
+        on_final_edit=final_edits.add,
+        has_pending=lambda: False,
+        only_asks=lambda tool: False,
+    )
+
+
+def chat_sessions(store: Store, clock: Clock, cwd: str = "/work") -> ChatSessions:
+    return ChatSessions(
+        store=store, clock=clock, cwd=cwd, resets=ResetPolicy(), running=lambda session: ()
+    )
+
+
 class GatewayHarness:
     """A running gateway and everything around it."""
 
-    def __init__(self, gateway: Gateway, store: SqliteStore, clock: Clock) -> None:
+    def __init__(self, gateway: Gateway, store: SqliteStore, clock: Clock, bus: Bus) -> None:
         self.gateway = gateway
         self.store = store
         self.clock = clock
+        self.bus = bus
         self.model: ScriptedModel
         self.planner: FakePlanner
         self.channel: FakeChannel
@@ -183,6 +241,42 @@ async def start_gated_turn(harness: GatewayHarness, gates: GatedBody, text: str 
     await gates.reached("a")
 
 
+def gateway_composition(
+    store: Store,
+    clock: Clock,
+    bus: Bus,
+    runner: Runner,
+    channel: FakeChannel,
+    rules: GatewayRules,
+    approvals: ApprovalService,
+) -> GatewayComposition:
+    """A gateway with one channel that admits everyone."""
+    channels = {channel.name: channel}
+    return GatewayComposition(
+        store=store,
+        clock=clock,
+        bus=bus,
+        runner=runner,
+        supervisor=Supervisor(channels, clock, rules.supervisor),
+        channels=channels,
+        authorize=admit_everyone,
+        approvals=approvals,
+        rejection=TurnQuotas(store, clock, unlimited).rejection,
+        registry=standard_commands(),
+        context=fake_context,
+        shortcuts=Shortcuts(),
+        footer=AnswerFooter(),
+        resolve_targets=lambda targets: (),
+        on_contact=lambda inbound: None,
+        running_processes=lambda session: (),
+        tools=lambda platform: {},
+        profile="default",
+        namespace="",
+        cwd="/work",
+        rules=rules,
+    )
+
+
 @asynccontextmanager
 async def gateway_harness(
     path: Path,
@@ -193,48 +287,50 @@ async def gateway_harness(
     clock: Clock | None = None,
     authorize: Authorize = admit_everyone,
     urgent: Mapping[str, GatewayCommand] | None = None,
-    rejection: Callable[[InboxMessage], Awaitable[str]] = no_rejection,
+    rejection: Rejection | None = None,
     approval_rules: ApprovalRules | None = None,
     footer: AnswerFooter = AnswerFooter(),  # noqa: B008 - a frozen value
-    running: Callable[[Session], Sequence[datetime]] | None = None,
+    running: Callable[[Session], Sequence[datetime]] = lambda session: (),
     runs: type[Runner] = Runner,
-    hooks: Hooks = NoHooks(),  # noqa: B008 - it has no state
+    hooks: Hooks | None = None,
+    shortcuts: Shortcuts = Shortcuts(),  # noqa: B008 - a frozen value
+    context: Callable[[Conversation], CommandContext] | None = None,
 ) -> AsyncGenerator[GatewayHarness]:
     """Run a gateway during the block, then end it like a power failure."""
     clock = clock or FakeClock()
     channel = channel or FakeFaultyChannel()
+    bus = MemoryBus()
     async with open_store(path / "state.db", clock) as store:
         model = EchoModel(*scripts)
         planner = FakePlanner(model, {tool.spec.name: tool for tool in tools})
-        approvals = ApprovalService(store, clock, approval_rules) if approval_rules else None
-        planner.approvals = approvals
+        approvals = ApprovalService(store, clock, approval_rules or ApprovalRules())
+        if approval_rules is not None:
+            planner.approvals = approvals
         runner = runs(
             store=store, clock=clock, planner=planner, price=fixed_price, profile="default",
             bus=MemoryBus(),
         )  # fmt: skip
 
-        def context(conversation: Conversation) -> CommandContext:
-            services = CommandServices(approvals=approvals)
-            return structs.replace(command_context(conversation), services=services)
+        def command_context(conversation: Conversation) -> CommandContext:
+            services = CommandServices(approvals=approvals if approval_rules else None)
+            return structs.replace(fake_context(conversation), services=services)
 
-        house = GatewayDeps(
-            store=store,
-            clock=clock,
-            runner=runner,
-            channels={channel.name: channel},
+        composition = gateway_composition(
+            store, clock, bus, runner, channel, rules or NO_POLLING, approvals
+        )
+        composition = structs.replace(
+            composition,
             authorize=authorize,
-            registry=standard_commands(),
-            context=context,
-            cwd="/work",
-            approvals=approvals,
-            urgent=urgent or {},
-            rejection=rejection,
+            rejection=rejection or composition.rejection,
+            context=context or command_context,
+            shortcuts=shortcuts,
             footer=footer,
             running_processes=running,
             tools=lambda platform: planner.tools,
             hooks=hooks,
+            urgent=urgent or {},
         )
-        one = GatewayHarness(Gateway(house, rules or NO_POLLING), store, clock)
+        one = GatewayHarness(composition.gateway, store, clock, bus)
         one.model, one.planner, one.channel, one.runner = model, planner, channel, runner
         async with anyio.create_task_group() as group:
             group.start_soon(one.gateway.run)

@@ -8,7 +8,7 @@ import anyio
 
 from hermes.app.build import AppOptions, open_app
 from hermes.app.chat_directory import ChatDirectory
-from hermes.app.gateway import GatewayOptions, build_access, build_gateway
+from hermes.app.gateway import build_access, build_gateway
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.gateway.messages import BusyMode
@@ -46,12 +46,13 @@ async def local_gateway(
     channel = FakeChannel()
     channels: dict[str, Channel] = {channel.name: channel}
     async with open_app(home, env, AppOptions(workspace=str(path))) as app:
-        options = GatewayOptions(
+        gateway = build_gateway(
+            app,
             channels=channels,
             access=build_access(app, channels, multiplexed=False),
             directory=ChatDirectory(path / "chats.json", app.clock),
         )
-        harness = GatewayHarness(build_gateway(app, options), app.store, app.clock)
+        harness = GatewayHarness(gateway, app.store, app.clock, app.bus)
         harness.channel = channel
         async with anyio.create_task_group() as group:
             group.start_soon(harness.gateway.run)

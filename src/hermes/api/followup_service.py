@@ -25,17 +25,23 @@ from hermes.api.callbacks import (
 from hermes.api.errors import ApiError
 from hermes.api.turn_gate import SOURCE, TurnGate, is_own_session
 from hermes.app.build import App
-from hermes.app.followups import FollowupMessage
+from hermes.app.followups import SESSION_FOLLOWUPS, FollowupMessage
+from hermes.gateway.cross_post import CrossPoster
 from hermes.gateway.delivery import Delivery
-from hermes.gateway.delivery_rules import DeadTargets
-from hermes.gateway.messages import CHAT_KEY_PREFIX, INBOX, topic_of
+from hermes.gateway.delivery_rules import DeadTargets, DeliveryRules
+from hermes.gateway.messages import CHAT_KEY_PREFIX, INBOX, wake_outbox
+from hermes.gateway.notices import OutageNotices
+from hermes.gateway.questions import QuestionPosts
+from hermes.gateway.rate_limiter import RateLimiter
 from hermes.kit.clock import Clock
 from hermes.kit.process_identity import process_id
+from hermes.kit.tasks import BackgroundTasks
+from hermes.ports.bus import Wakeups
 from hermes.ports.store import AppendMessage, CompleteItem, QueueItem, Write
 from hermes.schema.errors import HermesError, NotFound, SessionBusy
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Message, User
-from hermes.schema.scope import OWNER, Scope
+from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
 from hermes.session.turn_request import TurnRequest
 
@@ -59,21 +65,18 @@ class FollowupService:
             app.store, app.clock, secret_box, allow_private=allow_private
         )
         self._dead = DeadTargets(app.store, app.clock)
-        self._delivery = Delivery(app.store, app.clock, SOURCE, self._channel, self._dead)
+        self._delivery = _callback_delivery(app, self._channel, self._dead)
         self._sessions: set[str] | None = None
         self._woken: dict[str, None] = {}
-        self._wake_event = anyio.Event()
         self._serving: set[str] = set()
 
     async def run(self) -> None:
         await self._dead.load()
-        self.app.followups.set_wake_elsewhere(self._on_wake)
         async with self._channel, anyio.create_task_group() as group:
             group.start_soon(self._delivery.run)
-            for topic in await self.app.store.queues.topics(INBOX):
-                if not topic.startswith(CHAT_KEY_PREFIX):
-                    self._woken[topic] = None
-            await self._serve_woken(group)
+            # Listening begins before the rows are listed, so that none is missed.
+            with self.app.bus.listen(SESSION_FOLLOWUPS) as wakeups:
+                await self._serve_woken(wakeups, group)
 
     async def has_callback(self, session: str) -> bool:
         if self._sessions is None:
@@ -90,23 +93,22 @@ class FollowupService:
             await self._dead.revive(session_address(session))
 
     def wake_delivery(self, session: str) -> None:
-        self._delivery.wake(topic_of(session_address(session)))
+        wake_outbox(self.app.bus, session_address(session))
 
     async def drain(self) -> None:
         await self._delivery.drain()
 
-    def _on_wake(self, scope: Scope) -> None:
-        self._woken[scope.session] = None
-        self._wake_event.set()
-
-    async def _serve_woken(self, group: anyio.abc.TaskGroup) -> None:
+    async def _serve_woken(self, wakeups: Wakeups, group: anyio.abc.TaskGroup) -> None:
+        topics = await self.app.store.queues.topics(INBOX)
+        found = [topic for topic in topics if not topic.startswith(CHAT_KEY_PREFIX)]
+        self._woken |= dict.fromkeys(found)
         while True:
-            self._wake_event = anyio.Event()
             for session in [one for one in self._woken if one not in self._serving]:
                 del self._woken[session]
                 self._serving.add(session)
                 group.start_soon(self._serve, session)
-            await self._wake_event.wait()
+            await wakeups.wait()
+            self._woken |= dict.fromkeys(wakeups.take())
 
     async def _serve(self, session: str) -> None:
         try:
@@ -119,7 +121,9 @@ class FollowupService:
             log.exception("cannot wake session %s", session)
         finally:
             self._serving.discard(session)
-            self._wake_event.set()
+            if session in self._woken:
+                # It was skipped because it was being served.
+                self.app.bus.wake(SESSION_FOLLOWUPS, session)
 
     async def _answer(self, identity: str) -> bool:
         """Run a turn for the next message; return whether to try again."""
@@ -166,6 +170,32 @@ class FollowupService:
         reader = _FollowupReader(request, self.app.clock, reports_end=reports_end)
         await self._turn_gate.run_turn(self.app, request, reader)
         self.wake_delivery(session.id)
+
+
+def _callback_delivery(app: App, channel: CallbackChannel, dead: DeadTargets) -> Delivery:
+    background, limiter = BackgroundTasks(), RateLimiter(app.clock, channel.caps)
+    return Delivery(
+        store=app.store,
+        clock=app.clock,
+        bus=app.bus,
+        name=SOURCE,
+        channel=channel,
+        online=lambda: True,
+        rate_limiter=limiter,
+        dead=dead,
+        questions=QuestionPosts(app.store, app.clock),
+        outages=OutageNotices(
+            clock=app.clock, channels={}, rate_limiters={}, background=background
+        ),
+        cross_posts=CrossPoster(
+            store=app.store,
+            clock=app.clock,
+            profile=app.home.profile,
+            holding=app.runner.holding,
+            background=background,
+        ),
+        rules=DeliveryRules(),
+    )
 
 
 class _FollowupReader:

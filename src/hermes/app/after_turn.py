@@ -1,7 +1,7 @@
 """Run background reviews and generate titles after turns."""
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from anyio.abc import TaskGroup
@@ -12,14 +12,14 @@ from hermes.app.learning import Learning
 from hermes.app.models import ModelSelector, auxiliary_flags
 from hermes.compaction.service import CompactionService
 from hermes.config.schema import Config
-from hermes.gateway.messages import OutboxMessage, outbox_post
+from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.tasks import background_tasks
+from hermes.ports.bus import Bus
 from hermes.ports.model import Model
 from hermes.ports.store import Store
 from hermes.schema.events import Outcome
-from hermes.schema.scope import Address
 from hermes.session.recorder import PriceFunction
 from hermes.session.runner import AfterTurn, Planner
 from hermes.session.turn_request import TurnRequest
@@ -40,6 +40,7 @@ class BackgroundReviewDeps(Struct, frozen=True, kw_only=True):
     config: Config
     store: Store
     clock: Clock
+    bus: Bus
     planner: Planner
     price: PriceFunction
     models: ModelSelector
@@ -57,11 +58,6 @@ class BackgroundReviews:
         self._group = group
         self._reviews: ReviewScheduler | None = None
         self._notices: OrderedDict[str, list[str]] = OrderedDict()
-        self._posted: Callable[[Address], object] = lambda address: None
-
-    def set_posted_callback(self, posted: Callable[[Address], None]) -> None:
-        """Set the callback that is called when a notice is in a chat's outbox."""
-        self._posted = posted
 
     def turn_ended(self, turn: TurnRequest, outcome: Outcome) -> None:
         if self._parts.enabled and not self._parts.models.is_small(turn.session):
@@ -83,7 +79,7 @@ class BackgroundReviews:
             return
         reply = OutboxMessage(address=turn.address, text=text, at=self._parts.clock.now())
         await self._parts.store.commit(outbox_post(f"{new_id('rev')}:told", reply))
-        self._posted(turn.address)
+        wake_outbox(self._parts.bus, turn.address)
 
     def _scheduler(self) -> "ReviewScheduler":
         if self._reviews is None:

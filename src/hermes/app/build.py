@@ -42,6 +42,7 @@ from hermes.logs import Logs, LogScope, LogSettings, set_up_logs
 from hermes.models.catalog import price
 from hermes.models.key_pool import stored_secrets
 from hermes.models.settings import ModelOverrides
+from hermes.ports.bus import Bus
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Tool
 from hermes.sandbox.spawner import Spawner
@@ -98,6 +99,7 @@ class App:
             *(parts.planner.hooks.warnings() if parts.planner.hooks else ()),
         ]
         self.store = store
+        self.bus = parts.bus
         self.blobs = parts.blobs
         self.clock = parts.clock
         self.models = parts.models
@@ -168,6 +170,7 @@ class App:
 
 
 class _AppDeps(Struct, frozen=True, kw_only=True):
+    bus: Bus
     blobs: FileBlobs
     clock: Clock
     models: ModelSelector
@@ -202,6 +205,7 @@ class _AppBase(Struct, frozen=True, kw_only=True):
     logs: Logs | None
     clock: Clock
     store: SqliteStore
+    bus: Bus
     blobs: FileBlobs
     spawner: Spawner
     followups: FollowupRouter
@@ -235,7 +239,7 @@ async def open_app(
         await enter(open_models(models, env, base.spawner, model_servers))
         processes = await enter(open_process_registry(_process_deps(base)))
         learning = Learning(home, env, config, store, clock)
-        delegation_ref, outgoing = _DelegationRef(), OutboxSender(home, env, store, clock)
+        delegation_ref, outgoing = _DelegationRef(), OutboxSender(home, env, store, clock, base.bus)
         factory = ToolFactory(
             home, env, config, base.redactor, base.blobs, base.spawner, clock, processes,
             store=store, delegates=lambda: delegation_ref.delegations, learning=learning,
@@ -272,6 +276,7 @@ async def open_app(
         delegation = delegation_deps(config, store, runner, clock, base.followups)
         delegation_ref.delegations = await enter(open_delegations(delegation))
         parts = _AppDeps(
+            bus=base.bus,
             blobs=base.blobs, clock=clock, models=models, toolbox=toolbox, planner=planner,
             chats=chats, env=env, logs=base.logs, redactor=base.redactor, runner=runner,
             followups=base.followups, remote_followups=afterwards, codex=codex, servers=servers,
@@ -292,6 +297,7 @@ async def _open_base(home: Home, env: Env, choices: AppOptions, stack: AsyncExit
     if logs is not None:
         stack.callback(logs.close)
     store = await stack.enter_async_context(open_store(home.state_db, clock))
+    bus = MemoryBus()
     return _AppBase(
         home=home,
         env=env,
@@ -301,9 +307,10 @@ async def _open_base(home: Home, env: Env, choices: AppOptions, stack: AsyncExit
         logs=logs,
         clock=clock,
         store=store,
+        bus=bus,
         blobs=FileBlobs(home.cache / "blobs"),
         spawner=stack.enter_context(Spawner()),
-        followups=FollowupRouter(store),
+        followups=FollowupRouter(store, bus),
     )
 
 
@@ -362,6 +369,7 @@ def _review_deps(
         config=base.config,
         store=base.store,
         clock=base.clock,
+        bus=base.bus,
         planner=planner,
         price=price,
         models=models,

@@ -1,18 +1,23 @@
 """Route follow-up messages to the chat or session that started the work."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Raw
 
-from hermes.gateway.followups import ChatFollowups, current_scope, is_chat
+from hermes.gateway.followups import chat_followup, current_scope, is_chat
 from hermes.gateway.messages import INBOX
+from hermes.ports.bus import Bus
 from hermes.ports.store import EnqueueItem, QueueItem, Store, Write
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import Role, Scope
 
 MAX_SESSIONS = 10_000
 """How many sessions `has_followups` knows; elsewhere the next turn finds the message."""
+
+
+SESSION_FOLLOWUPS = "followups"
+"""Wake-ups for follow-ups in sessions that are not chats, by session."""
 
 
 class FollowupMessage(User, frozen=True, tag="user"):
@@ -29,15 +34,10 @@ class FollowupRouter:
     item that the next turn picks up before it answers.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, bus: Bus) -> None:
         self._store = store
-        self.chats = ChatFollowups()
+        self._bus = bus
         self._sessions: dict[str, None] = {}
-        self._wake_elsewhere: Callable[[Scope], object] = lambda scope: None
-
-    def set_wake_elsewhere(self, wake: Callable[[Scope], None]) -> None:
-        """Set the callback for follow-ups in sessions that are not chats."""
-        self._wake_elsewhere = wake
 
     async def current_scope(self, scope: Scope) -> Scope:
         """The scope in which the session continues now, such as after a reset."""
@@ -45,21 +45,21 @@ class FollowupRouter:
 
     def rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
         if is_chat(scope):
-            return self.chats.rows(scope, key, text)
+            return [chat_followup(scope, key, text)]
         message = FollowupMessage(key, (Text(text),), Trust.DATA, scope.role, news=True)
         body = Raw(msgspec.json.encode(message))
         return [EnqueueItem(QueueItem(key=key, lane=INBOX, topic=scope.session, body=body))]
 
     def wake(self, scope: Scope) -> None:
         if is_chat(scope):
-            self.chats.wake(scope)
-        else:
-            # Keep the most recent session last: the oldest ones are dropped first.
-            self._sessions.pop(scope.session, None)
-            self._sessions[scope.session] = None
-            while len(self._sessions) > MAX_SESSIONS:
-                del self._sessions[next(iter(self._sessions))]
-            self._wake_elsewhere(scope)
+            self._bus.wake(INBOX, scope.key)
+            return
+        # Keep the most recent session last: the oldest ones are dropped first.
+        self._sessions.pop(scope.session, None)
+        self._sessions[scope.session] = None
+        while len(self._sessions) > MAX_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        self._bus.wake(SESSION_FOLLOWUPS, scope.session)
 
     async def has_followups(self, session: str) -> bool:
         """Whether a session has a follow-up that no turn has picked up yet."""

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from hermes.app.build import App
 from hermes.app.chat_directory import ChatDirectory
@@ -26,10 +26,10 @@ from hermes.gateway.authorization import access_rules_from
 from hermes.gateway.chat_runs import ActorRules
 from hermes.gateway.chat_sessions import ResetPolicy
 from hermes.gateway.command_runner import shortcuts_from
-from hermes.gateway.cross_post import CrossPoster
+from hermes.gateway.composition import BorrowedChannel, GatewayComposition
 from hermes.gateway.footer import AnswerFooter
-from hermes.gateway.gateway import BorrowedChannel, Gateway, GatewayDeps, GatewayRules, no_borrowers
-from hermes.gateway.hooks import Hooks, NoHooks
+from hermes.gateway.gateway import Gateway, GatewayRules
+from hermes.gateway.hooks import Hooks
 from hermes.gateway.messages import BusyMode, platform_of
 from hermes.gateway.notices import request_restart_notice
 from hermes.gateway.pairing import Pairing
@@ -37,6 +37,7 @@ from hermes.gateway.platform_settings import is_true, platform_variable
 from hermes.gateway.progress_message import ProgressDisplay, ProgressTiming
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.roles import command_access
+from hermes.gateway.supervisor import Supervisor
 from hermes.gateway.targets import home_channels, parse_targets, resolve_targets
 from hermes.gateway.user_limits import TurnQuotas
 from hermes.kit.retry import Backoff
@@ -66,88 +67,79 @@ def build_access(app: App, channels: Mapping[str, Channel], *, multiplexed: bool
     return AccessControl(app.home.profile, rules, pairing, commands, keys)
 
 
-class GatewayOptions(Struct, frozen=True, kw_only=True):
-    """What the service passes to a profile's gateway."""
+def build_gateway(
+    app: App,
+    *,
+    channels: Mapping[str, Channel],
+    access: AccessControl,
+    directory: ChatDirectory,
+    borrowed: Mapping[str, BorrowedChannel] | None = None,
+    rate_limiters: Mapping[str, RateLimiter] | None = None,
+    hooks: Hooks | None = None,
+    wait_for_borrowers: Callable[[], Awaitable[None]] | None = None,
+    restart: Callable[[], None] | None = None,
+    rules: GatewayRules | None = None,
+) -> Gateway:
+    """`borrowed` are channels of other profiles; `rules` replace those of the settings."""
+    rules = rules or gateway_rules(app.config, app.chats)
+    supervisor = Supervisor(channels, app.clock, rules.supervisor)
+    registry, workspace = standard_commands(), chat_workspace(app.home, app.config, app.env)
+    return GatewayComposition(
+        store=app.store, clock=app.clock, bus=app.bus, runner=app.runner,
+        approvals=app.approvals,
+        supervisor=supervisor,
+        channels=channels,
+        authorize=access.admit,
+        rejection=TurnQuotas(app.store, app.clock, app.chats.permissions).rejection,
+        registry=registry,
+        context=_command_context(app, supervisor, restart),
+        shortcuts=shortcuts_from(app.config, registry.names),
+        footer=answer_footer(app, workspace),
+        resolve_targets=_target_resolver(app, channels),
+        on_contact=directory.record,
+        running_processes=partial(process_start_times, app),
+        tools=app.toolbox.tools_on,
+        profile=app.home.profile, namespace=access.namespace, cwd=workspace,
+        rules=rules,
+        hooks=hooks,
+        borrowed=borrowed or {},
+        rate_limiters=rate_limiters or {},
+        wait_for_borrowers=wait_for_borrowers,
+    ).gateway  # fmt: skip
 
-    channels: Mapping[str, Channel]
-    access: AccessControl
-    directory: ChatDirectory
-    borrowed: Mapping[str, BorrowedChannel] = {}  # channels of other profiles
-    rate_limiters: Mapping[str, RateLimiter] = {}
-    hooks: Hooks = NoHooks()
-    wait_for_borrowers: Callable[[], Awaitable[None]] = no_borrowers
-    restart: Callable[[], None] | None = None
-    park_interrupted: bool = False  # set interrupted turns aside
-    backoff: Backoff | None = None  # overrides the default backoff
 
-
-def build_gateway(app: App, parts: GatewayOptions) -> Gateway:
-    built: list[Gateway] = []
+def _command_context(
+    app: App, supervisor: Supervisor, restart: Callable[[], None] | None
+) -> Callable[[Conversation], CommandContext]:
     remote = remote_models(app.config, app.env)
+    platforms = GatewayPlatforms(supervisor)
 
     async def restart_and_notify(asker: Address | None) -> None:
         if asker is not None:
             await request_restart_notice(app.store, asker)
-        if parts.restart is not None:
-            parts.restart()
-
-    restart = None if parts.restart is None else restart_and_notify
+        if restart is not None:
+            restart()
 
     def context(conversation: Conversation) -> CommandContext:
-        platforms = GatewayPlatforms(built[0].supervisor)
-        services = command_services(app, platforms=platforms, restart=restart)
+        ask_restart = None if restart is None else restart_and_notify
+        services = command_services(app, platforms=platforms, restart=ask_restart)
         if remote is None:
             return CommandContext(conversation, app.models, app, services=services)
         services = structs.replace(services, model_offers=remote)
         return CommandContext(conversation, remote, app, services=services)
 
-    registry, display = standard_commands(), app.config.display
-    workspace = chat_workspace(app.home, app.config, app.env)
-    deps = GatewayDeps(
-        store=app.store,
-        clock=app.clock,
-        runner=app.runner,
-        profile=app.home.profile,
-        channels=parts.channels,
-        borrowed=parts.borrowed,
-        rate_limiters=parts.rate_limiters,
-        hooks=parts.hooks,
-        wait_for_borrowers=parts.wait_for_borrowers,
-        approvals=app.approvals,
-        authorize=parts.access,
-        registry=registry,
-        shortcuts=shortcuts_from(app.config, registry.names),
-        context=context,
-        cwd=workspace,
-        rejection=TurnQuotas(app.store, app.clock, app.chats.permissions).rejection,
-        resolve_targets=_target_resolver(app, parts.channels),
-        on_contact=parts.directory.record,
-        running_processes=partial(process_start_times, app),
-        tools=app.toolbox.tools_on,
-        footer=AnswerFooter(
-            show_failed_files=display.file_mutation_verifier,
-            fields=display.runtime_footer.fields if display.runtime_footer.enabled else (),
-            folder=workspace,
-            home=str(user_home(app.env)),
-            window=app.models.window_of,
-        ),
-        cross_poster=CrossPoster(app.store, app.clock, parts.access.namespace, app.runner.holding),
+    return context
+
+
+def answer_footer(app: App, workspace: str) -> AnswerFooter:
+    display = app.config.display
+    return AnswerFooter(
+        show_failed_files=display.file_mutation_verifier,
+        fields=display.runtime_footer.fields if display.runtime_footer.enabled else (),
+        folder=workspace,
+        home=str(user_home(app.env)),
+        window=app.models.window_of,
     )
-    rules = gateway_rules(app.config, app.chats)
-    if parts.park_interrupted:
-        rules = structs.replace(rules, limits=structs.replace(rules.limits, park=True))
-    if backoff := parts.backoff:
-        rules = structs.replace(
-            rules,
-            actors=structs.replace(rules.actors, backoff=backoff),
-            delivery=structs.replace(rules.delivery, backoff=backoff),
-            supervisor=structs.replace(rules.supervisor, backoff=backoff),
-        )
-    built.append(Gateway(deps, rules))
-    app.followups.chats.set_wake(built[0].actors.wake)
-    app.reviews.set_posted_callback(built[0].posted)
-    app.sender.set_posted_callback(built[0].posted)
-    return built[0]
 
 
 def process_start_times(app: App, session: Session) -> Sequence[datetime]:
@@ -190,7 +182,19 @@ def _target_resolver(
     return resolve
 
 
-def gateway_rules(config: Config, chats: ChatSettings) -> GatewayRules:
+def with_retries(rules: GatewayRules, backoff: Backoff) -> GatewayRules:
+    """Use this backoff in every part."""
+    return structs.replace(
+        rules,
+        actors=structs.replace(rules.actors, backoff=backoff),
+        delivery=structs.replace(rules.delivery, backoff=backoff),
+        supervisor=structs.replace(rules.supervisor, backoff=backoff),
+    )
+
+
+def gateway_rules(
+    config: Config, chats: ChatSettings, *, park_interrupted: bool = False
+) -> GatewayRules:
     turns = config.max_concurrent_sessions or ActorLimits().turns
     platforms = {*config.platforms, *config.display.platforms}
     return GatewayRules(
@@ -202,7 +206,7 @@ def gateway_rules(config: Config, chats: ChatSettings) -> GatewayRules:
             notify=config.agent.gateway_notify_interval,
             fresh=config.agent.gateway_auto_continue_freshness,
         ),
-        limits=ActorLimits(turns=turns),
+        limits=ActorLimits(turns=turns, park=park_interrupted),
         progress_timing=ProgressTiming(
             edit=max(config.streaming.edit_interval, 0.1),
             max_age=config.streaming.fresh_final_after_seconds,

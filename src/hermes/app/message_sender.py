@@ -1,14 +1,15 @@
 """Send messages to other chats: resolve their names and put the text into the outbox."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.gateway.messages import OutboxMessage, outbox_post
+from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
 from hermes.gateway.targets import ResolvedTargets, parse_targets, resolve_targets
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
+from hermes.ports.bus import Bus
 from hermes.ports.message_sender import TargetResult
 from hermes.ports.store import Store
 from hermes.schema.scope import Address, Scope
@@ -27,20 +28,12 @@ _UNRESOLVED_TEXT = {
 class OutboxSender:
     """Implements `hermes.ports.message_sender.MessageSender` for one profile."""
 
-    def __init__(self, home: Home, env: Env, store: Store, clock: Clock) -> None:
+    def __init__(self, home: Home, env: Env, store: Store, clock: Clock, bus: Bus) -> None:
         self._home = home
         self._env = env
         self._store = store
         self._clock = clock
-        self._announce: Callable[[Address], object] = lambda address: None
-
-    def set_posted_callback(self, announce: Callable[[Address], None]) -> None:
-        """Set the callback that is called when a message is pending for an address."""
-        self._announce = announce
-
-    def announce(self, address: Address) -> None:
-        """Report that a message is pending for this address."""
-        self._announce(address)
+        self._bus = bus
 
     def resolve(self, scope: Scope, target: str) -> Sequence[TargetResult]:
         targets, homes = self._resolve(scope, target)
@@ -62,7 +55,7 @@ class OutboxSender:
         ]
         await self._store.commit(*(outbox_post(key, reply) for key, reply in replies))
         for _, address in rows:
-            self._announce(address)
+            wake_outbox(self._bus, address)
         sent = [
             TargetResult(_address_text(target), key, trusted=target in homes)
             for key, target in rows
@@ -79,7 +72,7 @@ class OutboxSender:
         """Put a question into the outbox, once."""
         reply = OutboxMessage(address=address, text=text, at=self._clock.now(), question=question)
         await self._store.commit(outbox_post(f"{question}:carried", reply))
-        self._announce(address)
+        wake_outbox(self._bus, address)
 
     def _resolve(self, scope: Scope, target: str) -> tuple[ResolvedTargets, set[Address]]:
         from hermes.app.chat_directory import resolve_names  # noqa: PLC0415 - few turns send

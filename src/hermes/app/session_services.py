@@ -28,7 +28,7 @@ from hermes.compaction.service import CompactionOptions, CompactionResult
 from hermes.compaction.view import CompactionState
 from hermes.config.home import Home
 from hermes.gateway.followups import location_at
-from hermes.gateway.messages import OutboxMessage, outbox_post
+from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
 from hermes.gateway.session_keys import keys_at
 from hermes.kit.clock import Clock
 from hermes.kit.files import write_error_hint
@@ -128,7 +128,7 @@ class ChatHandoff:
                     await app.store.commit(ChangeSession(old.id, ended), fence=other.fence)
             change = ChangeSession(session.id, moved)
             await app.store.commit(change, location, reply, fence=lease.fence)
-        app.sender.announce(address)
+        wake_outbox(app.bus, address)
         return f"{platform}, chat {address.chat}"
 
     def _home_of(self, platform: str) -> Address:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -31,9 +31,9 @@ class MemoryBus:
         with _registered(self._subscriptions, topic, subscription):
             yield subscription
 
-    def wake(self, topic: str) -> None:
+    def wake(self, topic: str, key: str = "") -> None:
         for listener in self._listeners.get(topic, ()):
-            listener.wake()
+            listener.wake(key)
 
     @contextmanager
     def listen(self, topic: str) -> Generator["_Wakeups"]:
@@ -55,10 +55,16 @@ def _registered(registry: dict[str, list[T]], topic: str, entry: T) -> Generator
 
 class _Wakeups:
     def __init__(self) -> None:
+        self._keys: dict[str, None] = {}
         self._woken = asyncio.Event()
 
-    def wake(self) -> None:
+    def wake(self, key: str) -> None:
+        self._keys[key] = None
         self._woken.set()
+
+    def take(self) -> Collection[str]:
+        keys, self._keys = self._keys, {}
+        return keys.keys()
 
     async def wait(self) -> None:
         await self._woken.wait()

@@ -16,7 +16,7 @@ from hermes.config.dotenv import profile_env
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.config.loader import config_from_mapping, load_config
-from hermes.gateway.chat_runs import final_reply_text
+from hermes.gateway.replies import final_reply_text
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
 from hermes.runtimes.proxy.chat_runtime import ChatRuntime

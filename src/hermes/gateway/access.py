@@ -8,6 +8,7 @@ from msgspec import Struct, structs
 
 from hermes.gateway.authorization import (
     AccessDecision,
+    AccessReason,
     AccessRules,
     Allowed,
     Ignored,
@@ -23,7 +24,7 @@ from hermes.gateway.roles import ALWAYS_ALLOWED, CommandAccess
 from hermes.ports.channel import Inbound
 from hermes.schema.messages import Trust
 from hermes.schema.scope import Role
-from hermes.session.keys import DIRECT_CHAT, ChatId, SessionSource, chat_id_of
+from hermes.session.keys import DIRECT_CHAT, SessionSource, chat_id_of
 
 log = logging.getLogger(__name__)
 
@@ -80,12 +81,10 @@ class AccessControl:
         self._pairing = pairing
         self._commands = commands
         self._keys = keys or SessionKeyRules()
+        self._permitted_commands: dict[tuple[str, Role, bool, bool], frozenset[str]] = {}
 
-    async def __call__(self, inbound: Inbound) -> Admitted | Rejected:
-        return await self.admit(inbound, self._keys.namespace)
-
-    async def admit(self, inbound: Inbound, namespace: str) -> Admitted | Rejected:
-        """Authorize a message; `namespace` is the key namespace of the answering profile."""
+    async def admit(self, inbound: Inbound, namespace: str | None = None) -> Admitted | Rejected:
+        """Authorize a message; `namespace` is the key namespace of another answering profile."""
         source = session_source(inbound)
         about = inbound.about
         rules = self._platforms.get(source.platform, PlatformRules())
@@ -107,8 +106,14 @@ class AccessControl:
                     return Rejected()
                 # The same chat id seen by two accounts is two chats, with separate users.
                 channel = inbound.address.channel
-                chat = self._chat_id(structs.replace(source, platform=channel), namespace)
-                commands = self._permitted(role, rules, source)
+                chat = chat_id_of(
+                    structs.replace(source, platform=channel),
+                    group_sessions_per_user=self._keys.per_user_in_groups,
+                    thread_sessions_per_user=self._keys.per_user_in_threads,
+                    profile=self._keys.namespace if namespace is None else namespace,
+                )
+                own = self._is_own(source)
+                commands = self._permitted(role, source, own=own)
                 return Admitted(
                     key=chat.key,
                     chat=chat,
@@ -116,24 +121,18 @@ class AccessControl:
                     trust=_trust(role, rules),
                     role=role,
                     commands=commands if commands is None else commands | {STOP},
-                    may_stop_others=commands is None or STOP in commands or self._is_own(source),
+                    may_stop_others=commands is None or STOP in commands or own,
                 )
 
     @property
     def namespace(self) -> str:
         return self._keys.namespace
 
-    def _chat_id(self, source: SessionSource, namespace: str) -> ChatId:
-        return chat_id_of(
-            source,
-            group_sessions_per_user=self._keys.per_user_in_groups,
-            thread_sessions_per_user=self._keys.per_user_in_threads,
-            profile=namespace,
-        )
-
     async def _decide(self, sender: Sender, rules: PlatformRules) -> AccessDecision:
         verdict = decide_access(sender, rules.access)
         if isinstance(verdict, Allowed) and verdict.role is not Role.GUEST:
+            return verdict
+        if isinstance(verdict, Allowed) and verdict.reason is AccessReason.AUTHENTICATED:
             return verdict
         # Read the pairing files only for users not named in the settings.
         paired = await run_sync(self._pairing.approved, sender.platform)
@@ -150,18 +149,21 @@ class AccessControl:
             f"hermes{profile} pairing approve {sender.platform} {issued.code}"
         )
 
-    def _permitted(
-        self, role: Role, rules: PlatformRules, source: SessionSource
-    ) -> frozenset[str] | None:
+    def _permitted(self, role: Role, source: SessionSource, *, own: bool) -> frozenset[str] | None:
+        """Return the commands of a role; `own` if the session is the sender's alone."""
         if role is Role.OWNER:
             return None
         direct = source.chat_type == DIRECT_CHAT
-        access = rules.direct_commands if direct else rules.group_commands
-        names = frozenset(name for name in self._commands if access.may_run(role, name))
-        if role is Role.GUEST and not self._is_own(source):
-            # In a shared session, commands on "one's own" session would affect everyone.
-            return names & (ALWAYS_ALLOWED | access.permitted)
-        return names
+        known = source.platform, role, direct, own
+        if known not in self._permitted_commands:
+            rules = self._platforms.get(source.platform, PlatformRules())
+            access = rules.direct_commands if direct else rules.group_commands
+            names = frozenset(name for name in self._commands if access.may_run(role, name))
+            if role is Role.GUEST and not own:
+                # In a shared session, commands on "one's own" session would affect everyone.
+                names &= ALWAYS_ALLOWED | access.permitted
+            self._permitted_commands[known] = names
+        return self._permitted_commands[known]
 
     def _is_own(self, source: SessionSource) -> bool:
         keys = self._keys

@@ -7,20 +7,21 @@ from functools import partial
 
 import anyio
 import msgspec
+from msgspec import Struct
 
 from hermes.agent.answers import nudge
 from hermes.gateway.chat_runs import (
     ActiveRun,
-    ActorDeps,
+    ActorRules,
     CancelCause,
     QueuedMessage,
-    StartedTurn,
     end_when_idle,
     next_batch,
     same_conversation,
     show_still_working,
 )
-from hermes.gateway.chat_sessions import OpenedSession
+from hermes.gateway.chat_sessions import ChatSessions, OpenedSession
+from hermes.gateway.cross_post import CrossPoster
 from hermes.gateway.hook_events import (
     RunHookEmitter,
     emit_session_end,
@@ -28,19 +29,25 @@ from hermes.gateway.hook_events import (
     emit_session_start,
     event_source,
 )
+from hermes.gateway.hooks import Hooks
 from hermes.gateway.messages import INBOX, BusyMode, InboxMessage, read_inbox_message
+from hermes.gateway.notices import OutageNotices
 from hermes.gateway.replies import ReplyWriter
-from hermes.gateway.turn_recovery import TurnRecovery, find_started_turn
+from hermes.gateway.run_display import OUTCOME_REACTIONS, RunDisplay
+from hermes.gateway.turn_recovery import StartedTurn, TurnRecovery, find_started_turn
+from hermes.gateway.user_limits import Rejection, TurnSlots
+from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
+from hermes.kit.process_identity import process_id
 from hermes.kit.tasks import sleep_unless
-from hermes.ports.store import QueueItem, Write
+from hermes.ports.store import Store, Write
 from hermes.schema.errors import StoreError
 from hermes.schema.events import Event, QuestionAnswered, QuestionAsked, RunEnded
 from hermes.schema.messages import Message, User
-from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
 from hermes.session.followed_run import RunReading
+from hermes.session.runner import Runner
 from hermes.session.turn_request import TurnRequest
 
 log = logging.getLogger(__name__)
@@ -48,29 +55,64 @@ log = logging.getLogger(__name__)
 MAX_WAITING = 100
 
 
+class NextTurn(Struct, frozen=True):
+    """The messages to answer; `again` if an earlier process started with them."""
+
+    session: Session
+    batch: Sequence[QueuedMessage]
+    again: bool
+
+
 class Actor:
     """Answers the messages of one session; ends when none are waiting."""
 
     def __init__(
-        self, key: str, deps: ActorDeps, at: Address | None = None, *, crash_suspect: bool = False
+        self,
+        key: str,
+        rules: ActorRules,
+        *,
+        crash_suspect: bool,
+        store: Store,
+        clock: Clock,
+        runner: Runner,
+        sessions: ChatSessions,
+        slots: TurnSlots,
+        rejection: Rejection,
+        replies: ReplyWriter,
+        recovery: TurnRecovery,
+        display: RunDisplay,
+        outages: OutageNotices,
+        cross_posts: CrossPoster,
+        hooks: Hooks | None,
     ) -> None:
-        """`at` is the address to notify of store errors, if known yet.
-
-        A session that may have caused a crash is not resumed where the previous process left off.
-        """
+        """A `crash_suspect` is not resumed where the previous process left off."""
         self.key = key
         self.running: ActiveRun | None = None
-        self._deps = deps
+        self._rules = rules
+        self._crash_suspect = crash_suspect
+        self._store = store
+        self._clock = clock
+        self._runner = runner
+        self._sessions = sessions
+        self._slots = slots
+        self._rejection = rejection
+        self._replies = replies
+        self._recovery = recovery
+        self._display = display
+        self._outages = outages
+        self._cross_posts = cross_posts
+        self._hooks = hooks
         self._waiting: list[QueuedMessage] = []
-        self._fresh: set[str] = set()
-        self._dropped: set[str] = set()
-        self._replies = ReplyWriter(key, deps)
-        self._recovery = TurnRecovery(key, deps, self._replies, suspect=crash_suspect)
+        self._fresh, self._dropped = set[str](), set[str]()
         self._woken = anyio.Event()
-        self._failures = 0
-        self._at = at
+        self._draining, self._failures = False, 0
 
     def wake(self) -> None:
+        self._woken.set()
+
+    def drain(self) -> None:
+        """Start no more turns."""
+        self._draining = True
         self._woken.set()
 
     def drop(self, keys: Collection[str]) -> None:
@@ -81,119 +123,116 @@ class Actor:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    async def run(self) -> None:
-        """Run until nothing waits or the gateway shuts down.
+    async def answer_next(self) -> bool:
+        """Run a turn for the messages that wait; return False if none do, or at shutdown.
 
         No await after the final check, or a wake-up is lost.
         """
-        idle = False
-        while not idle and not self._deps.draining():
-            try:
-                idle = await self._is_idle()
-            except StoreError as error:
-                await self._back_off(error)
-
-    async def _is_idle(self) -> bool:
-        """Answer waiting messages; return True if there were none."""
-        self._woken = anyio.Event()
-        if not await self._read_inbox():
-            return not self._woken.is_set()
-        failpoint("actor.claimed")
-        await self._wait_for_burst()
-        if not self._waiting:
+        if self._draining:
             return False
-        first = self._waiting[0].message
-        async with self._deps.slots.acquire(first.principal, first.role):
-            if self._woken.is_set():
-                self._woken = anyio.Event()
-                await self._read_inbox()
-            if not self._deps.draining():
-                await self._answer_next()
-        return False
+        self._woken = anyio.Event()
+        try:
+            if not await self._read_inbox():
+                return self._woken.is_set()
+            failpoint("actor.claimed")
+            if self._rules.debounce > 0 and not await self._wait_for_burst():
+                return True
+            first = self._waiting[0].message
+            async with self._slots.acquire(first.principal, first.role):
+                if self._woken.is_set():
+                    self._woken = anyio.Event()
+                    await self._read_inbox()
+                if (turn := await self._next_turn()) is not None:
+                    failpoint("actor.before_run")
+                    await self._run(turn)
+                    failpoint("actor.after_run")
+                    self._failures = 0
+        except StoreError as error:
+            await self._back_off(error)
+        return True
 
     async def _back_off(self, error: StoreError) -> None:
         """Wait and retry: the rows are still stored, so nothing is lost."""
         log.warning("session %s will retry: %s", self.key, error)
-        if self._at is not None:
-            self._deps.callbacks.store_failed(self._at, error)
+        if (address := self._outages.last_address(self.key)) is not None:
+            self._outages.notify(address, error)
         self._failures += 1
-        delay = self._deps.rules.backoff.delay(self._failures)
+        delay = self._rules.backoff.delay(self._failures)
         self._woken = anyio.Event()
-        await sleep_unless(self._deps.clock, delay, self._woken)
+        await sleep_unless(self._clock, delay, self._woken)
 
     async def _read_inbox(self) -> bool:
         """Read the open inbox rows, except those the current run has already taken."""
-        queues = self._deps.store.queues
+        queues = self._store.queues
         in_hand = self.running.keys if self.running else set[str]()
         limit = MAX_WAITING + len(in_hand)
-        items = await queues.claim(INBOX, self.key, self._deps.holder, timedelta(0), limit)
+        items = await queues.claim(INBOX, self.key, process_id(), timedelta(0), limit)
         in_hand = self.running.keys if self.running else in_hand
         waiting: list[QueuedMessage] = []
         for item in items:
             if item.attempts == 0:
                 self._fresh.add(item.key)
-            queued = await self._read(item)
-            if queued is not None and item.key not in in_hand:
+            try:
+                queued = QueuedMessage(item.key, read_inbox_message(item))
+            except msgspec.DecodeError as error:
+                log.warning("inbox item %s cannot be decoded: %s", item.key, error)
+                await queues.park(item.key, f"It cannot be decoded: {error}")
+                continue
+            if item.key not in in_hand:
                 waiting.append(queued)
         self._fresh &= {item.key for item in items}
         self._waiting = waiting
         if waiting:
-            self._at = waiting[0].message.address
+            self._outages.remember(self.key, waiting[0].message.address)
         return bool(waiting)
 
-    async def _read(self, item: QueueItem) -> QueuedMessage | None:
-        try:
-            return QueuedMessage(item.key, read_inbox_message(item))
-        except msgspec.DecodeError as error:
-            log.warning("inbox item %s cannot be decoded: %s", item.key, error)
-            await self._deps.store.queues.park(item.key, f"It cannot be decoded: {error}")
-            return None
-
-    async def _wait_for_burst(self) -> None:
-        rules, clock = self._deps.rules, self._deps.clock
-        if rules.debounce <= 0:
-            return
+    async def _wait_for_burst(self) -> bool:
+        rules, clock = self._rules, self._clock
         started = clock.monotonic()
         while clock.monotonic() - started < rules.burst:
             self._woken = anyio.Event()
             if not await sleep_unless(clock, rules.debounce, self._woken):
                 break
-        await self._read_inbox()
+        return await self._read_inbox()
 
-    async def _answer_next(self) -> None:
-        if not self._waiting:
-            return
-        batch = next_batch(self._waiting, self._deps.rules)
+    async def _next_turn(self) -> NextTurn | None:
+        """Choose what to answer next, and settle what an earlier process left finished."""
+        if self._draining or not self._waiting:
+            return None
+        batch = next_batch(self._waiting, self._rules)
         fresh = all(queued.key in self._fresh for queued in self._waiting)
         if fresh and await self._is_rejected(batch):
-            return
+            return None
         session = await self._session(batch[0].message, fresh=fresh)
-        started = await self._started_turn(session)
-        if started is not None and await self._recovery.settle_if_finished(session, started):
-            failpoint("actor.settled")
-            return
+        started = None if fresh else await self._started_turn(session)
         if started is not None:
+            suspect, self._crash_suspect = self._crash_suspect, False
+            settle = self._recovery.settle_if_finished
+            if await settle(session, started, self._rules, suspect=suspect):
+                failpoint("actor.settled")
+                return None
             batch = started.batch
         elif not fresh and await self._is_rejected(batch):
-            return
-        failpoint("actor.before_run")
-        await self._run(session, batch, again=started is not None)
-        failpoint("actor.after_run")
-        self._failures = 0
+            return None
+        batch = [queued for queued in batch if queued.key not in self._dropped]
+        self._dropped.clear()
+        return NextTurn(session, batch, again=started is not None) if batch else None
 
     async def _session(self, message: InboxMessage, *, fresh: bool) -> Session:
-        sessions, channel = self._deps.sessions, message.address.channel
+        sessions, channel = self._sessions, message.address.channel
         if not fresh:
             # An earlier run may have stored it, so look in the session it was stored in.
             return await sessions.current(self.key, channel, message.principal)
         opened = await sessions.open_for_turn(self.key, channel, message.principal)
-        self._emit_session_events(message, opened)
+        if self._hooks is not None:
+            self._emit_session_events(self._hooks, message, opened)
         if opened.notice:
             await self._replies.post(self._waiting[:1], f"{opened.session.id}:begun", opened.notice)
         return opened.session
 
-    def _emit_session_events(self, message: InboxMessage, opened: OpenedSession) -> None:
-        hooks = self._deps.callbacks.hooks
+    def _emit_session_events(
+        self, hooks: Hooks, message: InboxMessage, opened: OpenedSession
+    ) -> None:
         source = event_source(message, self.key, opened.session.id)
         if opened.previous is not None:
             previous = event_source(message, self.key, opened.previous.id)
@@ -204,7 +243,7 @@ class Actor:
 
     async def _is_rejected(self, batch: Sequence[QueuedMessage]) -> bool:
         last = batch[-1].message
-        if rejection := await self._deps.callbacks.rejection(last):
+        if rejection := await self._rejection(last):
             theirs = [queued for queued in self._waiting if same_conversation(queued.message, last)]
             await self._replies.settle(theirs, f"{batch[0].key}:refused", rejection)
             self._waiting = [queued for queued in self._waiting if queued not in theirs]
@@ -215,25 +254,20 @@ class Actor:
         doubtful = [queued for queued in self._waiting if queued.key not in self._fresh]
         if not doubtful:
             return None
-        started = await find_started_turn(self._deps.store, session, doubtful)
+        started = await find_started_turn(self._store, session, doubtful)
         known = started.batch if started is not None else ()
         self._fresh |= {queued.key for queued in doubtful if queued not in known}
         return started
 
-    async def _run(self, session: Session, batch: Sequence[QueuedMessage], *, again: bool) -> None:
-        batch = [queued for queued in batch if queued.key not in self._dropped]
-        self._dropped.clear()
-        if not batch:
-            return
-        parts, shown_at = self._deps, batch[-1].message.reply_addresses[0]
-        run_id = new_id("run")
+    async def _run(self, turn: NextTurn) -> None:
+        run_id, now = new_id("run"), self._clock.monotonic()
         run = ActiveRun(
             id=run_id,
-            batch=batch,
+            batch=turn.batch,
             scope=anyio.CancelScope(),
-            started=parts.clock.monotonic(),
-            last_active=parts.clock.monotonic(),
-            progress=parts.callbacks.progress_message(shown_at, run_id),
+            started=now,
+            last_active=now,
+            progress=self._display.start(turn.batch[-1].message.reply_addresses[0], run_id),
         )
         self._fresh -= run.keys
         self._waiting = [queued for queued in self._waiting if queued.key not in run.keys]
@@ -242,11 +276,13 @@ class Actor:
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(self._handle_new_messages, run)
-            warn = partial(self._replies.warning, run)
-            group.start_soon(end_when_idle, run, parts.rules, parts.clock, warn)
-            group.start_soon(show_still_working, run, parts.rules, parts.clock)
+            if self._rules.idle > 0:
+                warn = partial(self._replies.warning, run)
+                group.start_soon(end_when_idle, run, self._rules, self._clock, warn)
+            if self._rules.notify > 0 and run.progress is not None:
+                group.start_soon(show_still_working, run, self._rules, self._clock)
             try:
-                await self._follow(run, session, again=again)
+                await self._follow(run, turn)
             except Exception as error:  # noqa: BLE001 - reported to the user below
                 failure = error
             group.cancel_scope.cancel()
@@ -256,14 +292,25 @@ class Actor:
         finally:
             run.finished.set()
 
-    async def _follow(self, run: ActiveRun, session: Session, *, again: bool) -> None:
+    async def _follow(self, run: ActiveRun, turn: NextTurn) -> None:
         """Run the turn and handle its events; `run.scope` stops the turn only."""
-        source = event_source(run.batch[-1].message, self.key, session.id)
-        emitter = RunHookEmitter(self._deps.callbacks.hooks, source)
-        recheck = partial(self._recheck_messages, run) if again else None
-        reading = RunReading(_ChatReader(run, self._deps, self._replies, emitter, recheck))
-        following = self._deps.runner.following(
-            self._request(run, session, again=again),
+        hook_events: RunHookEmitter | None = None
+        if self._hooks is not None:
+            source = event_source(run.batch[-1].message, self.key, turn.session.id)
+            hook_events = RunHookEmitter(self._hooks, source)
+        recheck = partial(self._recheck_messages, run) if turn.again else None
+        reader = _ChatReader(
+            run,
+            clock=self._clock,
+            replies=self._replies,
+            cross_posts=self._cross_posts,
+            display=self._display,
+            hook_events=hook_events,
+            recheck=recheck,
+        )
+        reading = RunReading(reader)
+        following = self._runner.following(
+            self._request(run, turn),
             steer=partial(self._take_steering, run),
             final_writes=reading.final_writes,
             stop=run.scope,
@@ -277,20 +324,20 @@ class Actor:
         self._fresh -= {queued.key for queued in steered}
         return [queued.message.user for queued in steered]
 
-    def _request(self, run: ActiveRun, session: Session, *, again: bool) -> TurnRequest:
+    def _request(self, run: ActiveRun, turn: NextTurn) -> TurnRequest:
         last = run.batch[-1].message
         return TurnRequest(
-            session=session,
+            session=turn.session,
             message=None,
-            claimed=() if again else tuple(queued.message.user for queued in run.batch),
-            note=nudge("resumed") if again else None,
+            claimed=() if turn.again else tuple(queued.message.user for queued in run.batch),
+            note=nudge("resumed") if turn.again else None,
             run=run.id,
             address=last.address,
             requester=last.asker,
             principal=last.principal,
             role=last.role,
-            async_delivery=all(map(self._deps.callbacks.can_send_later, last.reply_addresses)),
-            attended=not last.answer_at and self._deps.callbacks.can_send_later(last.address),
+            async_delivery=all(map(self._replies.can_send_later, last.reply_addresses)),
+            attended=not last.answer_at and self._replies.can_send_later(last.address),
         )
 
     def _recheck_messages(self, run: ActiveRun) -> None:
@@ -318,7 +365,7 @@ class Actor:
             # Messages from other principals never steer this run.
             run.seen.add(queued.key)
             return
-        match queued.message.manner or self._deps.rules.busy:
+        match queued.message.manner or self._rules.busy:
             case BusyMode.INTERRUPT:
                 run.cancel(CancelCause.INTERRUPTED)
             case BusyMode.STEER:
@@ -336,30 +383,43 @@ class _ChatReader:
     def __init__(
         self,
         run: ActiveRun,
-        deps: ActorDeps,
+        *,
+        clock: Clock,
         replies: ReplyWriter,
-        hooks: RunHookEmitter,
+        cross_posts: CrossPoster,
+        display: RunDisplay,
+        hook_events: RunHookEmitter | None,
         recheck: Callable[[], None] | None,
     ) -> None:
         self._run = run
-        self._deps = deps
+        self._clock = clock
         self._replies = replies
-        self._hooks = hooks
+        self._cross_posts = cross_posts
+        self._display = display
+        self._hook_events = hook_events
         self._recheck = recheck
         self._questions: list[QuestionAsked | QuestionAnswered] = []
 
     def on_event(self, event: Event) -> None:
-        run, last = self._run, self._run.batch[-1].message
-        self._hooks.handle_event(event)
-        run.record_activity(event, self._deps.clock.monotonic())
+        run = self._run
+        if self._hook_events is not None:
+            self._hook_events.handle_event(event)
+        run.record_activity(event, self._clock.monotonic())
         if isinstance(event, QuestionAsked | QuestionAnswered):
             self._questions.append(event)
         elif isinstance(event, RunEnded):
             run.ended = True
-            self._replies.announce(last)
-            self._deps.callbacks.ended(last, event.outcome, run.reply_text)
+            self._end(event)
         if run.progress is not None and not run.ended:
             run.progress.handle_event(event)
+
+    def _end(self, event: RunEnded) -> None:
+        last = self._run.batch[-1].message
+        self._replies.announce(last)
+        for address in last.answer_at:
+            self._cross_posts.add_later(address, self._run.reply_text)
+        if (emoji := OUTCOME_REACTIONS.get(event.outcome)) is not None:
+            self._display.react(last.address, last.message, emoji)
 
     async def flush(self) -> None:
         while self._questions:

@@ -3,30 +3,26 @@
 import logging
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Protocol
 
 import anyio
+import anyio.abc
 import msgspec
 from msgspec import Struct, structs
 
 from hermes.gateway.actor import Actor
-from hermes.gateway.chat_runs import ActorCallbacks, ActorDeps, ActorRules, CancelCause
-from hermes.gateway.chat_sessions import ChatSessions
+from hermes.gateway.chat_runs import ActorRules, CancelCause
 from hermes.gateway.messages import CHAT_KEY_PREFIX, INBOX, BusyMode, read_inbox_message
-from hermes.gateway.progress_message import ProgressMessage
-from hermes.gateway.user_limits import TurnSlots
 from hermes.kit.clock import Clock
 from hermes.kit.process_identity import process_id
 from hermes.kit.tasks import sleep_unless
+from hermes.ports.bus import Bus, Wakeups
 from hermes.ports.store import CompleteItem, QueueItem, Store
-from hermes.schema.errors import StoreError
-from hermes.schema.scope import Address
 from hermes.session.runner import Runner
 
 log = logging.getLogger(__name__)
 
 MAX_CLAIMED = 10_000
-PROGRESS_GRACE = 20.0
-"""Maximum seconds to wait at shutdown for progress messages to finish."""
 
 
 class ActorLimits(Struct, frozen=True, kw_only=True):
@@ -60,73 +56,64 @@ class SessionActivity(Struct, frozen=True):
     waiting: int = 0
 
 
+class NewActor(Protocol):
+    def __call__(self, key: str, rules: ActorRules, *, crash_suspect: bool) -> Actor: ...
+
+
 class ActorPool:
+    """Runs the actors of sessions with inbox rows; `new_actor` creates the actor of a session."""
+
     def __init__(
         self,
+        *,
         store: Store,
         clock: Clock,
+        bus: Bus,
         runner: Runner,
-        sessions: ChatSessions,
-        rules: ActorRules | None = None,
-        limits: ActorLimits | None = None,
+        new_actor: NewActor,
+        rules: ActorRules,
+        limits: ActorLimits,
     ) -> None:
-        self._limits = limits or ActorLimits()
         self._store = store
         self._clock = clock
-        self._draining = False
+        self._bus = bus
+        self._runner = runner
+        self._new_actor = new_actor
+        self._rules = rules
+        self._limits = limits
+        self._holder = process_id()
+        self.draining = False
+        self._wakeups: Wakeups | None = None
         self._live: dict[str, Actor] = {}
-        self._progress_count = 0
         self._crash_suspects: set[str] = set()
-        self._pending: dict[str, Address | None] = {}
+        self._pending: dict[str, None] = {}
         self._group: anyio.abc.TaskGroup | None = None
-        self._work_available = anyio.Event()
         self._idle = anyio.Event()
-        self._progress_done = anyio.Event()
-        self._shutting_down = anyio.Event()
-        self._deps = ActorDeps(
-            store=store,
-            clock=clock,
-            runner=runner,
-            sessions=sessions,
-            rules=rules or ActorRules(),
-            holder=process_id(),
-            slots=TurnSlots(self._limits.turns),
-            callbacks=ActorCallbacks(),
-            draining=lambda: self._draining,
-        )
-        self._progress_message = self._deps.callbacks.progress_message
-
-    def set_callbacks(self, callbacks: ActorCallbacks) -> None:
-        """Set the actors' callbacks; call before the first wake."""
-        self._progress_message = callbacks.progress_message
-        own = structs.replace(callbacks, progress_message=self._new_progress_message)
-        self._deps = structs.replace(self._deps, callbacks=own)
-
-    def wake(self, key: str, at: Address | None = None) -> None:
-        """Wake the session's actor; `at` is the address the message came from."""
-        actor = self._live.get(key)
-        if actor is not None:
-            actor.wake()
-            return
-        self._pending[key] = at
-        self._work_available.set()
 
     async def run(self) -> None:
         """Run until drained or cancelled, starting with what an earlier process left."""
-        unfinished = await self._waiting_sessions()
-        self._pending |= dict.fromkeys(unfinished)
-        if self._limits.park:
-            self._crash_suspects |= set(unfinished)
-        try:
-            async with anyio.create_task_group() as group:
-                self._group = group
-                while True:
-                    # Start actors here, not in wake(): a task inherits the context of its creator.
-                    self._work_available = anyio.Event()
-                    self._start_pending()
-                    await self._work_available.wait()
-        finally:
-            self._group = None
+        # Listening begins before the rows are listed, so that none is missed.
+        with self._bus.listen(INBOX) as self._wakeups:
+            unfinished = await self._waiting_sessions()
+            self._pending |= dict.fromkeys(unfinished)
+            if self._limits.park:
+                self._crash_suspects |= set(unfinished)
+            try:
+                async with anyio.create_task_group() as self._group:
+                    while True:
+                        self._handle_wakeups()
+                        self._start_pending(self._group)
+                        await self._wakeups.wait()
+            finally:
+                self._group = None
+
+    def _handle_wakeups(self) -> None:
+        """Wake the actors of sessions with new rows; sessions without one wait for an actor."""
+        for key in self._wakeups.take() if self._wakeups is not None else ():
+            if (actor := self._live.get(key)) is not None:
+                actor.wake()
+            else:
+                self._pending[key] = None
 
     async def _waiting_sessions(self) -> list[str]:
         return [
@@ -136,24 +123,18 @@ class ActorPool:
     async def poll_queues(self) -> None:
         """Wake sessions whose inbox rows were written by another process."""
         for key in await self._waiting_sessions():
-            self.wake(key)
+            self._bus.wake(INBOX, key)
 
     async def drain(self, seconds: float) -> bool:
         """Start no more turns and wait for running ones; return whether all ended in time.
 
         Turns that did not end are resumed after the next start.
         """
-        self._draining = True
-        self._shutting_down.set()
+        self.draining = True
         for actor in self._live.values():
-            actor.wake()
-        self._idle, self._progress_done = anyio.Event(), anyio.Event()
-        started = self._clock.monotonic()
+            actor.drain()
+        self._idle = anyio.Event()
         idle = not self._live or await sleep_unless(self._clock, seconds, self._idle)
-        remaining = min(seconds - (self._clock.monotonic() - started), PROGRESS_GRACE)
-        if self._progress_count and remaining > 0:
-            # Let the last edit of a turn that has just ended finish.
-            await sleep_unless(self._clock, remaining, self._progress_done)
         if self._group is not None:
             self._group.cancel_scope.cancel()
         return idle
@@ -174,13 +155,11 @@ class ActorPool:
         if running is not None:
             running.cancel(CancelCause.STOPPED)
         kept = running.keys - {queued.key for queued in running.to_steer} if running else set[str]()
-        items = await self._store.queues.claim(
-            INBOX, key, self._deps.holder, timedelta(0), MAX_CLAIMED
-        )
+        items = await self._store.queues.claim(INBOX, key, self._holder, timedelta(0), MAX_CLAIMED)
         theirs = [item.key for item in items if _belongs_to(item, principal)]
         dropped = [key for key in theirs if key not in kept]
         await self._store.commit(*map(CompleteItem, dropped))
-        await self._deps.runner.close_questions()
+        await self._runner.close_questions()
         if actor is not None:
             actor.drop(dropped)
             actor.wake()
@@ -205,16 +184,11 @@ class ActorPool:
     @property
     def busy(self) -> BusyMode:
         """What a message does while a turn is running."""
-        return self._deps.rules.busy
+        return self._rules.busy
 
     def change_busy(self, busy: BusyMode) -> None:
         """Change the mode for sessions that become active later."""
-        rules = structs.replace(self._deps.rules, busy=busy)
-        self._deps = structs.replace(self._deps, rules=rules)
-
-    @property
-    def draining(self) -> bool:
-        return self._draining
+        self._rules = structs.replace(self._rules, busy=busy)
 
     @property
     def live(self) -> int:
@@ -226,40 +200,22 @@ class ActorPool:
 
     def snapshot(self) -> Mapping[str, SessionActivity]:
         """Return the activity of every active session, including those waiting for a slot."""
+        self._handle_wakeups()
         return {key: self.activity(key) for key in (*self._live, *self._pending)}
 
-    def _new_progress_message(self, address: Address, run: str) -> ProgressMessage | None:
-        progress = self._progress_message(address, run)
-        if progress is not None and self._group is not None:
-            self._progress_count += 1
-            self._group.start_soon(self._show, progress)
-        return progress
-
-    async def _show(self, progress: ProgressMessage) -> None:
-        try:
-            await progress.run()
-        finally:
-            self._progress_count -= 1
-            if not self._progress_count:
-                self._progress_done.set()
-
-    def _start_pending(self) -> None:
-        while self._group is not None and self._pending and len(self._live) < self._limits.live:
-            if self._draining:
-                return
+    def _start_pending(self, group: anyio.abc.TaskGroup) -> None:
+        while self._pending and len(self._live) < self._limits.live and not self.draining:
             key = next(iter(self._pending))
-            at = self._pending.pop(key)
-            self._live[key] = Actor(key, self._deps, at, crash_suspect=key in self._crash_suspects)
+            del self._pending[key]
+            suspect = key in self._crash_suspects
             self._crash_suspects.discard(key)
-            self._group.start_soon(self._run_actor, self._live[key])
+            self._live[key] = self._new_actor(key, self._rules, crash_suspect=suspect)
+            group.start_soon(self._run_actor, self._live[key], group)
 
-    async def _run_actor(self, actor: Actor) -> None:
+    async def _run_actor(self, actor: Actor, group: anyio.abc.TaskGroup) -> None:
         try:
-            await actor.run()
-        except StoreError as error:
-            log.warning("session %s will retry: %s", actor.key, error)
-            await sleep_unless(self._clock, self._deps.rules.backoff.delay(1), self._shutting_down)
-            self._pending[actor.key] = None
+            while await actor.answer_next():
+                pass
         except Exception:
             # One failing session must not affect the others; its rows stay stored.
             log.exception("session %s failed", actor.key)
@@ -267,7 +223,7 @@ class ActorPool:
             del self._live[actor.key]
             if not self._live:
                 self._idle.set()
-            self._work_available.set()
+        self._start_pending(group)
 
 
 def _belongs_to(item: QueueItem, principal: str | None) -> bool:

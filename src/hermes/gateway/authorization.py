@@ -173,11 +173,13 @@ def access_rules_from(
         return env.get(platform_variable(platform, suffix), "")
 
     extra = (settings or Platform()).extra
-    users = ids_of(platform, var("ALLOWED_USERS"), extra.get("allow_from"))
-    users |= _ids_for_platform(platform, env.get("GATEWAY_ALLOWED_USERS", ""))
+    anywhere = _ids_for_platform(platform, env.get("GATEWAY_ALLOWED_USERS", ""))
+    users = anywhere | ids_of(platform, var("ALLOWED_USERS"), extra.get("allow_from"))
     group_users = ids_of(platform, var("GROUP_ALLOWED_USERS"), extra.get("group_allow_from"))
     chats = _texts(var("GROUP_ALLOWED_CHATS"), extra.get("group_allowed_chats"))
     denied = ids_of(platform, var("DENIED_USERS"), extra.get("deny_from"))
+    own = lower_text(extra, "unauthorized_dm_behavior")
+    limited = bool(users or group_users or chats)
     return AccessRules(
         denied=denied | _ids_for_platform(platform, env.get("GATEWAY_DENIED_USERS", "")),
         authenticated_role=AUTHENTICATED_PLATFORMS.get(platform),
@@ -191,12 +193,7 @@ def access_rules_from(
         everybody_anywhere=is_true(env.get("GATEWAY_ALLOW_ALL_USERS", "")),
         owners=ids_of(platform, admins_in(extra, DIRECT_CHAT)),
         group_owners=ids_of(platform, admins_in(extra, "group")),
-        pairing=_offers_pairing(
-            platform,
-            lower_text(extra, "unauthorized_dm_behavior"),
-            unauthorized.strip().lower(),
-            limited=bool(users or group_users or chats),
-        ),
+        pairing=_offers_pairing(platform, own, unauthorized.strip().lower(), limited=limited),
     )
 
 

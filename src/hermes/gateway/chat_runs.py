@@ -1,35 +1,18 @@
-"""The runs of a chat session: rules, callbacks, queued messages, idle timeout, final replies."""
+"""The runs of a chat session: rules, queued messages, batches and the idle timeout."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from enum import Enum, auto
 
 import anyio
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
-from hermes.agent.answers import AnswerKind, classify_answer
-from hermes.agent.prompts import prompt_text
-from hermes.config.home import DEFAULT_PROFILE
-from hermes.gateway.chat_sessions import ChatSessions
-from hermes.gateway.failure_messages import failure_message, limit_message
-from hermes.gateway.hooks import Hooks, NoHooks
-from hermes.gateway.messages import BusyMode, InboxMessage, OutboxMessage, outbox_post
+from hermes.gateway.messages import BusyMode, InboxMessage
 from hermes.gateway.progress_message import ProgressMessage
-from hermes.gateway.user_limits import TurnSlots
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
 from hermes.kit.text import plural
-from hermes.ports.store import Store, Write
-from hermes.schema.errors import StoreError
-from hermes.schema.events import Event, Outcome, QuestionAnswered, QuestionAsked, RunEnded
-from hermes.schema.messages import Assistant, Message, Stop, Trust, User, final_text, text_of
-from hermes.schema.scope import Address, Role
-from hermes.schema.sessions import StoredMessage
-from hermes.session.runner import Runner
+from hermes.schema.events import Event, QuestionAnswered, QuestionAsked
 
-ENDED_WHEN_IDLE = (
-    "Nothing happened in this turn for too long, so I ended it. Ask again, or tell me how to go on."
-)
 IDLE_WARNING = (
     "Nothing has happened in this turn for {quiet}. I will end it after {left} more without "
     "activity; /stop ends it now."
@@ -55,42 +38,6 @@ class ActorRules(Struct, frozen=True, kw_only=True):
     idle_warning: float = 0.0
     notify: float = 0.0
     fresh: float = 0.0
-
-
-async def no_rejection(message: InboxMessage) -> str:
-    return ""
-
-
-class ActorCallbacks(Struct, frozen=True, kw_only=True):
-    """Callbacks of the actors of one `profile`.
-
-    `posted`: an address has something to deliver. `progress_message`: create the progress message
-    of a run. `rejection`: the reason a turn may not start, or "". `ended`: a run has ended.
-    `can_send_later`: whether an address can be messaged after the turn. `store_failed`: the store
-    failed. `footer`: the footer of an answer.
-    """
-
-    posted: Callable[[Address], None] = lambda address: None
-    progress_message: Callable[[Address, str], ProgressMessage | None] = lambda address, run: None
-    rejection: Callable[[InboxMessage], Awaitable[str]] = no_rejection
-    ended: Callable[[InboxMessage, Outcome, str], None] = lambda message, outcome, text: None
-    hooks: Hooks = NoHooks()
-    can_send_later: Callable[[Address], bool] = lambda address: True
-    store_failed: Callable[[Address, StoreError], None] = lambda address, error: None
-    footer: Callable[[Sequence[Message]], str] = lambda messages: ""
-    profile: str = DEFAULT_PROFILE
-
-
-class ActorDeps(Struct, frozen=True, kw_only=True):
-    store: Store
-    clock: Clock
-    runner: Runner
-    sessions: ChatSessions
-    rules: ActorRules
-    holder: str
-    slots: TurnSlots
-    callbacks: ActorCallbacks
-    draining: Callable[[], bool]
 
 
 class QueuedMessage(Struct, frozen=True):
@@ -153,31 +100,6 @@ class ActiveRun(Struct, kw_only=True):
             self.scope.cancel()
 
 
-class StartedTurn(Struct, frozen=True):
-    """Messages that are in the transcript but not completed, and what follows them.
-
-    `at` is the time of the last activity.
-    """
-
-    batch: Sequence[QueuedMessage]
-    after: Sequence[StoredMessage]
-    at: datetime
-
-    @property
-    def answered(self) -> bool:
-        """Whether there is a complete answer; a cancelled one does not count."""
-        last = self.after[-1].message if self.after else None
-        if not isinstance(last, Assistant) or last.stop is Stop.CANCELLED:
-            return False
-        return classify_answer(last) is AnswerKind.FINAL
-
-    def resumed_since(self, moment: datetime) -> int:
-        note = prompt_text("resumed")
-        recent = [row.message for row in self.after if row.at > moment]
-        users = [message for message in recent if isinstance(message, User)]
-        return sum(user.trust is Trust.PROGRAM and text_of(user) == note for user in users)
-
-
 def same_conversation(first: InboxMessage, other: InboxMessage) -> bool:
     """Whether both come from the same person, in the same chat, with the same reply targets."""
     one, two = (
@@ -189,6 +111,8 @@ def same_conversation(first: InboxMessage, other: InboxMessage) -> bool:
 
 def next_batch(waiting: Sequence[QueuedMessage], rules: ActorRules) -> list[QueuedMessage]:
     """Choose the messages one turn answers: usually all that wait, from one person in one chat."""
+    if len(waiting) == 1:
+        return list(waiting)
     first = _first_message(waiting, rules)
     if rules.busy is BusyMode.QUEUE or first.message.manner is BusyMode.QUEUE:
         return [first]
@@ -212,47 +136,10 @@ def _first_message(waiting: Sequence[QueuedMessage], rules: ActorRules) -> Queue
     return head
 
 
-def outbox_posts(key: str, reply: OutboxMessage, batch: Sequence[QueuedMessage]) -> list[Write]:
-    """Write the reply for every target; only the first shows the progress message."""
-    first, *others = batch[-1].message.reply_addresses
-    copies = [
-        outbox_post(f"{key}:{number}", structs.replace(reply, address=address, bubble=None))
-        for number, address in enumerate(others, 2)
-    ]
-    return [outbox_post(key, structs.replace(reply, address=first)), *copies]
-
-
-def final_reply_text(
-    ended: RunEnded, messages: Sequence[Message], cause: CancelCause | None, role: Role = Role.OWNER
-) -> str:
-    match ended.outcome:
-        case Outcome.DONE:
-            return final_text(messages)
-        case Outcome.EXHAUSTED:
-            limit = limit_message(ended.code, ended.reason, role)
-            return f"{final_text(messages)}\n\n{limit}".strip()
-        case Outcome.FAILED:
-            return failure_message(ended.code, ended.reason, role)
-        case Outcome.CANCELLED:
-            return cancelled_text(cause)
-
-
-def cancelled_text(cause: CancelCause | None) -> str:
-    match cause:
-        case CancelCause.STOPPED:
-            return "Stopped."
-        case CancelCause.IDLE:
-            return ENDED_WHEN_IDLE
-        case CancelCause.INTERRUPTED | None:
-            return "Interrupted."
-
-
 async def end_when_idle(
     run: ActiveRun, rules: ActorRules, clock: Clock, warn: Callable[[str], Awaitable[None]]
 ) -> None:
     """Cancel the run once it is idle for too long; warn once per idle period."""
-    if rules.idle <= 0:
-        return
     warned_since: float | None = None
     while True:
         # Waiting for a person is not idle; questions have their own timeout.
@@ -272,9 +159,7 @@ async def end_when_idle(
 
 async def show_still_working(run: ActiveRun, rules: ActorRules, clock: Clock) -> None:
     """Show a notice in the progress message periodically, unless a question is open."""
-    if rules.notify <= 0 or run.progress is None:
-        return
-    while True:
+    while run.progress is not None:
         await clock.sleep(rules.notify)
         if not run.open_questions:
             time = format_duration(clock.monotonic() - run.started)

@@ -96,17 +96,21 @@ class OpenedSession(Struct, frozen=True, kw_only=True):
 
 
 class ChatSessions:
+    """`running` returns when a session's processes started; they keep it open."""
+
     def __init__(
-        self, store: Store, clock: Clock, cwd: str, resets: ResetPolicy | None = None
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        cwd: str,
+        resets: ResetPolicy,
+        running: Callable[[Session], Sequence[datetime]],
     ) -> None:
         self._store = store
         self._clock = clock
         self._cwd = cwd
-        self._resets = resets or ResetPolicy()
-        self._running: Callable[[Session], Sequence[datetime]] = lambda session: ()
-
-    def set_running_processes(self, running: Callable[[Session], Sequence[datetime]]) -> None:
-        """Set the lookup of running processes' start times; they keep a session open."""
+        self._resets = resets
         self._running = running
 
     async def find(self, key: str) -> Session | None:

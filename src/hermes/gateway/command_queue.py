@@ -17,17 +17,21 @@ from msgspec import Struct, field, structs
 from hermes.gateway.failure_messages import INTERNAL_ERROR
 from hermes.gateway.messages import (
     COMMANDS,
+    INBOX,
     InboxMessage,
     OutboxMessage,
     inbox_item,
     outbox_post,
     read_inbox_message,
+    wake_outbox,
 )
+from hermes.gateway.notices import OutageNotices
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.process_identity import process_id
 from hermes.kit.tasks import DeadlineExceeded, run_with_timeout, sleep_unless
 from hermes.kit.text import one_line
+from hermes.ports.bus import Bus
 from hermes.ports.store import CompleteItem, EnqueueItem, ItemStatus, QueueItem, Store, Write
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Media, Text, User, text_of
@@ -101,25 +105,16 @@ class StoppedCommands(Struct, frozen=True):
 
 
 class CommandQueue:
-    """`put` stores an item and returns whether its key is new."""
-
-    def __init__(
-        self, store: Store, clock: Clock, put: Callable[[QueueItem, Address], Awaitable[bool]]
-    ) -> None:
+    def __init__(self, *, store: Store, clock: Clock, bus: Bus, outages: OutageNotices) -> None:
         self._store = store
         self._clock = clock
-        self._put = put
+        self._bus = bus
+        self._outages = outages
         self._open: dict[str, QueuedCommand] = {}
         self._not_started: list[QueuedCommand] = []
         self._idle = anyio.Event()
         self._closed = False
         self._group: anyio.abc.TaskGroup | None = None
-        self._posted: Callable[[Address], None] = lambda address: None
-        self._wake: Callable[[str], None] = lambda session: None
-
-    def set_outputs(self, posted: Callable[[Address], None], wake: Callable[[str], None]) -> None:
-        """Set the callbacks for new outbox rows and for sessions to wake."""
-        self._posted, self._wake = posted, wake
 
     async def run(self) -> None:
         try:
@@ -200,7 +195,7 @@ class CommandQueue:
         reply = OutboxMessage(address=address, text=text, at=self._clock.now())
         more = [outbox_post(key, reply)] if text.strip() else []
         await self._store.commit(*writes, *more)
-        self._posted(address)
+        wake_outbox(self._bus, address)
 
     def _commands_of(self, session: str) -> list[QueuedCommand]:
         return [one for one in self._open.values() if one.session == session and not one.urgent]
@@ -213,7 +208,8 @@ class CommandQueue:
         if not command.urgent:
             command.after = [one.finished for one in earlier if one is not command]
         try:
-            new = await self._put(item, command.message.address)
+            with self._outages.store_watch(command.message.address):
+                new = await self._store.queues.put(item)
         except BaseException:
             self._remove(command)
             raise
@@ -282,7 +278,7 @@ class CommandQueue:
         new_message = structs.replace(message, user=user, manner=submitted.busy_mode)
         post = EnqueueItem(inbox_item(f"{key}:said", command.session, new_message))
         await self.reply(f"{key}:reply", message.address, submitted.notice, post, CompleteItem(key))
-        self._wake(command.session)
+        self._bus.wake(INBOX, command.session)
 
     async def _recover_row(self, item: QueueItem) -> None:
         """Recover the row unless it is in progress here or already completed."""
@@ -304,7 +300,7 @@ class CommandQueue:
         if item.lane == AFTER_COMMANDS:
             post = EnqueueItem(inbox_item(f"{item.key}:said", item.topic, message))
             await self._store.commit(post, CompleteItem(item.key))
-            self._wake(item.topic)
+            self._bus.wake(INBOX, item.topic)
             return
         text = INTERRUPTED.format(line=one_line(text_of(message.user), _WIDTH))
         await self.reply(f"{item.key}:reply", message.address, text, CompleteItem(item.key))

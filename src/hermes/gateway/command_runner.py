@@ -19,7 +19,6 @@ from hermes.config.schema import Config
 from hermes.gateway.actor_pool import ActorPool
 from hermes.gateway.chat_sessions import ChatSessions
 from hermes.gateway.command_queue import (
-    CommandActivity,
     CommandQueue,
     CommandResult,
     StoppedCommands,
@@ -32,7 +31,7 @@ from hermes.gateway.hook_events import (
     emit_session_reset,
     event_source,
 )
-from hermes.gateway.hooks import Hooks, HookVerdict, NoHooks
+from hermes.gateway.hooks import Hooks, HookVerdict
 from hermes.gateway.messages import Admitted, InboxMessage, platform_of
 from hermes.gateway.questions import NOT_A_QUESTION, QuestionPosts
 from hermes.kit.clock import Clock
@@ -72,14 +71,22 @@ _NEVER_BLOCKED = frozenset({"stop"})
 
 
 class CommandRunner:
+    """Runs the shared commands of `registry` and the gateway's own (`urgent`)."""
+
     def __init__(
         self,
+        *,
         store: Store,
         clock: Clock,
         runner: Runner,
         actors: ActorPool,
         sessions: ChatSessions,
         questions: QuestionPosts,
+        command_queue: CommandQueue,
+        registry: Registry,
+        context: Callable[[Conversation], CommandContext],
+        urgent: Mapping[str, GatewayCommand],
+        hooks: Hooks | None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -87,28 +94,11 @@ class CommandRunner:
         self._actors = actors
         self._sessions = sessions
         self._questions = questions
-        self._hooks: Hooks = NoHooks()
-        self._command_queue: CommandQueue | None = None
-        self._registry: Registry | None = None
-        self._context: Callable[[Conversation], CommandContext] | None = None
-        self._urgent: dict[str, GatewayCommand] = {}
-
-    def set_commands(
-        self,
-        registry: Registry,
-        context: Callable[[Conversation], CommandContext],
-        urgent: Mapping[str, GatewayCommand],
-    ) -> None:
-        """Set the registry of shared commands and the gateway's own commands."""
-        self._registry, self._context = registry, context
-        self._urgent |= urgent
-
-    def set_hooks(self, hooks: Hooks) -> None:
-        self._hooks = hooks
-
-    def set_command_queue(self, command_queue: CommandQueue) -> None:
-        """Set the queue of commands that may be running and can be stopped."""
         self._command_queue = command_queue
+        self._registry = registry
+        self._context = context
+        self._urgent = urgent
+        self._hooks = hooks
 
     async def run(self, admitted: Admitted, message: InboxMessage, line: str) -> CommandResult:
         """Run a command line; raises HermesError with a message for the user."""
@@ -123,8 +113,6 @@ class CommandRunner:
         return await urgent(request) if handled is None else handled
 
     async def _run_shared(self, request: CommandRequest, name: str) -> CommandResult:
-        if self._registry is None or self._context is None:
-            raise UsageError("Commands are not available here.")
         conversation = await self._conversation(request)
         message = request.message
         question = await self._questions.question_in(message.address, message.reply_to)
@@ -188,6 +176,8 @@ class CommandRunner:
         self, request: CommandRequest, name: str, session: Session | None
     ) -> str | None:
         """Return None if the command may run, or the reply to send instead."""
+        if self._hooks is None:
+            return None
         admitted, message = request.admitted, request.message
         source = event_source(message, admitted.key, session.id if session else "")
         context = source.context(command=name, args=request.args)
@@ -207,9 +197,7 @@ class CommandRunner:
     def activity(self, request: CommandRequest) -> ConversationActivity:
         key = request.admitted.key
         now = self._actors.activity(key)
-        commands = CommandActivity()
-        if self._command_queue is not None:
-            commands = self._command_queue.activity(key, request.message)
+        commands = self._command_queue.activity(key, request.message)
         seconds = now.seconds if now.run is not None else commands.seconds or 0.0
         running = now.run is not None or commands.seconds is not None
         return ConversationActivity(
@@ -218,9 +206,7 @@ class CommandRunner:
 
     async def stop(self, admitted: Admitted, run: str) -> StopResult:
         key, only = admitted.key, None if admitted.may_stop_others else admitted.principal
-        commands = StoppedCommands()
-        if self._command_queue is not None and not run:
-            commands = await self._command_queue.stop(key, only)
+        commands = StoppedCommands() if run else await self._command_queue.stop(key, only)
         stopped = await self._actors.stop(key, run or None, only)
         endings = [one.finished for one in commands.running]
         endings += [stopped.finished] if stopped.finished is not None else []
@@ -241,11 +227,13 @@ class CommandRunner:
         old = await self._sessions.find(admitted.key)
         if old is not None:
             await self._sessions.end(old, "new")
-            ended = event_source(request.message, admitted.key, old.id)
-            emit_session_end(self._hooks, ended, "new")
         session = await self._sessions.begin(admitted.key, channel, admitted.principal, title)
-        source = event_source(request.message, admitted.key, session.id)
-        emit_session_reset(self._hooks, source, "new")
+        if self._hooks is not None:
+            if old is not None:
+                ended = event_source(request.message, admitted.key, old.id)
+                emit_session_end(self._hooks, ended, "new")
+            source = event_source(request.message, admitted.key, session.id)
+            emit_session_reset(self._hooks, source, "new")
         return SwitchedSession(session, stopped.waiting)
 
     async def switch_session(self, request: CommandRequest, session: Session) -> SwitchedSession:

@@ -1,5 +1,6 @@
 """Add text posted to a chat from elsewhere to that chat's session, as untrusted content."""
 
+import logging
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -13,13 +14,16 @@ from hermes.gateway.messages import INBOX
 from hermes.gateway.session_keys import belongs_to_other_address, keys_at
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
+from hermes.kit.tasks import BackgroundTasks
 from hermes.ports.store import AppendMessage, EnqueueItem, QueueItem, Store
-from hermes.schema.errors import SessionBusy
+from hermes.schema.errors import SessionBusy, StoreError
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session
 from hermes.session.keys import SessionSource, build_session_key
 from hermes.session.lease import Lease
+
+log = logging.getLogger(__name__)
 
 CHAT_TYPES = ("dm", "group", "channel", "thread", "forum")
 MAX_SESSIONS = 20
@@ -31,15 +35,28 @@ class CrossPoster:
 
     def __init__(
         self,
+        *,
         store: Store,
         clock: Clock,
         profile: str,
         holding: Callable[[str], AbstractAsyncContextManager[Lease]],
+        background: BackgroundTasks,
     ) -> None:
         self._store = store
         self._clock = clock
         self._profile = profile
         self._holding = holding
+        self._background = background
+
+    def add_later(self, address: Address, text: str) -> None:
+        """Append the text in the background."""
+        self._background.start(self._try_add, address, text)
+
+    async def _try_add(self, address: Address, text: str) -> None:
+        try:
+            await self.add(address, text)
+        except StoreError as error:
+            log.warning("cannot add the cross-post to the session at %s: %s", address, error)
 
     async def add(self, address: Address, text: str) -> bool:
         """Append the text to every open session at the address; return False if there is none.

@@ -1,7 +1,8 @@
 """Send outbox rows to one channel: in order per address, until delivered or given up."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import anyio
@@ -9,6 +10,7 @@ import msgspec
 from msgspec import structs
 
 from hermes.gateway.chunks import ChunkLimits, split_text
+from hermes.gateway.cross_post import CrossPoster
 from hermes.gateway.delivery_rules import DeadTargets, DeliveryRules, PendingDelivery
 from hermes.gateway.messages import (
     OutboxMessage,
@@ -18,13 +20,15 @@ from hermes.gateway.messages import (
     platform_address,
     read_outbox_message,
 )
+from hermes.gateway.notices import OutageNotices
 from hermes.gateway.questions import QuestionPosts
 from hermes.gateway.rate_limiter import MAX_PAUSE, RateLimiter
-from hermes.gateway.stale_progress import final_edit_beside
+from hermes.gateway.stale_progress import final_edit_beside, final_edits_name
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.process_identity import process_id
-from hermes.kit.tasks import run_with_timeout
+from hermes.kit.tasks import time_limit
+from hermes.ports.bus import Bus, Wakeups
 from hermes.ports.channel import (
     Channel,
     NotSent,
@@ -51,75 +55,51 @@ OFFLINE_CAP = 30.0
 
 
 class Delivery:
-    """Delivers to one channel. Channels never retry; this class does."""
+    """Delivers to one channel. Channels never retry; this class does.
+
+    While `online` is false, delivery is suspended without using attempts.
+    """
 
     def __init__(
         self,
+        *,
         store: Store,
         clock: Clock,
+        bus: Bus,
         name: str,
         channel: Channel,
+        online: Callable[[], bool],
+        rate_limiter: RateLimiter,
         dead: DeadTargets,
-        rules: DeliveryRules | None = None,
+        questions: QuestionPosts,
+        outages: OutageNotices,
+        cross_posts: CrossPoster,
+        rules: DeliveryRules,
     ) -> None:
         self._store = store
         self._clock = clock
+        self._bus = bus
         self._start_time = clock.now() - timedelta(seconds=clock.monotonic())
         self._channel = channel
-        self._queue = outbox_name(name)
+        self._queue, self._final_edits = outbox_name(name), final_edits_name(name)
+        self._online = online
+        self._rate_limiter = rate_limiter
         self._dead = dead
-        self._rate_limiter = RateLimiter(clock, channel.caps)
-        self._rules = rules or DeliveryRules()
-        self._questions: QuestionPosts | None = None
+        self._questions = questions
+        self._outages = outages
+        self._cross_posts = cross_posts
+        self._rules = rules
         self._holder = process_id()
-        self._online: Callable[[], bool] = lambda: True
-        self._on_arrived: Callable[[Address, str], None] = lambda address, text: None
-        self._wake_final_edits: Callable[[], None] = lambda: None
-        self._on_store_error: Callable[[Address, StoreError], None] = lambda address, error: None
-        self._on_delivered: Callable[[Address], None] = lambda address: None
+        self._wakeups: Wakeups | None = None
         self._pending: dict[str, None] = {}
         self._recovered = False
         """Whether rows left by an earlier process have been listed."""
         self._serving: set[str] = set()
-        self._woken = anyio.Event()
-        self._concurrency = anyio.Semaphore(self._rules.concurrency)
+        self._concurrency = anyio.Semaphore(rules.concurrency)
         """Limits concurrent sends; released while waiting to retry."""
         self._draining = False
         self._waits: set[anyio.CancelScope] = set()
         self._idle = anyio.Event()
-
-    def set_online_check(self, online: Callable[[], bool]) -> None:
-        """Set the check that suspends delivery, without using attempts, while offline."""
-        self._online = online
-
-    def set_arrived_callback(self, arrived: Callable[[Address, str], None]) -> None:
-        """Set the callback for cross-posted text that was delivered."""
-        self._on_arrived = arrived
-
-    def set_final_edit_wake(self, wake: Callable[[], None]) -> None:
-        """Set the callback for progress messages that were not edited into the answer."""
-        self._wake_final_edits = wake
-
-    def set_outage_callbacks(
-        self,
-        on_store_error: Callable[[Address, StoreError], None],
-        on_delivered: Callable[[Address], None],
-    ) -> None:
-        """Set the callbacks for store errors and for successful deliveries."""
-        self._on_store_error, self._on_delivered = on_store_error, on_delivered
-
-    def set_questions(self, posts: QuestionPosts) -> None:
-        """Set where the posts of questions are recorded."""
-        self._questions = posts
-
-    def set_rate_limiter(self, rate_limiter: RateLimiter) -> None:
-        """Use a rate limiter shared with other users of the account."""
-        self._rate_limiter = rate_limiter
-
-    def wake(self, topic: str) -> None:
-        """Deliver to an address that has a new row."""
-        self._pending[topic] = None
-        self._woken.set()
 
     async def drain(self) -> None:
         """Deliver what can be delivered now, without waiting for retries."""
@@ -131,105 +111,112 @@ class Delivery:
             await self._idle.wait()
 
     async def poll_queues(self) -> None:
-        self._pending |= dict.fromkeys(await self._store.queues.topics(self._queue))
-        self._woken.set()
+        for topic in await self._store.queues.topics(self._queue):
+            self._bus.wake(self._queue, topic)
 
     def has_pending(self, topic: str) -> bool:
         """Whether something for this address may still be in progress."""
-        return not self._recovered or topic in self._serving or topic in self._pending
+        return not self._recovered or topic in self._serving or topic in self._woken()
 
     @property
     def busy(self) -> int:
         """Number of addresses being served or waiting."""
-        return len(self._serving | self._pending.keys())
+        return len(self._serving | self._woken().keys())
+
+    def _woken(self) -> dict[str, None]:
+        """Return the addresses with new rows that are not being served for them yet."""
+        if self._wakeups is not None:
+            self._pending |= dict.fromkeys(self._wakeups.take())
+        return self._pending
 
     async def run(self) -> None:
-        self._pending |= dict.fromkeys(await self._store.queues.topics(self._queue))
-        self._recovered = True
-        async with anyio.create_task_group() as group:
-            while True:
-                self._woken = anyio.Event()
-                for topic in [topic for topic in self._pending if topic not in self._serving]:
-                    del self._pending[topic]
-                    self._serving.add(topic)
-                    group.start_soon(self._serve, topic)
-                await self._woken.wait()
+        # Listening begins before the rows are listed, so that none is missed.
+        with self._bus.listen(self._queue) as self._wakeups:
+            self._pending |= dict.fromkeys(await self._store.queues.topics(self._queue))
+            self._recovered = True
+            async with anyio.create_task_group() as group:
+                while True:
+                    for topic in [one for one in self._woken() if one not in self._serving]:
+                        del self._pending[topic]
+                        self._serving.add(topic)
+                        group.start_soon(self._serve, topic)
+                    await self._wakeups.wait()
 
     async def _serve(self, topic: str) -> None:
         failures = 0
         try:
             while True:
-                if not self._online():
-                    failures += 1
-                    if await self._pause(min(self._rules.backoff.delay(failures), OFFLINE_CAP)):
-                        return
-                    continue
+                wait = min(self._rules.backoff.delay(failures + 1), OFFLINE_CAP)
                 try:
-                    async with self._concurrency:
-                        wait = await self._next(topic)
+                    if self._online():
+                        async with self._concurrency:
+                            if (pending := await self._claim(topic)) is None:
+                                return
+                            wait = await self._send(pending)
                 except StoreError as error:
                     log.warning("the outbox is unavailable: %s", error)
-                    self._on_store_error(address_of_topic(topic), error)
-                    failures += 1
-                    wait = self._rules.backoff.delay(failures)
-                if wait is None:
-                    return
+                    self._outages.notify(address_of_topic(topic), error)
+                    wait = self._rules.backoff.delay(failures + 1)
                 failures = failures + 1 if wait else 0
                 if wait and await self._pause(wait):
                     return
         finally:
             self._serving.discard(topic)
-            self._woken.set()
+            if topic in self._woken():
+                # The run loop skipped it because it was being served.
+                self._bus.wake(self._queue, topic)
             if not self.busy:
                 self._idle.set()
 
     async def _pause(self, seconds: float) -> bool:
         """Wait; return True if the gateway is shutting down instead."""
-        return not await self._wait_unless_draining(lambda: self._clock.sleep(seconds))
+        with self._unless_draining() as scope:
+            await self._clock.sleep(seconds)
+        return scope.cancelled_caught
 
-    async def _wait_unless_draining(self, wait: Callable[[], Awaitable[None]]) -> bool:
-        """Return whether the wait completed; shutdown cancels it."""
-        if self._draining:
-            return False
+    @contextmanager
+    def _unless_draining(self) -> Generator[anyio.CancelScope]:
+        """Cancel the block's waits at shutdown."""
         with anyio.CancelScope() as scope:
             self._waits.add(scope)
+            if self._draining:
+                scope.cancel()
             try:
-                await wait()
-                return True
+                yield scope
             finally:
                 self._waits.discard(scope)
-        return False
 
     async def _wait_for_rate_limit(self, to: Address) -> None:
-        waited = await self._wait_unless_draining(lambda: self._rate_limiter.acquire(to))
-        if not waited and not self._rate_limiter.try_acquire(to):
+        with self._unless_draining() as scope:
+            await self._rate_limiter.acquire(to)
+        if scope.cancelled_caught and not self._rate_limiter.try_acquire(to):
             raise Offline("The gateway is shutting down.")
 
-    async def _next(self, topic: str) -> float | None:
-        """Deliver the oldest item; return seconds to wait before the next, or None at the end.
+    async def _claim(self, topic: str) -> PendingDelivery | None:
+        """Return the oldest item that can be sent, or None at the end of the queue.
 
         The claim has no duration, so the oldest item stays first until it is completed. Each claim
         counts as an attempt, even across a crash.
         """
         claim = self._store.queues.claim
-        items = await claim(self._queue, topic, self._holder, timedelta(0))
-        if not items:
-            return None
-        (item,) = items
-        failpoint("delivery.claimed")
-        try:
-            reply = read_outbox_message(item)
-        except msgspec.DecodeError as error:
-            return await self._park_item(item, f"It cannot be decoded: {error}")
-        if item.attempts > reply.known:
-            unsure = reply.unsure + item.attempts - reply.known
-            reply = structs.replace(reply, doubt=True, unsure=unsure, known=item.attempts)
-            await self._store.commit(outbox_amendment(item.key, reply))
-            failpoint("delivery.doubted")
-        pending = PendingDelivery(item, reply)
-        if reason := self._reason_to_give_up(pending):
-            return await self._park(pending, reason)
-        return await self._send(pending)
+        while items := await claim(self._queue, topic, self._holder, timedelta(0)):
+            (item,) = items
+            failpoint("delivery.claimed")
+            try:
+                reply = read_outbox_message(item)
+            except msgspec.DecodeError as error:
+                await self._park_item(item, f"It cannot be decoded: {error}")
+                continue
+            if item.attempts > reply.known:
+                unsure = reply.unsure + item.attempts - reply.known
+                reply = structs.replace(reply, doubt=True, unsure=unsure, known=item.attempts)
+                await self._store.commit(outbox_amendment(item.key, reply))
+                failpoint("delivery.doubted")
+            pending = PendingDelivery(item, reply)
+            if not (reason := self._reason_to_give_up(pending)):
+                return pending
+            await self._park(pending, reason)
+        return None
 
     def _reason_to_give_up(self, pending: PendingDelivery) -> str | None:
         if reason := self._dead.reason(pending.reply.address):
@@ -256,7 +243,8 @@ class Delivery:
                     failpoint("delivery.after_part")
         except TargetGone as error:
             await self._dead.mark_dead(reply.address, str(error))
-            return await self._park(pending, str(error))
+            await self._park(pending, str(error))
+            return 0.0
         except NotSent as error:
             return await self._not_sent(pending, error)
         except Exception as error:  # noqa: BLE001 - any channel error leaves the outcome unknown
@@ -265,11 +253,11 @@ class Delivery:
         failpoint("delivery.before_settle")
         await self._retry_until_stored(CompleteItem(item.key), *records)
         failpoint("delivery.after_settle")
-        self._on_delivered(reply.address)
+        self._outages.clear(reply.address)
         if pending.sent_separately:
-            self._wake_final_edits()
+            self._bus.wake(self._final_edits)
         if reply.brought:
-            self._on_arrived(reply.address, reply.text)
+            self._cross_posts.add_later(reply.address, reply.text)
         return 0.0
 
     def _cut(self, reply: OutboxMessage) -> list[str]:
@@ -281,7 +269,7 @@ class Delivery:
         """Return what to store about the post besides its completion."""
         reply = pending.reply
         writes: list[Write] = []
-        if reply.question and self._questions is not None:
+        if reply.question:
             writes.append(self._questions.record(reply.question, reply.address, post))
         if reply.bubble is not None and post != reply.bubble:
             writes.append(final_edit_beside(reply, reply.bubble))
@@ -305,9 +293,8 @@ class Delivery:
         to = platform_address(reply.address)
         await self._wait_for_rate_limit(to)
         failpoint("delivery.before_send")
-        receipt = await run_with_timeout(
-            self._clock, self._rules.send_timeout, lambda: self._channel.send(to, post)
-        )
+        async with time_limit(self._clock, self._rules.send_timeout):
+            receipt = await self._channel.send(to, post)
         failpoint("delivery.after_send")
         if not receipt.id:
             raise ValueError("The channel returned a receipt without an id.")
@@ -323,9 +310,8 @@ class Delivery:
         await self._wait_for_rate_limit(receipt.address)
         try:
             failpoint("delivery.before_edit")
-            await run_with_timeout(
-                self._clock, self._rules.edit_timeout, lambda: channel.edit(receipt, post)
-            )
+            async with time_limit(self._clock, self._rules.edit_timeout):
+                await channel.edit(receipt, post)
             failpoint("delivery.after_edit")
         except (Offline, Throttled, TimeoutError):
             raise
@@ -351,7 +337,7 @@ class Delivery:
         delay = self._rules.backoff.delay(pending.item.attempts + 1)
         return min(delay, OFFLINE_CAP) if free else delay
 
-    async def _park(self, pending: PendingDelivery, reason: str) -> float:
+    async def _park(self, pending: PendingDelivery, reason: str) -> None:
         """Give up and replace the progress message, so that it does not show progress forever.
 
         If an earlier attempt may have arrived, edit in the answer itself, which is repeatable; an
@@ -363,13 +349,12 @@ class Delivery:
             text = mark + self._cut(reply)[0] if reply.unsure else UNDELIVERED
             settled = outbox_amendment(item.key, structs.replace(reply, bubble=None))
             await self._store.commit(settled, final_edit_beside(reply, reply.bubble, text))
-            self._wake_final_edits()
-        return await self._park_item(item, reason)
+            self._bus.wake(self._final_edits)
+        await self._park_item(item, reason)
 
-    async def _park_item(self, item: QueueItem, reason: str) -> float:
+    async def _park_item(self, item: QueueItem, reason: str) -> None:
         log.warning("gave up delivering %s: %s", item.key, reason)
         await self._store.queues.park(item.key, reason)
-        return 0.0
 
     async def _retry_until_stored(self, *writes: Write) -> None:
         """Retry until it is stored: what was sent must not be forgotten."""

@@ -1,6 +1,5 @@
 """Return results that arrive after a turn to the chat's session as inbox messages."""
 
-from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
@@ -8,7 +7,7 @@ from msgspec import Raw, Struct, structs
 
 from hermes.gateway.messages import CHAT_KEY_PREFIX, BusyMode, InboxMessage, inbox_item
 from hermes.ports.records import PutRecord, StateRecord
-from hermes.ports.store import EnqueueItem, Store, Write
+from hermes.ports.store import EnqueueItem, Store
 from hermes.schema.errors import NotFound
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import OWNER, Address, Requester, Role, Scope
@@ -30,35 +29,22 @@ def is_chat(scope: Scope) -> bool:
     return scope.address is not None and scope.key.startswith(CHAT_KEY_PREFIX)
 
 
-class ChatFollowups:
-    """Implements `hermes.ports.message_sender` for chats.
+def chat_followup(scope: Scope, key: str, text: str) -> EnqueueItem:
+    """Return the write of a follow-up to a chat.
 
-    Follow-ups wait for a running turn regardless of the busy mode; several become one turn.
+    It waits for a running turn regardless of the busy mode; several become one turn.
     """
-
-    def __init__(self) -> None:
-        # Without a gateway in this process, the follow-up stays queued.
-        self._wake: Callable[[str], None] = lambda key: None
-
-    def set_wake(self, wake: Callable[[str], None]) -> None:
-        """Set the callback that wakes a session; call before the first follow-up."""
-        self._wake = wake
-
-    def rows(self, scope: Scope, key: str, text: str) -> list[Write]:
-        if scope.address is None:
-            raise ValueError("a follow-up needs the address of a chat")
-        message = InboxMessage(
-            user=User(key, (Text(text),), Trust.DATA),
-            address=scope.address,
-            asker=structs.replace(scope.asker, message=""),
-            principal=scope.principal,
-            role=scope.role,
-            manner=BusyMode.COLLECT,
-        )
-        return [EnqueueItem(inbox_item(key, scope.key, message))]
-
-    def wake(self, scope: Scope) -> None:
-        self._wake(scope.key)
+    if scope.address is None:
+        raise ValueError("a follow-up needs the address of a chat")
+    message = InboxMessage(
+        user=User(key, (Text(text),), Trust.DATA),
+        address=scope.address,
+        asker=structs.replace(scope.asker, message=""),
+        principal=scope.principal,
+        role=scope.role,
+        manner=BusyMode.COLLECT,
+    )
+    return EnqueueItem(inbox_item(key, scope.key, message))
 
 
 def location_of_message(session: str, message: InboxMessage, key: str, at: datetime) -> PutRecord:

@@ -35,15 +35,13 @@ class AnswerFooter(Struct, frozen=True, kw_only=True):
     window: Callable[[str, str], int] = lambda model, provider: 0
 
     def text_for(self, messages: Sequence[Message]) -> str:
-        parts = [
-            _warning(failed_file_changes(messages)) if self.show_failed_files else "",
-            self._footer(messages),
-        ]
+        failed = failed_file_changes(messages) if self.show_failed_files else dict[str, str]()
+        parts = [_warning(failed) if failed else "", self._footer(messages) if self.fields else ""]
         return "\n\n".join(part for part in parts if part)
 
     def _footer(self, messages: Sequence[Message]) -> str:
         last = next((one for one in reversed(messages) if isinstance(one, Assistant)), None)
-        if last is None or not self.fields:
+        if last is None:
             return ""
         facts = {
             "model": last.model,

@@ -68,14 +68,6 @@ class Hooks(Protocol):
         ...
 
 
-class NoHooks:
-    def emit(self, event: str, context: HookContext) -> None:
-        return
-
-    async def decide(self, event: str, context: HookContext) -> HookDecision | None:
-        return None
-
-
 class HookRules(Struct, frozen=True, kw_only=True):
     """Timeouts in seconds for loading, deciding, an async handler and closing.
 

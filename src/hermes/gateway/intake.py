@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, tzinfo
 from functools import partial
 from typing import TypeAlias, cast
@@ -11,7 +10,6 @@ import msgspec
 from msgspec import Raw, structs
 
 from hermes.commands.registry import is_command
-from hermes.gateway.actor_pool import ActorPool
 from hermes.gateway.authorization import AUTHENTICATED_PLATFORMS
 from hermes.gateway.command_queue import (
     AFTER_COMMANDS,
@@ -21,8 +19,10 @@ from hermes.gateway.command_queue import (
     SubmitMessage,
 )
 from hermes.gateway.command_runner import IMMEDIATE_COMMANDS, CommandRunner, Shortcuts, command_name
+from hermes.gateway.cross_post import CrossPoster
 from hermes.gateway.delivery_rules import DeadTargets
 from hermes.gateway.messages import (
+    INBOX,
     Admitted,
     InboxMessage,
     OutboxMessage,
@@ -30,13 +30,17 @@ from hermes.gateway.messages import (
     inbox_item,
     outbox_post,
     platform_of,
+    wake_outbox,
 )
+from hermes.gateway.notices import OutageNotices
 from hermes.gateway.questions import QuestionAnswers
+from hermes.gateway.run_display import SEEN_REACTION, RunDisplay
 from hermes.gateway.session_keys import SessionKeys
 from hermes.gateway.user_limits import REJECTED, TOO_FAST, InboundLimit
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
+from hermes.ports.bus import Bus
 from hermes.ports.channel import Inbound, InboundRefused
 from hermes.ports.store import CompleteItem, EnqueueItem, QueueItem, Store
 from hermes.schema.errors import NotFound, UsageError
@@ -52,71 +56,68 @@ Authorize: TypeAlias = Callable[[Inbound], Awaitable[Admitted | Rejected]]
 NO_SHELL = "Shell commands cannot be run directly from a chat."
 
 
+class MessageTimestamps:
+    """Prefixes messages with the time in `zone`, or the machine's time zone."""
+
+    def __init__(self, clock: Clock, zone: tzinfo | None = None) -> None:
+        self._clock = clock
+        self._zone = zone
+
+    def stamped(self, user: User) -> User:
+        stamp = format_timestamp(self._clock.now().astimezone(self._zone))
+        match user.parts:
+            case (Text(text), *rest):
+                return structs.replace(user, parts=(Text(f"{stamp} {text}"), *rest))
+            case _:
+                return structs.replace(user, parts=(Text(stamp), *user.parts))
+
+
+def format_timestamp(moment: datetime) -> str:
+    return f"[{moment:%a %Y-%m-%d %H:%M %Z}]"
+
+
 class Intake:
+    """`resolve_targets` resolves target names; `on_contact` is called for every admitted message.
+
+    `timestamps` prefix messages with their time, if the settings ask for it.
+    """
+
     def __init__(
         self,
+        *,
         store: Store,
         clock: Clock,
+        bus: Bus,
         authorize: Authorize,
-        actors: ActorPool,
+        command_queue: CommandQueue,
         command_runner: CommandRunner,
+        answers: QuestionAnswers,
         dead: DeadTargets,
+        display: RunDisplay,
+        outages: OutageNotices,
+        cross_posts: CrossPoster,
+        shortcuts: Shortcuts,
+        timestamps: MessageTimestamps | None,
+        resolve_targets: Callable[[str], tuple[Address, ...]],
+        on_contact: Callable[[Inbound], None],
     ) -> None:
         self._store = store
         self._clock = clock
+        self._bus = bus
         self._authorize = authorize
-        self._actors = actors
+        self._command_queue = command_queue
         self._command_runner = command_runner
+        self._answers = answers
         self._dead = dead
-        self._answers: QuestionAnswers | None = None
-        self.command_queue = CommandQueue(store, clock, self._put)
-        self._shortcuts = Shortcuts()
+        self._display = display
+        self._outages = outages
+        self._cross_posts = cross_posts
+        self._shortcuts = shortcuts
+        self._timestamps = timestamps
+        self._resolve_targets = resolve_targets
+        self._on_contact = on_contact
         self._inbound_limit = InboundLimit(clock)
         self._session_keys = SessionKeys(store, clock)
-        self._posted: Callable[[Address], None] = lambda address: None
-        self._react: Callable[[Inbound], None] = lambda inbound: None
-        self._on_contact: Callable[[Inbound], None] = lambda inbound: None
-        self._resolve_targets: Callable[[str], tuple[Address, ...]] = lambda targets: ()
-        self._on_cross_post: Callable[[Address, str], None] = lambda address, text: None
-        self._store_watch: Callable[[Address], AbstractContextManager[None]] = lambda address: (
-            nullcontext()
-        )
-        self._stamp: Callable[[User], User] = lambda user: user
-
-    def set_outputs(
-        self, posted: Callable[[Address], None], react: Callable[[Inbound], None]
-    ) -> None:
-        """Set the callbacks for new outbox rows and for reacting to a received message."""
-        self.command_queue.set_outputs(posted, self._actors.wake)
-        self._posted = posted
-        self._react = react
-
-    def set_store_watch(
-        self, store_watch: Callable[[Address], AbstractContextManager[None]]
-    ) -> None:
-        """Set the context manager that notifies the chat when a message cannot be stored."""
-        self._store_watch = store_watch
-
-    def set_shortcuts(self, shortcuts: Shortcuts) -> None:
-        self._shortcuts = shortcuts
-
-    def set_timestamps(self, stamp: Callable[[User], User]) -> None:
-        """Set the function that prefixes a message with its time."""
-        self._stamp = stamp
-
-    def set_answers(self, answers: QuestionAnswers) -> None:
-        self._answers = answers
-
-    def set_targets(
-        self,
-        resolve_targets: Callable[[str], tuple[Address, ...]],
-        on_cross_post: Callable[[Address, str], None],
-        on_contact: Callable[[Inbound], None],
-    ) -> None:
-        """Set the target resolver and the callbacks for cross-posts and contacts."""
-        self._resolve_targets = resolve_targets
-        self._on_cross_post = on_cross_post
-        self._on_contact = on_contact
 
     async def accept(self, inbound: Inbound, authorize: Authorize | None = None) -> None:
         """Return once the message is durable; a key seen before changes nothing.
@@ -128,35 +129,50 @@ class Intake:
         if _is_for_another_bot(inbound):
             log.debug("%s is a command for another bot", inbound.key)
             return
-        key = f"{inbound.address.channel}:{inbound.key}"
+        key, address = f"{inbound.address.channel}:{inbound.key}", inbound.address
         failpoint("intake.before_door")
         admitted = await (authorize or self._authorize)(inbound)
         if isinstance(admitted, Rejected):
             if admitted.reply:
-                await self.command_queue.reply(f"{key}:reply", inbound.address, admitted.reply)
+                await self._command_queue.reply(f"{key}:reply", address, admitted.reply)
             return
         if await self._is_over_limit(key, admitted, inbound):
             return
-        with self._store_watch(inbound.address):
-            admitted = await self._with_unique_key(admitted, inbound.address)
-            await self._dead.revive(inbound.address)
+        with self._outages.store_watch(address):
+            if admitted.chat is not None:
+                own = await self._session_keys.assign(admitted.key, admitted.chat, address)
+                admitted = structs.replace(admitted, key=own)
+            await self._dead.revive(address)
         self._on_contact(inbound)
-        message = self._inbox_message(inbound, admitted)
-        line = self._command_line(message)
         failpoint("intake.before_put")
-        if inbound.verbatim:
-            new = await self._deliver_verbatim(key, message)
-        elif line is not None:
-            new = await self._accept_command(key, admitted, message, line)
-        elif self._answers is not None and await self._answers.is_answer(admitted, message):
-            new = await self._accept_command(key, admitted, message, "")
-        else:
-            new = await self._accept_message(key, admitted, message)
-            if new:
-                self._react(inbound)
-        if new:
+        if await self._accept_admitted(key, admitted, inbound):
             self._inbound_limit.count(admitted.principal, admitted.role)
         failpoint("intake.before_ack")
+
+    async def _accept_admitted(self, key: str, admitted: Admitted, inbound: Inbound) -> bool:
+        """Accept a message, command or answer; return whether it is new."""
+        message = self._inbox_message(inbound, admitted)
+        if inbound.verbatim:
+            return await self._deliver_verbatim(key, message)
+        if (line := self._command_line(message)) is not None:
+            return await self._accept_command(key, admitted, message, line)
+        if await self._answers.is_answer(admitted, message):
+            return await self._accept_command(key, admitted, message, "")
+        if self._timestamps is not None:
+            message = structs.replace(message, user=self._timestamps.stamped(message.user))
+        if self._command_queue.has_open(admitted.key):
+            new = await self._submit_after_commands(key, admitted, message)
+        else:
+            with self._outages.store_watch(message.address):
+                new = await self._store.queues.put(inbox_item(key, admitted.key, message))
+            if new:
+                failpoint("intake.after_put")
+            self._outages.remember(admitted.key, message.address)
+            # Wake for a known key, too: the first attempt may have been interrupted before it.
+            self._bus.wake(INBOX, admitted.key)
+        if new:
+            self._display.react(inbound.address, inbound.message, SEEN_REACTION)
+        return new
 
     def _inbox_message(self, inbound: Inbound, admitted: Admitted) -> InboxMessage:
         return InboxMessage(
@@ -174,18 +190,6 @@ class Intake:
             reply_to=inbound.reply_to,
         )
 
-    async def _accept_message(self, key: str, admitted: Admitted, message: InboxMessage) -> bool:
-        """Store it and wake the session; return whether it is new."""
-        message = structs.replace(message, user=self._stamp(message.user))
-        if self.command_queue.has_open(admitted.key):
-            return await self._submit_after_commands(key, admitted, message)
-        new = await self._put(inbox_item(key, admitted.key, message), message.address)
-        if new:
-            failpoint("intake.after_put")
-        # Wake for a known key, too: the first attempt may have been interrupted before it.
-        self._actors.wake(admitted.key, message.address)
-        return new
-
     async def _is_over_limit(self, key: str, admitted: Admitted, inbound: Inbound) -> bool:
         """Whether the message is rejected for good; one accepted before is not."""
         wait = self._inbound_limit.wait(admitted.principal, admitted.role)
@@ -195,28 +199,17 @@ class Intake:
             raise InboundRefused(TOO_FAST, wait=wait)
         rejected = QueueItem(key=key, lane=REJECTED, topic=admitted.key, body=Raw(b"null"))
         notice = self._inbound_limit.notice(admitted.principal)
-        await self.command_queue.reply(
+        await self._command_queue.reply(
             f"{key}:reply", inbound.address, notice, EnqueueItem(rejected), CompleteItem(key)
         )
         return True
-
-    async def _put(self, item: QueueItem, address: Address) -> bool:
-        with self._store_watch(address):
-            return await self._store.queues.put(item)
-
-    async def _with_unique_key(self, admitted: Admitted, address: Address) -> Admitted:
-        """Replace the session key if another chat uses it."""
-        if admitted.chat is None:
-            return admitted
-        key = await self._session_keys.assign(admitted.key, admitted.chat, address)
-        return structs.replace(admitted, key=key)
 
     async def _accept_command(
         self, key: str, admitted: Admitted, message: InboxMessage, line: str
     ) -> bool:
         work = partial(self._answer_to, admitted, message, line)
         urgent = not line or command_name(line) in IMMEDIATE_COMMANDS
-        return await self.command_queue.submit(
+        return await self._command_queue.submit(
             QueuedCommand(key=key, session=admitted.key, message=message, work=work, urgent=urgent)
         )
 
@@ -229,7 +222,7 @@ class Intake:
         waiting = QueuedCommand(
             key=key, session=admitted.key, message=message, work=work, queue=AFTER_COMMANDS
         )
-        return await self.command_queue.submit(waiting)
+        return await self._command_queue.submit(waiting)
 
     def _command_line(self, message: InboxMessage) -> str | None:
         """Return the command line if the message is a command and nothing else."""
@@ -244,7 +237,7 @@ class Intake:
     ) -> CommandResult:
         if self._shortcuts.is_shell_shortcut(line):
             raise UsageError(NO_SHELL, hint="Ask for it in words; it then runs in the sandbox.")
-        if line or self._answers is None:
+        if line:
             return await self._command_runner.run(admitted, message, line)
         answer = await self._answers.answer(admitted, message)
         # If the question has been closed meanwhile, treat it as a normal message.
@@ -263,9 +256,9 @@ class Intake:
             )
         )
         for address in message.reply_addresses:
-            self._posted(address)
+            wake_outbox(self._bus, address)
             if message.answer_at and new:
-                self._on_cross_post(address, reply.text)
+                self._cross_posts.add_later(address, reply.text)
         return new
 
     async def _is_new(self, key: str) -> bool:
@@ -312,23 +305,3 @@ def _is_for_another_bot(inbound: Inbound) -> bool:
             return "@" in text.split(None, 1)[0]
         case _:
             return False
-
-
-class MessageTimestamps:
-    """Prefixes messages with the time in `zone`, or the machine's time zone."""
-
-    def __init__(self, clock: Clock, zone: tzinfo | None = None) -> None:
-        self._clock = clock
-        self._zone = zone
-
-    def __call__(self, user: User) -> User:
-        stamp = format_timestamp(self._clock.now().astimezone(self._zone))
-        match user.parts:
-            case (Text(text), *rest):
-                return structs.replace(user, parts=(Text(f"{stamp} {text}"), *rest))
-            case _:
-                return structs.replace(user, parts=(Text(stamp), *user.parts))
-
-
-def format_timestamp(moment: datetime) -> str:
-    return f"[{moment:%a %Y-%m-%d %H:%M %Z}]"

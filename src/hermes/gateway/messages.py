@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Raw, Struct
 
+from hermes.ports.bus import Bus
 from hermes.ports.store import AmendItem, EnqueueItem, QueueItem
 from hermes.schema.messages import Trust, User
 from hermes.schema.scope import OWNER, Address, Requester, Role, platform_of
@@ -97,6 +98,11 @@ def platform_address(address: Address) -> Address:
 
 def outbox_name(channel: str) -> str:
     return f"outbox:{channel}"
+
+
+def wake_outbox(bus: Bus, address: Address) -> None:
+    """Announce a new outbox row; inbox rows are announced as `bus.wake(INBOX, session key)`."""
+    bus.wake(outbox_name(address.channel), topic_of(address))
 
 
 def topic_of(address: Address) -> str:

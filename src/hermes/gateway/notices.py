@@ -1,12 +1,12 @@
 """Notify chats of a restart, and of a store outage without storing anything."""
 
 import logging
+from collections import OrderedDict
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 
 import anyio
-import anyio.abc
 from msgspec import Raw
 
 from hermes.gateway.messages import (
@@ -19,7 +19,7 @@ from hermes.gateway.messages import (
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
-from hermes.kit.tasks import run_with_timeout, sleep_unless
+from hermes.kit.tasks import BackgroundTasks, run_with_timeout, sleep_unless
 from hermes.ports.channel import Channel, Outbound
 from hermes.ports.store import CompleteItem, QueueItem, Store
 from hermes.schema.errors import (
@@ -89,28 +89,40 @@ class OutageNotices:
 
     def __init__(
         self,
+        *,
         clock: Clock,
         channels: Mapping[str, Channel],
         rate_limiters: Mapping[str, RateLimiter],
+        background: BackgroundTasks,
     ) -> None:
         self._clock = clock
         self._channels = channels
         self._rate_limiters = rate_limiters
+        self._background = background
         self._notified: dict[Address, float] = {}
+        self._addresses: OrderedDict[str, Address] = OrderedDict()
         self._waiting: dict[object, tuple[Address, float]] = {}
         self._has_waiting, self._idle = anyio.Event(), anyio.Event()
-        self._group: anyio.abc.TaskGroup | None = None
 
     async def run(self) -> None:
-        async with anyio.create_task_group() as group:
-            self._group = group
-            while True:
-                await self._has_waiting.wait()
-                await sleep_unless(self._clock, SLOW_STORE_SECONDS, self._idle)
-                due = self._clock.monotonic() - SLOW_STORE_SECONDS
-                for address, since in list(self._waiting.values()):
-                    if since <= due:
-                        self._notify(address, DATABASE_LOCKED)
+        while True:
+            await self._has_waiting.wait()
+            await sleep_unless(self._clock, SLOW_STORE_SECONDS, self._idle)
+            due = self._clock.monotonic() - SLOW_STORE_SECONDS
+            for address, since in list(self._waiting.values()):
+                if since <= due:
+                    self._notify(address, DATABASE_LOCKED)
+
+    def remember(self, session_key: str, address: Address) -> None:
+        """Remember where a message of the session came from."""
+        self._addresses[session_key] = address
+        self._addresses.move_to_end(session_key)
+        if len(self._addresses) > MAX_CHATS:
+            self._addresses.popitem(last=False)
+
+    def last_address(self, session_key: str) -> Address | None:
+        """Return where the last known message of the session came from."""
+        return self._addresses.get(session_key)
 
     @contextmanager
     def store_watch(self, address: Address) -> Generator[None]:
@@ -149,7 +161,7 @@ class OutageNotices:
     def _notify(self, address: Address, text: str) -> None:
         now = self._clock.monotonic()
         notified = self._notified.get(address, now - REPEAT_AFTER)
-        if self._group is None or now - notified < REPEAT_AFTER:
+        if now - notified < REPEAT_AFTER:
             return
         channel = self._channels.get(address.channel)
         # Webhook callers get the error as the response to their request.
@@ -157,10 +169,10 @@ class OutageNotices:
             return
         if not self._rate_limiters[address.channel].try_acquire(platform_address(address)):
             return
-        while len(self._notified) >= MAX_CHATS:
-            del self._notified[next(iter(self._notified))]
-        self._notified[address] = now
-        self._group.start_soon(self._send, channel, address, text)
+        if self._background.start(self._send, channel, address, text):
+            while len(self._notified) >= MAX_CHATS:
+                del self._notified[next(iter(self._notified))]
+            self._notified[address] = now
 
     async def _send(self, channel: Channel, address: Address, text: str) -> None:
         post, to = Outbound((Text(text),)), platform_address(address)

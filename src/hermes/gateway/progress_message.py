@@ -76,28 +76,39 @@ class ProgressDisplay(Struct, frozen=True, kw_only=True):
 
 
 class ProgressMessage:
-    """The progress of one run. `handle_event` never blocks; `freeze` ends it immediately."""
+    """The progress of one run. `handle_event` never blocks; `freeze` ends it immediately.
+
+    `on_posted` and `on_final_edit` receive the new post and its final text. `has_pending`: whether
+    older messages are not delivered to this chat yet; they will appear below the post, so the newer
+    answer must not replace it. `only_asks`: whether a tool only asks a question, which its own post
+    shows.
+    """
 
     def __init__(
         self,
+        *,
         channel: Channel,
         address: Address,
         clock: Clock,
         timing: ProgressTiming,
-        display: ProgressDisplay = ProgressDisplay(),  # noqa: B008 - a frozen value
-        rate_limiter: RateLimiter | None = None,
+        display: ProgressDisplay,
+        rate_limiter: RateLimiter,
+        on_posted: Callable[[str], Awaitable[None]],
+        on_final_edit: Callable[[str, str], None],
+        has_pending: Callable[[], bool],
+        only_asks: Callable[[str], bool],
     ) -> None:
         self._channel = channel
-        self._posted: Callable[[str], Awaitable[None]] = _ignore_posted
-        self._on_final_edit: Callable[[str, str], None] = lambda post, text: None
-        self._has_pending: Callable[[], bool] = lambda: False
-        self._only_asks: Callable[[str], bool] = lambda tool: False
-        self._display = display
-        self._rate_limiter = rate_limiter or RateLimiter(clock, channel.caps)
         self._edits: SupportsEdit | None = channel if isinstance(channel, SupportsEdit) else None
         self._address = address
         self._clock = clock
         self._timing = timing
+        self._display = display
+        self._rate_limiter = rate_limiter
+        self._on_posted = on_posted
+        self._on_final_edit = on_final_edit
+        self._has_pending = has_pending
+        self._only_asks = only_asks
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._text = ""
         self._still = ""
@@ -111,23 +122,6 @@ class ProgressMessage:
         self._changed = anyio.Event()
         self._frozen = anyio.Event()
         self._final_text = ANSWER_BELOW
-
-    def set_listeners(
-        self, posted: Callable[[str], Awaitable[None]], on_final_edit: Callable[[str, str], None]
-    ) -> None:
-        """Set the callbacks for the new post and for its final text."""
-        self._posted, self._on_final_edit = posted, on_final_edit
-
-    def set_pending_check(self, has_pending: Callable[[], bool]) -> None:
-        """Set the check for older messages that are not delivered to this chat yet.
-
-        They will appear below the post, so the newer answer must not replace the post.
-        """
-        self._has_pending = has_pending
-
-    def set_asks_check(self, asks: Callable[[str], bool]) -> None:
-        """Set the check for tools that only ask a question; their own post shows them."""
-        self._only_asks = asks
 
     def handle_event(self, event: Event) -> None:
         """Show an event; ignored once the message is frozen."""
@@ -261,7 +255,7 @@ class ProgressMessage:
             # Now it may become the answer: the store keeps the order of writes.
             self._sending = False
             failpoint("bubble.after_send")
-            await self._posted(self._receipt.id)
+            await self._on_posted(self._receipt.id)
         elif self._edits is not None:
             await self._edits.edit(self._receipt, post)
         self._shown = text
@@ -290,7 +284,3 @@ class ProgressMessage:
             self._failures += 1
             log.exception("cannot show progress in %s", self._address)
         return 0.0
-
-
-async def _ignore_posted(post: str) -> None:
-    log.debug("progress is shown in %s", post)

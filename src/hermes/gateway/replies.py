@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import anyio
@@ -10,47 +10,61 @@ from msgspec import structs
 
 from hermes.agent.turn import SUSPENDED
 from hermes.approvals.messages import question_text
-from hermes.gateway.chat_runs import (
-    ActiveRun,
-    ActorDeps,
-    CancelCause,
-    QueuedMessage,
-    cancelled_text,
-    final_reply_text,
-    outbox_posts,
-)
-from hermes.gateway.failure_messages import failure_message, with_profile_flag
-from hermes.gateway.messages import InboxMessage, OutboxMessage, outbox_post
-from hermes.gateway.progress_message import NO_ANSWER
+from hermes.gateway.chat_runs import ActiveRun, CancelCause, QueuedMessage
+from hermes.gateway.failure_messages import failure_message, limit_message, with_profile_flag
+from hermes.gateway.footer import AnswerFooter
+from hermes.gateway.messages import InboxMessage, OutboxMessage, outbox_post, wake_outbox
+from hermes.gateway.progress_message import NO_ANSWER, ProgressMessage
 from hermes.gateway.stale_progress import final_edit_amendment, progress_key
+from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
-from hermes.ports.store import CompleteItem, Fence, Write
+from hermes.ports.bus import Bus
+from hermes.ports.channel import Channel
+from hermes.ports.store import CompleteItem, Fence, Store, Write
 from hermes.schema.errors import HermesError, StoreError
 from hermes.schema.events import Outcome, QuestionAnswered, QuestionAsked, RunEnded
-from hermes.schema.messages import Message
+from hermes.schema.messages import Message, final_text
+from hermes.schema.scope import Address, Role
 
 log = logging.getLogger(__name__)
 
+ENDED_WHEN_IDLE = (
+    "Nothing happened in this turn for too long, so I ended it. Ask again, or tell me how to go on."
+)
 RESUMED_BELOW = "Interrupted; continued below."
 RUN_STOPPED = "This run was stopped."
 QUESTION_EXPIRED = "No answer in time, so it was not done."
 
 
 class ReplyWriter:
-    """Writes the replies of one session to the outbox before announcing them to delivery."""
+    """Writes replies to the outbox before announcing them to delivery."""
 
-    def __init__(self, key: str, deps: ActorDeps) -> None:
-        self._key = key
-        self._store = deps.store
-        self._clock = deps.clock
-        self._posted = deps.callbacks.posted
-        self._footer = deps.callbacks.footer
-        self._profile = deps.callbacks.profile
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        bus: Bus,
+        channels: Mapping[str, Channel],
+        footer: AnswerFooter,
+        profile: str,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._bus = bus
+        self._channels = channels
+        self._footer = footer
+        self._profile = profile
+
+    def can_send_later(self, address: Address) -> bool:
+        """Whether the address can be messaged after the turn."""
+        channel = self._channels.get(address.channel)
+        return channel is not None and channel.caps.async_delivery
 
     def announce(self, message: InboxMessage) -> None:
         for address in message.reply_addresses:
-            self._posted(address)
+            wake_outbox(self._bus, address)
 
     async def settle(
         self, batch: Sequence[QueuedMessage], key: str, text: str, *, recovered: Fence | None = None
@@ -72,7 +86,7 @@ class ReplyWriter:
     ) -> None:
         message = batch[-1].message
         reply = structs.replace(self._reply(message, text), recovered=recovered is not None)
-        more = outbox_posts(key, reply, batch) if silent_reply_kind(text) is None else []
+        more = _outbox_posts(key, reply, batch) if silent_reply_kind(text) is None else []
         await self._store.commit(*writes, *more, fence=recovered)
         self.announce(message)
 
@@ -90,7 +104,7 @@ class ReplyWriter:
                     return
                 key, reply = f"{question}:lapsed", self._reply(message, QUESTION_EXPIRED)
         await self._store.commit(outbox_post(key, reply))
-        self._posted(message.address)
+        wake_outbox(self._bus, message.address)
 
     async def warning(self, run: ActiveRun, text: str) -> None:
         message = run.batch[-1].message
@@ -98,7 +112,7 @@ class ReplyWriter:
         try:
             await self._store.commit(warning)
         except StoreError as error:
-            log.warning("cannot store the idle warning of session %s: %s", self._key, error)
+            log.warning("cannot store the idle warning of run %s: %s", run.id, error)
         self.announce(message)
 
     def final_writes(
@@ -106,7 +120,7 @@ class ReplyWriter:
     ) -> Sequence[Write]:
         """Complete the answered messages and post the answer, in the run's final commit."""
         failpoint("actor.closing")
-        progress_post = _reusable_post(run)
+        progress_post = None if run.progress is None else _reusable_post(run.progress, run.cause)
         if ended.outcome is Outcome.CANCELLED and run.cause is None:
             if run.progress is not None and ended.code == SUSPENDED:
                 run.progress.end_without_answer(RESUMED_BELOW)
@@ -120,7 +134,7 @@ class ReplyWriter:
             log.warning("run %s failed: %s", run.id, ended.reason)
             text = run.reply_text = with_profile_flag(text, self._profile)
         if silent_reply_kind(text) is None:
-            below = self._footer(messages) if ended.outcome is Outcome.DONE else ""
+            below = self._footer.text_for(messages) if ended.outcome is Outcome.DONE else ""
             writes += self._end(run, f"{text}\n\n{below}" if below else text, progress_post)
         elif run.progress is not None:
             run.progress.end_with(NO_ANSWER)
@@ -128,18 +142,18 @@ class ReplyWriter:
 
     async def write_final(self, run: ActiveRun, failure: Exception | None) -> None:
         """Write the final reply of a run that could not do so itself."""
-        progress_post = _reusable_post(run)
+        progress_post = None if run.progress is None else _reusable_post(run.progress, run.cause)
         if isinstance(failure, StoreError):
             if run.progress is not None:
                 run.progress.end_without_answer(RESUMED_BELOW)
             raise failure
         if failure is not None:
-            log.error("run %s of session %s failed", run.id, self._key, exc_info=failure)
+            log.error("run %s failed", run.id, exc_info=failure)
             known = failure if isinstance(failure, HermesError) else HermesError("")
             explanation = failure_message(known.code, known.sentence, run.batch[-1].message.role)
             text = with_profile_flag(explanation, self._profile)
         elif run.cause in {CancelCause.STOPPED, CancelCause.IDLE} and not run.ended:
-            text = cancelled_text(run.cause)
+            text = _cancelled_text(run.cause)
         else:
             return
         with anyio.CancelScope(shield=True):
@@ -152,7 +166,7 @@ class ReplyWriter:
         """Write the final reply of a run; its key prevents a second one."""
         reply = self._reply(run.batch[-1].message, text)
         reply = structs.replace(reply, run=run.id, bubble=progress_post)
-        writes = outbox_posts(f"{run.id}:end", reply, run.batch)
+        writes = _outbox_posts(f"{run.id}:end", reply, run.batch)
         if progress_post:
             # The progress message becomes the answer, so it needs no final edit.
             writes.insert(0, CompleteItem(progress_key(run.id, progress_post)))
@@ -164,23 +178,56 @@ class ReplyWriter:
         return OutboxMessage(address=message.address, text=text, at=at, reply_to=reply_to)
 
 
+def _outbox_posts(key: str, reply: OutboxMessage, batch: Sequence[QueuedMessage]) -> list[Write]:
+    """Write the reply for every target; only the first shows the progress message."""
+    first, *others = batch[-1].message.reply_addresses
+    copies = [
+        outbox_post(f"{key}:{number}", structs.replace(reply, address=address, bubble=None))
+        for number, address in enumerate(others, 2)
+    ]
+    return [outbox_post(key, structs.replace(reply, address=first)), *copies]
+
+
+def final_reply_text(
+    ended: RunEnded, messages: Sequence[Message], cause: CancelCause | None, role: Role = Role.OWNER
+) -> str:
+    match ended.outcome:
+        case Outcome.DONE:
+            return final_text(messages)
+        case Outcome.EXHAUSTED:
+            limit = limit_message(ended.code, ended.reason, role)
+            return f"{final_text(messages)}\n\n{limit}".strip()
+        case Outcome.FAILED:
+            return failure_message(ended.code, ended.reason, role)
+        case Outcome.CANCELLED:
+            return _cancelled_text(cause)
+
+
+def _cancelled_text(cause: CancelCause | None) -> str:
+    match cause:
+        case CancelCause.STOPPED:
+            return "Stopped."
+        case CancelCause.IDLE:
+            return ENDED_WHEN_IDLE
+        case CancelCause.INTERRUPTED | None:
+            return "Interrupted."
+
+
 def _final_edit_of(run: ActiveRun) -> list[Write]:
     """Store the final text of a progress message, in case the process dies before the edit."""
     final_edit = run.progress and run.progress.final_edit
     return [final_edit_amendment(run.id, *final_edit)] if final_edit else []
 
 
-def _reusable_post(run: ActiveRun) -> str | None:
+def _reusable_post(progress: ProgressMessage, cause: CancelCause | None) -> str | None:
     """Return the post that may become the run's answer, if any.
 
     After /stop the user expects the reply below their command, without waiting for an edit.
     """
-    if run.progress is None:
-        return None
-    post = run.progress.freeze()
-    if run.cause is not CancelCause.STOPPED:
+    post = progress.freeze()
+    if cause is not CancelCause.STOPPED:
         return post
-    run.progress.end_with(RUN_STOPPED)
+    progress.end_with(RUN_STOPPED)
     return None
 
 

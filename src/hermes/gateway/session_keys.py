@@ -40,27 +40,29 @@ class SessionKeys:
     async def assign(self, key: str, chat: ChatId, address: Address) -> str:
         """Return the key for this chat: the given one, unless another chat has it."""
         own = key
-        while await self._holder(own, chat, address) != chat:
+        while True:
+            holder = self._known.get(own) or await self._recorded(own)
+            if holder is None:
+                try:
+                    await self._store.commit(self._record(own, chat, address))
+                    holder = chat
+                except StateConflict:
+                    holder = await self._recorded(own) or chat
+            self._known[own] = holder
+            self._known.move_to_end(own)
+            while len(self._known) > CACHE_SIZE:
+                self._known.popitem(last=False)
+            if holder == chat:
+                return own
             log.info("session key %s already belongs to another chat", own)
             digest = sha256(own.encode() + msgspec.json.encode(chat)).hexdigest()[:12]
             own = f"{own}:~{digest}"
-        return own
-
-    async def _holder(self, key: str, chat: ChatId, address: Address) -> ChatId:
-        holder = self._known.get(key) or await self._recorded(key)
-        if holder is None:
-            holder = await self._record(key, chat, address)
-        self._known[key] = holder
-        self._known.move_to_end(key)
-        while len(self._known) > CACHE_SIZE:
-            self._known.popitem(last=False)
-        return holder
 
     async def _recorded(self, key: str) -> ChatId | None:
         record = await self._store.records.get(KEY_KIND, key)
         return record and msgspec.json.decode(record.body, type=ChatId)
 
-    async def _record(self, key: str, chat: ChatId, address: Address) -> ChatId:
+    def _record(self, key: str, chat: ChatId, address: Address) -> PutRecord:
         record = StateRecord(
             kind=KEY_KIND,
             id=key,
@@ -71,11 +73,7 @@ class SessionKeys:
             body=Raw(msgspec.json.encode(chat)),
             open=False,
         )
-        try:
-            await self._store.commit(PutRecord(record, expected_state=""))
-        except StateConflict:
-            return await self._recorded(key) or chat
-        return chat
+        return PutRecord(record, expected_state="")
 
 
 async def keys_at(store: Store, address: Address) -> Sequence[str]:

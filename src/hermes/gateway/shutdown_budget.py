@@ -9,6 +9,9 @@ COMMAND_SECONDS = 5.0
 SEND_SECONDS = 60.0
 """Seconds for sends in progress: the timeout of one platform call."""
 
+LAST_EDIT_SECONDS = 20.0
+"""Maximum seconds, out of those of the turns, for the last edits of progress messages."""
+
 PROGRESS_SECONDS = 5.0
 """Seconds for final edits of progress messages."""
 

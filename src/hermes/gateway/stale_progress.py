@@ -5,7 +5,8 @@ answer, it moves to the queue `farewells:<channel>` with its final text.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 
@@ -19,7 +20,8 @@ from hermes.gateway.rate_limiter import RateLimiter
 from hermes.kit.clock import Clock
 from hermes.kit.process_identity import process_id
 from hermes.kit.retry import Backoff
-from hermes.kit.tasks import run_with_timeout, sleep_unless
+from hermes.kit.tasks import DeadlineExceeded, run_with_timeout, time_limit
+from hermes.ports.bus import Bus, Wakeups
 from hermes.ports.channel import (
     Channel,
     Offline,
@@ -89,14 +91,20 @@ def final_edit_amendment(run: str, post: str, text: str) -> AmendItem:
 
 
 class StaleProgress:
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(
+        self, *, store: Store, clock: Clock, bus: Bus, channels: Mapping[str, EditChannel]
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._bus = bus
+        self._channels = channels
         self._holder = process_id()
         self._unstored: dict[str, list[Write]] = {}
         """Final edits per channel that are not stored yet."""
-        self._woken: dict[str, anyio.Event] = {}
+        self._wakeups: dict[str, Wakeups] = {}
         self._wanted: set[str] = set()
+        """Channels that were woken and whose edits are not being claimed for it yet."""
+        self._claiming: set[str] = set()
         self._in_progress: set[str] = set()
         self._offline: set[str] = set()
         """Keys of pending edits whose platform is offline."""
@@ -127,38 +135,41 @@ class StaleProgress:
         edit = _final_edit_post(run, address, FinalEdit(post, text))
         edits = self._unstored.setdefault(address.channel, [])
         edits += [CompleteItem(progress_key(run, post)), edit]
-        self.wake(address.channel)
+        self._bus.wake(final_edits_name(address.channel))
 
-    def wake(self, name: str) -> None:
-        if name in self._woken:
-            self._wanted.add(name)
-            self._woken[name].set()
-
-    async def run(self, name: str, target: EditChannel) -> None:
-        """Make the final edits of one channel until cancelled."""
-        if not isinstance(target.channel, SupportsEdit):
-            return
-        failures = 0
+    async def run(self) -> None:
+        """Make the final edits of all channels until cancelled."""
         async with anyio.create_task_group() as group:
-            while True:
-                woken = self._woken[name] = anyio.Event()
-                try:
-                    await self._store_edits(name)
-                    items = await self._claim(final_edits_name(name))
-                except StoreError as error:
-                    log.warning("cannot update progress messages on %s yet: %s", name, error)
-                    failures += 1
-                    await sleep_unless(self._clock, EDIT_BACKOFF.delay(failures), woken)
-                    continue
-                failures = 0
-                for item in items:
-                    if item.key not in self._in_progress:
-                        self._in_progress.add(item.key)
-                        group.start_soon(self._make_final_edit, item, target, target.channel)
-                if not woken.is_set():
-                    self._wanted.discard(name)
+            for name, target in self._channels.items():
+                if isinstance(target.channel, SupportsEdit):
+                    group.start_soon(self._serve, name, target, target.channel)
+
+    async def _serve(self, name: str, target: EditChannel, channel: SupportsEdit) -> None:
+        lane, failures = final_edits_name(name), 0
+        with self._bus.listen(lane) as wakeups:
+            self._wakeups[name] = wakeups
+            async with anyio.create_task_group() as group:
+                while True:
+                    self._claiming.add(name)
+                    self._wanted = self._woken - {name}
+                    try:
+                        await self._store_edits(name)
+                        items = await self._claim(lane)
+                    except StoreError as error:
+                        log.warning("cannot update progress messages on %s yet: %s", name, error)
+                        failures += 1
+                        with suppress(DeadlineExceeded):
+                            async with time_limit(self._clock, EDIT_BACKOFF.delay(failures)):
+                                await wakeups.wait()
+                        continue
+                    failures = 0
+                    for item in items:
+                        if item.key not in self._in_progress:
+                            self._in_progress.add(item.key)
+                            group.start_soon(self._make_final_edit, item, target, channel)
+                    self._claiming.discard(name)
                     self._check_idle()
-                await woken.wait()
+                    await wakeups.wait()
 
     async def drain(self) -> None:
         """Wait until no further final edit is possible right now."""
@@ -167,8 +178,13 @@ class StaleProgress:
             await self._idle.wait()
 
     @property
+    def _woken(self) -> set[str]:
+        self._wanted |= {name for name, wakeups in self._wakeups.items() if wakeups.take()}
+        return self._wanted
+
+    @property
     def _busy(self) -> bool:
-        return bool(self._wanted or self._in_progress - self._offline)
+        return bool(self._woken or self._claiming or self._in_progress - self._offline)
 
     def _check_idle(self) -> None:
         if not self._busy:

@@ -2,15 +2,21 @@
 
 import logging
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from hermes.gateway.chat_runs import ActorDeps, QueuedMessage, StartedTurn, format_duration
+from msgspec import Struct
+
+from hermes.agent.answers import AnswerKind, classify_answer
+from hermes.agent.prompts import prompt_text
+from hermes.gateway.chat_runs import ActorRules, QueuedMessage, format_duration
 from hermes.gateway.replies import ReplyWriter
+from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.ports.store import Store
-from hermes.schema.messages import final_text
+from hermes.schema.messages import Assistant, Stop, Trust, User, final_text, text_of
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import Session
+from hermes.schema.sessions import Session, StoredMessage
+from hermes.session.runner import Runner
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +37,31 @@ INTERRUPTED_LONG_AGO = (
 NEXT_STEP = 'Say "go on" to try it once more, or ask for something else or smaller.'
 
 
+class StartedTurn(Struct, frozen=True):
+    """Messages that are in the transcript but not completed, and what follows them.
+
+    `at` is the time of the last activity.
+    """
+
+    batch: Sequence[QueuedMessage]
+    after: Sequence[StoredMessage]
+    at: datetime
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is a complete answer; a cancelled one does not count."""
+        last = self.after[-1].message if self.after else None
+        if not isinstance(last, Assistant) or last.stop is Stop.CANCELLED:
+            return False
+        return classify_answer(last) is AnswerKind.FINAL
+
+    def resumed_since(self, moment: datetime) -> int:
+        note = prompt_text("resumed")
+        recent = [row.message for row in self.after if row.at > moment]
+        users = [message for message in recent if isinstance(message, User)]
+        return sum(user.trust is Trust.PROGRAM and text_of(user) == note for user in users)
+
+
 async def find_started_turn(
     store: Store, session: Session, doubtful: Sequence[QueuedMessage]
 ) -> StartedTurn | None:
@@ -48,33 +79,35 @@ async def find_started_turn(
 
 
 class TurnRecovery:
-    """Recovers the turns of one session; a `suspect` one is not resumed."""
-
-    def __init__(self, key: str, deps: ActorDeps, replies: ReplyWriter, *, suspect: bool) -> None:
-        self._key = key
-        self._deps = deps
+    def __init__(self, *, store: Store, clock: Clock, runner: Runner, replies: ReplyWriter) -> None:
+        self._store = store
+        self._clock = clock
+        self._runner = runner
         self._replies = replies
-        self._suspect = suspect
 
-    async def settle_if_finished(self, session: Session, started: StartedTurn) -> bool:
-        """Deliver an answer that was never posted, or park a turn that keeps crashing."""
-        resumed = started.resumed_since(self._deps.clock.now() - RESUME_WINDOW)
+    async def settle_if_finished(
+        self, session: Session, started: StartedTurn, rules: ActorRules, *, suspect: bool
+    ) -> bool:
+        """Deliver an answer that was never posted, or park a turn that keeps crashing.
+
+        The turn of a `suspect` session is not resumed.
+        """
+        resumed = started.resumed_since(self._clock.now() - RESUME_WINDOW)
         failpoint("actor.found_begun")
         if started.answered:
-            async with self._deps.runner.holding(session.id) as lease:
+            async with self._runner.holding(session.id) as lease:
                 text = final_text([row.message for row in started.after])
                 key = f"{started.batch[0].key}:recovered"
                 await self._replies.settle(started.batch, key, text, recovered=lease.fence)
             return True
-        if self._suspect or resumed >= self._deps.rules.resumes:
-            self._suspect = False
-            log.error("session %s is parked: it was resumed %d times", self._key, resumed)
+        if suspect or resumed >= rules.resumes:
+            log.error("session %s is parked: it was resumed %d times", session.key, resumed)
             # The first attempt was not a resumption.
             times = f"{resumed + 1} times"
             reason = RESUMED_TOO_OFTEN.format(times=times) if resumed else POSSIBLE_CRASH_CAUSE
             return await self._park(started, reason)
-        age = (self._deps.clock.now() - started.at).total_seconds()
-        if 0 < self._deps.rules.fresh < age:
+        age = (self._clock.now() - started.at).total_seconds()
+        if 0 < rules.fresh < age:
             reason = INTERRUPTED_LONG_AGO.format(age=format_duration(age))
             return await self._park(started, reason)
         return False
@@ -83,6 +116,6 @@ class TurnRecovery:
         text = reason + NEXT_STEP
         await self._replies.post(started.batch, f"{started.batch[0].key}:parked", text)
         for queued in started.batch:
-            await self._deps.store.queues.park(queued.key, text)
-        await self._deps.runner.close_questions()
+            await self._store.queues.park(queued.key, text)
+        await self._runner.close_questions()
         return True

@@ -2,9 +2,10 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import TypeAlias
 
 import anyio
 from msgspec import Raw, Struct
@@ -75,6 +76,8 @@ class InboundLimit:
 
 
 TURN_KIND = "turn_taken"
+Rejection: TypeAlias = Callable[[InboxMessage], Awaitable[str]]
+"""Returns why a turn may not start, or ""."""
 
 
 class TurnQuotas:

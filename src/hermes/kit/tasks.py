@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
@@ -44,9 +44,10 @@ def cancelled_from_outside() -> bool:
     )
 
 
-async def run_with_timeout(clock: Clock, seconds: float, work: Callable[[], Awaitable[T]]) -> T:
-    """Return the work's value. Raises `DeadlineExceeded`, or what the work raises."""
-    values: list[T] = []
+@asynccontextmanager
+async def time_limit(clock: Clock, seconds: float) -> AsyncGenerator[None]:
+    """Cancel the block after that time and raise `DeadlineExceeded`."""
+    done = False
     async with background_tasks() as group:
 
         async def watch() -> None:
@@ -54,10 +55,39 @@ async def run_with_timeout(clock: Clock, seconds: float, work: Callable[[], Awai
             group.cancel_scope.cancel()
 
         group.start_soon(watch)
-        values.append(await work())
-    if not values:
+        yield
+        done = True
+    if not done:
         raise DeadlineExceeded(f"It took longer than {seconds:g} seconds.")
-    return values[0]
+
+
+async def run_with_timeout(clock: Clock, seconds: float, work: Callable[[], Awaitable[T]]) -> T:
+    """Return the work's value. Raises `DeadlineExceeded`, or what the work raises."""
+    async with time_limit(clock, seconds):
+        return await work()
+    raise AssertionError("unreachable: the limit does not suppress exceptions")
+
+
+class BackgroundTasks:
+    """Starts tasks from synchronous code while `run` is running; before and after, drops them."""
+
+    def __init__(self) -> None:
+        self._group: TaskGroup | None = None
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as group:
+            self._group = group
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self._group = None
+
+    def start(self, work: Callable[..., Coroutine[object, object, None]], *args: object) -> bool:
+        """Start the work, which handles its own errors; return whether it was started."""
+        if self._group is None:
+            return False
+        self._group.start_soon(work, *args)
+        return True
 
 
 async def sleep_unless(clock: Clock, seconds: float, event: anyio.Event) -> bool:

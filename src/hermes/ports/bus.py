@@ -1,6 +1,6 @@
 """Live events and wake-ups between the parts of a gateway; the store keeps what must last."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -41,6 +41,10 @@ class Wakeups(Protocol):
         """Return if woken since the last return; several wake-ups count as one."""
         ...
 
+    def take(self) -> Collection[str]:
+        """Return the keys of the wake-ups since the last call, without waiting."""
+        ...
+
 
 class Bus(Protocol):
     def publish(self, topic: str, event: Event) -> None:
@@ -49,8 +53,11 @@ class Bus(Protocol):
 
     def subscribe(self, topic: str) -> AbstractContextManager[Subscription]: ...
 
-    def wake(self, topic: str) -> None:
-        """Wake every listener of the topic; never blocks."""
+    def wake(self, topic: str, key: str = "") -> None:
+        """Wake every listener of the topic, which learns the key; never blocks.
+
+        A queue's name is the topic for its new rows, and the row's topic is the key.
+        """
         ...
 
     def listen(self, topic: str) -> AbstractContextManager[Wakeups]: ...

@@ -7,7 +7,7 @@ import pytest
 
 from hermes.app.build import AppOptions, open_app
 from hermes.app.chat_directory import ChatDirectory
-from hermes.app.gateway import GatewayOptions, build_access, build_gateway
+from hermes.app.gateway import build_access, build_gateway
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.gateway.messages import BusyMode
@@ -163,12 +163,12 @@ async def test_model_is_chosen_remotely(tmp_path: Path) -> None:
     async with open_app(home, env, AppOptions(workspace=str(tmp_path))) as app:
         channel = FakeChannel()
         channels: dict[str, Channel] = {channel.name: channel}
-        parts = GatewayOptions(
+        gateway = build_gateway(
+            app,
             channels=channels,
             access=build_access(app, channels, multiplexed=False),
             directory=ChatDirectory(tmp_path / "chats.json", app.clock),
         )
-        gateway = build_gateway(app, parts)
         async with anyio.create_task_group() as group:
             group.start_soon(gateway.run)
             await channel.say("/model")

@@ -9,7 +9,7 @@ import pytest
 
 from hermes.app.build import App, AppOptions, open_app
 from hermes.app.chat_directory import ChatDirectory
-from hermes.app.gateway import GatewayOptions, build_access, build_gateway
+from hermes.app.gateway import build_access, build_gateway
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.ports.channel import Channel
@@ -44,12 +44,12 @@ async def gateway(path: Path, url: str, every: int) -> AsyncGenerator[tuple[App,
     async with open_app(Home(root=path, path=path), env, choices) as app:
         channel = FakeChannel()
         channels: dict[str, Channel] = {channel.name: channel}
-        parts = GatewayOptions(
+        built = build_gateway(
+            app,
             channels=channels,
             access=build_access(app, channels, multiplexed=False),
             directory=ChatDirectory(path / "chats.json", app.clock),
         )
-        built = build_gateway(app, parts)
         async with anyio.create_task_group() as group:
             group.start_soon(built.run)
             yield app, channel

@@ -9,7 +9,7 @@ import pytest
 
 from hermes.app.build import AppOptions, open_app
 from hermes.app.chat_directory import ChatDirectory
-from hermes.app.gateway import GatewayOptions, build_access, build_gateway
+from hermes.app.gateway import build_access, build_gateway
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.ports.channel import Channel
@@ -56,12 +56,12 @@ async def both(path: Path) -> AsyncGenerator[FakeChannel]:
         )
         home = Home(root=near, path=near)
         async with open_app(home, env, AppOptions(workspace=str(near))) as app:
-            parts = GatewayOptions(
+            gateway = build_gateway(
+                app,
                 channels=channels,
                 access=build_access(app, channels, multiplexed=False),
                 directory=ChatDirectory(near / "chats.json", app.clock),
             )
-            gateway = build_gateway(app, parts)
             async with anyio.create_task_group() as group:
                 group.start_soon(gateway.run)
                 yield channel

@@ -90,7 +90,7 @@ class HangHarness:
     def busy(self) -> bool:
         """Whether a turn or command is running."""
         return self.gateway.actors.activity(KEY).run is not None or bool(
-            self.gateway.intake.command_queue.count
+            self.gateway.command_queue.count
         )
 
     async def hangs(self) -> None:

@@ -128,8 +128,7 @@ async def world(
     clock, sandbox = FakeClock(), FakeSandbox()
     rules = GatewayRules(actors=ActorRules(busy=busy), progress=False)
     async with gateway_harness(path, rules=rules, clock=clock, tools=tools) as one:
-        followups = FollowupRouter(one.store)
-        followups.chats.set_wake(one.gateway.actors.wake)
+        followups = FollowupRouter(one.store, one.bus)
         deps = ProcessDeps(
             store=one.store,
             clock=clock,

@@ -35,10 +35,9 @@ async def app(path: Path, config: str = "") -> AsyncGenerator[App]:
 
 async def test_notice_to_a_chat_goes_through_the_outbox(tmp_path: Path) -> None:
     async with app(tmp_path / "home") as harness:
-        told: list[Address] = []
-        harness.reviews.set_posted_callback(told.append)
-        await harness.reviews.notify(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
-        assert told == [CHAT]
+        with harness.bus.listen(outbox_name("fake")) as wakeups:
+            await harness.reviews.notify(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
+            assert list(wakeups.take()) == [topic_of(CHAT)]
         assert await harness.store.queues.topics(outbox_name("fake")) == [topic_of(CHAT)]
         assert not harness.reviews.has_notice("s")
 

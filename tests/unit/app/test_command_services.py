@@ -19,7 +19,6 @@ from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
-from hermes.gateway.chat_sessions import ChatSessions
 from hermes.gateway.messages import read_outbox_message
 from hermes.gateway.session_keys import SessionKeys
 from hermes.gateway.supervisor import Supervisor
@@ -34,6 +33,7 @@ from hermes.schema.terminal import BusyMode, TextReply
 from hermes.session.keys import ChatId
 from hermes.testing.channel import FakeChannel
 from hermes.testing.clock import FakeClock
+from support.gateway import chat_sessions
 from support.lost_lease import LeaseLosingRunner
 
 pytestmark = pytest.mark.anyio
@@ -280,7 +280,7 @@ class _Chat:
         key = await SessionKeys(app.store, app.clock).assign(
             self.place.key, self.place, self.address
         )
-        sessions = ChatSessions(app.store, app.clock, "/")
+        sessions = chat_sessions(app.store, app.clock, "/")
         return await sessions.begin(key, "fake", OWNER)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from hermes.app.followups import MAX_SESSIONS, FollowupRouter
+from hermes.bus.memory import MemoryBus
 from hermes.schema.scope import Scope
 from hermes.store.sqlite import SqliteStore
 
@@ -14,7 +15,7 @@ def scope(session: str) -> Scope:
 
 
 async def test_number_of_remembered_sessions_is_limited(store: SqliteStore) -> None:
-    home = FollowupRouter(store)
+    home = FollowupRouter(store, MemoryBus())
     for name in ("first", "last"):
         await store.commit(*home.rows(scope(name), f"news of {name}", "It has ended."))
     home.wake(scope("first"))
@@ -27,7 +28,7 @@ async def test_number_of_remembered_sessions_is_limited(store: SqliteStore) -> N
 
 
 async def test_recently_woken_session_is_kept(store: SqliteStore) -> None:
-    home = FollowupRouter(store)
+    home = FollowupRouter(store, MemoryBus())
     await store.commit(*home.rows(scope("first"), "news", "It has ended."))
     home.wake(scope("first"))
     for number in range(MAX_SESSIONS - 1):

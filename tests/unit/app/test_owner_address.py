@@ -32,14 +32,13 @@ async def test_without_a_home_channel_there_is_no_address(tmp_path: Path) -> Non
 
 
 async def test_forwarded_question_is_in_the_outbox_once(tmp_path: Path) -> None:
-    heard: list[Address] = []
+    home = Address("telegram", "42")
     async with open_profile(tmp_path, HOMES) as app:
-        app.sender.set_posted_callback(heard.append)
         for _ in range(2):
-            await app.sender.forward("ask_1", Address("telegram", "42"), "May I?")
-        home = Address("telegram", "42")
+            with app.bus.listen(outbox_name("telegram")) as wakeups:
+                await app.sender.forward("ask_1", home, "May I?")
+                assert list(wakeups.take()) == [topic_of(home)]
         rows = await app.store.queues.claim(
             outbox_name("telegram"), topic_of(home), "me", timedelta(minutes=1), 10
         )
         assert [row.key for row in rows] == ["ask_1:carried"]
-        assert heard == [home] * 2

@@ -40,13 +40,13 @@ class AccessHarness:
 
 
 async def test_unknown_user_is_rejected(tmp_path: Path) -> None:
-    assert await AccessHarness(tmp_path).door(make_message()) == Rejected()
-    assert await AccessHarness(tmp_path).door(make_message(channel="elsewhere")) == Rejected()
+    assert await AccessHarness(tmp_path).door.admit(make_message()) == Rejected()
+    assert await AccessHarness(tmp_path).door.admit(make_message(channel="elsewhere")) == Rejected()
 
 
 async def test_owner_is_admitted_as_owner(tmp_path: Path) -> None:
     access = AccessRules(users=frozenset({"1"}), owners=frozenset({"1"}))
-    assert await AccessHarness(tmp_path, access=access).door(make_message()) == Admitted(
+    assert await AccessHarness(tmp_path, access=access).door.admit(make_message()) == Admitted(
         key="agent:work:chat:dm:c", chat=HERE, principal="owner", trust=Trust.OWNER, role=Role.OWNER
     )
 
@@ -56,7 +56,7 @@ async def test_member_has_own_principal_and_commands(tmp_path: Path) -> None:
     harness = AccessHarness(
         tmp_path, access=AccessRules(users=frozenset({"1"})), direct_commands=gated
     )
-    assert await harness.door(make_message()) == Admitted(
+    assert await harness.door.admit(make_message()) == Admitted(
         key="agent:work:chat:dm:c",
         chat=HERE,
         principal="chat:1",
@@ -64,7 +64,7 @@ async def test_member_has_own_principal_and_commands(tmp_path: Path) -> None:
         role=Role.MEMBER,
         commands=frozenset({"new", "help", "whoami", "stop"}),
     )
-    shared = await harness.door(make_message(about=InboundDetails(chat_type="group")))
+    shared = await harness.door.admit(make_message(about=InboundDetails(chat_type="group")))
     assert isinstance(shared, Admitted)
     assert shared.may_stop_others
     gates = {"direct_commands": gated, "group_commands": CommandAccess(gated=True)}
@@ -74,7 +74,7 @@ async def test_member_has_own_principal_and_commands(tmp_path: Path) -> None:
         access=AccessRules(users=frozenset({"1"})),
         **gates,
     )
-    shared = await everybodys.door(make_message(about=InboundDetails(chat_type="group")))
+    shared = await everybodys.door.admit(make_message(about=InboundDetails(chat_type="group")))
     assert isinstance(shared, Admitted)
     assert shared.commands == {"help", "whoami", "stop"}
     assert not shared.may_stop_others
@@ -85,46 +85,46 @@ async def test_administrator_need_not_be_in_the_allow_list(tmp_path: Path) -> No
         users=frozenset({"2"}), owners=frozenset({"1", "*"}), group_owners=frozenset({"3"})
     )
     harness = AccessHarness(tmp_path, access=access)
-    admitted = await harness.door(make_message())
+    admitted = await harness.door.admit(make_message())
     assert isinstance(admitted, Admitted)
     assert admitted.role is Role.OWNER
     group = InboundDetails(chat_type="group")
-    assert isinstance(await harness.door(make_message("3", about=group)), Admitted)
+    assert isinstance(await harness.door.admit(make_message("3", about=group)), Admitted)
     # An admin of groups is unknown elsewhere, and so is anyone not named.
-    assert await harness.door(make_message("3")) == Rejected()
-    assert await harness.door(make_message("1", about=group)) == Rejected()
+    assert await harness.door.admit(make_message("3")) == Rejected()
+    assert await harness.door.admit(make_message("1", about=group)) == Rejected()
     denied = structs.replace(access, denied=frozenset({"1"}))
-    assert await AccessHarness(tmp_path, access=denied).door(make_message()) == Rejected()
+    assert await AccessHarness(tmp_path, access=denied).door.admit(make_message()) == Rejected()
 
 
 async def test_webhook_text_is_untrusted(tmp_path: Path) -> None:
     admitted = await AccessHarness(
         tmp_path, access=AccessRules(authenticated_role=Role.GUEST)
-    ).door(make_message())
+    ).door.admit(make_message())
     assert isinstance(admitted, Admitted)
     assert (admitted.trust, admitted.role) == (Trust.DATA, Role.GUEST)
 
 
 async def test_unknown_user_gets_one_code_and_is_admitted_after_approval(tmp_path: Path) -> None:
     harness = AccessHarness(tmp_path, access=AccessRules(pairing=True))
-    turned = await harness.door(make_message())
+    turned = await harness.door.admit(make_message())
     assert isinstance(turned, Rejected)
     code = turned.reply.rsplit(" ", 1)[1]
     assert f"hermes -p work pairing approve chat {code}" in turned.reply
-    assert await harness.door(make_message()) == Rejected()
+    assert await harness.door.admit(make_message()) == Rejected()
     assert isinstance(harness.pairing.approve("chat", code), PairedUser)
-    admitted = await harness.door(make_message())
+    admitted = await harness.door.admit(make_message())
     assert isinstance(admitted, Admitted)
     assert admitted.role is Role.MEMBER
 
 
 async def test_paired_guest_becomes_member(tmp_path: Path) -> None:
     harness = AccessHarness(tmp_path, access=AccessRules(everybody=True, pairing=True))
-    before = await harness.door(make_message())
+    before = await harness.door.admit(make_message())
     assert isinstance(before, Admitted)
     issued = harness.pairing.request("chat", "1")
     harness.pairing.approve("chat", issued.code)  # type: ignore[union-attr]
-    after = await harness.door(make_message())
+    after = await harness.door.admit(make_message())
     assert isinstance(after, Admitted)
     assert (before.role, after.role) == (Role.GUEST, Role.MEMBER)
 
@@ -157,7 +157,7 @@ async def test_group_rules(
     tmp_path: Path, groups: GroupRules, about: InboundDetails, heard: bool
 ) -> None:
     harness = AccessHarness(tmp_path, access=AccessRules(users=frozenset({"1"})), groups=groups)
-    assert isinstance(await harness.door(make_message(about=about)), Admitted) is heard
+    assert isinstance(await harness.door.admit(make_message(about=about)), Admitted) is heard
 
 
 async def test_routed_message_uses_the_other_profiles_key(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ async def test_group_session_is_shared_when_configured(tmp_path: Path) -> None:
             tmp_path, SessionKeyRules(per_user_in_groups=per_user), access=access
         )
         doors = [
-            await harness.door(make_message(who, about=InboundDetails(chat_type="group")))
+            await harness.door.admit(make_message(who, about=InboundDetails(chat_type="group")))
             for who in "12"
         ]
         assert len({door.key for door in doors if isinstance(door, Admitted)}) == keys

@@ -6,9 +6,9 @@ import anyio
 import pytest
 
 from hermes.gateway.actor_pool import ActorLimits
-from hermes.gateway.chat_runs import ENDED_WHEN_IDLE
 from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.messages import BusyMode
+from hermes.gateway.replies import ENDED_WHEN_IDLE
 from hermes.schema.errors import Unauthorized
 from hermes.schema.scope import OWNER
 from hermes.session.lease import LEASE_TTL

@@ -12,7 +12,7 @@ from hermes.approvals.policy import ApprovalRules
 from hermes.approvals.service import ApprovalService
 from hermes.gateway.hook_events import EventSource, RunHookEmitter
 from hermes.gateway.hooks import HookDecision
-from hermes.gateway.messages import Admitted, OutboxMessage, Rejected, outbox_post
+from hermes.gateway.messages import Admitted, OutboxMessage, Rejected, outbox_post, wake_outbox
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.channel import Inbound
 from hermes.ports.tool import ToolContext
@@ -166,7 +166,7 @@ class Messenger:
             address=address, text=text, at=self._at.clock.now(), question=question
         )
         await self._at.store.commit(outbox_post(f"{question}:carried", reply))
-        self._at.gateway.posted(address)
+        wake_outbox(self._at.bus, address)
 
 
 async def separate_chats(inbound: Inbound) -> Admitted | Rejected:

@@ -6,7 +6,7 @@ import pytest
 
 from hermes.gateway.messages import Admitted, BusyMode, InboxMessage, inbox_item
 from hermes.ports.channel import Inbound
-from hermes.schema.messages import Text, User
+from hermes.schema.messages import Text, User, text_of
 from hermes.schema.scope import Address, Role
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import answer_script
@@ -92,7 +92,7 @@ async def test_steer_mode_reaches_the_running_turn(tmp_path: Path) -> None:
     ) as harness:
         await start_gated_turn(harness, gates)
         await harness.channel.say("rather that")
-        await wait_until(lambda: _steering(harness) == 1)
+        await wait_until(lambda: len(_steering(harness)) == 1)
         gates.open("a")
         await harness.wait_for_posts("re: rather that")
         await harness.wait_until_idle()
@@ -100,9 +100,9 @@ async def test_steer_mode_reaches_the_running_turn(tmp_path: Path) -> None:
         assert await harness.open_rows() == []
 
 
-def _steering(harness: GatewayHarness) -> int:
+def _steering(harness: GatewayHarness) -> list[str]:
     running = harness.gateway.actors._live[SESSION_KEY].running
-    return len(running.to_steer) if running else 0
+    return [text_of(queued.message.user) for queued in running.to_steer] if running else []
 
 
 async def test_late_steering_message_starts_its_own_turn(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_queue_and_steer_commands_override_the_mode(tmp_path: Path) -> Non
         await start_gated_turn(harness, gates)
         await harness.channel.say("/queue afterwards")
         await harness.channel.say("/steer rather that")
-        await wait_until(lambda: _steering(harness) == 1)
+        await wait_until(lambda: len(_steering(harness)) == 1)
         gates.open("a")
         await harness.wait_for_posts(
             "Queued.", "Sent to the running turn.", "re: rather that", "re: afterwards"
@@ -189,6 +189,7 @@ async def test_long_queue_does_not_block_new_messages(tmp_path: Path) -> None:
         await channel.say("one more")
         run = harness.gateway.actors.activity("agent:main:fake:dm:1")
         assert run.run is not None
+        await wait_until(lambda: "one more" in _steering(harness))
         gates.open("a")
         await wait_until(lambda: "done" in channel.texts_in("1"))
         assert "one more" in await harness.texts()

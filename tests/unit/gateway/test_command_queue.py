@@ -107,7 +107,7 @@ async def test_stop_cancels_command_and_drops_waiting_messages(tmp_path: Path) -
         assert await harness.open_rows(AFTER_COMMANDS) == []
         await harness.channel.say("next")
         await wait_until(lambda: harness.channel.texts_in("1")[-1] == "re: next")
-        assert harness.gateway.intake.command_queue.count == 0
+        assert harness.gateway.command_queue.count == 0
 
 
 async def test_users_cannot_stop_commands_of_others(tmp_path: Path) -> None:

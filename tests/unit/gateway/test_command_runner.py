@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from hermes.commands.command import CommandContext
-from hermes.commands.registry import standard_commands
 from hermes.gateway.hooks import HookContext, HookDecision, HookVerdict
 from hermes.gateway.messages import Admitted, BusyMode, Rejected
 from hermes.ports.channel import Inbound
@@ -42,14 +41,15 @@ async def owner_or_member(inbound: Inbound) -> Admitted | Rejected:
     )
 
 
-def add_commands(harness: GatewayHarness) -> FakeServices:
-    fake_services, models, facts = FakeServices(), FakeModelSelector(), FakeFacts()
+class FakeContext:
+    """The context of commands, with services that record their calls."""
 
-    def context(conversation: Conversation) -> CommandContext:
-        return CommandContext(conversation, models, facts, services=fake_services.services())
+    def __init__(self) -> None:
+        self.services, self._models, self._facts = FakeServices(), FakeModelSelector(), FakeFacts()
 
-    harness.gateway.command_runner.set_commands(standard_commands(), context, {})
-    return fake_services
+    def __call__(self, conversation: Conversation) -> CommandContext:
+        services = self.services.services()
+        return CommandContext(conversation, self._models, self._facts, services=services)
 
 
 async def last(harness: GatewayHarness, text: str, *, chat: str = "1", sender: str = "ann") -> str:
@@ -75,8 +75,7 @@ async def test_read_only_commands_start_no_session(tmp_path: Path) -> None:
 
 
 async def test_choices_before_the_first_message_are_stored(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path) as harness:
-        add_commands(harness)
+    async with gateway_harness(tmp_path, context=FakeContext()) as harness:
         await last(harness, "/title Trip")
         await last(harness, "/reasoning high")
         await last(harness, "hello")
@@ -180,8 +179,9 @@ async def test_branch_in_a_chat(tmp_path: Path) -> None:
 
 
 async def test_busy_is_owner_only_and_applies_to_the_next_turn(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, authorize=owner_or_member) as harness:
-        fake_services = add_commands(harness)
+    context = FakeContext()
+    fake_services = context.services
+    async with gateway_harness(tmp_path, authorize=owner_or_member, context=context) as harness:
         assert "interrupt it" in await last(harness, "/busy")
         refused = await last(harness, "/busy queue", sender="bob")
         assert refused.startswith("Only an owner may change this")
@@ -201,8 +201,9 @@ async def test_whoami(tmp_path: Path) -> None:
 
 
 async def test_sethome_and_restart(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, authorize=owner_or_member) as harness:
-        fake_services = add_commands(harness)
+    context = FakeContext()
+    fake_services = context.services
+    async with gateway_harness(tmp_path, authorize=owner_or_member, context=context) as harness:
         for line in ("/sethome", "/restart", "/debug", "/platform"):
             assert "Only an owner" in await last(harness, line, chat="2", sender="bob")
         await last(harness, "/sethome@somebot")
@@ -220,7 +221,8 @@ class DecidingHooks:
         self.decisions: dict[str, HookDecision] = {}
 
     def emit(self, event: str, context: HookContext) -> None:
-        self.heard.append((event, context))
+        if event.startswith("command:") or event in {"session:end", "session:reset"}:
+            self.heard.append((event, context))
 
     async def decide(self, event: str, context: HookContext) -> HookDecision | None:
         self.asked.append(event)
@@ -229,9 +231,8 @@ class DecidingHooks:
 
 
 async def test_hooks_receive_commands_and_can_deny_them(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path) as harness:
-        censor = DecidingHooks()
-        harness.gateway.command_runner.set_hooks(censor)
+    censor = DecidingHooks()
+    async with gateway_harness(tmp_path, hooks=censor) as harness:
         await last(harness, "hello")
         censor.decisions["command:undo"] = HookDecision(HookVerdict.DENY, "Not on Sundays.")
         assert await last(harness, "/undo 2") == "Not on Sundays."
@@ -257,10 +258,9 @@ async def test_hooks_receive_commands_and_can_deny_them(tmp_path: Path) -> None:
 
 
 async def test_hooks_cannot_block_stop(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, HANGING_SCRIPT) as harness:
-        censor = DecidingHooks()
-        censor.decisions["command:stop"] = HookDecision(HookVerdict.DENY)
-        harness.gateway.command_runner.set_hooks(censor)
+    censor = DecidingHooks()
+    censor.decisions["command:stop"] = HookDecision(HookVerdict.DENY)
+    async with gateway_harness(tmp_path, HANGING_SCRIPT, hooks=censor) as harness:
         await harness.channel.say("work")
         await wait_until(lambda: harness.running() is not None)
         assert await last(harness, "/stop") == "Stopped."
@@ -269,9 +269,8 @@ async def test_hooks_cannot_block_stop(tmp_path: Path) -> None:
 
 
 async def test_hooks_receive_resets(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path) as harness:
-        censor = DecidingHooks()
-        harness.gateway.command_runner.set_hooks(censor)
+    censor = DecidingHooks()
+    async with gateway_harness(tmp_path, hooks=censor) as harness:
         await last(harness, "hello")
         old = await session_at(harness)
         await last(harness, "/reset")
@@ -285,9 +284,8 @@ async def test_hooks_receive_resets(tmp_path: Path) -> None:
 
 
 async def test_unknown_command_reaches_no_hook(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path) as harness:
-        censor = DecidingHooks()
-        harness.gateway.command_runner.set_hooks(censor)
+    censor = DecidingHooks()
+    async with gateway_harness(tmp_path, hooks=censor) as harness:
         await last(harness, "/nonsense")
         await last(harness, "/quit")
         assert censor.heard == []
@@ -297,11 +295,10 @@ async def test_hooks_decide_about_gateway_commands(tmp_path: Path) -> None:
     async def approve(order: object) -> str:
         return "Approved."
 
+    censor = DecidingHooks()
     async with gateway_harness(
-        tmp_path, answer_script("x"), urgent={"approve": approve}
+        tmp_path, answer_script("x"), urgent={"approve": approve}, hooks=censor
     ) as harness:
-        censor = DecidingHooks()
-        harness.gateway.command_runner.set_hooks(censor)
         assert await last(harness, "/approve") == "Approved."
         censor.decisions["command:approve"] = HookDecision(HookVerdict.DENY)
         assert await last(harness, "/approve") == "/approve is not allowed here."

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from hermes.bus.memory import MemoryBus
-from hermes.gateway.chat_sessions import ChatSessions
 from hermes.gateway.cross_post import CrossPoster
 from hermes.gateway.session_keys import SessionKeys
 from hermes.kit.clock import SystemClock
+from hermes.kit.tasks import BackgroundTasks
 from hermes.schema.messages import Text, Trust, User, text_of
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session
@@ -20,6 +20,7 @@ from hermes.session.turn_request import TurnRequest
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.scripted_model import ScriptedModel, answer_script
 from support.conversation import FakePlanner, fixed_price
+from support.gateway import chat_sessions
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +32,13 @@ class Chat:
         self.store = store
         self.runner = runner
         self.session = session
-        self.mirror = CrossPoster(store, SystemClock(), "default", runner.holding)
+        self.mirror = CrossPoster(
+            store=store,
+            clock=SystemClock(),
+            profile="default",
+            holding=runner.holding,
+            background=BackgroundTasks(),
+        )
 
     async def user_messages(self) -> list[tuple[str, User]]:
         rows = await self.store.archive_for(OWNER).messages(self.session.id)
@@ -52,7 +59,7 @@ async def chat(folder: Path) -> AsyncGenerator[Chat]:
         )
         source = SessionSource(platform="telegram", chat_id="7", chat_type="dm")
         key = build_session_key(source, profile="default")
-        session = await ChatSessions(store, clock, str(folder)).begin(key, "telegram", OWNER)
+        session = await chat_sessions(store, clock, str(folder)).begin(key, "telegram", OWNER)
         yield Chat(store, runner, session)
 
 
@@ -85,7 +92,7 @@ async def test_chat_without_session_is_skipped(tmp_path: Path) -> None:
         address = ChatId(space="main", platform="telegram", kind="dm", chat="9:1")
         at = Address("telegram", "9:1")
         key = await SessionKeys(one.store, SystemClock()).assign(address.key, address, at)
-        await ChatSessions(one.store, SystemClock(), str(tmp_path)).begin(key, "telegram", OWNER)
+        await chat_sessions(one.store, SystemClock(), str(tmp_path)).begin(key, "telegram", OWNER)
         assert not await one.mirror.add(Address("telegram", "9", "1"), "x")
         assert await one.mirror.add(at, "x")
         assert await one.user_messages() == []
@@ -113,7 +120,7 @@ async def test_all_sessions_of_a_group_get_it(tmp_path: Path) -> None:
             )
             address = chat_id_of(source, profile="default")
             key = await SessionKeys(one.store, clock).assign(address.key, address, group)
-            opened = ChatSessions(one.store, clock, str(tmp_path))
+            opened = chat_sessions(one.store, clock, str(tmp_path))
             sessions.append(await opened.begin(key, "telegram", f"telegram:{user}"))
         assert await one.mirror.add(group, "the build is green")
         for session in sessions:

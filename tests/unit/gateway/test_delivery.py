@@ -1,7 +1,7 @@
 """Delivery from the outbox: once, in order, and never dropped silently."""
 
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,11 +11,22 @@ import msgspec
 import pytest
 from msgspec import Raw, structs
 
+from hermes.bus.memory import MemoryBus
 from hermes.gateway.delivery import RECOVERED_MARK, UNDELIVERED, Delivery
 from hermes.gateway.delivery_rules import DeadTargets, DeliveryRules, QuotePolicy
-from hermes.gateway.messages import OutboxMessage, outbox_post, read_outbox_message, topic_of
+from hermes.gateway.messages import (
+    OutboxMessage,
+    outbox_post,
+    read_outbox_message,
+    topic_of,
+    wake_outbox,
+)
+from hermes.gateway.notices import OutageNotices
+from hermes.gateway.questions import QuestionPosts
+from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.stale_progress import FinalEdit, final_edits_name
 from hermes.kit.retry import Backoff
+from hermes.kit.tasks import BackgroundTasks
 from hermes.ports.channel import ChannelCapabilities, NotSent, Outbound, Receipt
 from hermes.ports.store import QueueItem
 from hermes.schema.messages import Text
@@ -31,20 +42,53 @@ HOME = Address("fake", "1")
 RULES = DeliveryRules(attempts=4, backoff=Backoff(base=1, cap=8, jitter=0))
 
 
+class FakeCrossPosts:
+    def __init__(self) -> None:
+        self.added: list[tuple[str, str]] = []
+
+    def add_later(self, address: Address, text: str) -> None:
+        self.added.append((address.chat, text))
+
+
 class DeliveryHarness:
     def __init__(
         self, store: SqliteStore, clock: FakeClock, channel: FakeFaultyChannel, rules: DeliveryRules
     ) -> None:
         self.store, self.clock, self.channel = store, clock, channel
+        self.bus = MemoryBus()
         self.dead = DeadTargets(store, clock)
-        self.delivery = Delivery(store, clock, "fake", channel, self.dead, rules)
+        self.online: Callable[[], bool] = lambda: True
+        self.cross_posts = FakeCrossPosts()
+        limiter = RateLimiter(clock, channel.caps)
+        self.delivery = Delivery(
+            store=store,
+            clock=clock,
+            bus=self.bus,
+            name="fake",
+            channel=channel,
+            online=self._is_online,
+            rate_limiter=limiter,
+            dead=self.dead,
+            questions=QuestionPosts(store, clock),
+            outages=OutageNotices(
+                clock=clock,
+                channels={"fake": channel},
+                rate_limiters={"fake": limiter},
+                background=BackgroundTasks(),
+            ),
+            cross_posts=self.cross_posts,  # pyright: ignore[reportArgumentType]
+            rules=rules,
+        )
+
+    def _is_online(self) -> bool:
+        return self.online()
 
     async def post(self, text: str, chat: str = "1", *, wake: bool = True, **more: object) -> None:
         address = Address("fake", chat)
         reply = OutboxMessage(address=address, text=text, at=self.clock.now(), **more)
         await self.store.commit(outbox_post(f"k-{chat}-{text[:20]}-{len(text)}", reply))
         if wake:
-            self.delivery.wake(topic_of(address))
+            wake_outbox(self.bus, address)
 
     async def open(self) -> int:
         return len(await self.store.queues.topics("outbox:fake"))
@@ -179,7 +223,7 @@ async def test_oldest_dead_address_is_forgotten_when_there_are_too_many(tmp_path
 async def test_offline_time_uses_no_attempts(tmp_path: Path) -> None:
     online = False
     async with delivery_harness(tmp_path) as harness:
-        harness.delivery.set_online_check(lambda: online)
+        harness.online = lambda: online
         await harness.post("hello")
         for _ in range(20):
             await harness.clock.advance(1800)
@@ -206,7 +250,7 @@ async def test_clock_changes_do_not_prevent_delivery(tmp_path: Path, step: float
 @pytest.mark.slow
 async def test_stale_message_is_parked(tmp_path: Path) -> None:
     async with delivery_harness(tmp_path) as harness:
-        harness.delivery.set_online_check(lambda: harness.clock.monotonic() > 90_000)
+        harness.online = lambda: harness.clock.monotonic() > 90_000
         await harness.post("hello")
         for _ in range(60):
             await harness.clock.advance(1800)
@@ -302,7 +346,7 @@ async def test_progress_message_of_undelivered_answer_says_so(
             address=HOME, text="done", at=old, run="r", bubble="post-1", unsure=unsure, apart=apart
         )
         await harness.store.commit(outbox_post("k", reply))
-        harness.delivery.wake(topic_of(HOME))
+        wake_outbox(harness.bus, HOME)
         await harness.finish()
         (left,) = await harness.store.queues.claim(
             final_edits_name("fake"), None, "x", timedelta(0)
@@ -352,11 +396,8 @@ def test_order_check_detects_errors() -> None:
 
 
 async def test_cross_post_is_reported_after_delivery(tmp_path: Path) -> None:
-    reply: list[tuple[str, str]] = []
     async with delivery_harness(tmp_path, SendFault.REFUSED) as harness:
-        harness.delivery.set_arrived_callback(
-            lambda address, text: reply.append((address.chat, text))
-        )
+        reply = harness.cross_posts.added
         await harness.post("news", brought=True)
         await wait_until(lambda: harness.channel.calls == 1)
         assert reply == []

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from hermes.gateway.chat_runs import final_reply_text
 from hermes.gateway.failure_messages import (
     INTERNAL_ERROR,
     INTERRUPTED,
@@ -18,6 +17,7 @@ from hermes.gateway.failure_messages import (
     with_profile_flag,
 )
 from hermes.gateway.messages import Admitted, Rejected
+from hermes.gateway.replies import final_reply_text
 from hermes.ports.channel import Inbound
 from hermes.schema.errors import LeaseLost, SpendCapReached, Unauthorized, Unreachable, UsageError
 from hermes.schema.events import Outcome, RunEnded

@@ -24,7 +24,6 @@ from hermes.gateway.hooks import (
     HookRules,
     HookSource,
     HookVerdict,
-    NoHooks,
     open_hooks,
 )
 from hermes.gateway.messages import InboxMessage
@@ -320,11 +319,6 @@ async def _until(true: Callable[[], bool]) -> None:
     with anyio.fail_after(60):
         while not true():  # noqa: ASYNC110 - threads have no event to wait for
             await anyio.sleep(0.001)
-
-
-async def test_no_hooks_returns_no_decision() -> None:
-    NoHooks().emit("agent:end", {})
-    assert await NoHooks().decide("command:new", {}) is None
 
 
 class RecordingHooks:

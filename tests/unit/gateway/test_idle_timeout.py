@@ -11,11 +11,11 @@ from hermes.gateway.chat_runs import (
     format_duration,
     show_still_working,
 )
-from hermes.gateway.progress_message import ProgressMessage, ProgressTiming
+from hermes.gateway.progress_message import ProgressTiming
 from hermes.schema.events import Notice, QuestionAnswered
-from hermes.schema.scope import Address
 from hermes.testing.channel import FakeFaultyChannel
 from hermes.testing.clock import FakeClock
+from support.gateway import progress_message
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ async def test_turn_waiting_for_a_person_is_not_idle() -> None:
 
 async def test_long_running_turn_sends_a_progress_notice() -> None:
     clock, channel = FakeClock(), FakeFaultyChannel()
-    bubble = ProgressMessage(channel, Address("fake", "1"), clock, ProgressTiming(typing=9_000.0))
+    bubble = progress_message(channel, clock, ProgressTiming(typing=9_000.0))
     now = clock.monotonic()
     run = ActiveRun(
         id="r", batch=[], scope=anyio.CancelScope(), started=now, last_active=now, progress=bubble

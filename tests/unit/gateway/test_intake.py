@@ -209,7 +209,7 @@ async def test_hanging_command_times_out(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, clock=clock, urgent={"dig": stuck}) as harness:
         async with anyio.create_task_group() as group:
             group.start_soon(harness.channel.type, make_inbound("/dig deep", "c1"))
-            await wait_until(lambda: harness.gateway.intake.command_queue.count == 1)
+            await wait_until(lambda: harness.gateway.command_queue.count == 1)
             await clock.advance(COMMAND_TIMEOUT + 1)
         await harness.wait_for_posts("“/dig deep” timed out. It may be partly done.")
         await harness.wait_until_idle()
@@ -224,7 +224,7 @@ async def test_hanging_command_does_not_block_shutdown_and_is_reported(tmp_path:
             gateway_harness(tmp_path, clock=clock, urgent={"dig": stuck}) as harness,
         ):
             group.start_soon(harness.channel.type, make_inbound("/dig", "c1"))
-            await wait_until(lambda: harness.gateway.intake.command_queue.count == 1)
+            await wait_until(lambda: harness.gateway.command_queue.count == 1)
     async with gateway_harness(tmp_path, clock=clock) as two:
         await two.wait_for_posts(
             "“/dig” was interrupted and may not be done. Send it again if you still need it."
@@ -243,7 +243,7 @@ async def test_shutdown_lets_a_command_finish(tmp_path: Path) -> None:
         anyio.create_task_group() as group,
     ):
         group.start_soon(harness.channel.type, make_inbound("/dig", "c1"))
-        await wait_until(lambda: harness.gateway.intake.command_queue.count == 1)
+        await wait_until(lambda: harness.gateway.command_queue.count == 1)
         harness.gateway.close()
         await anyio.wait_all_tasks_blocked()
         assert not harness.gateway.delivered.is_set()

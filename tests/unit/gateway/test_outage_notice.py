@@ -15,6 +15,7 @@ from hermes.gateway.notices import (
     OutageNotices,
 )
 from hermes.gateway.rate_limiter import RateLimiter
+from hermes.kit.tasks import BackgroundTasks
 from hermes.ports.model import ModelRequest
 from hermes.schema.errors import LeaseLost, SessionBusy, StoreError, StoreFull, StoreLocked
 from hermes.schema.scope import Address
@@ -37,7 +38,13 @@ class NoticeHarness:
         self.clock = FakeClock()
         self.channel = FakeFaultyChannel()
         pacers = {"fake": RateLimiter(self.clock, self.channel.caps)}
-        self.troubles = OutageNotices(self.clock, {"fake": self.channel}, pacers)
+        self.background = BackgroundTasks()
+        self.troubles = OutageNotices(
+            clock=self.clock,
+            channels={"fake": self.channel},
+            rate_limiters=pacers,
+            background=self.background,
+        )
 
     async def hears(self, *texts: str, chat: str = "1") -> None:
         await wait_until(lambda: self.channel.texts_in(chat) == list(texts))
@@ -47,6 +54,7 @@ class NoticeHarness:
 async def notices() -> AsyncGenerator[NoticeHarness]:
     one = NoticeHarness()
     async with anyio.create_task_group() as group:
+        group.start_soon(one.background.run)
         group.start_soon(one.troubles.run)
         await anyio.wait_all_tasks_blocked()
         yield one

@@ -11,7 +11,6 @@ from hermes.gateway.progress_message import (
     MAX_FAILURES,
     PLACEHOLDER,
     ProgressDisplay,
-    ProgressMessage,
     ProgressTiming,
 )
 from hermes.gateway.stale_progress import INTERRUPTED_BY_RESTART, LIVE_PROGRESS
@@ -32,7 +31,7 @@ from hermes.schema.tools import Effect
 from hermes.testing.channel import FakeFaultyChannel, SendFault
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Pause, answer_script
-from support.gateway import gateway_harness, wait_until
+from support.gateway import FinalEdits, gateway_harness, progress_message, wait_until
 from support.turns import FakeTool, GatedBody, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
@@ -68,21 +67,6 @@ class SlowChannel(FakeFaultyChannel):
         return await super().send(to, post)
 
 
-class FinalEdits:
-    """Records final edits; until `noted` is set, storing the post is in progress."""
-
-    def __init__(self) -> None:
-        self.behind: list[tuple[str, str]] = []
-        self.noted = anyio.Event()
-        self.noted.set()
-
-    async def posted(self, post: str) -> None:
-        await self.noted.wait()
-
-    def __call__(self, post: str, words: str) -> None:
-        self.behind.append((post, words))
-
-
 def started(name: str) -> Event:
     return ToolStarted(tool_call(name, path="a"), Effect.READ)
 
@@ -93,7 +77,7 @@ async def rest() -> None:
 
 async def test_tools_are_shown_immediately_and_edits_are_rate_limited() -> None:
     clock, channel = FakeClock(), CountingChannel()
-    progress = ProgressMessage(channel, HOME, clock, PACE)
+    progress = progress_message(channel, clock, PACE)
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
         progress.handle_event(started("look"))
@@ -116,7 +100,7 @@ async def test_tools_are_shown_immediately_and_edits_are_rate_limited() -> None:
 
 async def test_quick_answer_shows_no_progress() -> None:
     channel = CountingChannel()
-    progress = ProgressMessage(channel, HOME, FakeClock(), PACE)
+    progress = progress_message(channel, FakeClock(), PACE)
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
         progress.handle_event(TextDelta("short"))
@@ -127,7 +111,7 @@ async def test_quick_answer_shows_no_progress() -> None:
 
 async def test_stream_reset_clears_the_text() -> None:
     clock, channel = FakeClock(), CountingChannel()
-    progress = ProgressMessage(channel, HOME, clock, PACE)
+    progress = progress_message(channel, clock, PACE)
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
         progress.handle_event(TextDelta("wrong"))
@@ -146,7 +130,7 @@ async def test_stream_reset_clears_the_text() -> None:
 async def test_display_settings_are_followed() -> None:
     clock, channel = FakeClock(), CountingChannel()
     shows = ProgressDisplay(preview=8, narration=True, typing=False, cursor=" |")
-    progress = ProgressMessage(channel, HOME, clock, PACE, shows)
+    progress = progress_message(channel, clock, PACE, display=shows)
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
         progress.handle_event(MessageAdded(assistant_message("I look\nfirst.", tool_call("look"))))
@@ -163,8 +147,8 @@ async def test_display_settings_are_followed() -> None:
 @pytest.mark.parametrize(("waited", "given"), [(29.0, "post-1"), (31.0, None)])
 async def test_old_post_does_not_become_the_answer(waited: float, given: str | None) -> None:
     clock, channel = FakeClock(), CountingChannel()
-    progress = ProgressMessage(
-        channel, HOME, clock, ProgressTiming(edit=1.0, typing=500.0, max_age=30.0)
+    progress = progress_message(
+        channel, clock, ProgressTiming(edit=1.0, typing=500.0, max_age=30.0)
     )
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
@@ -177,7 +161,7 @@ async def test_old_post_does_not_become_the_answer(waited: float, given: str | N
 
 async def test_post_without_receipt_never_shows_answer_text() -> None:
     clock, channel = FakeClock(), CountingChannel(SendFault.LOST_REPLY)
-    progress = ProgressMessage(channel, HOME, clock, PACE)
+    progress = progress_message(channel, clock, PACE)
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
         for number in range(3):
@@ -191,8 +175,7 @@ async def test_post_without_receipt_never_shows_answer_text() -> None:
 async def test_edit_in_progress_cannot_overwrite_the_answer() -> None:
     """The post gets its final text only after that edit has finished."""
     clock, channel, final_edits = FakeClock(), CountingChannel(), FinalEdits()
-    progress = ProgressMessage(channel, HOME, clock, PACE)
-    progress.set_listeners(final_edits.posted, final_edits)
+    progress = progress_message(channel, clock, PACE, final_edits=final_edits)
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
         progress.handle_event(started("look"))
@@ -211,8 +194,7 @@ async def test_edit_in_progress_cannot_overwrite_the_answer() -> None:
 async def test_post_not_reused_once_is_never_reused() -> None:
     channel, final_edits = SlowChannel(), FinalEdits()
     final_edits.noted = anyio.Event()
-    progress = ProgressMessage(channel, HOME, FakeClock(), PACE)
-    progress.set_listeners(final_edits.posted, final_edits)
+    progress = progress_message(channel, FakeClock(), PACE, final_edits=final_edits)
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
         progress.handle_event(started("look"))
@@ -230,8 +212,7 @@ async def test_post_not_reused_once_is_never_reused() -> None:
 async def test_reused_post_gets_final_text_when_there_is_no_answer(*, late: bool) -> None:
     """The taker of the post is responsible for it; until then there is no final edit."""
     channel, final_edits = CountingChannel(), FinalEdits()
-    progress = ProgressMessage(channel, HOME, FakeClock(), PACE)
-    progress.set_listeners(final_edits.posted, final_edits)
+    progress = progress_message(channel, FakeClock(), PACE, final_edits=final_edits)
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
         progress.handle_event(started("look"))
@@ -249,7 +230,7 @@ async def test_reused_post_gets_final_text_when_there_is_no_answer(*, late: bool
 )
 async def test_failing_edits_only_stop_the_progress(fault: SendFault) -> None:
     clock, channel = FakeClock(), CountingChannel(*[fault] * 10)
-    progress = ProgressMessage(channel, HOME, clock, PACE)
+    progress = progress_message(channel, clock, PACE)
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
         for number in range(MAX_FAILURES + 1):
@@ -299,8 +280,7 @@ async def test_post_above_a_later_message_is_not_reused(word: str) -> None:
         id="q", kind=QuestionKind.CLARIFY, session="s", run="r", text="Which?", until=clock.now()
     )
     said = User("msg_1", (Text("the left one"),), Trust.OWNER)
-    progress = ProgressMessage(channel, HOME, clock, PACE)
-    progress.set_listeners(final_edits.posted, final_edits)
+    progress = progress_message(channel, clock, PACE, final_edits=final_edits)
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
         progress.handle_event(MessageAdded(said))

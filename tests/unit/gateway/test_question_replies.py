@@ -9,8 +9,14 @@ from msgspec import structs
 from hermes.approvals.messages import ASKED_ELSEWHERE
 from hermes.approvals.policy import ApprovalRules
 from hermes.approvals.service import ApprovalService
-from hermes.gateway.chat_sessions import ChatSessions, ResetPolicy
-from hermes.gateway.messages import Admitted, InboxMessage, OutboxMessage, Rejected, outbox_post
+from hermes.gateway.messages import (
+    Admitted,
+    InboxMessage,
+    OutboxMessage,
+    Rejected,
+    outbox_post,
+    wake_outbox,
+)
 from hermes.gateway.questions import QUESTION_POST_KIND, RETENTION, QuestionAnswers, QuestionPosts
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.channel import ChannelCapabilities, Inbound
@@ -25,6 +31,7 @@ from hermes.testing.scripted_model import answer_script
 from support.gateway import (
     SESSION_KEY,
     GatewayHarness,
+    chat_sessions,
     gateway_harness,
     make_inbound,
     session_key_of,
@@ -72,7 +79,7 @@ class Messenger:
             address=address, text=text, at=self._at.clock.now(), question=question
         )
         await self._at.store.commit(outbox_post(f"{question}:carried", reply))
-        self._at.gateway.posted(address)
+        wake_outbox(self._at.bus, address)
 
 
 async def separate_chats(inbound: Inbound) -> Admitted | Rejected:
@@ -365,7 +372,7 @@ async def test_late_clarification_becomes_a_message(tmp_path: Path) -> None:
         assert isinstance(counsel, ApprovalService)
         await say(harness, "paint", "1")
         post = await post_with(harness, "Which colour?", "1")
-        sessions = ChatSessions(harness.store, clock, "/work", ResetPolicy())
+        sessions = chat_sessions(harness.store, clock)
         answers = QuestionAnswers(counsel, sessions, QuestionPosts(harness.store, clock))
         inbound = make_inbound("blue", "2")
         user = User("m2", inbound.parts, Trust.OWNER)

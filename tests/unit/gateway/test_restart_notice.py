@@ -7,7 +7,7 @@ import pytest
 
 from hermes.app.build import AppOptions, open_app
 from hermes.app.chat_directory import ChatDirectory
-from hermes.app.gateway import GatewayOptions, build_access, build_gateway
+from hermes.app.gateway import build_access, build_gateway
 from hermes.config.env import Env
 from hermes.config.home import profile_home
 from hermes.gateway.messages import outbox_name, topic_of
@@ -54,13 +54,13 @@ async def test_restart_command_stores_the_request_first(tmp_path: Path) -> None:
     async with open_app(
         profile_home(tmp_path, "default"), Env({}), AppOptions(workspace=str(tmp_path))
     ) as app:
-        parts = GatewayOptions(
+        gateway = build_gateway(
+            app,
             channels={"fake": channel},
             access=build_access(app, {"fake": channel}, multiplexed=False),
             directory=ChatDirectory(tmp_path / "directory.json", app.clock),
             restart=lambda: asked.append(True),
         )
-        gateway = build_gateway(app, parts)
         async with anyio.create_task_group() as group:
             group.start_soon(gateway.run)
             await channel.say("/restart")

@@ -39,8 +39,7 @@ def test_shortcuts_from_settings() -> None:
 
 
 async def test_shortcuts_in_a_chat(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path) as harness:
-        harness.gateway.intake.set_shortcuts(SHORTCUTS)
+    async with gateway_harness(tmp_path, shortcuts=SHORTCUTS) as harness:
         await harness.channel.say("hello")
         await harness.wait_for_posts("re: hello")
         await harness.wait_until_idle()

@@ -12,6 +12,7 @@ import pytest
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
+from hermes.bus.memory import MemoryBus
 from hermes.gateway.delivery import UNDELIVERED
 from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.messages import topic_of
@@ -120,9 +121,13 @@ class StaleProgressHarness:
         self, store: FailingStore, clock: FakeClock, channel: FakeFaultyChannel, group: TaskGroup
     ) -> None:
         self.store, self.clock, self.channel, self.group = store, clock, channel, group
-        self.leftovers = StaleProgress(store, clock)
+        self.bus = MemoryBus()
         self.online = True
         self.pacer = RateLimiter(clock, channel.caps)
+        place = EditChannel(channel, lambda: self.online, self.pacer)
+        self.leftovers = StaleProgress(
+            store=store, clock=clock, bus=self.bus, channels={HOME.channel: place}
+        )
 
     async def shows(self, run: str, text: str = PROGRESS) -> str:
         """Post the progress of a run and return the post's id."""
@@ -131,8 +136,7 @@ class StaleProgressHarness:
         return receipt.id
 
     def begin(self) -> None:
-        place = EditChannel(self.channel, lambda: self.online, self.pacer)
-        self.group.start_soon(self.leftovers.run, HOME.channel, place)
+        self.group.start_soon(self.leftovers.run)
 
     async def settled(self, lane: str = FINAL_EDITS) -> None:
         """Advance time until the queue is empty."""
@@ -298,7 +302,7 @@ async def test_store_errors_do_not_end_the_post_of_a_running_turn(tmp_path: Path
         await harness.shows("run-new", "at work")
         await harness.settled()
         assert harness.channel.texts_in("1") == [INTERRUPTED_BY_RESTART, "at work"]
-        harness.leftovers.wake("fake")
+        harness.bus.wake(FINAL_EDITS)
         await harness.clock.advance(60)
         assert harness.channel.texts_in("1") == [INTERRUPTED_BY_RESTART, "at work"]
         assert await harness.store.queues.topics(LIVE_PROGRESS)
@@ -410,7 +414,7 @@ async def test_deleted_post_is_given_up(tmp_path: Path) -> None:
         harness.begin()
         await harness.settled()
         for _ in range(3):
-            harness.leftovers.wake("fake")
+            harness.bus.wake(FINAL_EDITS)
             await clock.advance(60)
         asked = [post for post, _ in channel.asked]
         assert (asked.count(gone), asked.count(refused)) == (1, MAX_FAILURES)

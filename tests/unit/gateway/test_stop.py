@@ -203,9 +203,12 @@ async def test_member_stops_only_their_own_run(tmp_path: Path) -> None:
 async def test_switching_session_reports_dropped_messages(tmp_path: Path, word: str) -> None:
     queue = gateway_rules(BusyMode.QUEUE)
     async with gateway_harness(
-        tmp_path, answer_script("an answer", id="a1"), HANGING_SCRIPT, rules=queue
+        tmp_path,
+        answer_script("an answer", id="a1"),
+        HANGING_SCRIPT,
+        rules=queue,
+        shortcuts=Shortcuts(new_session=frozenset({"start over"})),
     ) as harness:
-        harness.gateway.intake.set_shortcuts(Shortcuts(new_session=frozenset({"start over"})))
         await harness.channel.say("before")
         await harness.wait_for_posts("an answer")
         await harness.channel.say("/new")
@@ -259,9 +262,7 @@ async def test_stop_replies_and_frees_the_chat_in_time(tmp_path: Path, hang: str
     ):
         group.start_soon(harness.channel.say, "/dig" if hang == "command" else "work")
         await wait_until(
-            lambda: (
-                harness.gateway.intake.command_queue.count == 1 or len(harness.model.requests) == 1
-            )
+            lambda: harness.gateway.command_queue.count == 1 or len(harness.model.requests) == 1
         )
         await wait_until(lambda: tool.now == 1 or "tool" not in hang)
         began = clock.monotonic()
@@ -270,7 +271,7 @@ async def test_stop_replies_and_frees_the_chat_in_time(tmp_path: Path, hang: str
             await wait_until_idle()
             if any("top" in text for text in harness.channel.texts_in("1")):
                 took.setdefault("told", clock.monotonic() - began)
-            if harness.running() is None and not harness.gateway.intake.command_queue.count:
+            if harness.running() is None and not harness.gateway.command_queue.count:
                 took.setdefault("free", clock.monotonic() - began)
             if len(took) < 2:
                 await clock.advance(0.05)

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from hermes.app.followups import FollowupRouter
 from hermes.app.subagents import delegation_deps
+from hermes.bus.memory import MemoryBus
 from hermes.config.schema import Config
 from hermes.config.sections.models import Delegation
 from hermes.ports.delegation import Task, TaskStatus
@@ -81,7 +82,7 @@ async def test_auto_approval_follows_the_settings(
 def test_auto_approve_setting_is_used() -> None:
     config = Config(delegation=Delegation(subagent_auto_approve=True))
     nothing: Any = None
-    home = FollowupRouter(nothing)
+    home = FollowupRouter(nothing, MemoryBus())
     parts = delegation_deps(config, nothing, nothing, FakeClock(), home)
     assert parts.rules.budget.auto_approve
     assert not delegation_deps(
@@ -91,7 +92,7 @@ def test_auto_approve_setting_is_used() -> None:
 
 def test_toolsets_of_subagents_are_configurable() -> None:
     nothing: Any = None
-    home = FollowupRouter(nothing)
+    home = FollowupRouter(nothing, MemoryBus())
     some = Config(delegation=Delegation(default_toolsets=("file", "of-another-version")))
     left_out = delegation_deps(
         some, nothing, nothing, FakeClock(), home

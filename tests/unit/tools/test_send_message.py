@@ -9,9 +9,10 @@ import pytest
 from msgspec import Raw
 
 from hermes.app.message_sender import OutboxSender
+from hermes.bus.memory import MemoryBus
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.gateway.messages import OutboxMessage, read_outbox_message
+from hermes.gateway.messages import OutboxMessage, outbox_name, read_outbox_message, topic_of
 from hermes.ports.approvals import ApprovalRequest, Decision
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
@@ -27,9 +28,8 @@ class SendMessageHarness:
     def __init__(self, home: Path, store: SqliteStore, clock: FakeClock) -> None:
         env = Env({"TELEGRAM_BOT_TOKEN": "t", "TELEGRAM_HOME_CHANNEL": "42"})
         self.store = store
-        self.announced: list[Address] = []
-        self.outgoing = OutboxSender(Home(home, home), env, store, clock)
-        self.outgoing.set_posted_callback(self.announced.append)
+        self.bus = MemoryBus()
+        self.outgoing = OutboxSender(Home(home, home), env, store, clock, self.bus)
         self.tool = SendMessage(self.outgoing)
         self.requests: list[ApprovalRequest] = []
         self.allowed = True
@@ -71,13 +71,14 @@ async def harness(tmp_path: Path) -> AsyncGenerator[SendMessageHarness]:
 async def test_owner_chats_need_no_approval(
     harness: SendMessageHarness, target: str, chat: str
 ) -> None:
-    answer = await harness.send(target)
+    with harness.bus.listen(outbox_name("telegram")) as wakeups:
+        answer = await harness.send(target)
+        assert list(wakeups.take()) == [topic_of(Address("telegram", chat))]
     assert answer == {
         "success": True,
         "results": [{"target": f"telegram:{chat}", "status": "queued"}],
     }
     assert await harness.outbox() == [(chat, "hi")]
-    assert harness.announced == [Address("telegram", chat)]
     assert harness.requests == []
 
 

@@ -105,30 +105,37 @@ class GatewayService:
                 self._notifier.waiting(advice.wait, advice.reason)
                 await self._clock.sleep(advice.wait)
             await self._open(homes, deps, group)
-            # Logged only now, because the log files were not open before.
-            log.info("starting the gateway for %s", ", ".join(self._profile_services))
-            # Before the profiles start: a profile that is closed takes its app with it.
-            await self._api_host.open(self._profile_services[homes[0].profile].app, stack)
-            for service in self._profile_services.values():
-                await self._api_host.attach(service.profile, service.app)
-            Router(self._profile_services).assemble()
-            self._assembled = True
-            for service in self._profile_services.values():
-                await service.listening.wait()
+            await self._start(homes[0], stack)
             group.start_soon(self._gateway_process.state.keep)
             group.start_soon(self._notifier.keep_alive, self._clock)
             group.start_soon(self._watch)
             tune_gc()
-            snapshot = self._snapshot()
-            self._gateway_process.state.write(snapshot)
-            self._tell(snapshot)
-            self._notifier.ready(status_line(snapshot))
-            log.info("the gateway is ready: %s", _full_status_line(snapshot))
+            self._report_ready()
             await self._until_ended()
             await stack.aclose()
             log.info("the gateway has ended: %s", self._ending or Ending.FAILED)
             group.cancel_scope.cancel()
         return self._ending or Ending.FAILED
+
+    async def _start(self, owner: Home, stack: AsyncExitStack) -> None:
+        """Start the API server and the opened profiles; return once they listen."""
+        # Logged only now, because the log files were not open before.
+        log.info("starting the gateway for %s", ", ".join(self._profile_services))
+        # Before the profiles start: a profile that is closed takes its app with it.
+        await self._api_host.open(self._profile_services[owner.profile].app, stack)
+        for service in self._profile_services.values():
+            await self._api_host.attach(service.profile, service.app)
+        Router(self._profile_services).assemble()
+        self._assembled = True
+        for service in self._profile_services.values():
+            await service.listening.wait()
+
+    def _report_ready(self) -> None:
+        snapshot = self._snapshot()
+        self._gateway_process.state.write(snapshot)
+        self._tell(snapshot)
+        self._notifier.ready(status_line(snapshot))
+        log.info("the gateway is ready: %s", _full_status_line(snapshot))
 
     def status(self) -> bytes:
         return msgspec.json.encode(self._snapshot())

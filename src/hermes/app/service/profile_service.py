@@ -13,7 +13,7 @@ from hermes.api.settings import PLATFORM_NAME, is_enabled, read_settings
 from hermes.app.build import App, AppOptions, open_app
 from hermes.app.channels import ConfiguredChannels, ProcessResources
 from hermes.app.chat_directory import ChatDirectory
-from hermes.app.gateway import GatewayOptions, build_access, build_gateway
+from hermes.app.gateway import build_access, build_gateway, gateway_rules, with_retries
 from hermes.app.home_hooks import open_profile_hooks
 from hermes.app.maintenance import ProfileMaintenance
 from hermes.app.service.status import PlatformState
@@ -21,8 +21,9 @@ from hermes.app.unserved import unserved
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.sections.messaging import ProfileRoute
-from hermes.gateway.gateway import BorrowedChannel, Gateway, HandleInbound
-from hermes.gateway.hooks import Hooks, NoHooks
+from hermes.gateway.composition import BorrowedChannel
+from hermes.gateway.gateway import Gateway, HandleInbound
+from hermes.gateway.hooks import Hooks
 from hermes.gateway.notices import post_restart_notices
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.targets import home_channels
@@ -136,7 +137,7 @@ class ProfileService:
         app: App,
         channels: Mapping[str, Channel],
         failed_platforms: Mapping[str, str],
-        hooks: Hooks,
+        hooks: Hooks | None,
         deps: ProfileServiceDeps,
     ) -> None:
         self.app = app
@@ -178,21 +179,22 @@ class ProfileService:
     def assemble(self, borrowed: Mapping[str, BorrowedChannel]) -> None:
         """Build the gateway; `borrowed` are channels of other profiles."""
         self._borrowed = borrowed
-        options = GatewayOptions(
+        app, deps = self.app, self._deps
+        rules = gateway_rules(app.config, app.chats, park_interrupted=deps.park_interrupted)
+        self._gateway = build_gateway(
+            app,
             channels=self.channels,
             access=self.access,
             directory=self._directory,
-            borrowed=self._borrowed,
+            borrowed=borrowed,
             rate_limiters=self.rate_limiters,
             hooks=self._hooks,
             wait_for_borrowers=self._wait_for_borrowers,
-            restart=self._deps.restart,
-            park_interrupted=self._deps.park_interrupted,
-            backoff=self._deps.retry,
+            restart=deps.restart,
+            rules=rules if deps.retry is None else with_retries(rules, deps.retry),
         )
-        self._gateway = build_gateway(self.app, options)
 
-    def begin(self, handle: HandleInbound) -> None:
+    def begin(self, handle: HandleInbound | None) -> None:
         """Start serving; call once all profiles are assembled, so that messages can be routed."""
         self._handle_inbound = handle
         self._ready.set()
@@ -312,7 +314,7 @@ async def serve_profile(
             hooks = await stack.enter_async_context(open_profile_hooks(home, app.clock))
             for warning in hooks.warnings:
                 log.warning("%s", warning)
-            active_hooks = hooks if hooks.names else NoHooks()
+            active_hooks = hooks if hooks.names else None
             service = ProfileService(app, channels, failed, active_hooks, deps)
             task_status.started(service)
             try:

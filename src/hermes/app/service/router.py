@@ -9,7 +9,8 @@ from msgspec import structs
 from hermes.app.service.profile_service import ProfileService
 from hermes.config.sections.messaging import ProfileRoute
 from hermes.gateway.access import session_source
-from hermes.gateway.gateway import BorrowedChannel, HandleInbound
+from hermes.gateway.composition import BorrowedChannel
+from hermes.gateway.gateway import HandleInbound
 from hermes.gateway.messages import Admitted, Rejected
 from hermes.logs import log_to
 from hermes.ports.channel import Inbound
@@ -47,7 +48,11 @@ class Router:
                 )
         return borrowed
 
-    def _inbound_handler(self, service: ProfileService) -> HandleInbound:
+    def _inbound_handler(self, service: ProfileService) -> HandleInbound | None:
+        """Return None if the profile has no routes: it answers everything itself."""
+        if not any(route.enabled for route in service.routes):
+            return None
+
         async def handle(inbound: Inbound) -> None:
             target = self._target(service, inbound)
             if target is service:
@@ -79,7 +84,7 @@ class Router:
 
 async def _reject_unserved(service: ProfileService, inbound: Inbound) -> Admitted | Rejected:
     """Reply only to senders that the receiving profile admits."""
-    decision = await service.access(inbound)
+    decision = await service.access.admit(inbound)
     return Rejected(NOT_SERVED) if isinstance(decision, Admitted) else decision
 
 

@@ -119,6 +119,22 @@ class BusContract:
                 await wakeups.wait()
             assert scope.cancelled_caught
 
+    async def test_listener_learns_each_key_once(self, bus: Bus) -> None:
+        with bus.listen("t") as wakeups, bus.listen("u") as others:
+            assert not wakeups.take()
+            for key in ("a", "b", "a"):
+                bus.wake("t", key)
+            await wakeups.wait()
+            assert sorted(wakeups.take()) == ["a", "b"]
+            assert not wakeups.take()
+            assert not others.take()
+
+    async def test_keys_taken_early_do_not_prevent_the_return_of_a_wait(self, bus: Bus) -> None:
+        with bus.listen("t") as wakeups, anyio.fail_after(5):
+            bus.wake("t", "a")
+            assert list(wakeups.take()) == ["a"]
+            await wakeups.wait()
+
     async def test_every_listener_of_a_topic_is_woken(self, bus: Bus) -> None:
         with bus.listen("t") as one, bus.listen("t") as other, bus.listen("u") as another:
             bus.wake("t")

@@ -19,7 +19,7 @@ from hermes.app.service.profile_service import (
 )
 from hermes.config.env import Env
 from hermes.config.home import profile_home
-from hermes.gateway.hooks import NoHooks
+from hermes.gateway.hooks import HookDecision
 from hermes.gateway.messages import outbox_name
 from hermes.gateway.notices import BACK_ONLINE, RESTARTS, request_restart_notice
 from hermes.kit.clock import SystemClock
@@ -81,7 +81,7 @@ async def test_log_stays_open_until_the_process_ends(tmp_path: Path) -> None:
     assert "the last words of the process" in (tmp_path / "logs" / "agent.log").read_text()
 
 
-class FailingHooks(NoHooks):
+class FailingHooks:
     """The first gateway fails when it reports that it has started."""
 
     def __init__(self) -> None:
@@ -93,6 +93,9 @@ class FailingHooks(NoHooks):
         if self.started == 1:
             raise RuntimeError("the first start breaks")
         self.again.set()
+
+    async def decide(self, event: str, context: Mapping[str, object]) -> HookDecision | None:
+        return None
 
 
 async def test_rebuilt_gateway_sends_no_second_restart_notice(

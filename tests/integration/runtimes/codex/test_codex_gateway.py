@@ -6,19 +6,19 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec import structs
 
 from hermes.app.build import AppOptions, open_app
-from hermes.commands.registry import standard_commands
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.gateway.chat_runs import ActorRules
-from hermes.gateway.gateway import Gateway, GatewayDeps, GatewayRules
+from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.messages import BusyMode
 from hermes.schema.messages import Result, text_of
 from hermes.testing.channel import FakeChannel
 from hermes.testing.fake_openai import Call, Reply, Rule, Script, serve
 from support.codex_runtime import codex_config
-from support.gateway import GatewayHarness, admit_everyone, command_context, wait_until
+from support.gateway import GatewayHarness, gateway_composition, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -48,19 +48,12 @@ async def codex_gateway(path: Path, url: str, program: str) -> AsyncGenerator[Ga
     )
     async with open_app(home, env, AppOptions(workspace=str(path))) as app:
         channel = FakeChannel()
-        house = GatewayDeps(
-            store=app.store,
-            clock=app.clock,
-            runner=app.runner,
-            channels={channel.name: channel},
-            authorize=admit_everyone,
-            registry=standard_commands(),
-            context=command_context,
-            cwd=str(path),
-            approvals=app.approvals,
-        )
         rules = GatewayRules(actors=ActorRules(busy=BusyMode.QUEUE), progress=False)
-        one = GatewayHarness(Gateway(house, rules), app.store, app.clock)
+        composition = gateway_composition(
+            app.store, app.clock, app.bus, app.runner, channel, rules, app.approvals
+        )
+        gateway = structs.replace(composition, cwd=str(path)).gateway
+        one = GatewayHarness(gateway, app.store, app.clock, app.bus)
         one.channel = channel
         async with anyio.create_task_group() as group:
             group.start_soon(one.gateway.run)

@@ -1,0 +1,120 @@
+"""Show in a chat what happens to its messages: reactions, and a progress message per run."""
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import anyio
+
+from hermes.gateway.delivery import Delivery
+from hermes.gateway.messages import platform_address, platform_of, topic_of
+from hermes.gateway.progress_message import ProgressDisplay, ProgressMessage, ProgressTiming
+from hermes.gateway.rate_limiter import RateLimiter
+from hermes.gateway.stale_progress import StaleProgress
+from hermes.kit.clock import Clock
+from hermes.kit.tasks import BackgroundTasks, sleep_unless, time_limit
+from hermes.ports.channel import Channel, SupportsEdit, SupportsReactions, SupportsTyping
+from hermes.ports.tool import Tool
+from hermes.schema.events import Outcome
+from hermes.schema.scope import Address
+
+log = logging.getLogger(__name__)
+
+SEEN_REACTION = "👀"
+OUTCOME_REACTIONS = {Outcome.DONE: "✅", Outcome.FAILED: "❌", Outcome.EXHAUSTED: "❌"}
+MAX_REACTIONS = 8
+"""Maximum number of reactions in progress; further ones are skipped."""
+
+
+class RunDisplay:
+    """`displays` are the progress displays by platform; `tools` the tools offered on one."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        channels: Mapping[str, Channel],
+        rate_limiters: Mapping[str, RateLimiter],
+        deliveries: Mapping[str, Delivery],
+        stale_progress: StaleProgress,
+        background: BackgroundTasks,
+        tools: Callable[[str], Mapping[str, Tool]],
+        progress: bool,
+        timing: ProgressTiming,
+        displays: Mapping[str, ProgressDisplay],
+        default_display: ProgressDisplay,
+        without_reactions: frozenset[str],
+    ) -> None:
+        self._clock = clock
+        self._channels = channels
+        self._rate_limiters = rate_limiters
+        self._deliveries = deliveries
+        self._stale_progress = stale_progress
+        self._background = background
+        self._tools = tools
+        self._progress = progress
+        self._timing = timing
+        self._displays = displays
+        self._default_display = default_display
+        self._without_reactions = without_reactions
+        self._reactions = 0
+        self._shown = 0
+        self._idle = anyio.Event()
+
+    def start(self, address: Address, run: str) -> ProgressMessage | None:
+        """Start the progress message of a run, where the channel can show one."""
+        channel = self._channels.get(address.channel)
+        if not self._progress or not isinstance(channel, SupportsEdit | SupportsTyping):
+            return None
+        platform = platform_of(address.channel)
+        tools = self._tools(platform)
+        progress = ProgressMessage(
+            channel=channel,
+            address=platform_address(address),
+            clock=self._clock,
+            timing=self._timing,
+            display=self._displays.get(platform, self._default_display),
+            rate_limiter=self._rate_limiters[address.channel],
+            on_posted=partial(self._stale_progress.add_live, run, address),
+            on_final_edit=partial(self._stale_progress.add_final_edit, run, address),
+            has_pending=partial(self._deliveries[address.channel].has_pending, topic_of(address)),
+            only_asks=lambda name: name in tools and tools[name].spec.asks,
+        )
+        self._shown += self._background.start(self._show, progress)
+        return progress
+
+    async def _show(self, progress: ProgressMessage) -> None:
+        try:
+            await progress.run()
+        finally:
+            self._shown -= 1
+            if not self._shown:
+                self._idle.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Let the last edits of runs that have just ended finish."""
+        self._idle = anyio.Event()
+        if self._shown and seconds > 0:
+            await sleep_unless(self._clock, seconds, self._idle)
+
+    def react(self, address: Address, message: str | None, emoji: str) -> None:
+        """React to a message, if the platform supports it and nothing more important waits."""
+        channel = self._channels.get(address.channel)
+        if not message or not isinstance(channel, SupportsReactions):
+            return
+        platform, to = platform_of(address.channel), platform_address(address)
+        if platform in self._without_reactions or self._reactions >= MAX_REACTIONS:
+            return
+        if self._rate_limiters[address.channel].try_acquire(to):
+            self._reactions += self._background.start(self._try_react, channel, to, message, emoji)
+
+    async def _try_react(
+        self, channel: SupportsReactions, address: Address, message: str, emoji: str
+    ) -> None:
+        try:
+            async with time_limit(self._clock, self._timing.timeout):
+                await channel.react(address, message, emoji)
+        except Exception as error:  # noqa: BLE001 - reactions are optional
+            log.info("cannot react in %s: %r", address, error)
+        finally:
+            self._reactions -= 1
