@@ -93,7 +93,7 @@ class LiveRun:
     def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         writes: list[Write] = [*self.writer.final_writes(ended, messages)]
         # Steering messages have been read by now, or are reported as unheard.
-        writes += self.steering.final_writes(ended, messages)
+        writes += self.steering.final_writes()
         if self.callback is not None and not self.accepted.is_set():
             writes.append(self._registration(self.callback))
         if self.reports_end:

@@ -25,8 +25,7 @@ from hermes.ports.store import (
     Store,
     Write,
 )
-from hermes.schema.events import RunEnded
-from hermes.schema.messages import Message, Result, User
+from hermes.schema.messages import Result, User
 from hermes.schema.scope import Address, InheritedLimits, Requester, Role
 from hermes.schema.sessions import Session, SessionChange
 from hermes.schema.tools import ToolSpec
@@ -207,7 +206,7 @@ class SteeringQueue:
         """Reject later messages."""
         self._closed = True
 
-    def final_writes(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+    def final_writes(self) -> Sequence[Write]:
         """Complete the items with the end of the turn; later messages are rejected."""
         self.close()
         left = [] if self._kept_for_next_turn else [message.id for message in self._waiting]
