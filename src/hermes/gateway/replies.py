@@ -64,6 +64,8 @@ class ReplyWriter:
 
     def announce(self, message: InboxMessage) -> None:
         for address in message.reply_addresses:
+            if address.channel not in self._channels:
+                log.warning("no channel %s: its messages stay queued", address.channel)
             wake_outbox(self._bus, address)
 
     async def settle(
