@@ -106,6 +106,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 HARMLESS = [
+    "find ~ | grep '.pyc$' | xargs rm", "find / | grep core | sort | xargs rm -f",
     'f(){ rm -rf "$1"; }; f build', "alias ll='ls -l'; ll /", "alias ls='ls -a'; ls",
     "f(){ f2; }; f2(){ ls; }; f /", "find / -name '*.pyc' -print0 | xargs -0 rm -f",
     "find . -type f | xargs rm", "find / -type f; ls | xargs rm", "find / | xargs ls",
