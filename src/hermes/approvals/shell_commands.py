@@ -42,9 +42,10 @@ _WRAPPERS = word_set(
     "sudo doas nice ionice nohup setsid stdbuf time command builtin exec chrt unbuffer strace "
     "ltrace busybox toybox unshare nsenter watch caffeinate xargs parallel systemd-run coproc env "
     "gosu pkexec firejail proot fakeroot prlimit numactl runuser setpriv chronic torify torsocks "
-    "proxychains proxychains4 daemonize xterm sshpass entr screen valgrind bwrap tini dumb-init !"
+    "proxychains proxychains4 daemonize xterm sshpass entr screen valgrind bwrap tini dumb-init "
+    "! { then do else if while until"
 )
-"""Programs that run the command after their options."""
+"""Programs, and keywords of text that does not parse, that run the command after them."""
 _WRAPPERS_WITH_OPERAND = word_set("timeout gtimeout chroot taskset flock ssh su-exec setarch at")
 _WRAPPER_VERBS = {
     **dict.fromkeys(word_set("uv poetry pdm pipenv hatch rye pixi conda mamba"), ("run", 0)),
