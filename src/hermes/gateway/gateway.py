@@ -194,6 +194,7 @@ class Gateway:
         await self.intake.command_queue.recover()
         await self._stale_progress.recover()
         await self._deps.runner.close_questions()
+        await self.supervisor.claim_free()
         async with anyio.create_task_group() as group:
             self._group = group
             group.start_soon(self._outage_notices.run)
@@ -215,15 +216,15 @@ class Gateway:
 
     async def _serve_outgoing(self, name: str, group: anyio.abc.TaskGroup) -> None:
         """Deliver to a channel once this worker has it, with what others left for it."""
-        if name in self._deps.channels:
+        if name in self._deps.channels and not self.supervisor.claims(name):
             await self.supervisor.wait_claimed(name)
+            self.poll_queues()
         self._outgoing.add(name)
         group.start_soon(self.deliveries[name].run)
         editor = EditChannel(
             self._channels[name], partial(self._is_online, name), self.rate_limiters[name]
         )
         group.start_soon(self._stale_progress.run, name, editor)
-        self.poll_queues()
 
     def _serves(self, key: str) -> bool:
         """Whether this worker has a channel for the chat, or no other worker can have one."""

@@ -87,6 +87,11 @@ class Supervisor:
         """Whether this worker receives for the channel's account."""
         return name in self._claims
 
+    async def claim_free(self) -> None:
+        """Claim every account that no other worker receives for."""
+        for name in self._channels:
+            await self._try_claim(name)
+
     async def wait_claimed(self, name: str) -> None:
         """Wait until this worker receives for the account for the first time."""
         if not self.claims(name):
@@ -143,19 +148,22 @@ class Supervisor:
 
     async def _claim(self, name: str) -> None:
         """Stand by until no other worker receives for the account."""
-        while not self.claims(name):
-            try:
-                claim = await self._workers.claim(f"channel:{name}")
-            except StoreError as error:
-                log.warning("cannot claim channel %s: %s", name, error)
-                self._set(name, ChannelCondition.FAILED, 0, str(error))
-            else:
-                if isinstance(claim, Claim):
-                    self._claims[name] = claim
-                    self._first_claim[name].set()
-                    return
-                self._set(name, ChannelCondition.STANDBY, 0, standby_reason(claim))
+        while not self.claims(name) and not await self._try_claim(name):
             await self._clock.sleep(self._rules.claim_interval)
+
+    async def _try_claim(self, name: str) -> bool:
+        try:
+            claim = await self._workers.claim(f"channel:{name}")
+        except StoreError as error:
+            log.warning("cannot claim channel %s: %s", name, error)
+            self._set(name, ChannelCondition.FAILED, 0, str(error))
+            return False
+        if isinstance(claim, str):
+            self._set(name, ChannelCondition.STANDBY, 0, standby_reason(claim))
+            return False
+        self._claims[name] = claim
+        self._first_claim[name].set()
+        return True
 
     async def _release(self, name: str) -> None:
         if (claim := self._claims.pop(name, None)) is None:
