@@ -1,13 +1,11 @@
 """Two real gateway processes with homes of their own and one store, on one platform account."""
 
-import os
 import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import msgspec
 from msgspec import structs
 
 from hermes.app.service.status import GatewayState, read_state
@@ -49,8 +47,6 @@ class SharedStore:
             await instance.wait_ready()
             await self.until(lambda: self.channel_state(number) in {"connected", "standby"})
             yield instance
-            # A stopped process must run to notice the end.
-            instance.process.send_signal(signal.SIGCONT)
             instance.kill()
 
     def channel_state(self, number: int) -> str:
