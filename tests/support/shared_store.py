@@ -13,6 +13,7 @@ from hermes.config.home import Home
 from hermes.testing.gateway_instances import GatewayInstance, gateway_instance
 from hermes.testing.gateway_process import GatewaySpec, single_profile_spec
 from hermes.testing.homes import CHANNEL_NAME
+from hermes.testing.platform.model import ModelCall
 from hermes.testing.platform.server import PlatformServer, serve_platform
 from hermes.testing.platform.state import PlatformPost
 from support.cli_process import TEST_TIMEOUT
@@ -30,10 +31,10 @@ class SharedStore:
         self.server = server
         self.specs = specs
         self.questions: list[str] = []
-        server.model.on_call = lambda call: self._asked(call.question)
+        server.model.on_call = self._asked
 
-    def _asked(self, question: str) -> None:
-        self.questions.append(question)
+    def _asked(self, call: ModelCall) -> None:
+        self.questions.append(call.question)
         self.server.changed()
 
     @asynccontextmanager
