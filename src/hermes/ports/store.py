@@ -360,8 +360,12 @@ class Workers(Protocol):
         """A worker without a heartbeat for this time is dead."""
         ...
 
+    async def register(self) -> None:
+        """Make this worker known; its first claim does so by itself."""
+        ...
+
     async def beat(self) -> bool:
-        """Register or renew this worker, and forget those that are dead.
+        """Renew this worker if it is registered, and forget those that are dead.
 
         False if it had expired itself, so that others may have taken over its claims.
         """

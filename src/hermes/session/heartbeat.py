@@ -17,11 +17,7 @@ BEATS = 3
 
 @asynccontextmanager
 async def heartbeat(workers: Workers, clock: Clock) -> AsyncGenerator[None]:
-    """Beat during the block.
-
-    The first beat comes after an interval: a claim registers its worker itself, and most one-shot
-    processes have ended by then.
-    """
+    """Beat during the block; costs nothing until a claim has registered this worker."""
     async with background_tasks() as group:
         group.start_soon(_beat, workers, clock)
         yield

@@ -69,18 +69,19 @@ class SqliteWorkers:
             return not names_worker(holder) and runs_here(holder)
         return abs(self._now() - seen) < self.ttl // timedelta(microseconds=1)
 
-    async def beat(self) -> bool:
-        known = self._registered
+    async def register(self) -> None:
+        await self.write(lambda connection: None)
 
+    async def beat(self) -> bool:
         def beat(connection: Connection) -> bool:
-            in_time = not known or self.is_alive(connection, self.own)
+            in_time = self.is_alive(connection, self.own)
             self._write_beat(connection)
             workers = [str(row[0]) for row in connection.execute(_SQL["all"])]
             dead = [one for one in workers if not self.is_alive(connection, one)]
             connection.executemany(_SQL["forget all"], [(one,) for one in dead])
             return in_time
 
-        return await self.write(beat)
+        return not self._registered or await self._engine.write(beat)
 
     async def alive(self, holder: str) -> bool:
         return await self._engine.read(lambda connection: self.is_alive(connection, holder))

@@ -118,9 +118,10 @@ def phase_of(channels: Mapping[str, ChannelState]) -> Phase:
 
 def _platform(channel: ChannelState) -> PlatformState:
     failed = channel.condition in {ChannelCondition.FAILED, ChannelCondition.SILENT}
+    explained = failed or channel.condition is ChannelCondition.STANDBY
     return PlatformState(
         state=_STATES[channel.condition],
         error_code=channel.condition.value if failed else None,
-        error_message=channel.reason or None if failed else None,
+        error_message=channel.reason or None if explained else None,
         updated_at=channel.since,
     )

@@ -385,8 +385,9 @@ class WorkersContract:
         self, store: Store, peer: Store, clock: FakeClock
     ) -> None:
         own, seconds = store.workers.own, store.workers.ttl.total_seconds()
-        assert not await peer.workers.alive(own)
         assert await store.workers.beat()
+        assert not await peer.workers.alive(own)
+        await store.workers.register()
         await clock.advance(seconds - 1)
         assert await peer.workers.alive(own)
         assert await peer.workers.alive(new_holder_id(own))
@@ -402,7 +403,7 @@ class WorkersContract:
     async def test_heartbeat_ignores_wall_clock_steps(
         self, store: Store, peer: Store, clock: FakeClock, step: float
     ) -> None:
-        await store.workers.beat()
+        await store.workers.register()
         clock.step(step)
         await clock.advance(store.workers.ttl.total_seconds() - 1)
         assert await peer.workers.alive(store.workers.own)
@@ -410,7 +411,7 @@ class WorkersContract:
         assert not await peer.workers.alive(store.workers.own)
 
     async def test_forgotten_worker_is_dead(self, store: Store, peer: Store) -> None:
-        await store.workers.beat()
+        await store.workers.register()
         await store.workers.forget(store.workers.own)
         assert not await peer.workers.alive(store.workers.own)
 
