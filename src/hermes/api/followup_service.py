@@ -7,7 +7,6 @@ repeat the request.
 
 import logging
 from collections.abc import Sequence
-from datetime import timedelta
 
 import anyio
 import anyio.abc
@@ -34,7 +33,6 @@ from hermes.gateway.notices import OutageNotices
 from hermes.gateway.questions import QuestionPosts
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.kit.clock import Clock
-from hermes.kit.process_identity import process_id
 from hermes.kit.tasks import BackgroundTasks
 from hermes.ports.bus import Wakeups
 from hermes.ports.store import AppendMessage, CompleteItem, QueueItem, Write
@@ -147,9 +145,8 @@ class FollowupService:
         return True
 
     async def _claim_messages(self, session: Session) -> list[FollowupMessage]:
-        queues = self.app.store.queues
-        no_wait = timedelta(0)
-        items = await queues.claim(INBOX, session.id, process_id(), no_wait, MAX_CLAIMED)
+        queues, worker = self.app.store.queues, self.app.store.workers.own
+        items = await queues.claim(INBOX, session.id, worker, None, MAX_CLAIMED)
         found: list[FollowupMessage] = []
         for item in items:
             try:

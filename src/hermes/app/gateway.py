@@ -46,6 +46,7 @@ from hermes.schema.errors import ConfigError, UsageError
 from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
+from hermes.session.heartbeat import BEATS
 from hermes.session.keys import DIRECT_CHAT
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,9 @@ def build_gateway(
 ) -> Gateway:
     """`borrowed` are channels of other profiles; `rules` replace those of the settings."""
     rules = rules or gateway_rules(app.config, app.chats)
-    supervisor = Supervisor(channels, app.clock, rules.supervisor)
+    check = app.store.workers.ttl.total_seconds() / BEATS
+    supervising = structs.replace(rules.supervisor, claim_interval=check)
+    supervisor = Supervisor(channels, app.clock, supervising, workers=app.store.workers)
     registry, workspace = standard_commands(), chat_workspace(app.home, app.config, app.env)
     return GatewayComposition(
         store=app.store, clock=app.clock, bus=app.bus, runner=app.runner,

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from datetime import timedelta
 from functools import partial
 
 import anyio
@@ -39,7 +38,6 @@ from hermes.gateway.user_limits import Rejection, TurnSlots
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
-from hermes.kit.process_identity import process_id
 from hermes.kit.tasks import sleep_unless
 from hermes.ports.store import Store, Write
 from hermes.schema.errors import StoreError
@@ -166,7 +164,7 @@ class Actor:
         queues = self._store.queues
         in_hand = self.running.keys if self.running else set[str]()
         limit = MAX_WAITING + len(in_hand)
-        items = await queues.claim(INBOX, self.key, process_id(), timedelta(0), limit)
+        items = await queues.claim(INBOX, self.key, self._store.workers.own, None, limit)
         in_hand = self.running.keys if self.running else in_hand
         waiting: list[QueuedMessage] = []
         for item in items:
@@ -267,7 +265,9 @@ class Actor:
             scope=anyio.CancelScope(),
             started=now,
             last_active=now,
-            progress=self._display.start(turn.batch[-1].message.reply_addresses[0], run_id),
+            progress=self._display.start(
+                turn.batch[-1].message.reply_addresses[0], run_id, turn.batch[0].key
+            ),
         )
         self._fresh -= run.keys
         self._waiting = [queued for queued in self._waiting if queued.key not in run.keys]

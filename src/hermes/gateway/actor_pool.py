@@ -1,8 +1,7 @@
 """Start one actor per active chat session and limit how many run at the same time."""
 
 import logging
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import anyio
@@ -14,7 +13,6 @@ from hermes.gateway.actor import Actor
 from hermes.gateway.chat_runs import ActorRules, CancelCause
 from hermes.gateway.messages import CHAT_KEY_PREFIX, INBOX, BusyMode, read_inbox_message
 from hermes.kit.clock import Clock
-from hermes.kit.process_identity import process_id
 from hermes.kit.tasks import sleep_unless
 from hermes.ports.bus import Bus, Wakeups
 from hermes.ports.store import CompleteItem, QueueItem, Store
@@ -61,7 +59,10 @@ class NewActor(Protocol):
 
 
 class ActorPool:
-    """Runs the actors of sessions with inbox rows; `new_actor` creates the actor of a session."""
+    """Runs the actors of sessions with inbox rows; `new_actor` creates the actor of a session.
+
+    `serves`: whether this worker has the channel of a session.
+    """
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class ActorPool:
         bus: Bus,
         runner: Runner,
         new_actor: NewActor,
+        serves: Callable[[str], bool],
         rules: ActorRules,
         limits: ActorLimits,
     ) -> None:
@@ -79,9 +81,10 @@ class ActorPool:
         self._bus = bus
         self._runner = runner
         self._new_actor = new_actor
+        self._serves = serves
         self._rules = rules
         self._limits = limits
-        self._holder = process_id()
+        self._holder = store.workers.own
         self.draining = False
         self._wakeups: Wakeups | None = None
         self._live: dict[str, Actor] = {}
@@ -95,7 +98,7 @@ class ActorPool:
         # Listening begins before the rows are listed, so that none is missed.
         with self._bus.listen(INBOX) as self._wakeups:
             unfinished = await self._waiting_sessions()
-            self._pending |= dict.fromkeys(unfinished)
+            self._pending |= dict.fromkeys(filter(self._serves, unfinished))
             if self._limits.park:
                 self._crash_suspects |= set(unfinished)
             try:
@@ -122,7 +125,7 @@ class ActorPool:
 
     async def poll_queues(self) -> None:
         """Wake sessions whose inbox rows were written by another process."""
-        for key in await self._waiting_sessions():
+        for key in filter(self._serves, await self._waiting_sessions()):
             self._bus.wake(INBOX, key)
 
     async def drain(self, seconds: float) -> bool:
@@ -155,7 +158,7 @@ class ActorPool:
         if running is not None:
             running.cancel(CancelCause.STOPPED)
         kept = running.keys - {queued.key for queued in running.to_steer} if running else set[str]()
-        items = await self._store.queues.claim(INBOX, key, self._holder, timedelta(0), MAX_CLAIMED)
+        items = await self._store.queues.claim(INBOX, key, self._holder, None, MAX_CLAIMED)
         theirs = [item.key for item in items if _belongs_to(item, principal)]
         dropped = [key for key in theirs if key not in kept]
         await self._store.commit(*map(CompleteItem, dropped))

@@ -170,6 +170,7 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def display(self) -> RunDisplay:
         return RunDisplay(
+            store=self.store,
             clock=self.clock,
             channels=self.all_channels,
             rate_limiters=self.all_rate_limiters,
@@ -230,6 +231,7 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
             bus=self.bus,
             runner=self.runner,
             new_actor=new_actor,
+            serves=self.supervisor.serves,
             rules=self.rules.actors,
             limits=self.rules.limits,
         )

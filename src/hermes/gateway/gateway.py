@@ -105,13 +105,14 @@ class Gateway:
         self.actors = actors
         self._display = display
         self.deliveries = deliveries
+        self._outgoing: set[str] = set()
+        """Channels this worker delivers to."""
         self._stale_progress = stale_progress
         self._dead = dead
         self._hooks = hooks
         self._wait_for_borrowers = wait_for_borrowers
         self._rules = rules
-        services = (background, outages, command_queue, actors, stale_progress)
-        self._services = (*deliveries.values(), *services)
+        self._services = (background, outages, command_queue, actors)
         self._closing, self._poll_now = anyio.Event(), anyio.Event()
         self.delivered = anyio.Event()
         """Set once everything that can be delivered before shutdown has been."""
@@ -125,6 +126,7 @@ class Gateway:
         await self.command_queue.recover()
         await self._stale_progress.recover()
         await self._runner.close_questions()
+        await self.supervisor.claim_free()
         with ExitStack() as stack:
             if self._hooks is not None:
                 observer = TurnObserver(self._hooks, self.deliveries)
@@ -135,6 +137,8 @@ class Gateway:
         async with anyio.create_task_group() as group:
             for service in self._services:
                 group.start_soon(service.run)
+            for name in self.deliveries:
+                group.start_soon(self._serve_outgoing, name, group)
             group.start_soon(self._poll)
             group.start_soon(self.supervisor.run, handle)
             if self._hooks is not None:
@@ -147,6 +151,14 @@ class Gateway:
                 self.command_queue.cancel_all()
             self.supervisor.close()
             group.cancel_scope.cancel()
+
+    async def _serve_outgoing(self, name: str, group: anyio.abc.TaskGroup) -> None:
+        """Deliver to a channel once this worker has it, with what others left for it."""
+        if await self.supervisor.wait_claimed(name):
+            self.poll_queues()
+        self._outgoing.add(name)
+        group.start_soon(self.deliveries[name].run)
+        group.start_soon(self._stale_progress.run, name)
 
     async def _shut_down(self) -> None:
         self._approvals.prepare_shutdown()
@@ -179,8 +191,8 @@ class Gateway:
                 time_limit(self._clock, SEND_SECONDS),
                 anyio.create_task_group() as group,
             ):
-                for delivery in self.deliveries.values():
-                    group.start_soon(delivery.drain)
+                for name in self._outgoing:
+                    group.start_soon(self.deliveries[name].drain)
         except DeadlineExceeded:
             log.warning("some deliveries did not finish and will be retried at the next start")
         try:
@@ -199,6 +211,7 @@ class Gateway:
             self._poll_now = anyio.Event()
             try:
                 await self.command_queue.recover()
+                await self._stale_progress.recover_abandoned()
                 await self.actors.poll_queues()
                 for delivery in self.deliveries.values():
                     await delivery.poll_queues()

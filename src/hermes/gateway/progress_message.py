@@ -81,7 +81,7 @@ class ProgressMessage:
     `on_posted` and `on_final_edit` receive the new post and its final text. `has_pending`: whether
     older messages are not delivered to this chat yet; they will appear below the post, so the newer
     answer must not replace it. `only_asks`: whether a tool only asks a question, which its own post
-    shows.
+    shows. `held`: whether this worker still has the messages that the run answers.
     """
 
     def __init__(
@@ -97,7 +97,9 @@ class ProgressMessage:
         on_final_edit: Callable[[str, str], None],
         has_pending: Callable[[], bool],
         only_asks: Callable[[str], bool],
+        held: Callable[[], Awaitable[bool]],
     ) -> None:
+        self._held = held
         self._channel = channel
         self._edits: SupportsEdit | None = channel if isinstance(channel, SupportsEdit) else None
         self._address = address
@@ -247,6 +249,10 @@ class ProgressMessage:
 
     async def _show(self, text: str) -> None:
         post = Outbound((Text(text),))
+        if not await self._held():
+            # Another worker shows the progress now.
+            self._failures = MAX_FAILURES
+            return
         if self._receipt is None:
             self._not_reusable |= self._has_pending()
             failpoint("bubble.before_send")

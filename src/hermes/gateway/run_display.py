@@ -14,6 +14,7 @@ from hermes.gateway.stale_progress import StaleProgress
 from hermes.kit.clock import Clock
 from hermes.kit.tasks import BackgroundTasks, sleep_unless, time_limit
 from hermes.ports.channel import Channel, SupportsEdit, SupportsReactions, SupportsTyping
+from hermes.ports.store import Store
 from hermes.ports.tool import Tool
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Address
@@ -32,6 +33,7 @@ class RunDisplay:
     def __init__(
         self,
         *,
+        store: Store,
         clock: Clock,
         channels: Mapping[str, Channel],
         rate_limiters: Mapping[str, RateLimiter],
@@ -45,6 +47,7 @@ class RunDisplay:
         default_display: ProgressDisplay,
         without_reactions: frozenset[str],
     ) -> None:
+        self._store = store
         self._clock = clock
         self._channels = channels
         self._rate_limiters = rate_limiters
@@ -61,8 +64,8 @@ class RunDisplay:
         self._shown = 0
         self._idle = anyio.Event()
 
-    def start(self, address: Address, run: str) -> ProgressMessage | None:
-        """Start the progress message of a run, where the channel can show one."""
+    def start(self, address: Address, run: str, item: str) -> ProgressMessage | None:
+        """Start the progress message of a run that answers an inbox item, where possible."""
         channel = self._channels.get(address.channel)
         if not self._progress or not isinstance(channel, SupportsEdit | SupportsTyping):
             return None
@@ -78,6 +81,7 @@ class RunDisplay:
             on_posted=partial(self._stale_progress.add_live, run, address),
             on_final_edit=partial(self._stale_progress.add_final_edit, run, address),
             has_pending=partial(self._deliveries[address.channel].has_pending, topic_of(address)),
+            held=partial(self._store.queues.held, item, self._store.workers.own),
             only_asks=lambda name: name in tools and tools[name].spec.asks,
         )
         self._shown += self._background.start(self._show, progress)

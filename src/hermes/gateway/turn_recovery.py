@@ -116,6 +116,6 @@ class TurnRecovery:
         text = reason + NEXT_STEP
         await self._replies.post(started.batch, f"{started.batch[0].key}:parked", text)
         for queued in started.batch:
-            await self._store.queues.park(queued.key, text)
+            await self._store.queues.park(queued.key, text, self._store.workers.own)
         await self._runner.close_questions()
         return True

@@ -30,7 +30,7 @@ from hermes.logs import SessionLogContext
 from hermes.ports.approvals import PendingQuestions
 from hermes.ports.bus import Bus, run_topic
 from hermes.ports.store import AppendMessage, Store
-from hermes.schema.errors import SessionBusy, StoreError, UsageError
+from hermes.schema.errors import LeaseLost, SessionBusy, UsageError
 from hermes.schema.events import Event, Outcome
 from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import OWNER, Role, Scope
@@ -98,7 +98,7 @@ class Runner:
         """With `questions`, a turn that waits for a person can be resumed."""
         self.bus = bus
         self.compaction = compaction
-        self.lease_renewer = LeaseRenewer(clock)
+        self.lease_renewer = LeaseRenewer(clock, store.workers.ttl)
         self._store = store
         self._clock = clock
         self._planner = planner
@@ -108,7 +108,7 @@ class Runner:
         self._after_turn = after_turn
         self._acceptor = TurnAcceptor(store, clock)
         self._runtime_compactor = RuntimeCompactor(store, clock, price)
-        self._holder = new_holder_id()
+        self._holder = new_holder_id(store.workers.own)
         self._reserved: set[str] = set()
         self._transcripts = TranscriptCache()
         self._observers: list[ObserveTurn] = []
@@ -269,7 +269,7 @@ class Runner:
     def _outcome(self, request: TurnRequest, turn: _AcceptedTurn, lease: Lease) -> Outcome:
         """Report how the turn ended, and keep its history for the next one."""
         if lease.lost:
-            raise StoreError(
+            raise LeaseLost(
                 "Another process took over this session while the turn was running.",
                 hint="Check what it did before you continue.",
             )
