@@ -262,7 +262,11 @@ class Delivery:
 
     async def _check_claim(self, item: QueueItem) -> None:
         """Raise `LeaseLost` if another worker has taken over the item: then it sends it."""
-        if not await self._store.queues.held(item.key, self._holder):
+        try:
+            held = await self._store.queues.held(item.key, self._holder)
+        except StoreError as error:
+            raise Offline(f"The store cannot be read: {error}") from error
+        if not held:
             raise LeaseLost(f"Another process delivers {item.key}; nothing was sent here.")
 
     def _amendment(self, item: QueueItem, reply: OutboxMessage) -> Write:

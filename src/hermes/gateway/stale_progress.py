@@ -237,9 +237,9 @@ class StaleProgress:
         while failures < MAX_FAILURES:
             await self._wait_until_online(key, target)
             await target.rate_limiter.acquire(to)
-            if not await self._store.queues.held(key, self._holder):
-                return
             try:
+                if not await self._store.queues.held(key, self._holder):
+                    return
                 async with target.concurrency:
                     await run_with_timeout(self._clock, EDIT_TIMEOUT, edit)
             except TargetGone as error:
