@@ -27,6 +27,7 @@ from hermes.app.subagents import delegation_deps
 from hermes.app.tool_factory import ToolFactory
 from hermes.app.toolbox import Toolbox
 from hermes.approvals.service import ApprovalService
+from hermes.bus.memory import MemoryBus
 from hermes.config.dotenv import profile_env
 from hermes.config.effective import secrets_in
 from hermes.config.env import Env
@@ -95,6 +96,7 @@ class App:
             *parts.servers.warnings(),
             *(parts.planner.hooks.warnings() if parts.planner.hooks else ()),
         ]
+        self.bus = parts.bus
         self.store = store
         self.blobs = parts.blobs
         self.clock = parts.clock
@@ -163,6 +165,7 @@ class App:
 
 
 class _AppDeps(Struct, frozen=True, kw_only=True):
+    bus: MemoryBus
     blobs: FileBlobs
     clock: Clock
     models: ModelSelector
@@ -264,8 +267,8 @@ async def open_app(
         delegation = delegation_deps(config, store, runner, clock, base.followups)
         delegation_ref.delegations = await enter(open_delegations(delegation))
         parts = _AppDeps(
-            blobs=base.blobs, clock=clock, models=models, toolbox=toolbox, planner=planner,
-            chats=chats, env=env, logs=base.logs, redactor=base.redactor, runner=runner,
+            bus=MemoryBus(), blobs=base.blobs, clock=clock, models=models, toolbox=toolbox,
+            planner=planner, chats=chats, env=env, logs=base.logs, redactor=base.redactor, runner=runner,
             followups=base.followups, remote_followups=afterwards, codex=codex, servers=servers,
             approvals=approvals, processes=processes, delegations=delegation_ref.delegations,
             learning=learning, reviews=reviews, sender=outgoing,
