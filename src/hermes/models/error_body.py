@@ -201,7 +201,8 @@ def _not_negative(seconds: float | None) -> float | None:
 
 def redacted_message(message: str, secrets: tuple[str, ...] = ()) -> str:
     """Return a provider's message, shortened and without secrets."""
-    return one_line(Redactor(secrets).redact(re.sub(_KEY_LIKE, MASK, message[:_MAX_PAGE])), MAX_SHOWN)
+    shown = re.sub(_KEY_LIKE, MASK, message[:_MAX_PAGE])
+    return one_line(Redactor(secrets).redact(shown), MAX_SHOWN)
 
 
 def first_sentence(text: str) -> str:
