@@ -14,6 +14,7 @@ from bench.processes import mock_server
 from bench.report import Number
 from hermes.agent.plan import Plan
 from hermes.app.build import AppOptions, open_app
+from hermes.bus.memory import MemoryBus
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.kit.clock import SystemClock
@@ -87,13 +88,18 @@ async def _cost_per_call(effect: Effect) -> float:
     with tempfile.TemporaryDirectory() as folder:
         async with open_store(Path(folder) / "state.db", clock) as store:
             planner = _FixedPlanner(model, _Nothing(effect))
-            runner = Runner(store, clock, planner, lambda *_: None, "default")
+            runner = Runner(
+                store=store,
+                clock=clock,
+                planner=planner,
+                price=lambda *_: None,
+                profile="default",
+                bus=MemoryBus(),
+            )
             session = Session(id="bench", started_at=clock.now())
             asked = User("u", (Text("go"),))
             start = time.perf_counter()
-            outcome = await runner.run(
-                TurnRequest(session=session, message=asked, emit=_listen, new=True)
-            )
+            outcome = await runner.run(TurnRequest(session=session, message=asked, new=True))
             took = time.perf_counter() - start
     assert outcome is Outcome.DONE
     return took / CALLS

@@ -10,6 +10,7 @@ from msgspec import Raw
 from hermes.agent.context_size import CompactionLimits
 from hermes.agent.plan import Plan
 from hermes.agent.prompts import prompt_text
+from hermes.bus.memory import MemoryBus
 from hermes.compaction.compactor import Compactor, ViewStore
 from hermes.compaction.pins import Pins
 from hermes.compaction.service import CompactionOptions, CompactionResult, CompactionService
@@ -150,7 +151,15 @@ class CompactionHarness:
             return Compactor(ViewStore(store, clock), clock, token_price, limits, writer)
 
         self.compaction = CompactionService(store, limits, make)
-        self.runner = Runner(store, clock, self.planner, token_price, "default", self.compaction)
+        self.runner = Runner(
+            store=store,
+            clock=clock,
+            planner=self.planner,
+            price=token_price,
+            profile="default",
+            bus=MemoryBus(),
+            compaction=self.compaction,
+        )
         self.conversation = Conversation(store, clock, self.runner, SessionOptions(cwd="/work"))
         self.pins = Pins(store, clock)
         self.ear = EventRecorder()

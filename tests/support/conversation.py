@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from hermes.agent.plan import Plan
+from hermes.bus.memory import MemoryBus
 from hermes.kit.clock import Clock, SystemClock
-from hermes.ports.approvals import Approvals
+from hermes.ports.approvals import Approvals, PendingQuestions
 from hermes.ports.model import Model
 from hermes.ports.tool import Tool
 from hermes.schema.errors import ConfigError
@@ -16,7 +17,8 @@ from hermes.schema.messages import Message, Text, Usage
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session, SessionFilter, StoredMessage
 from hermes.session.conversation import Conversation, SessionOptions
-from hermes.session.runner import Runner
+from hermes.session.runner import AfterTurn, Runner
+from hermes.session.turn_request import TurnRequest
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Pause, Script, ScriptedModel
@@ -80,11 +82,22 @@ class ConversationHarness:
         tools: Sequence[FakeTool] = (),
         *,
         source: str = "cli",
+        questions: PendingQuestions | None = None,
     ) -> None:
         self.store = store
+        self.after_turn: list[AfterTurn] = []
         self.model = ScriptedModel(*scripts)
         self.planner = FakePlanner(self.model, {tool.spec.name: tool for tool in tools})
-        self.runner = Runner(store, clock, self.planner, fixed_price, "default")
+        self.runner = Runner(
+            store=store,
+            clock=clock,
+            planner=self.planner,
+            price=fixed_price,
+            profile="default",
+            bus=MemoryBus(),
+            questions=questions,
+            after_turn=self.after_turn,
+        )
         self.conversation = Conversation(
             store, clock, self.runner, SessionOptions(source=source, cwd="/work")
         )
@@ -92,6 +105,14 @@ class ConversationHarness:
 
     async def submit(self, text: str, recorder: EventRecorder | None = None) -> Outcome:
         return await self.conversation.submit([Text(text)], recorder or self.ear)
+
+    async def run(self, request: TurnRequest) -> Outcome:
+        """Run a turn that is not the conversation's own, and record its events."""
+        async with self.runner.following(request) as run:
+            while events := await run.read():
+                for event in events:
+                    await self.ear(event)
+        return self.ear.events[-1].outcome  # type: ignore[union-attr]
 
     async def wait_until_hanging(self) -> None:
         await self.ear.until(lambda event: isinstance(event, Notice))
@@ -107,8 +128,12 @@ class ConversationHarness:
 
 @asynccontextmanager
 async def conversation_harness(
-    path: Path, *scripts: Script, tools: Sequence[FakeTool] = (), clock: Clock | None = None
+    path: Path,
+    *scripts: Script,
+    tools: Sequence[FakeTool] = (),
+    clock: Clock | None = None,
+    questions: PendingQuestions | None = None,
 ) -> AsyncGenerator[ConversationHarness]:
     clock = clock or FakeClock()
     async with open_store(path / "state.db", clock) as store:
-        yield ConversationHarness(store, clock, scripts, tools)
+        yield ConversationHarness(store, clock, scripts, tools, questions=questions)

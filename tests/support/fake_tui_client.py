@@ -21,12 +21,13 @@ from hermes.schema.events import (
 from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trust, Usage, User
 from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
 from hermes.schema.terminal import (
-    CommandReply,
     ConversationState,
+    LineReply,
     NotACommand,
     QuitReply,
     RecentHistory,
     ResumedReply,
+    ScreenAction,
     ScreenReply,
     SubmitReply,
     TextReply,
@@ -190,7 +191,7 @@ class FakeTuiClient:
         fresh, self.report_waiting = self.report_waiting, False
         return fresh
 
-    def command(self, line: str) -> CommandReply:
+    def command(self, line: str) -> LineReply:
         self.commands.append(line)
         match line.split(maxsplit=1)[0]:
             case "/quit":
@@ -212,7 +213,7 @@ class FakeTuiClient:
                 return NotACommand()
             case "/ts" | "/sb" | "/redraw" | "/prompt":
                 what, words = line[1:].partition(" ")[::2]
-                return ScreenReply(SCREEN_COMMANDS[what], words)
+                return ScreenReply(ScreenAction(SCREEN_COMMANDS[what]), words)
             case "/history":
                 return TextReply("\n".join(f"command {number}" for number in range(100)))
             case _:

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from hermes.approvals.policy import ApprovalRules
 from hermes.approvals.service import ApprovalService
+from hermes.bus.memory import MemoryBus
 from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
 from hermes.commands.services import CommandServices
@@ -207,7 +208,10 @@ async def gateway_harness(
         planner = FakePlanner(model, {tool.spec.name: tool for tool in tools})
         approvals = ApprovalService(store, clock, approval_rules) if approval_rules else None
         planner.approvals = approvals
-        runner = runs(store, clock, planner, fixed_price, "default")
+        runner = runs(
+            store=store, clock=clock, planner=planner, price=fixed_price, profile="default",
+            bus=MemoryBus(),
+        )  # fmt: skip
 
         def context(conversation: Conversation) -> CommandContext:
             services = CommandServices(approvals=approvals)

@@ -135,7 +135,7 @@ async def learning_harness(
         one.reviews = ReviewScheduler(
             one.review_parts(), rules or ReviewRules(intervals=NO_REVIEWS), one.tell, group
         )
-        talking.runner.add_after_turn(one.reviews.turn_ended)
+        talking.after_turn.append(one.reviews.turn_ended)
         yield one
 
 

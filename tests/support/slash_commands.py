@@ -11,10 +11,10 @@ from hermes.app.learning_commands import LearningCommands
 from hermes.app.session_services import ProjectInstructions
 from hermes.approvals.policy import ApprovalRules
 from hermes.approvals.service import ApprovalService
-from hermes.commands.command import CommandContext, CommandReply, ResumedReply, TextReply
+from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
 from hermes.commands.services import BackgroundTask, CommandServices, ContextUsage, PlatformState
-from hermes.commands.surface import BusyMode, CommandCaller, Person, Surface, TerminalAbility
+from hermes.commands.surface import CommandCaller, Person, Surface, TerminalAbility
 from hermes.compaction.service import CompactionOptions, CompactionResult
 from hermes.config.env import Env
 from hermes.config.home import Home
@@ -26,6 +26,7 @@ from hermes.schema.errors import UsageError
 from hermes.schema.messages import Media, text_of
 from hermes.schema.scope import Address, Role, Scope
 from hermes.schema.sessions import Session
+from hermes.schema.terminal import BusyMode, CommandReply, ResumedReply, TextReply
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Script, ScriptedModel

@@ -10,9 +10,8 @@ from msgspec.structs import replace
 from hermes.agent.prompts import prompt_text
 from hermes.kit.call_arguments import NO_ARGUMENTS, parse_arguments
 from hermes.kit.ids import new_id
-from hermes.ports.model import Model, ModelRequest
+from hermes.ports.model import Model, ModelDelta, ModelRequest
 from hermes.ports.tool import Tool
-from hermes.ports.turn import Emit
 from hermes.schema.errors import ModelError
 from hermes.schema.events import StreamReset, TextDelta
 from hermes.schema.messages import Assistant, Stop, Text, ToolCall, Trust, Usage, User
@@ -56,38 +55,33 @@ def nudge(name: str) -> User:
     return User(new_id("msg"), (Text(prompt_text(name)),), Trust.PROGRAM)
 
 
-class AnswerStream:
-    """Streams one request; `partial` returns the partial answer if it fails."""
+class ReceivedAnswer:
+    """The part of an answer that was received so far."""
 
-    def __init__(self, model: Model, emit: Emit) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
-        self._emit = emit
         self._texts: list[str] = []
-        self._answer: Assistant | None = None
+        self.answer: Assistant | None = None
 
-    async def read(self, request: ModelRequest) -> Assistant:
-        """Emit the deltas and return the answer. Raises `ModelError` if there is none."""
-        async with self._model.stream(request) as chunks:
-            async for chunk in chunks:
-                if isinstance(chunk, Assistant):
-                    self._answer = chunk
-                    break
-                if isinstance(chunk, TextDelta):
-                    self._texts.append(chunk.text)
-                elif isinstance(chunk, StreamReset):
-                    self._texts.clear()
-                await self._emit(chunk)
-        if self._answer is None:
+    def add(self, delta: ModelDelta) -> None:
+        if isinstance(delta, TextDelta):
+            self._texts.append(delta.text)
+        elif isinstance(delta, StreamReset):
+            self._texts.clear()
+
+    def whole(self) -> Assistant:
+        """Return the complete answer. Raises `ModelError` if there is none."""
+        if self.answer is None:
             raise ModelError(
                 f"{self._model.name} ended its stream without an answer.", hint="Try again."
             )
-        return self._answer
+        return self.answer
 
     def partial(self) -> Assistant | None:
         """The complete answer, or the text that people may have read already."""
         text = "".join(self._texts)
-        if self._answer is not None or not text.strip():
-            return self._answer
+        if self.answer is not None or not text.strip():
+            return self.answer
         model, parts = self._model, (Text(text),)
         return Assistant(new_id("msg"), parts, Stop.CANCELLED, Usage(), model.name, model.provider)
 

@@ -14,7 +14,7 @@ import anyio.lowlevel
 from hermes.agent.answers import (
     MAX_BAD_ANSWERS,
     AnswerKind,
-    AnswerStream,
+    ReceivedAnswer,
     classify_answer,
     nudge,
     runnable_calls,
@@ -235,18 +235,33 @@ class _Turn(_BaseTurn[Plan]):
         guard.end_step()
 
     async def _ask(self, specs: Sequence[ToolSpec]) -> Assistant:
-        # Shielded work may have hidden a cancellation; do not start a request then.
-        await anyio.lowlevel.checkpoint_if_cancelled()
-        if self._plan.check_spend is not None:
-            await self._plan.check_spend()
-        await self._compact()
-        try:
-            return await self._request(specs)
-        except ContextTooLong:
-            self._too_long += 1
-            if self._too_long > MAX_TOO_LONG or not await self._compact(rejected=True):
-                raise
-        return await self._ask(specs)
+        """Return the model's answer, stored; a request that is too long is compacted once more."""
+        while True:
+            # Shielded work may have hidden a cancellation; do not start a request then.
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            if self._plan.check_spend is not None:
+                await self._plan.check_spend()
+            await self._compact()
+            request = self._request(specs)
+            received = ReceivedAnswer(self._plan.model)
+            try:
+                async with self._plan.model.stream(request) as chunks:
+                    async for chunk in chunks:
+                        if isinstance(chunk, Assistant):
+                            received.answer = chunk
+                            break
+                        received.add(chunk)
+                        await self._emit(chunk)
+                answer = received.whole()
+            except BaseException as error:
+                await self._keep_partial(received)
+                self._too_long += isinstance(error, ContextTooLong)
+                if not isinstance(error, ContextTooLong) or self._too_long > MAX_TOO_LONG:
+                    raise
+                if not await self._compact(rejected=True):
+                    raise
+            else:
+                return await self._add_answer(answer)
 
     async def _compact(self, *, rejected: bool = False) -> bool:
         """Compact the history if needed. False if nothing changed."""
@@ -266,14 +281,13 @@ class _Turn(_BaseTurn[Plan]):
         fixed = text_tokens(self._system) + tool_tokens(self._specs)
         return fixed + total_tokens(self._plan.prefill)
 
-    async def _request(self, specs: Sequence[ToolSpec]) -> Assistant:
+    def _request(self, specs: Sequence[ToolSpec]) -> ModelRequest:
         history = self._history.valid()
         if not history or isinstance(history[-1], Assistant):
             raise UsageError("There is nothing to answer.", hint="Say something first.")
         self.steps += 1
         plan = self._plan
-        stream = AnswerStream(plan.model, self._emit)
-        request = ModelRequest(
+        return ModelRequest(
             self._system,
             [*plan.prefill, *history] if plan.prefill else history,
             specs,
@@ -281,14 +295,12 @@ class _Turn(_BaseTurn[Plan]):
             run=plan.scope.run,
             constraints=plan.constraints,
         )
-        try:
-            answer = await stream.read(request)
-        except BaseException:
-            if partial := stream.partial():
-                answer = await self._add_answer(partial)
-                await self._skip_calls(answer.calls, "the turn was interrupted before this call")
-            raise
-        return await self._add_answer(answer)
+
+    async def _keep_partial(self, received: ReceivedAnswer) -> None:
+        """Add what was already said of an answer that failed."""
+        if partial := received.partial():
+            answer = await self._add_answer(partial)
+            await self._skip_calls(answer.calls, "the turn was interrupted before this call")
 
     async def _add_answer(self, answer: Assistant) -> Assistant:
         answer = with_unique_call_ids(answer, set(self._history.call_ids))

@@ -1,6 +1,6 @@
 """`POST /v1/chat/completions`: one agent turn, as one object or as a stream."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 
 import msgspec
@@ -34,7 +34,7 @@ from hermes.api.context import (
     json_response,
 )
 from hermes.api.errors import ApiError, invalid
-from hermes.api.event_stream import EventStream, run_into_stream, stream_replay
+from hermes.api.event_stream import EventStream, stream_replay
 from hermes.api.idempotency import (
     REPLAYED_HEADERS,
     TURN_ERRORS,
@@ -49,8 +49,8 @@ from hermes.api.session_resolver import (
     prepare_session,
 )
 from hermes.api.settings import ModelRoute
-from hermes.api.side_calls import cost_session, is_side_call, side_call_request
-from hermes.api.turn_gate import ApiTurnRequest, TurnSlot
+from hermes.api.side_calls import SideCall, cost_session, is_side_call, side_call_request
+from hermes.api.turn_gate import TurnSlot
 from hermes.api.turn_input import (
     ParsedMessages,
     ToolChoice,
@@ -80,6 +80,8 @@ from hermes.schema.events import (
     ToolStarted,
 )
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text
+from hermes.session.followed_run import RunReader
+from hermes.session.turn_request import TurnRequest
 
 ANSWER_RESTARTED = (
     "The model restarted and gave a different answer. Discard this text and ask again; "
@@ -206,9 +208,7 @@ class ChatHandlers:
         return response
 
     async def _whole(self, turn: "_ChatTurn", slot: TurnSlot) -> web.Response:
-        await self._context.turn_gate.run_turn(
-            turn.checked.app, turn.turn_request(), turn.on_event, slot
-        )
+        await self._run_turn(turn, turn, slot)
         result = turn.result()
         if failure := completion_error(result, acted=turn.keyed_turn.acted):
             raise failure
@@ -221,13 +221,18 @@ class ChatHandlers:
     ) -> web.StreamResponse:
         stream = EventStream(request, self._context.limits, turn.headers)
         writer = _ChunkWriter(turn, stream)
-        turn_gate, app = self._context.turn_gate, turn.checked.app
-        failure = await run_into_stream(
-            turn_gate, stream, app, turn.turn_request(), slot, writer.on_event
-        )
-        writer.end(failure)
+        with stream.running():
+            await self._run_turn(turn, writer, slot)
+        writer.end(stream.error)
         await stream.close()
         return stream.response
+
+    def _run_turn(self, turn: "_ChatTurn", reader: RunReader, slot: TurnSlot) -> Awaitable[None]:
+        turn_gate, app = self._context.turn_gate, turn.checked.app
+        if (side_call := turn.side_call()) is not None:
+            return turn_gate.run_side_call(app, side_call, reader, slot)
+        stop = turn.keyed_turn.scope
+        return turn_gate.run_turn(app, turn.turn_request(), reader, slot, stop=stop)
 
     async def _replay(
         self, request: web.Request, checked: _CheckedRequest, stored: Raw
@@ -279,30 +284,37 @@ class _ChatTurn:
         if checked.session_key:
             self.headers[SESSION_KEY_HEADER] = checked.session_key
 
-    def turn_request(self) -> ApiTurnRequest:
-        side_call, choice = self.checked.side_call, self.checked.tool_choice
-        return ApiTurnRequest(
+    def turn_request(self) -> TurnRequest:
+        choice = self.checked.tool_choice
+        return TurnRequest(
             session=self.resolved.session,
-            question=self.prompt.question,
+            message=self.prompt.question,
             new=self.resolved.new,
             results=self.prompt.results,
             instructions=self.prompt.instructions,
             client_tools=choice.client_tools,
-            only_client_tools=choice.only_client_tools,
+            no_tools=choice.only_client_tools,
             constraints=choice.calling,
             run=self.run,
-            final_writes=self._final_writes,
-            scope=self.keyed_turn.scope,
-            side_call=side_call and side_call_request(self.prompt, side_call, choice.calling),
+            async_delivery=False,
         )
 
-    async def on_event(self, event: Event) -> None:
+    def side_call(self) -> SideCall | None:
+        if (body := self.checked.side_call) is None:
+            return None
+        request = side_call_request(self.prompt, body, self.checked.tool_choice.calling)
+        return SideCall(self.resolved.session, request, self.run)
+
+    def on_event(self, event: Event) -> None:
         if isinstance(event, MessageAdded):
             self._messages.append(event.message)
         elif isinstance(event, RunEnded):
             self.ended = event
         elif isinstance(event, ToolStarted):
             self.keyed_turn.acted = True
+
+    async def flush(self) -> None:
+        """The answer is returned as a whole."""
 
     def result(self) -> FinishedCompletion:
         """Return the result; call it only after the turn has ended."""
@@ -316,7 +328,7 @@ class _ChatTurn:
         tools = self.checked.tool_choice.client_tools
         return finish_completion(self.label, tools, ended, messages)
 
-    def _final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         if not self.keyed_turn.has_key:
             return ()
         result = self._finished(ended, messages)
@@ -333,11 +345,17 @@ class _ChunkWriter:
         self._text = AnswerTextStream()
         self._tools: dict[str, str] = {}
 
-    async def on_event(self, event: Event) -> None:
+    async def flush(self) -> None:
+        await self._stream.flush()
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        return self._turn.final_writes(ended, messages)
+
+    def on_event(self, event: Event) -> None:
         if isinstance(event, TextDelta):
             self._send_text(self._text.delta(event.text))
             return
-        await self._turn.on_event(event)
+        self._turn.on_event(event)
         match event:
             case RunStarted():
                 self._stream.send(self._chunks.role(), flush=False)

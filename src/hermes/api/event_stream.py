@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from typing import TypeAlias
 
 import anyio
@@ -12,11 +12,11 @@ from msgspec import structs
 
 from hermes.api.context import MAX_DIGITS, ApiContext, ApiLimits, read_number
 from hermes.api.errors import ApiError, error_from_hermes
-from hermes.api.turn_gate import ApiTurnRequest, TurnGate, TurnSlot
-from hermes.app.build import App
-from hermes.ports.turn import Emit
+from hermes.ports.store import Write
 from hermes.schema.errors import HermesError
-from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
+from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.messages import Message
+from hermes.session.recorder import FinalWrites
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ class EventStream:
         self.response = _StreamResponse(
             headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no", **headers}
         )
+        self.error: ApiError | None = None
         self._buffer: list[bytes] = []
         self._size = 0
         self._due = False
@@ -84,7 +85,9 @@ class EventStream:
         self._due = self._due or flush
 
     async def flush(self) -> None:
-        """Write what is due, unless the writer task is running."""
+        """Write what is due, unless the writer task is running; opens the stream first."""
+        if not self.opened:
+            await self.open()
         if not self._due or self._disconnected or self._writer_task is not None:
             return
         if self._size > MAX_DIRECT_WRITE or self._is_behind:
@@ -94,6 +97,18 @@ class EventStream:
             await self.response.write(self._record_write(self._take_buffer()))
         except _CONNECTION_ERRORS as error:
             self._disconnect(error)
+
+    @contextmanager
+    def running(self) -> Generator[None]:
+        """Keep the error of a turn in `error`; one before the start is raised."""
+        try:
+            yield
+        except (ApiError, HermesError) as error:
+            if not self.opened:
+                raise
+            self.error = error if isinstance(error, ApiError) else error_from_hermes(error)
+        finally:
+            self.stop_writer()
 
     def stop_writer(self) -> None:
         """Stop background writing; what is buffered still goes out with `close`."""
@@ -183,73 +198,46 @@ EventFrames: TypeAlias = Callable[[Event], Iterable[bytes]]
 """Converts an event to frames; the converter also collects the whole answer."""
 
 
-async def run_without_stream(
-    turn_gate: TurnGate, app: App, request: ApiTurnRequest, slot: TurnSlot, frames: EventFrames
-) -> None:
-    """Run one turn whose answer is returned as a whole."""
+class FrameReader:
+    """Passes the events of a turn to a converter, and its frames to the stream, if there is one.
 
-    async def listen(event: Event) -> None:
-        for _ in frames(event):
-            pass
+    The end is kept back until the session is free, so that the client can continue immediately.
+    """
 
-    await turn_gate.run_turn(app, request, listen, slot)
+    def __init__(
+        self, run: str, frames: EventFrames, final_writes: FinalWrites, stream: EventStream | None
+    ) -> None:
+        self._frames = frames
+        self._final_writes = final_writes
+        self._stream = stream
+        message = "The turn ended without a result."
+        self._last = RunEnded(run, Outcome.FAILED, message, "internal")
 
-
-async def run_into_stream(
-    turn_gate: TurnGate,
-    stream: EventStream,
-    app: App,
-    request: ApiTurnRequest,
-    slot: TurnSlot,
-    on_event: Emit,
-) -> ApiError | None:
-    """Run a turn into a stream and return its error; errors before the start are raised."""
-
-    async def listen(event: Event) -> None:
-        if isinstance(event, RunStarted):
-            await stream.open()
-        await on_event(event)
-        await stream.flush()
-
-    try:
-        await turn_gate.run_turn(app, request, listen, slot)
-    except (ApiError, HermesError) as error:
-        if not stream.opened:
-            raise
-        return error if isinstance(error, ApiError) else error_from_hermes(error)
-    finally:
-        stream.stop_writer()
-    return None
-
-
-async def stream_turn(
-    turn_gate: TurnGate,
-    stream: EventStream,
-    app: App,
-    request: ApiTurnRequest,
-    slot: TurnSlot,
-    frames: EventFrames,
-) -> web.StreamResponse:
-    """Run one turn and stream each event as the frames it produces."""
-    last = RunEnded(request.run, Outcome.FAILED, "The turn ended without a result.", "internal")
-
-    async def on_event(event: Event) -> None:
-        nonlocal last
+    def on_event(self, event: Event) -> None:
         if isinstance(event, RunEnded):
-            last = event
-            return
-        for frame in frames(event):
-            stream.send(frame)
+            self._last = event
+        else:
+            self._send(event)
 
-    failure = await run_into_stream(turn_gate, stream, app, request, slot, on_event)
-    if failure is not None:
-        # The end was not stored, whatever the event says.
-        last = structs.replace(last, outcome=Outcome.FAILED, reason=str(failure), code=failure.code)
-    # Send the end only now that the session is free, so that the client can continue immediately.
-    for frame in frames(last):
-        stream.send(frame)
-    await stream.close()
-    return stream.response
+    async def flush(self) -> None:
+        if self._stream is not None:
+            await self._stream.flush()
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        return self._final_writes(ended, messages)
+
+    def end(self, failure: ApiError | None = None) -> None:
+        """Pass the end to the converter; after a failure it was not stored, whatever it says."""
+        last = self._last
+        if failure is not None:
+            reason, code = str(failure), failure.code
+            last = structs.replace(last, outcome=Outcome.FAILED, reason=reason, code=code)
+        self._send(last)
+
+    def _send(self, event: Event) -> None:
+        for frame in self._frames(event):
+            if self._stream is not None:
+                self._stream.send(frame)
 
 
 def read_after(request: web.Request, what: str, digits: int = MAX_DIGITS) -> int:

@@ -23,13 +23,13 @@ from hermes.api.callbacks import (
     session_address,
 )
 from hermes.api.errors import ApiError
-from hermes.api.turn_gate import SOURCE, ApiTurnRequest, TurnGate, is_own_session
+from hermes.api.turn_gate import SOURCE, TurnGate, is_own_session
 from hermes.app.build import App
 from hermes.app.followups import FollowupMessage
 from hermes.gateway.delivery import Delivery
 from hermes.gateway.delivery_rules import DeadTargets
 from hermes.gateway.messages import CHAT_KEY_PREFIX, INBOX, topic_of
-from hermes.kit.ids import new_id
+from hermes.kit.clock import Clock
 from hermes.kit.process_identity import process_id
 from hermes.ports.store import AppendMessage, CompleteItem, QueueItem, Write
 from hermes.schema.errors import HermesError, NotFound, SessionBusy
@@ -37,6 +37,7 @@ from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Message, User
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session
+from hermes.session.turn_request import TurnRequest
 
 log = logging.getLogger(__name__)
 
@@ -156,36 +157,40 @@ class FollowupService:
         return [one for one in found if one.news and is_own_session(session, one.role)]
 
     async def _wake(self, session: Session, message: FollowupMessage) -> None:
-        run = new_id("run")
-        has_callback = await self.has_callback(session.id)
-
-        def final_writes(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-            if not has_callback:
-                return ()
-            done = ended.outcome is Outcome.DONE
-            data: dict[str, object] = {
-                "run_id": run,
-                "text": assistant_text(messages),
-                "completed": done,
-            }
-            data |= {} if done else {"error": ended.reason, "error_code": ended.code}
-            now = self.app.clock.now()
-            return [callback_post(f"due:{run}", session.id, MESSAGE_EVENT, now, data)]
-
-        request = ApiTurnRequest(
+        request = TurnRequest(
             session=session,
-            question=User(message.id, message.parts, message.trust),
+            message=User(message.id, message.parts, message.trust),
             role=message.role,
-            run=run,
-            followed=True,
-            final_writes=final_writes,
         )
-        await self._turn_gate.run_turn(self.app, request, _ignore_event)
+        reports_end = await self.has_callback(session.id)
+        reader = _FollowupReader(request, self.app.clock, reports_end=reports_end)
+        await self._turn_gate.run_turn(self.app, request, reader)
         self.wake_delivery(session.id)
 
 
-async def _ignore_event(event: Event) -> None:
-    """Ignore it: followers of the session read the stored events."""
+class _FollowupReader:
+    """Reports the end to the callback; followers of the session read the stored events."""
+
+    def __init__(self, request: TurnRequest, clock: Clock, *, reports_end: bool) -> None:
+        self._request = request
+        self._clock = clock
+        self._reports_end = reports_end
+
+    def on_event(self, event: Event) -> None: ...
+
+    async def flush(self) -> None: ...
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        if not self._reports_end:
+            return ()
+        run, session, done = ended.run, self._request.session.id, ended.outcome is Outcome.DONE
+        data: dict[str, object] = {
+            "run_id": run,
+            "text": assistant_text(messages),
+            "completed": done,
+        }
+        data |= {} if done else {"error": ended.reason, "error_code": ended.code}
+        return [callback_post(f"due:{run}", session, MESSAGE_EVENT, self._clock.now(), data)]
 
 
 async def settle_interrupted_turns(app: App) -> int:

@@ -20,7 +20,10 @@ class ProfileMetrics:
         self.tokens_in = 0
         self.tokens_out = 0
 
-    def count_turn(self, event: RunEnded) -> None:
+    def count_turn(self, event: RunEnded | None) -> None:
+        """Count the end of a turn; None if it never started."""
+        if event is None:
+            return
         self.turns[event.outcome] += 1
         self.tokens_in += event.usage.input
         self.tokens_out += event.usage.output

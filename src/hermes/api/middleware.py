@@ -2,7 +2,8 @@
 
 import hmac
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
 
 from aiohttp import web
 
@@ -39,6 +40,8 @@ EXPOSED_HEADERS = (
 )
 PREFLIGHT_MAX_AGE = "600"
 TOO_MANY_REQUESTS = "too_many_requests"
+CLIENT_CLOSED = 499
+"""Status counted for a client that disconnected before it got a response."""
 MAX_LOGGED_REJECTIONS = 20
 """Rejected keys that are logged one by one."""
 _CLIENT_HEADERS = "x-stainless-"
@@ -100,35 +103,47 @@ class ApiMiddleware:
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Handle one request; every error becomes an API error response."""
         self._connections.request_started(request.protocol)
+        status = CLIENT_CLOSED
         try:
-            response = await self._check_and_handle(request, handler)
+            response = await self._respond(request, handler)
+            status = response.status
+        finally:
+            # Also when the client disconnects, which cancels the request.
+            profile = request_profile(request) or DEFAULT_PROFILE
+            self._metrics.for_profile(profile).count_request(status)
+            self._connections.request_ended(request.protocol)
+        return response
+
+    async def _respond(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            self._check_host(request)
+            self._check_origin(request)
+            if request.method == "OPTIONS":
+                return self._preflight(request)
+            self._check_key(request)
+            with self._counted(request.get(KEY_PROFILE, "")):
+                return await handler(request)
         except ApiError as error:
             response = error.response()
             if error.code == TOO_MANY_REQUESTS:
                 # Otherwise the connection stays open and still counts.
                 response.force_close()
+            return response
         except web.HTTPException as error:
-            response = error_from_http(error, request.path).response()
+            return error_from_http(error, request.path).response()
         except HermesError as error:
-            response = error_from_hermes(error).response()
+            return error_from_hermes(error).response()
         except Exception:
             log.exception("request failed: %s %s", request.method, request.path)
             message = "Internal error. See the log for details."
-            response = ApiError(500, "internal", message).response()
-        profile = request_profile(request) or DEFAULT_PROFILE
-        self._metrics.for_profile(profile).count_request(response.status)
-        self._connections.request_ended(request.protocol)
-        return response
+            return ApiError(500, "internal", message).response()
 
-    async def _check_and_handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._check_host(request)
-        self._check_origin(request)
-        if request.method == "OPTIONS":
-            return self._preflight(request)
-        self._check_key(request)
-        profile = request.get(KEY_PROFILE, "")
+    @contextmanager
+    def _counted(self, profile: str) -> Generator[None]:
+        """Count the request of a profile's own key. Raises `ApiError` if it has too many."""
         if not profile:
-            return await handler(request)
+            yield
+            return
         running = self._running.get(profile, 0)
         share = max(1, self._connections.limit // (len(self._profile_keys) + 1))
         if running >= share:
@@ -136,7 +151,7 @@ class ApiMiddleware:
             raise ApiError(429, TOO_MANY_REQUESTS, message, wait=1)
         self._running[profile] = running + 1
         try:
-            return await handler(request)
+            yield
         finally:
             self._running[profile] -= 1
 

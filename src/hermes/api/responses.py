@@ -1,7 +1,7 @@
 """Responses API: run one agent turn, stored so that a later response can continue it."""
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -21,7 +21,7 @@ from hermes.api.context import (
     json_response,
 )
 from hermes.api.errors import ApiError, invalid, not_found, retry_headers
-from hermes.api.event_stream import EventStream, run_without_stream, stream_replay, stream_turn
+from hermes.api.event_stream import EventStream, FrameReader, stream_replay
 from hermes.api.idempotency import (
     REPLAYED_HEADERS,
     TURN_ERRORS,
@@ -41,7 +41,7 @@ from hermes.api.response_objects import (
 from hermes.api.run_input import ParsedInput, ResolvedInput, RunInput
 from hermes.api.session_resolver import id_from_header, prepare_session
 from hermes.api.settings import ModelRoute
-from hermes.api.turn_gate import ApiTurnRequest, TurnSlot, stopped_before_start
+from hermes.api.turn_gate import TurnSlot, stopped_before_start
 from hermes.api.turn_input import (
     ToolChoice,
     client_tools,
@@ -59,6 +59,7 @@ from hermes.schema.errors import NotFound
 from hermes.schema.events import Event, Outcome, RunEnded, ToolStarted
 from hermes.schema.messages import Message
 from hermes.schema.scope import OWNER
+from hermes.session.turn_request import TurnRequest
 
 _REQUEST = msgspec.json.Decoder(ResponseRequest)
 _OBJECT = msgspec.json.Decoder(ResponseObject)
@@ -244,9 +245,9 @@ class _ResponseHandlers:
                 del self._turns[turn.id]
 
     async def _whole(self, turn: "_ResponseTurn", slot: TurnSlot) -> web.Response:
-        await run_without_stream(
-            self._context.turn_gate, turn.checked.app, turn.turn_request(), slot, turn.on_event
-        )
+        reader = turn.reader()
+        await self._run_turn(turn, reader, slot)
+        reader.end()
         response = turn.builder.response
         if response.error is not None and not has_answer(response):
             headers = turn.headers | retry_headers(response.error.code, acted=turn.keyed_turn.acted)
@@ -257,8 +258,19 @@ class _ResponseHandlers:
         self, request: web.Request, turn: "_ResponseTurn", slot: TurnSlot
     ) -> web.StreamResponse:
         stream = EventStream(request, self._context.limits, turn.headers)
-        turn_gate, app = self._context.turn_gate, turn.checked.app
-        return await stream_turn(turn_gate, stream, app, turn.turn_request(), slot, turn.on_event)
+        reader = turn.reader(stream)
+        with stream.running():
+            await self._run_turn(turn, reader, slot)
+        reader.end(stream.error)
+        await stream.close()
+        return stream.response
+
+    def _run_turn(
+        self, turn: "_ResponseTurn", reader: FrameReader, slot: TurnSlot
+    ) -> Awaitable[None]:
+        return self._context.turn_gate.run_turn(
+            turn.checked.app, turn.turn_request(), reader, slot, stop=turn.keyed_turn.scope
+        )
 
 
 class _ResponseTurn:
@@ -304,23 +316,25 @@ class _ResponseTurn:
             streams=bool(body.stream),
         )
 
-    def turn_request(self) -> ApiTurnRequest:
+    def reader(self, stream: EventStream | None = None) -> FrameReader:
+        return FrameReader(self.id, self._on_event, self._final_writes, stream)
+
+    def turn_request(self) -> TurnRequest:
         prompt, resolved = self._resolved.turn_input, self._resolved.target
-        return ApiTurnRequest(
+        return TurnRequest(
             session=resolved.session,
             run=self.id,
-            question=prompt.question,
+            message=prompt.question,
             new=resolved.new,
             results=prompt.results,
             instructions="\n\n".join(filter(None, [self._instructions, prompt.instructions])),
             client_tools=self.checked.tool_choice.client_tools,
-            only_client_tools=self.checked.tool_choice.only_client_tools,
+            no_tools=self.checked.tool_choice.only_client_tools,
             constraints=self.checked.tool_choice.calling,
-            final_writes=self._final_writes,
-            scope=self.keyed_turn.scope,
+            async_delivery=False,
         )
 
-    def on_event(self, event: Event) -> Iterator[bytes]:
+    def _on_event(self, event: Event) -> Iterator[bytes]:
         if isinstance(event, ToolStarted):
             self.keyed_turn.acted = True
         return self.builder.on_event(event)

@@ -157,7 +157,7 @@ def run_end(event: RunEnded, output: str) -> tuple[str, RunStatus, RunResult]:
 
 
 class RunEventWriter:
-    """Writes one run's events to its log; the turn's listener, with the turn's final writes."""
+    """Adds one run's events to its log, and the end to the turn's final writes."""
 
     def __init__(self, log: RunLog, clock: Clock) -> None:
         self._log = log
@@ -192,15 +192,15 @@ class RunEventWriter:
         self._steered.update(user.id for user in messages)
         return messages
 
-    async def __call__(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         match event:
             case RunStarted():
                 self._log.set_status(RunStatus.RUNNING)
             case MessageAdded(message=message):
-                await self._on_message(message)
+                self._on_message(message)
             case ToolStarted(call=call):
                 self._calls[call.id] = (call, self._clock.monotonic())
-                await self._write_fact(
+                self._add_fact(
                     "tool.started",
                     tool=call.name,
                     tool_call_id=call.id,
@@ -208,17 +208,17 @@ class RunEventWriter:
                 )
             case QuestionAsked(question=question):
                 self._open_questions[question.id] = question
-                await self._write_fact(f"{question.kind}.request", **_question_fields(question))
+                self._add_fact(f"{question.kind}.request", **_question_fields(question))
             case QuestionAnswered(question=question_id, answer=answer):
                 question = self._open_questions.pop(question_id, None)
                 kind = question.kind if question else QuestionKind.APPROVAL
                 fields = {"question_id": question_id, "choice": answer, "resolved": bool(answer)}
-                await self._write_fact(f"{kind}.responded", **fields)
+                self._add_fact(f"{kind}.responded", **fields)
             case RunEnded():
                 if self._closing is None:
                     self.final_writes(event, ())
             case _:
-                await self._on_delta(event)
+                self._on_delta(event)
 
     def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         if ended.outcome is Outcome.CANCELLED and not self.stopping:
@@ -246,18 +246,18 @@ class RunEventWriter:
         await self._log.finish(self._closing)
         return True
 
-    async def _on_message(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         match message:
             case User():
                 if message.id in self._steered:
-                    await self._write_delta("steer.applied", text=text_of(message))
+                    self._add_delta("steer.applied", text=text_of(message))
             case Assistant():
                 # The transcript has it already, so there is no need to wait for the journal.
                 for name, fields in self._answer_events(message):
-                    await self._write_delta(name, **fields)
+                    self._add_delta(name, **fields)
             case Result(call=call_id, failed=failed):
                 call, began = self._calls.pop(call_id, (None, self._clock.monotonic()))
-                await self._write_fact(
+                self._add_fact(
                     "tool.completed",
                     tool=call.name if call else "",
                     tool_call_id=call_id,
@@ -287,30 +287,30 @@ class RunEventWriter:
             if diverged[1]:
                 yield "message.delta", {"delta": diverged[1]}
 
-    async def _on_delta(self, event: Delta) -> None:
+    def _on_delta(self, event: Delta) -> None:
         match event:
             case TextDelta(text=text):
                 if more := self._stream.delta(text):
-                    await self._write_delta("message.delta", delta=more)
+                    self._add_delta("message.delta", delta=more)
                 elif self._stream.diverged:
                     for name, fields in self._restart_events():
-                        await self._write_delta(name, **fields)
+                        self._add_delta(name, **fields)
             case ReasoningDelta(text=text):
-                await self._write_delta("reasoning.delta", delta=text)
+                self._add_delta("reasoning.delta", delta=text)
             case StreamReset():
                 self._stream.reset()
             case Notice(text=text):
-                await self._write_delta("run.notice", text=text)
+                self._add_delta("run.notice", text=text)
             case ToolProgress(call=call, text=text):
-                await self._write_delta("tool.progress", tool_call_id=call, text=text)
+                self._add_delta("tool.progress", tool_call_id=call, text=text)
             case _:
                 assert_never(event)
 
-    async def _write_fact(self, event: str, /, **fields: object) -> None:
-        await self._log.write_fact(event, self._encode(event, **fields))
+    def _add_fact(self, event: str, /, **fields: object) -> None:
+        self._log.add_fact(event, self._encode(event, **fields))
 
-    async def _write_delta(self, event: str, /, **fields: object) -> None:
-        await self._log.write_delta(event, self._encode(event, **fields))
+    def _add_delta(self, event: str, /, **fields: object) -> None:
+        self._log.add_delta(event, self._encode(event, **fields))
 
     def _encode(self, event: str, /, **fields: object) -> bytes:
         now = self._clock.now().timestamp()

@@ -58,23 +58,27 @@ class RunLog:
         self._status = status
         self._dirty.set()
 
-    async def write_delta(self, name: str, body: bytes) -> None:
-        """Publish immediately and store soon; ignored after the end."""
+    def add_delta(self, name: str, body: bytes) -> None:
+        """Publish immediately, to be stored soon; ignored after the end."""
         if self._closing:
             return
         self._add(name, body)
         self._publish()
         self._dirty.set()
-        if self._last - self._stored > MAX_PENDING or self._pending_bytes > MAX_PENDING_BYTES:
-            await self.flush()
 
-    async def write_fact(self, name: str, body: bytes) -> None:
-        """Store with everything before it, then publish; ignored after the end."""
+    def add_fact(self, name: str, body: bytes) -> None:
+        """Add an event that is published by the next `flush`; ignored after the end."""
         if self._closing:
             return
         self._add(name, body)
         self._unstored_facts.append(self._last)
-        await self.flush()
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether a fact waits to be published, or too much is not stored."""
+        unstored = self._last - self._stored
+        too_much = unstored > MAX_PENDING or self._pending_bytes > MAX_PENDING_BYTES
+        return bool(self._unstored_facts) or too_much
 
     def final_writes(
         self, status: RunStatus, result: bytes, events: Sequence[tuple[str, bytes]]
@@ -174,8 +178,9 @@ class RunLog:
         self._publish()
 
     def _publish(self) -> None:
-        """Publish everything up to the first fact not stored yet."""
+        """Publish everything up to the first fact not stored yet, within the bound."""
         visible = self._unstored_facts[0] - 1 if self._unstored_facts else self._last
+        visible = min(visible, self._stored + MAX_PENDING)
         if visible > self._visible:
             self._visible = visible
             self._wake()

@@ -20,7 +20,7 @@ from hermes.api.run_event_writer import (
     interrupted_end,
 )
 from hermes.api.run_log import RunLog, replay
-from hermes.api.turn_gate import ApiTurnRequest, TurnSlot
+from hermes.api.turn_gate import TurnSlot
 from hermes.app.build import App
 from hermes.gateway.messages import INBOX
 from hermes.kit.clock import Clock
@@ -31,6 +31,7 @@ from hermes.schema.errors import HermesError, NotFound
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Message, Trust, User
 from hermes.schema.scope import OWNER
+from hermes.session.turn_request import TurnRequest
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class LiveRun:
         self.start_error: Exception | None = None
         self.callback: Callback | None = None
         self.followups: FollowupService | None = None
+        self.reports_end = False
+        """Whether the session has a callback."""
         self.store, self._clock = store, clock
 
     @property
@@ -67,21 +70,40 @@ class LiveRun:
             return RunStatus.WAITING
         return RunStatus.RUNNING if self.started else RunStatus.QUEUED
 
-    async def on_event(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
-            await self._store_callback()
             self.started = True
-            self.accepted.set()
-        await self.writer(event)
+        self.writer.on_event(event)
 
-    async def _store_callback(self) -> None:
-        """Store it before the run is reported as started."""
-        if self.callback is None:
+    async def flush(self) -> None:
+        """Store the facts; the run is accepted once its callback is stored, too."""
+        if self.log.must_flush:
+            await self.log.flush()
+        await self.accept()
+
+    async def accept(self) -> None:
+        if not self.started or self.accepted.is_set():
             return
-        session, now = self.record.session, self._clock.now()
-        await self.store.commit(callback_registration(session, self.callback, now))
-        if self.followups is not None:
-            await self.followups.callback_changed(session, on=True)
+        if self.callback is not None:
+            await self.store.commit(self._registration(self.callback))
+            if self.followups is not None:
+                await self.followups.callback_changed(self.record.session, on=True)
+        self.accepted.set()
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        writes: list[Write] = [*self.writer.final_writes(ended, messages)]
+        # Steering messages have been read by now, or are reported as unheard.
+        writes += [CompleteItem(key) for key in self.writer.steering_ids]
+        if self.callback is not None and not self.accepted.is_set():
+            writes.append(self._registration(self.callback))
+        if self.reports_end:
+            name, fields = self.writer.end_event
+            key, now = f"due:{self.record.run}", self._clock.now()
+            writes.append(callback_post(key, self.record.session, name, now, fields))
+        return writes
+
+    def _registration(self, callback: Callback) -> Write:
+        return callback_registration(self.record.session, callback, self._clock.now())
 
 
 class RunService:
@@ -96,7 +118,7 @@ class RunService:
         self,
         app: App,
         record: RunRecord,
-        request: ApiTurnRequest,
+        request: TurnRequest,
         slot: TurnSlot,
         callback: Callback | None = None,
     ) -> RunRecord:
@@ -107,13 +129,11 @@ class RunService:
         """
         live = LiveRun(app.store, app.clock, msgspec.structs.replace(record, holder=self._holder))
         live.callback, live.followups = callback, self._context.followup_service(app)
-        live.trust = request.question.trust if request.question else Trust.OWNER
-        if callback is not None or (
-            live.followups and await live.followups.has_callback(record.session)
-        ):
-            request = _with_callback(request, live, app.clock)
+        live.trust = request.message.trust if request.message else Trust.OWNER
+        live.reports_end = callback is not None or (
+            live.followups is not None and await live.followups.has_callback(record.session)
+        )
         self._live[record.run] = live
-        request = _with_journal(request, live)
         with anyio.CancelScope(shield=True):
             try:
                 stored = await app.store.journal.open(live.record)
@@ -234,7 +254,7 @@ class RunService:
         del self._live[live.record.run]
         slot.release()
 
-    async def _run(self, app: App, live: LiveRun, request: ApiTurnRequest, slot: TurnSlot) -> None:
+    async def _run(self, app: App, live: LiveRun, request: TurnRequest, slot: TurnSlot) -> None:
         try:
             with live.scope:
                 await self._run_with_log(app, live, request, slot)
@@ -247,12 +267,15 @@ class RunService:
                     live.accepted.set()
 
     async def _run_with_log(
-        self, app: App, live: LiveRun, request: ApiTurnRequest, slot: TurnSlot
+        self, app: App, live: LiveRun, request: TurnRequest, slot: TurnSlot
     ) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(live.log.flush_regularly)
             try:
-                await self._context.turn_gate.run_turn(app, request, live.on_event, slot)
+                await self._context.turn_gate.run_turn(
+                    app, request, live, slot, steer=live.writer.take_steering
+                )
+                await live.accept()
             except HermesError as error:
                 live.start_error = error
             except Exception as error:
@@ -276,40 +299,8 @@ class RunService:
                 end = Outcome.FAILED, error.sentence, error.code
             case _:
                 end = Outcome.FAILED, "Internal error. See the log for details.", "internal"
-        await live.writer(RunEnded(live.record.run, *end))
+        live.writer.on_event(RunEnded(live.record.run, *end))
         await live.writer.finish()
-
-
-def _with_journal(request: ApiTurnRequest, live: LiveRun) -> ApiTurnRequest:
-    """Add the journal's last entries to the final writes."""
-    writer = live.writer
-
-    def final_writes(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-        # Steering messages have been read by now, or are reported as unheard.
-        settled = [CompleteItem(key) for key in writer.steering_ids]
-        return [
-            *writer.final_writes(ended, messages),
-            *settled,
-            *request.final_writes(ended, messages),
-        ]
-
-    return msgspec.structs.replace(
-        request, run=live.record.run, steer=writer.take_steering, final_writes=final_writes
-    )
-
-
-def _with_callback(request: ApiTurnRequest, live: LiveRun, clock: Clock) -> ApiTurnRequest:
-    """Add the callback to the final writes; the event writer must be called first."""
-    session, key = live.record.session, f"due:{live.record.run}"
-
-    def final_writes(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-        name, fields = live.writer.end_event
-        return [
-            *request.final_writes(ended, messages),
-            callback_post(key, session, name, clock.now(), fields),
-        ]
-
-    return msgspec.structs.replace(request, final_writes=final_writes)
 
 
 async def end_interrupted_run(store: Store, clock: Clock, record: RunRecord) -> None:

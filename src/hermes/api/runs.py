@@ -38,7 +38,7 @@ from hermes.api.run_input import (
 )
 from hermes.api.run_service import RUN_ID_PREFIX, RunService
 from hermes.api.session_resolver import id_from_header, prepare_session
-from hermes.api.turn_gate import ApiTurnRequest, RunningTurn
+from hermes.api.turn_gate import RunningTurn
 from hermes.app.build import App
 from hermes.approvals.service import Answerer
 from hermes.kit.text import one_line
@@ -47,6 +47,7 @@ from hermes.schema.errors import NotFound
 from hermes.schema.messages import Trust
 from hermes.schema.questions import ApprovalChoice
 from hermes.schema.scope import OWNER, Role
+from hermes.session.turn_request import TurnRequest
 
 
 class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -246,7 +247,8 @@ class _RunHandlers:
                 slot.release()
                 raise
             record = self._record(app, body, resolved.target.session.id, (key, fingerprint))
-            run = await self._runs.start(app, record, _turn_request(body, resolved), slot, callback)
+            turn = _turn_request(body, resolved, record.run)
+            run = await self._runs.start(app, record, turn, slot, callback)
         if run.fingerprint != fingerprint:
             raise key_reused()
         accepted = RunAccepted(run_id=run.run, session_id=run.session)
@@ -389,15 +391,16 @@ def _run_input(body: RunRequest, header: str, key: str) -> RunInput:
     )
 
 
-def _turn_request(body: RunRequest, resolved: ResolvedInput) -> ApiTurnRequest:
+def _turn_request(body: RunRequest, resolved: ResolvedInput, run: str) -> TurnRequest:
     instructions = resolved.instructions(body.instructions)
-    return ApiTurnRequest(
+    return TurnRequest(
         session=resolved.target.session,
-        question=resolved.turn_input.question,
+        run=run,
+        message=resolved.turn_input.question,
         role=body.role,
         new=resolved.target.new,
         results=resolved.turn_input.results,
         instructions="\n\n".join(filter(None, [instructions, resolved.turn_input.instructions])),
-        followed=body.later,
+        async_delivery=body.later,
         attended=True,
     )

@@ -1,6 +1,7 @@
 """Run one turn in a given session, and follow a session's messages."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import assert_never
 
@@ -27,20 +28,17 @@ from hermes.api.context import (
 from hermes.api.errors import ApiError, invalid
 from hermes.api.event_stream import (
     EventStream,
+    FrameReader,
     read_after,
-    run_without_stream,
     stream_events,
     stream_replay,
-    stream_turn,
 )
 from hermes.api.idempotency import REPLAYED_HEADERS, IdempotentRequests, KeyClaim, KeyedTurn
 from hermes.api.session_objects import ChatEvent, ChatTurn, SessionCompletion, message_object
 from hermes.api.session_resolver import find_session, get_own_session, get_session
-from hermes.api.turn_gate import ApiTurnRequest
 from hermes.api.turn_input import ParsedMessages
 from hermes.app.build import App
 from hermes.kit.clock import Clock
-from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
 from hermes.ports.store import Write
 from hermes.schema.events import (
@@ -60,6 +58,7 @@ from hermes.schema.events import (
 )
 from hermes.schema.messages import Assistant, Message, Result
 from hermes.schema.scope import OWNER, Role
+from hermes.session.turn_request import TurnRequest
 
 MAX_PREVIEW = 200
 MAX_BATCH = 200
@@ -102,13 +101,18 @@ class SessionChat:
             created = int(self._context.clock.now().timestamp())
             label = CompletionLabel(turn.run, created, model, turn.session.id)
             events = SessionChatEvents(label, keyed_turn, app.clock)
-            turn = structs.replace(turn, final_writes=events.final_writes, scope=keyed_turn.scope)
-            turn_gate = self._context.turn_gate
+            limits = self._context.limits
+            stream = EventStream(request, limits, events.headers) if streams else None
+            reader = FrameReader(turn.run, events.on_event, events.final_writes, stream)
             async with keyed_turn:
-                if streams:
-                    stream = EventStream(request, self._context.limits, events.headers)
-                    return await stream_turn(turn_gate, stream, app, turn, slot, events.on_event)
-                await run_without_stream(turn_gate, app, turn, slot, events.on_event)
+                with stream.running() if stream is not None else nullcontext():
+                    await self._context.turn_gate.run_turn(
+                        app, turn, reader, slot, stop=keyed_turn.scope
+                    )
+                reader.end(stream and stream.error)
+                if stream is not None:
+                    await stream.close()
+                    return stream.response
                 done = events.result()
                 if failure := completion_error(done, acted=keyed_turn.acted):
                     failure.headers |= events.headers
@@ -124,7 +128,7 @@ class SessionChat:
         return await stream_replay(self._context, request, headers, events.replay(finished))
 
 
-async def _turn_request(app: App, request: web.Request, body: ChatTurn) -> ApiTurnRequest:
+async def _turn_request(app: App, request: web.Request, body: ChatTurn) -> TurnRequest:
     content = body.message if body.message is not None else body.input
     if content is None:
         raise invalid("The message is missing.", param="message")
@@ -135,10 +139,10 @@ async def _turn_request(app: App, request: web.Request, body: ChatTurn) -> ApiTu
         raise invalid(str(error), param=param, code=error.code) from error
     session = await get_own_session(app, request.match_info["session_id"], Role.OWNER)
     prompt = await draft.store(app)
-    return ApiTurnRequest(
+    return TurnRequest(
         session=session,
-        question=prompt.question,
-        run=new_id("run"),
+        message=prompt.question,
+        async_delivery=False,
         instructions=body.system_message or body.instructions or "",
     )
 

@@ -4,23 +4,28 @@ They have no session, tools or system prompt, and nothing is learned from them. 
 recorded in one hidden session per day.
 """
 
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+
 import anyio
 from aiohttp import web
+from msgspec import Struct
 
-from hermes.agent.answers import AnswerStream
+from hermes.agent.answers import ReceivedAnswer
 from hermes.agent.history import History
 from hermes.api.chat_objects import ChatRequest
 from hermes.api.errors import invalid
 from hermes.api.turn_input import TurnInput
 from hermes.app.build import App
+from hermes.ports.bus import run_topic
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.ports.store import OpenSession, RecordUsage
-from hermes.ports.turn import Emit
 from hermes.schema.errors import HermesError, NotFound, PolicyRefused, StoreError
 from hermes.schema.events import MessageAdded, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Assistant, Stop
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
+from hermes.session.followed_run import FollowedRun, follow_run
 from hermes.session.spend_guard import SpendCaps, SpendGuard
 
 TASK_HEADER = "X-Hermes-Task"
@@ -78,26 +83,40 @@ def cost_session(app: App) -> Session:
     return Session(id=f"{COST_SOURCE}-{now:%Y-%m-%d}", started_at=now, source=COST_SOURCE)
 
 
-async def run_side_call(
-    app: App, session: Session, request: ModelRequest, run: str, listen: Emit
-) -> Outcome:
-    """Run a side call and emit the events of a turn. Raises `ConfigError` without a model."""
-    model = await app.models.model_for(session)
-    await listen(RunStarted(run, ""))
-    ended = RunEnded(run, Outcome.CANCELLED, "Interrupted.", "cancelled")
-    try:
-        await _check_spend(app, session)
-        answer = await AnswerStream(model, listen).read(request)
-        with anyio.CancelScope(shield=True):
-            await _record_usage(app, session, answer)
-        await listen(MessageAdded(answer))
-        ended = _run_end(run, answer)
-    except HermesError as error:
-        ended = RunEnded(run, Outcome.FAILED, error.sentence, error.code)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await listen(ended)
-    return ended.outcome
+class SideCall(Struct, frozen=True):
+    """A request to the model, and the session that its cost is recorded in."""
+
+    session: Session
+    request: ModelRequest
+    run: str
+
+    def following(self, app: App) -> AbstractAsyncContextManager[FollowedRun]:
+        """Run it in a task of its own, while the block reads the events of a turn."""
+        return follow_run(app.runner.bus, self.run, partial(self._run, app))
+
+    async def _run(self, app: App) -> None:
+        model = await app.models.model_for(self.session)
+        run, publish = self.run, partial(app.runner.bus.publish, run_topic(self.run))
+        publish(RunStarted(run, ""))
+        ended = RunEnded(run, Outcome.CANCELLED, "Interrupted.", "cancelled")
+        try:
+            await _check_spend(app, self.session)
+            received = ReceivedAnswer(model)
+            async with model.stream(self.request) as chunks:
+                async for chunk in chunks:
+                    if isinstance(chunk, Assistant):
+                        received.answer = chunk
+                        break
+                    publish(chunk)
+            answer = received.whole()
+            with anyio.CancelScope(shield=True):
+                await _record_usage(app, self.session, answer)
+            publish(MessageAdded(answer))
+            ended = _run_end(run, answer)
+        except HermesError as error:
+            ended = RunEnded(run, Outcome.FAILED, error.sentence, error.code)
+        finally:
+            publish(ended)
 
 
 async def _check_spend(app: App, session: Session) -> None:

@@ -1,6 +1,7 @@
 """Limit concurrent turns, check who may continue a session, and run turns for API requests."""
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Generator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Self, TypeAlias
 
@@ -10,16 +11,11 @@ from msgspec import Struct, structs
 from hermes.agent.plan import ReadSteering, no_steering
 from hermes.api.errors import ApiError
 from hermes.api.metrics import ApiMetrics, ProfileMetrics
-from hermes.api.side_calls import run_side_call
+from hermes.api.side_calls import SideCall
 from hermes.app.build import App
-from hermes.ports.model import UNCONSTRAINED, ModelRequest, OutputConstraints
-from hermes.ports.turn import Emit
-from hermes.schema.events import Event, Outcome, RunEnded
-from hermes.schema.messages import Result, User
 from hermes.schema.scope import OWNER, Address, Role
 from hermes.schema.sessions import Session
-from hermes.schema.tools import ToolSpec
-from hermes.session.recorder import FinalWrites, no_final_writes
+from hermes.session.followed_run import RunReader, RunReading
 from hermes.session.turn_request import TurnRequest
 
 SOURCE = "api_server"
@@ -60,38 +56,11 @@ async def no_callback(app: App, session: str) -> bool:
     return False
 
 
-class ApiTurnRequest(Struct, frozen=True, kw_only=True):
-    """One turn requested through the API.
-
-    `results` answer calls of `client_tools`, the tools that the client runs. `instructions` apply
-    to this turn only; `only_client_tools` leaves out our own tools. With `followed`, later events
-    can be followed on the session's stream; with `attended`, a person can answer questions.
-    `scope` stops a turn that outlives its client.
-    """
-
-    session: Session
-    question: User | None
-    role: Role = Role.OWNER
-    new: bool = False
-    results: tuple[Result, ...] = ()
-    instructions: str = ""
-    client_tools: tuple[ToolSpec, ...] = ()
-    only_client_tools: bool = False
-    constraints: OutputConstraints = UNCONSTRAINED
-    run: str = ""
-    steer: ReadSteering = no_steering
-    final_writes: FinalWrites = no_final_writes
-    followed: bool = False
-    attended: bool = False
-    side_call: ModelRequest | None = None
-    scope: anyio.CancelScope | None = None
-
-
 class RunningTurn(Struct, frozen=True):
     """A turn that can be stopped by another request."""
 
     app: App
-    request: ApiTurnRequest
+    request: TurnRequest
     started_at: datetime
     scope: anyio.CancelScope
     ended: anyio.Event
@@ -189,84 +158,80 @@ class TurnGate:
             self._idle.set()
 
     async def run_turn(
-        self, app: App, request: ApiTurnRequest, listen: Emit, slot: TurnSlot | None = None
-    ) -> Outcome:
-        """Run the turn and release its slot.
+        self,
+        app: App,
+        request: TurnRequest,
+        reader: RunReader,
+        slot: TurnSlot | None = None,
+        *,
+        steer: ReadSteering = no_steering,
+        stop: anyio.CancelScope | None = None,
+    ) -> None:
+        """Run the turn, pass its events to the reader, and release its slot.
 
-        Raises `SessionBusy`, `ConfigError` without a model, and `ApiError` for a session that a
-        turn of this role may not continue.
+        `stop` ends a turn that outlives its client. Raises `SessionBusy`, `ConfigError` without a
+        model, and `ApiError` for a session that a turn of this role may not continue.
         """
+        reading = RunReading(reader)
+        with self._counted(app, slot, reading):
+            require_own_session(request.session, request.role)
+            request = await self._addressed(app, request)
+            following = app.runner.following(
+                request, steer=steer, final_writes=reading.final_writes, stop=stop
+            )
+            with self._listed(app, request, stop):
+                await reading.read(following)
+            if stop is not None and stop.cancel_called and not reading.started:
+                raise stopped_before_start()
+
+    async def run_side_call(
+        self, app: App, call: SideCall, reader: RunReader, slot: TurnSlot
+    ) -> None:
+        """Run a side call like a turn. Raises `ConfigError` without a model."""
+        reading = RunReading(reader)
+        with self._counted(app, slot, reading):
+            await reading.read(call.following(app))
+
+    @contextmanager
+    def _counted(self, app: App, slot: TurnSlot | None, reading: RunReading) -> Generator[None]:
+        """Count a turn of this profile; its slot is free when the client sees the end."""
         profile = app.home.profile
         held_slot, share = slot or self.take(profile), self.metrics.for_profile(profile)
         held_slot.count_for(share)
-
-        async def counted(event: Event) -> None:
-            if isinstance(event, RunEnded):
-                share.count_turn(event)
-                # The client may send the next turn as soon as it sees the end.
-                held_slot.release()
-            await listen(event)
-
         try:
-            require_own_session(request.session, request.role)
-            if request.side_call is not None:
-                return await run_side_call(
-                    app, request.session, request.side_call, request.run, counted
-                )
-            later = request.followed or await self.has_callback(app, request.session.id)
-            turn = _turn_request(request, counted, later=later)
-            if request.scope is None:
-                return await app.runner.run(turn)
-            return await self._stoppable(app, request, request.scope, turn)
+            yield
         finally:
             held_slot.release()
+            share.count_turn(reading.ended)
 
-    async def _stoppable(
-        self, app: App, request: ApiTurnRequest, scope: anyio.CancelScope, turn: TurnRequest
-    ) -> Outcome:
-        started = False
+    async def _addressed(self, app: App, request: TurnRequest) -> TurnRequest:
+        """Add where the turn comes from, and whether its client gets anything after the answer."""
+        session = request.session.id
+        later = request.async_delivery or await self.has_callback(app, session)
+        return structs.replace(
+            request,
+            principal=principal_for(request.role, session),
+            source=SOURCE,
+            async_delivery=later,
+            address=Address(SOURCE, session) if later else None,
+        )
 
-        async def listen(event: Event) -> None:
-            nonlocal started
-            started = True
-            await turn.emit(event)
-
-        running = RunningTurn(app, request, app.clock.now(), scope, anyio.Event())
+    @contextmanager
+    def _listed(
+        self, app: App, request: TurnRequest, stop: anyio.CancelScope | None
+    ) -> Generator[None]:
+        """List the turn while it runs, if another request can stop it."""
+        if stop is None:
+            yield
+            return
+        running = RunningTurn(app, request, app.clock.now(), stop, anyio.Event())
         self.running[request.run] = running
         try:
-            with scope:
-                return await app.runner.run(structs.replace(turn, emit=listen))
+            yield
         finally:
             del self.running[request.run]
             running.ended.set()
-        if not started:
-            raise stopped_before_start()
-        return Outcome.CANCELLED
 
 
 def stopped_before_start() -> ApiError:
     return ApiError(410, "turn_stopped", "This turn was stopped before it started.")
-
-
-def _turn_request(request: ApiTurnRequest, listen: Emit, *, later: bool) -> TurnRequest:
-    """Convert the request; without `later` the client gets nothing after the answer."""
-    return TurnRequest(
-        session=request.session,
-        message=request.question,
-        emit=listen,
-        run=request.run,
-        role=request.role,
-        principal=principal_for(request.role, request.session.id),
-        final_writes=request.final_writes,
-        new=request.new,
-        steer=request.steer,
-        async_delivery=later,
-        attended=request.attended,
-        address=Address(SOURCE, request.session.id) if later else None,
-        source=SOURCE,
-        results=request.results,
-        instructions=request.instructions,
-        client_tools=request.client_tools,
-        no_tools=request.only_client_tools,
-        constraints=request.constraints,
-    )

@@ -1,7 +1,7 @@
 """Run background reviews and generate titles after turns."""
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from anyio.abc import TaskGroup
@@ -21,7 +21,7 @@ from hermes.ports.store import Store
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Address
 from hermes.session.recorder import PriceFunction
-from hermes.session.runner import Planner, Runner
+from hermes.session.runner import AfterTurn, Planner
 from hermes.session.turn_request import TurnRequest
 
 TYPE_CHECKING = False
@@ -136,23 +136,19 @@ def review_rules(config: Config) -> "ReviewRules":
 
 
 @asynccontextmanager
-async def open_reviews(
-    parts: BackgroundReviewDeps, runner: Runner
-) -> AsyncGenerator[BackgroundReviews]:
+async def open_reviews(parts: BackgroundReviewDeps) -> AsyncGenerator[BackgroundReviews]:
     """Review turns while the block runs; leaving it ends running reviews."""
     async with background_tasks() as group:
-        reviews = BackgroundReviews(parts, group)
-        runner.add_after_turn(reviews.turn_ended)
-        yield reviews
+        yield BackgroundReviews(parts, group)
 
 
 @asynccontextmanager
-async def open_titles(config: Config, deps: CompactionDeps, runner: Runner) -> AsyncGenerator[None]:
-    """Generate titles while the block runs; leaving it drops unfinished ones."""
+async def open_titles(config: Config, deps: CompactionDeps) -> AsyncGenerator[Sequence[AfterTurn]]:
+    """Generate titles while the block runs, if enabled; leaving it drops unfinished ones."""
     slot = config.auxiliary.title_generation
     flags = auxiliary_flags(config, slot)
     if not slot.enabled or flags is None:
-        yield
+        yield ()
         return
     from hermes.session.titles import SessionTitles, TitleSettings  # noqa: PLC0415 - only when enabled
 
@@ -169,5 +165,4 @@ async def open_titles(config: Config, deps: CompactionDeps, runner: Runner) -> A
             if turn.new and outcome is Outcome.DONE and not turn.session.title:
                 group.start_soon(titles.generate, turn.session)
 
-        runner.add_after_turn(ended)
-        yield
+        yield (ended,)

@@ -28,6 +28,7 @@ from hermes.app.tool_factory import ToolFactory
 from hermes.app.toolbox import Toolbox
 from hermes.approvals.service import ApprovalService
 from hermes.bus.memory import MemoryBus
+from hermes.compaction.service import CompactionService
 from hermes.config.dotenv import profile_env
 from hermes.config.effective import secrets_in
 from hermes.config.env import Env
@@ -146,7 +147,10 @@ class App:
     def use_runtime(self, runtime: Runtime) -> None:
         """Run every turn of the app's own conversation in this runtime, whatever is configured."""
         planner = RuntimePlanner(runtime, self.planner)
-        runner = Runner(self.store, self.clock, planner, price, self.home.profile)
+        runner = Runner(
+            store=self.store, clock=self.clock, planner=planner, price=price,
+            profile=self.home.profile, bus=self.runner.bus,
+        )  # fmt: skip
         runner.lease_renewer = self.runner.lease_renewer
         self.conversation = Conversation(self.store, self.clock, runner, self._options)
 
@@ -258,12 +262,15 @@ async def open_app(
         chosen = codex.planner(planner, with_proxy(planner, config, env, proxy_deps, afterwards))
         compaction_deps = CompactionDeps(store, clock, price, models, base.redactor.redact)
         compaction = build_compaction(config, compaction_deps)
-        runner = Runner(store, clock, chosen, price, home.profile, compaction)
+        titles = await enter(open_titles(config, compaction_deps))
+        review_deps = _review_deps(base, planner, models, learning, compaction)
+        reviews = await enter(open_reviews(review_deps))
+        runner = Runner(
+            store=store, clock=clock, planner=chosen, price=price, profile=home.profile,
+            bus=MemoryBus(), compaction=compaction, questions=approvals,
+            after_turn=(*titles, reviews.turn_ended),
+        )  # fmt: skip
         await enter(aclosing(runner))
-        runner.set_questions(approvals)
-        await enter(open_titles(config, compaction_deps, runner))
-        review_deps = _review_deps(base, planner, models, learning, runner)
-        reviews = await enter(open_reviews(review_deps, runner))
         delegation = delegation_deps(config, store, runner, clock, base.followups)
         delegation_ref.delegations = await enter(open_delegations(delegation))
         parts = _AppDeps(
@@ -351,7 +358,7 @@ def _review_deps(
     planner: StandardPlanner,
     models: ModelSelector,
     learning: Learning,
-    runner: Runner,
+    compaction: CompactionService | None,
 ) -> BackgroundReviewDeps:
     return BackgroundReviewDeps(
         config=base.config,
@@ -361,7 +368,7 @@ def _review_deps(
         price=price,
         models=models,
         learning=learning,
-        compaction=runner.compaction,
+        compaction=compaction,
         profile=base.home.profile,
         enabled=base.options.reviews_turns and proxy_url(base.config, base.env) is None,
     )

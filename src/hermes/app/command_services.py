@@ -22,7 +22,6 @@ from hermes.commands.services import (
     PlatformState,
     RestartGateway,
 )
-from hermes.commands.surface import BusyMode
 from hermes.config.home import Home
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
@@ -38,6 +37,7 @@ from hermes.schema.errors import UsageError
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address, Role, Scope
 from hermes.schema.sessions import Session
+from hermes.schema.terminal import BusyMode
 from hermes.schema.tools import ToolSpec
 
 

@@ -69,6 +69,7 @@ class _Subscription:
     def __init__(self) -> None:
         self._unread: list[Event] = []
         self._arrived = asyncio.Event()
+        self._closed = False
 
     def add(self, event: Event) -> None:
         unread = self._unread
@@ -79,10 +80,19 @@ class _Subscription:
         self._arrived.set()
 
     async def read(self) -> Sequence[Event]:
-        await self._arrived.wait()
+        # What arrived may be taken before the reader runs.
+        while not self._unread and not self._closed:
+            await self._arrived.wait()
+        return self.take()
+
+    def take(self) -> Sequence[Event]:
         self._arrived.clear()
         events, self._unread = self._unread, []
         return events
+
+    def close(self) -> None:
+        self._closed = True
+        self._arrived.set()
 
 
 def _joined(last: Event, event: Event) -> Event | None:

@@ -5,20 +5,14 @@ from collections.abc import Sequence
 from hermes import __version__
 from hermes.approvals.policy import ApprovalMode
 from hermes.approvals.service import ApprovalService
-from hermes.commands.command import (
-    Availability,
-    Command,
-    CommandContext,
-    CommandReply,
-    TextReply,
-    require_service,
-)
+from hermes.commands.command import Availability, Command, CommandContext, require_service
 from hermes.commands.context_window import usage_line
 from hermes.commands.registry import LINE_WIDTH, format_columns
 from hermes.commands.services import PlatformControl, ToolsetControl
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Role
+from hermes.schema.terminal import CommandReply, TextReply
 from hermes.schema.tools import ToolSpec
 
 _ROLE_TEXT = {

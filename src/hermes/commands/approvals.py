@@ -7,19 +7,13 @@ from functools import partial
 from anyio import to_thread
 
 from hermes.approvals.service import Answerer, ApprovalService
-from hermes.commands.command import (
-    Availability,
-    Command,
-    CommandContext,
-    CommandReply,
-    TextReply,
-    require_service,
-)
+from hermes.commands.command import Availability, Command, CommandContext, require_service
 from hermes.commands.services import InstructionFile
 from hermes.kit.terminal_text import escape_controls
 from hermes.kit.text import head_and_tail, one_line
 from hermes.schema.errors import UsageError
 from hermes.schema.questions import ApprovalChoice
+from hermes.schema.terminal import CommandReply, TextReply
 
 _ID_LENGTH = 8
 """Characters of an id that identify it in a list."""

@@ -3,19 +3,13 @@
 from collections.abc import Sequence
 from functools import partial
 
-from hermes.commands.command import (
-    Availability,
-    Command,
-    CommandContext,
-    CommandReply,
-    TextReply,
-    require_service,
-)
+from hermes.commands.command import Availability, Command, CommandContext, require_service
 from hermes.kit.text import one_line, parse_count, plural
 from hermes.ports.checkpoints import Checkpoint, Checkpoints, RestoreResult
 from hermes.schema.errors import SessionBusy, UsageError
 from hermes.schema.messages import User, text_of
 from hermes.schema.sessions import StoredMessage
+from hermes.schema.terminal import CommandReply, TextReply
 
 _MAX_LISTED = 20
 

@@ -1,71 +1,25 @@
-"""Define slash commands, the context they run in and the replies they return."""
+"""Define slash commands and the context they run in."""
 
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
 from hermes.commands.services import CommandServices, ModelControl, StatusFacts
 from hermes.commands.surface import (
-    BusyMode,
     CommandCaller,
     ConversationControl,
     LocalControl,
-    ScreenAction,
     Surface,
 )
 from hermes.ports.store import SessionArchive
 from hermes.schema.errors import UsageError
-from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Role
+from hermes.schema.terminal import CommandReply
 from hermes.session.conversation import Conversation
 
 Service = TypeVar("Service")
-
-
-class TextReply(Struct, frozen=True):
-    """Text to show; the other fields are for terminals that support them."""
-
-    text: str
-    clear: bool = False  # clear the screen first
-    clipboard: str = ""
-    progress: str = ""  # new level of tool progress
-    undone: int = 0  # number of turns removed from the transcript
-
-
-class ResumedReply(Struct, frozen=True):
-    """The conversation continues in another session."""
-
-    message: str
-    recap: str = ""  # its last messages
-
-    @property
-    def text(self) -> str:
-        return "\n".join(filter(None, (self.message, self.recap)))
-
-
-class SubmitReply(Struct, frozen=True):
-    """A message to submit to the agent in the user's name."""
-
-    parts: tuple[Text | Media, ...]
-    busy_mode: BusyMode | None = None  # overrides the default while a turn is running
-    notice: str = ""  # shown to the user
-    undone: int = 0  # number of turns removed from the transcript
-
-
-class QuitReply(Struct, frozen=True):
-    """Leave the program."""
-
-
-class ScreenReply(Struct, frozen=True):
-    """An action on the terminal's screen."""
-
-    action: ScreenAction
-    argument: str = ""  # `on`, `off` or empty to toggle; for COMPOSE the initial text
-
-
-CommandReply: TypeAlias = TextReply | ResumedReply | SubmitReply | QuitReply | ScreenReply
 
 
 class CommandContext(Struct, frozen=True):

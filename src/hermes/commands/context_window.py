@@ -6,19 +6,14 @@ from functools import partial
 
 from msgspec import Struct
 
-from hermes.commands.command import (
-    Command,
-    CommandContext,
-    CommandReply,
-    TextReply,
-    require_service,
-)
+from hermes.commands.command import Command, CommandContext, require_service
 from hermes.commands.services import ContextUsage, ContextWindow
 from hermes.compaction.service import CompactionOptions
 from hermes.kit.text import parse_count, plural
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Usage
 from hermes.schema.sessions import ModelUsage, SessionFilter
+from hermes.schema.terminal import CommandReply, TextReply
 
 _DAYS = 30
 _MAX_DAYS = 36500

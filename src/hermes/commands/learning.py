@@ -3,19 +3,13 @@
 from functools import partial
 from pathlib import Path
 
-from hermes.commands.command import (
-    Command,
-    CommandContext,
-    CommandReply,
-    SubmitReply,
-    TextReply,
-    require_service,
-)
+from hermes.commands.command import Command, CommandContext, require_service
 from hermes.commands.services import LearningControl, SkillSummary
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Text
 from hermes.schema.sessions import SessionChange
+from hermes.schema.terminal import CommandReply, SubmitReply, TextReply
 
 _MAX_NEWEST = 10
 _LEARN_PROMPT = Path(__file__).with_name("learn.md")

@@ -1,18 +1,12 @@
 """Slash commands that choose the model, its reasoning effort, the personality and the runtime."""
 
-from hermes.commands.command import (
-    Command,
-    CommandContext,
-    CommandReply,
-    TextReply,
-    require_service,
-)
+from hermes.commands.command import Command, CommandContext, require_service
 from hermes.commands.services import SettingsControl
-from hermes.commands.surface import BusyMode
 from hermes.kit.text import one_line
 from hermes.ports.model import EFFORTS
 from hermes.schema.errors import UsageError
 from hermes.schema.sessions import SessionChange
+from hermes.schema.terminal import BusyMode, CommandReply, TextReply
 
 _NO_PERSONALITY = ("none", "default", "off")
 

@@ -4,18 +4,11 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from hermes.commands.command import (
-    Availability,
-    Command,
-    CommandContext,
-    CommandReply,
-    SubmitReply,
-    TextReply,
-    require_service,
-)
+from hermes.commands.command import Availability, Command, CommandContext, require_service
 from hermes.kit.text import parse_count
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Text
+from hermes.schema.terminal import CommandReply, SubmitReply, TextReply
 
 _COMMAND = re.compile(r"/(\?|[A-Za-z][\w-]*)(?:\s|$)")
 _PAGE_SIZE = 15

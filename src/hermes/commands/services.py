@@ -6,13 +6,13 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 from hermes.approvals.service import ApprovalService
-from hermes.commands.surface import BusyMode
 from hermes.compaction.service import CompactionOptions, CompactionResult
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.model import Model
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address, Role, Scope
 from hermes.schema.sessions import Session
+from hermes.schema.terminal import BusyMode
 from hermes.schema.tools import ToolSpec
 
 

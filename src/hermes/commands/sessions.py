@@ -4,23 +4,15 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from hermes.commands.command import (
-    Availability,
-    Command,
-    CommandContext,
-    CommandReply,
-    ResumedReply,
-    SubmitReply,
-    TextReply,
-    require_service,
-)
-from hermes.commands.surface import BusyMode, dropped_text
+from hermes.commands.command import Availability, Command, CommandContext, require_service
+from hermes.commands.surface import dropped_text
 from hermes.kit.text import one_line, parse_count, plural
 from hermes.schema.attachments import typed_parts, typed_text
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.messages import Assistant, Message, Text, Trust
 from hermes.schema.scope import Requester, Role, Scope
 from hermes.schema.sessions import Session, SessionChange, SessionFilter, SessionSummary
+from hermes.schema.terminal import BusyMode, CommandReply, ResumedReply, SubmitReply, TextReply
 from hermes.session.recap import MAX_BYTES, MAX_ROWS, recap
 
 _NO_BACKGROUND = "Background tasks are not available here."

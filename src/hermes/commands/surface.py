@@ -1,6 +1,6 @@
 """Describe the surface a command is typed on: its user, its abilities and its conversation."""
 
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 from typing import Protocol
 
 from msgspec import Struct
@@ -10,21 +10,13 @@ from hermes.ports.store import SessionArchive
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session, SessionChange
+from hermes.schema.terminal import BusyMode
 from hermes.session.conversation import Conversation
 
 
 class Surface(Enum):
     TERMINAL = auto()
     CHAT = auto()
-
-
-class BusyMode(StrEnum):
-    """What happens to a message that arrives while a turn is running."""
-
-    INTERRUPT = "interrupt"
-    QUEUE = "queue"
-    STEER = "steer"
-    COLLECT = "collect"
 
 
 class ConversationActivity(Struct, frozen=True, kw_only=True):
@@ -120,16 +112,6 @@ class TerminalAbility(Enum):
     COPY = auto()
     PROGRESS = auto()  # levels of tool progress
     SCREEN = auto()  # the actions in `ScreenAction`
-
-
-class ScreenAction(StrEnum):
-    """An action that a terminal performs on its own screen."""
-
-    REDRAW = "redraw"
-    TIMESTAMPS = "times"
-    STATUSBAR = "statusbar"
-    COMPOSE = "compose"
-    """Write a message in the user's editor and submit it."""
 
 
 class Person(Struct, frozen=True, kw_only=True):

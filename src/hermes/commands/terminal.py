@@ -8,24 +8,22 @@ from pathlib import Path
 import msgspec
 from anyio import to_thread
 
-from hermes.commands.command import (
-    Availability,
-    Command,
-    CommandContext,
-    CommandReply,
-    QuitReply,
-    ScreenReply,
-    SubmitReply,
-    TextReply,
-    require_service,
-)
-from hermes.commands.surface import ScreenAction, TerminalAbility
+from hermes.commands.command import Availability, Command, CommandContext, require_service
+from hermes.commands.surface import TerminalAbility
 from hermes.kit.files import write_error_hint
 from hermes.kit.terminal_text import escape_controls
 from hermes.kit.text import parse_count
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Assistant, Text, text_of
 from hermes.schema.sessions import StoredMessage
+from hermes.schema.terminal import (
+    CommandReply,
+    QuitReply,
+    ScreenAction,
+    ScreenReply,
+    SubmitReply,
+    TextReply,
+)
 from hermes.session.recap import recap
 
 _PROGRESS_LEVELS = ("off", "new", "all", "verbose")

@@ -1,7 +1,7 @@
 """Run the turns of one chat session and handle messages that arrive while one is running."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -40,6 +40,7 @@ from hermes.schema.events import Event, QuestionAnswered, QuestionAsked, RunEnde
 from hermes.schema.messages import Message, User
 from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
+from hermes.session.followed_run import RunReading
 from hermes.session.turn_request import TurnRequest
 
 log = logging.getLogger(__name__)
@@ -244,11 +245,10 @@ class Actor:
             warn = partial(self._replies.warning, run)
             group.start_soon(end_when_idle, run, parts.rules, parts.clock, warn)
             group.start_soon(show_still_working, run, parts.rules, parts.clock)
-            with run.scope:
-                try:
-                    await parts.runner.run(self._turn(run, session, again=again))
-                except Exception as error:  # noqa: BLE001 - reported to the user below
-                    failure = error
+            try:
+                await self._follow(run, session, again=again)
+            except Exception as error:  # noqa: BLE001 - reported to the user below
+                failure = error
             group.cancel_scope.cancel()
         self.running = None
         try:
@@ -256,32 +256,34 @@ class Actor:
         finally:
             run.finished.set()
 
-    def _turn(self, run: ActiveRun, session: Session, *, again: bool) -> TurnRequest:
+    async def _follow(self, run: ActiveRun, session: Session, *, again: bool) -> None:
+        """Run the turn and handle its events; `run.scope` stops the turn only."""
+        source = event_source(run.batch[-1].message, self.key, session.id)
+        emitter = RunHookEmitter(self._deps.callbacks.hooks, source)
+        recheck = partial(self._recheck_messages, run) if again else None
+        reading = RunReading(_ChatReader(run, self._deps, self._replies, emitter, recheck))
+        following = self._deps.runner.following(
+            self._request(run, session, again=again),
+            steer=partial(self._take_steering, run),
+            final_writes=reading.final_writes,
+            stop=run.scope,
+        )
+        await reading.read(following)
+
+    async def _take_steering(self, run: ActiveRun) -> Sequence[User]:
+        failpoint("actor.between_steps")
+        steered, run.to_steer = run.to_steer, []
+        run.steered += steered
+        self._fresh -= {queued.key for queued in steered}
+        return [queued.message.user for queued in steered]
+
+    def _request(self, run: ActiveRun, session: Session, *, again: bool) -> TurnRequest:
         last = run.batch[-1].message
-        hooks = self._deps.callbacks.hooks
-        emitter = RunHookEmitter(hooks, event_source(last, self.key, session.id))
-
-        async def listen(event: Event) -> None:
-            emitter.handle_event(event)
-            await self._handle_event(run, event, again=again)
-
-        async def steer() -> Sequence[User]:
-            failpoint("actor.between_steps")
-            steered, run.to_steer = run.to_steer, []
-            run.steered += steered
-            self._fresh -= {queued.key for queued in steered}
-            return [queued.message.user for queued in steered]
-
-        def closing(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-            return self._replies.final_writes(run, ended, messages)
-
         return TurnRequest(
             session=session,
             message=None,
             claimed=() if again else tuple(queued.message.user for queued in run.batch),
             note=nudge("resumed") if again else None,
-            emit=listen,
-            steer=steer,
             run=run.id,
             address=last.address,
             requester=last.asker,
@@ -289,24 +291,12 @@ class Actor:
             role=last.role,
             async_delivery=all(map(self._deps.callbacks.can_send_later, last.reply_addresses)),
             attended=not last.answer_at and self._deps.callbacks.can_send_later(last.address),
-            final_writes=closing,
         )
 
-    async def _handle_event(self, run: ActiveRun, event: Event, *, again: bool) -> None:
-        last = run.batch[-1].message
-        run.record_activity(event, self._deps.clock.monotonic())
-        if isinstance(event, QuestionAsked | QuestionAnswered):
-            await self._replies.question(last, event)
-            if again and isinstance(event, QuestionAsked):
-                # Messages sent before the turn was resumed may answer the question.
-                run.seen.clear()
-                self.wake()
-        elif isinstance(event, RunEnded):
-            run.ended = True
-            self._replies.announce(last)
-            self._deps.callbacks.ended(last, event.outcome, run.reply_text)
-        if run.progress is not None and not run.ended:
-            run.progress.handle_event(event)
+    def _recheck_messages(self, run: ActiveRun) -> None:
+        """Look again at messages that arrived before the run asked something."""
+        run.seen.clear()
+        self.wake()
 
     async def _handle_new_messages(self, run: ActiveRun) -> None:
         """Handle messages that arrive during a run according to the busy mode."""
@@ -335,3 +325,48 @@ class Actor:
                 run.to_steer.append(queued)
             case BusyMode.QUEUE | BusyMode.COLLECT:
                 run.seen.add(queued.key)
+
+
+class _ChatReader:
+    """Reads a run for its chat: activity, progress, questions, hooks, the end.
+
+    `recheck` is called after a question of a resumed turn: earlier messages may answer it.
+    """
+
+    def __init__(
+        self,
+        run: ActiveRun,
+        deps: ActorDeps,
+        replies: ReplyWriter,
+        hooks: RunHookEmitter,
+        recheck: Callable[[], None] | None,
+    ) -> None:
+        self._run = run
+        self._deps = deps
+        self._replies = replies
+        self._hooks = hooks
+        self._recheck = recheck
+        self._questions: list[QuestionAsked | QuestionAnswered] = []
+
+    def on_event(self, event: Event) -> None:
+        run, last = self._run, self._run.batch[-1].message
+        self._hooks.handle_event(event)
+        run.record_activity(event, self._deps.clock.monotonic())
+        if isinstance(event, QuestionAsked | QuestionAnswered):
+            self._questions.append(event)
+        elif isinstance(event, RunEnded):
+            run.ended = True
+            self._replies.announce(last)
+            self._deps.callbacks.ended(last, event.outcome, run.reply_text)
+        if run.progress is not None and not run.ended:
+            run.progress.handle_event(event)
+
+    async def flush(self) -> None:
+        while self._questions:
+            event = self._questions.pop(0)
+            await self._replies.question(self._run.batch[-1].message, event)
+            if self._recheck is not None and isinstance(event, QuestionAsked):
+                self._recheck()
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        return self._replies.final_writes(self._run, ended, messages)

@@ -14,7 +14,6 @@ import anyio.abc
 import msgspec
 from msgspec import Struct, field, structs
 
-from hermes.commands.surface import BusyMode
 from hermes.gateway.failure_messages import INTERNAL_ERROR
 from hermes.gateway.messages import (
     COMMANDS,
@@ -33,6 +32,7 @@ from hermes.ports.store import CompleteItem, EnqueueItem, ItemStatus, QueueItem,
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Media, Text, User, text_of
 from hermes.schema.scope import Address
+from hermes.schema.terminal import BusyMode
 
 log = logging.getLogger(__name__)
 

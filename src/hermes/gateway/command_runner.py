@@ -5,18 +5,9 @@ from typing import TypeAlias, assert_never
 
 from msgspec import UNSET, Struct, structs
 
-from hermes.commands.command import (
-    Command,
-    CommandContext,
-    QuitReply,
-    ResumedReply,
-    ScreenReply,
-    SubmitReply,
-    TextReply,
-)
+from hermes.commands.command import Command, CommandContext
 from hermes.commands.registry import Registry
 from hermes.commands.surface import (
-    BusyMode,
     CommandCaller,
     ConversationActivity,
     Person,
@@ -49,6 +40,14 @@ from hermes.kit.tasks import sleep_unless
 from hermes.ports.store import ChangeSession, Store
 from hermes.schema.errors import UsageError
 from hermes.schema.sessions import Session, SessionChange
+from hermes.schema.terminal import (
+    BusyMode,
+    QuitReply,
+    ResumedReply,
+    ScreenReply,
+    SubmitReply,
+    TextReply,
+)
 from hermes.session.conversation import Conversation, SessionOptions
 from hermes.session.runner import Runner
 

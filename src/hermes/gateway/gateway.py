@@ -158,8 +158,6 @@ class Gateway:
         commands.set_commands(deps.registry, deps.context, deps.urgent)
         commands.set_hooks(deps.hooks)
         self.command_runner = commands
-        if not isinstance(deps.hooks, NoHooks):
-            runner.set_observer(TurnObserver(deps.hooks, self._channels))
         self._approvals = deps.approvals
         self.intake = Intake(store, clock, deps.authorize, self.actors, commands, self.dead)
         commands.set_command_queue(self.intake.command_queue)
@@ -191,6 +189,11 @@ class Gateway:
         await self.intake.command_queue.recover()
         await self._stale_progress.recover()
         await self._deps.runner.close_questions()
+        observer = TurnObserver(self._deps.hooks, self._channels)
+        with self._deps.runner.observed_by(observer):
+            await self._run(handle or self.intake.accept)
+
+    async def _run(self, handle: HandleInbound) -> None:
         async with anyio.create_task_group() as group:
             self._group = group
             for delivery in self.deliveries.values():
@@ -203,7 +206,7 @@ class Gateway:
                 online, limiter = partial(self._is_online, name), self.rate_limiters[name]
                 editor = EditChannel(channel, online, limiter)
                 group.start_soon(self._stale_progress.run, name, editor)
-            group.start_soon(self.supervisor.run, handle or self.intake.accept)
+            group.start_soon(self.supervisor.run, handle)
             emit_startup(self._deps.hooks, self._deps.channels)
             try:
                 await self._closing.wait()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct, structs
 
-from hermes.gateway.hooks import COMMAND_PREFIX, Hooks
+from hermes.gateway.hooks import COMMAND_PREFIX, Hooks, NoHooks
 from hermes.gateway.messages import InboxMessage, platform_of
 from hermes.schema.events import (
     Event,
@@ -97,7 +97,7 @@ class TurnObserver:
 
     def __call__(self, turn: TurnRequest, scope: Scope) -> Callable[[Event], None] | None:
         from_channel = scope.address is not None and scope.address.channel in self._channels
-        if from_channel or scope.source == SUBAGENT:
+        if from_channel or scope.source == SUBAGENT or isinstance(self._hooks, NoHooks):
             return None
         source = event_source_of_turn(turn, scope)
         if turn.new:

@@ -5,10 +5,10 @@ from datetime import datetime
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.commands.surface import BusyMode
 from hermes.ports.store import AmendItem, EnqueueItem, QueueItem
 from hermes.schema.messages import Trust, User
 from hermes.schema.scope import OWNER, Address, Requester, Role, platform_of
+from hermes.schema.terminal import BusyMode
 from hermes.session.keys import ChatId
 
 INBOX = "inbox"

@@ -8,7 +8,7 @@ from msgspec import Struct
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Media, Text
-from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
+from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
 
 SOCKET_NAME = "gateway.sock"
 """File name of the socket in a home."""
@@ -153,7 +153,7 @@ class AgentClient(Protocol):
         """Return the recent messages of this session."""
         ...
 
-    def command(self, line: str) -> CommandReply:
+    def command(self, line: str) -> LineReply:
         """Run a slash command. Raises `Interrupted` if it was cancelled."""
         ...
 

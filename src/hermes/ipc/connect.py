@@ -23,7 +23,7 @@ from hermes.ipc.client import (
 )
 from hermes.schema.errors import HermesError, SessionBusy
 from hermes.schema.events import Event, MessageAdded, Notice, Outcome, RunEnded
-from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
+from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
 
 GATEWAY_BACK = "Reconnected to the gateway."
 GATEWAY_GONE = "The gateway has stopped; this chat continues without it."
@@ -143,7 +143,7 @@ class ReconnectingClient:
             self._lost = True
             return True
 
-    def command(self, line: str) -> CommandReply:
+    def command(self, line: str) -> LineReply:
         self._cancelled = SimpleQueue()
         try:
             return self._request(lambda client: client.command(line), retry_on=RequestNotReceived)

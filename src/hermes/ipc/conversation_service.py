@@ -30,7 +30,7 @@ from hermes.schema.errors import HermesError, NotFound, SandboxError
 from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange
-from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
+from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
 from hermes.session.conversation import Conversation, SessionOptions
 from hermes.session.recap import MAX_BYTES, MAX_ROWS, interrupted_at, is_question, recap
 
@@ -120,7 +120,7 @@ class ConversationService:
         if notices and not await self.app.followups.has_followups(session):
             await listen(RunEnded("", Outcome.DONE))
             return Outcome.DONE
-        return await conversation.answer_followups(listen)
+        return await conversation.submit(None, listen)
 
     async def has_news(self) -> bool:
         """Whether something arrived that was not handled yet; an empty question handles it."""
@@ -168,7 +168,7 @@ class ConversationService:
             more=tail.more + start,
         )
 
-    async def command(self, line: str) -> CommandReply:
+    async def command(self, line: str) -> LineReply:
         """Raises `Interrupted` if cancelled."""
         with self._internal_errors(), self._stoppable():
             from hermes.ipc.slash_commands import run_command  # noqa: PLC0415 - a single question needs none

@@ -22,7 +22,7 @@ from hermes.ipc.client import (
 )
 from hermes.ipc.conversation_service import ConversationService, open_conversation
 from hermes.schema.events import Event, Notice, Outcome, RunEnded
-from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
+from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
 
 
 class InProcessClient:
@@ -69,7 +69,7 @@ class InProcessClient:
     def recent_history(self) -> RecentHistory:
         return self._portal.call(self._service.recent_history)
 
-    def command(self, line: str) -> CommandReply:
+    def command(self, line: str) -> LineReply:
         return self._portal.call(self._service.command, line)
 
     def usage_report(self, ended: RunEnded | None) -> UsageReport:

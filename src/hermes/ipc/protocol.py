@@ -15,7 +15,7 @@ from msgspec import Struct
 from hermes.ipc.client import ConversationOptions, ErrorInfo, Greeting, UsageReport, UserInput
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded
-from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
+from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
 
 PROTOCOL = 4
 LENGTH_BYTES = 4
@@ -111,7 +111,7 @@ class TurnEnded(Struct, frozen=True, tag="ended"):
 
 
 class CommandReplied(Struct, frozen=True, tag="replied"):
-    reply: CommandReply
+    reply: LineReply
     state: ConversationState
 
 

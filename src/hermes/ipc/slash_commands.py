@@ -1,33 +1,24 @@
-"""Run slash commands for a socket client and convert the replies for the wire."""
+"""Run slash commands for the client of a conversation."""
 
 from collections.abc import Sequence
-from typing import assert_never
 
 from hermes.app.build import App
 from hermes.app.command_services import command_services
-from hermes.commands import command as commands
+from hermes.commands.command import CommandContext
 from hermes.commands.registry import is_command, standard_commands
-from hermes.commands.surface import BusyMode, CommandCaller, LocalControl, Surface, TerminalAbility
+from hermes.commands.surface import CommandCaller, LocalControl, Surface, TerminalAbility
 from hermes.ipc.conversation_service import ConversationService
 from hermes.schema.sessions import Session
-from hermes.schema.terminal import (
-    CommandReply,
-    NotACommand,
-    QuitReply,
-    ResumedReply,
-    ScreenReply,
-    SubmitReply,
-    TextReply,
-)
+from hermes.schema.terminal import BusyMode, LineReply, NotACommand
 
 _SCREEN_ABILITIES = frozenset({TerminalAbility.CLEAR, TerminalAbility.COPY, TerminalAbility.SCREEN})
 
 
-async def run_command(service: ConversationService, line: str) -> CommandReply:
+async def run_command(service: ConversationService, line: str) -> LineReply:
     """Raises `UsageError` for an unknown command."""
     if not is_command(line):
         return NotACommand()
-    return _wire_reply(await standard_commands().run(_context(service), line))
+    return await standard_commands().run(_context(service), line)
 
 
 def command_names(service: ConversationService) -> tuple[str, ...]:
@@ -37,9 +28,9 @@ def command_names(service: ConversationService) -> tuple[str, ...]:
     return tuple(sorted(name for one in available for name in (one.name, *one.aliases)))
 
 
-def _context(service: ConversationService) -> commands.CommandContext:
+def _context(service: ConversationService) -> CommandContext:
     app, start = service.app, service.start
-    return commands.CommandContext(
+    return CommandContext(
         service.conversation,
         app.models,
         _TerminalFacts(app, start.source),
@@ -79,19 +70,3 @@ class _TerminalFacts:
         tools = ", ".join(self._app.models.tools_for(session, available)) or "none"
         facts = self._app.status(session)
         return [(name, tools if name == "tools" else value) for name, value in facts]
-
-
-def _wire_reply(reply: commands.CommandReply) -> CommandReply:
-    match reply:
-        case commands.TextReply(text=text, clear=clear, clipboard=clipboard, undone=undone):
-            return TextReply(text, clear, clipboard, undone)
-        case commands.ResumedReply(message=message, recap=recap):
-            return ResumedReply(message, recap)
-        case commands.SubmitReply(parts=parts, notice=notice, undone=undone):
-            return SubmitReply(parts, notice, undone)
-        case commands.QuitReply():
-            return QuitReply()
-        case commands.ScreenReply(action=action, argument=argument):
-            return ScreenReply(action, argument)
-        case _:
-            assert_never(reply)

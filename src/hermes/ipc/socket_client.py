@@ -56,7 +56,7 @@ from hermes.ipc.protocol import (
 from hermes.ipc.unix_socket import connect_socket, peer_uid
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Outcome, RunEnded
-from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
+from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
 
 CONNECT_TIMEOUT = 2.0
 """Seconds after which a gateway that does not accept counts as not running."""
@@ -201,7 +201,7 @@ class SocketClient:
     def recent_history(self) -> RecentHistory:
         return self._request(GetHistory(), HistoryResult).past
 
-    def command(self, line: str) -> CommandReply:
+    def command(self, line: str) -> LineReply:
         answer = self._request(RunCommand(line), CommandReplied)
         self.state = answer.state
         return answer.reply

@@ -120,28 +120,32 @@ class WireModel:
 
     async def _respond(self, request: ModelRequest) -> HttpResponse:
         """Open the response; retry once without optional parts that the provider rejects."""
-        try:
-            return await self._posted(request)
-        except BadRequest as error:
-            if is_reasoning_rejection(str(error)) and has_reasoning(request):
-                request = without_reasoning(request)
-            elif not self._wire.drop_rejected(str(error)):
-                raise
-            log.warning("retrying %s with a reduced request: %s", self._origin.provider, error)
-            return await self._posted(request)
-
-    async def _posted(self, request: ModelRequest) -> HttpResponse:
-        # The body has no name here, so that it is freed once it is sent, not when the answer ends.
         headers = _HEADERS | self._wire.headers(self._origin.key, self._origin.base_url)
-        response = await self._endpoint.post(
-            self._path, await self._body(request), headers, self._origin
-        )
-        try:
-            await self._check(response)
-        except BaseException:
-            self._endpoint.release(response)
-            raise
-        return response
+        is_retry = False
+        while True:
+            # The body has no name here, so that it is freed once it is sent, not when the answer
+            # ends.
+            response = await self._endpoint.post(
+                self._path, await self._body(request), headers, self._origin
+            )
+            try:
+                await self._check(response)
+            except BaseException as error:
+                self._endpoint.release(response)
+                if is_retry or not isinstance(error, BadRequest):
+                    raise
+                request, is_retry = self._reduced(request, error), True
+            else:
+                return response
+
+    def _reduced(self, request: ModelRequest, error: BadRequest) -> ModelRequest:
+        """Return the request without what the provider rejects; raises if that is unknown."""
+        if is_reasoning_rejection(str(error)) and has_reasoning(request):
+            request = without_reasoning(request)
+        elif not self._wire.drop_rejected(str(error)):
+            raise error
+        log.warning("retrying %s with a reduced request: %s", self._origin.provider, error)
+        return request
 
     async def _body(self, request: ModelRequest) -> Sequence[bytes]:
         shown = self._wire.images_in(request.messages)

@@ -19,7 +19,18 @@ class Subscription(Protocol):
     """
 
     async def read(self) -> Sequence[Event]:
-        """Wait for at least one event; returns all that arrived, in order."""
+        """Wait for at least one event; returns all that arrived, in order.
+
+        Returns nothing once the subscription is closed and everything was read.
+        """
+        ...
+
+    def take(self) -> Sequence[Event]:
+        """Return what arrived and was not read yet, without waiting."""
+        ...
+
+    def close(self) -> None:
+        """End the reading: no more events are expected."""
         ...
 
 

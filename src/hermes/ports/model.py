@@ -46,7 +46,8 @@ class ModelRequest(Struct, frozen=True):
     constraints: OutputConstraints = UNCONSTRAINED
 
 
-ModelChunk: TypeAlias = TextDelta | ReasoningDelta | StreamReset | Notice | Assistant
+ModelDelta: TypeAlias = TextDelta | ReasoningDelta | StreamReset | Notice
+ModelChunk: TypeAlias = ModelDelta | Assistant
 
 
 class Model(Protocol):

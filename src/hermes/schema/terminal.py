@@ -1,6 +1,7 @@
-"""What a terminal shows of a conversation: its state, its history, replies to slash commands."""
+"""What a surface shows of a conversation: its state, its history, replies to slash commands."""
 
 from datetime import datetime
+from enum import StrEnum
 from typing import TypeAlias
 
 from msgspec import Struct, field
@@ -31,49 +32,76 @@ class RecentHistory(Struct, frozen=True, kw_only=True, omit_defaults=True):
     more: int = 0  # number of earlier messages
 
 
-class TextReply(Struct, frozen=True, tag="told"):
-    """Text to show."""
+class BusyMode(StrEnum):
+    """What happens to a message that arrives while a turn is running."""
+
+    INTERRUPT = "interrupt"
+    """Stop the turn and submit the message."""
+    QUEUE = "queue"
+    """Queue the message for a turn of its own."""
+    STEER = "steer"
+    """Pass the message to the turn at its next step."""
+    COLLECT = "collect"
+    """Queue the message; all queued messages share one turn."""
+
+
+class ScreenAction(StrEnum):
+    """An action that a terminal performs on its own screen."""
+
+    REDRAW = "redraw"
+    TIMESTAMPS = "times"
+    STATUSBAR = "statusbar"
+    COMPOSE = "compose"
+    """Write a message in the user's editor and submit it."""
+
+
+class TextReply(Struct, frozen=True, tag="told", omit_defaults=True):
+    """Text to show; the other fields are for terminals that support them."""
 
     text: str
     clear: bool = False  # clear the screen first
-    clip: str = ""  # text for the clipboard
+    clipboard: str = field(default="", name="clip")
+    progress: str = ""  # new level of tool progress
     undone: int = 0  # number of turns removed from the transcript
 
 
-class ResumedReply(Struct, frozen=True, tag="back"):
-    """The conversation continues in another session; `told` names it."""
+class ResumedReply(Struct, frozen=True, tag="back", omit_defaults=True):
+    """The conversation continues in another session."""
 
-    told: str
+    message: str = field(name="told")
     recap: str = ""  # its last messages
 
     @property
     def text(self) -> str:
-        return "\n".join(filter(None, (self.told, self.recap)))
+        return "\n".join(filter(None, (self.message, self.recap)))
 
 
-class SubmitReply(Struct, frozen=True, tag="ask"):
-    """A message to submit in the user's name; `told` is shown to the user."""
+class SubmitReply(Struct, frozen=True, tag="ask", omit_defaults=True):
+    """A message to submit to the agent in the user's name."""
 
     parts: tuple[Text | Media, ...]
-    told: str = ""
+    busy_mode: BusyMode | None = None  # overrides the default while a turn is running
+    notice: str = field(default="", name="told")  # shown to the user
     undone: int = 0  # number of turns removed from the transcript
 
 
 class QuitReply(Struct, frozen=True, tag="leave"):
-    """Quit."""
+    """Leave the program."""
+
+
+class ScreenReply(Struct, frozen=True, tag="screen", omit_defaults=True):
+    """An action on the terminal's screen."""
+
+    action: ScreenAction = field(name="what")
+    argument: str = field(default="", name="words")
+    """`on`, `off` or empty to toggle; for COMPOSE the initial text."""
 
 
 class NotACommand(Struct, frozen=True, tag="plain"):
     """The line is not a command and should be submitted as a message."""
 
 
-class ScreenReply(Struct, frozen=True, tag="screen"):
-    """An action on the screen, see `commands.surface`."""
-
-    what: str  # redraw, times, statusbar or compose
-    words: str = ""  # `on`, `off` or empty to toggle; for compose the initial text
-
-
-CommandReply: TypeAlias = (
-    TextReply | ResumedReply | SubmitReply | QuitReply | ScreenReply | NotACommand
-)
+CommandReply: TypeAlias = TextReply | ResumedReply | SubmitReply | QuitReply | ScreenReply
+"""What a slash command returns, on every surface."""
+LineReply: TypeAlias = CommandReply | NotACommand
+"""What a line typed at a terminal leads to."""

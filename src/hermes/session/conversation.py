@@ -25,7 +25,7 @@ from hermes.ports.store import (
 )
 from hermes.ports.turn import Emit
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
-from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
+from hermes.schema.events import Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Media, Message, Text, Trust, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import (
@@ -128,21 +128,56 @@ class Conversation:
         """Runs that failed without an answer and were not interrupted, with their reasons."""
         return await failure_reasons(self._store, session or self.session.id)
 
-    async def submit(self, parts: Sequence[Text | Media], emit: Emit) -> Outcome:
-        """Run one turn; `interrupt` ends it.
+    async def submit(self, parts: MessageParts | None, emit: Emit) -> Outcome:
+        """Run one turn and pass its events to `emit`; `interrupt` ends it.
 
-        Raises `SessionBusy` while another turn of this session runs, here or elsewhere.
+        With None, the turn is about follow-ups that arrived in the session since. Raises
+        `SessionBusy` while another turn of this session runs, here or elsewhere.
         """
+        message = nudge("news") if parts is None else await self._message(parts)
+        self._check_not_running()
+        steering = self._steering = SteeringQueue(self._store, self.session.id)
+        scope = self._scope = anyio.CancelScope()
+        outcome = Outcome.CANCELLED
+        following = self._runner.following(
+            self._request(message),
+            steer=steering.take,
+            final_writes=steering.final_writes,
+            stop=scope,
+        )
+        try:
+            async with following as run:
+                while events := await run.read():
+                    for event in events:
+                        if isinstance(event, RunStarted):
+                            steering.start()
+                        elif isinstance(event, RunEnded):
+                            outcome = event.outcome
+                        await emit(event)
+        finally:
+            self._scope = self._steering = None
+            with anyio.CancelScope(shield=True):
+                await steering.end()
+                await self._reload()
+        return outcome
+
+    async def _message(self, parts: MessageParts) -> User:
         message = User(new_id("msg"), tuple(parts), Trust.OWNER)
         if not has_content(message):
             raise UsageError("There is nothing to answer.", hint="Say something first.")
-        self._check_not_running()
-        message = structs.replace(message, parts=tuple(await self._expand(self.session, parts)))
-        return await self._run_turn(message, emit)
+        return structs.replace(message, parts=tuple(await self._expand(self.session, parts)))
 
-    async def answer_followups(self, emit: Emit) -> Outcome:
-        """Run a turn about follow-ups that arrived in the session since."""
-        return await self._run_turn(nudge("news"), emit)
+    def _request(self, message: User) -> TurnRequest:
+        replaces, self._replaces = self._replaces, None
+        return TurnRequest(
+            session=self.session,
+            message=message,
+            new=self._new,
+            replaces_from=replaces,
+            attended=self._options.attended,
+            yolo=self._options.yolo,
+            async_delivery=self._options.async_delivery,
+        )
 
     async def steer(self, message_id: str, text: str) -> bool:
         """Send a message to the running turn, under an id chosen by the caller.
@@ -160,44 +195,6 @@ class Conversation:
         """Leave steering messages not yet taken to the next turn, because their sender is gone."""
         if self._steering is not None:
             self._steering.keep_for_next_turn()
-
-    async def _run_turn(self, message: User, emit: Emit) -> Outcome:
-        self._check_not_running()
-        steering = SteeringQueue(self._store, self.session.id)
-        replaces, self._replaces = self._replaces, None
-        outcome = Outcome.CANCELLED
-
-        async def listen(event: Event) -> None:
-            nonlocal outcome
-            if isinstance(event, RunStarted):
-                steering.start()
-            elif isinstance(event, RunEnded):
-                # The emitted outcome counts, even if the listener interrupts on receiving it.
-                outcome = event.outcome
-            await emit(event)
-
-        turn = TurnRequest(
-            session=self.session,
-            message=message,
-            emit=listen,
-            new=self._new,
-            replaces_from=replaces,
-            steer=steering.take,
-            final_writes=steering.final_writes,
-            attended=self._options.attended,
-            yolo=self._options.yolo,
-            async_delivery=self._options.async_delivery,
-        )
-        with anyio.CancelScope() as scope:
-            self._scope, self._steering = scope, steering
-            try:
-                return await self._runner.run(turn)
-            finally:
-                self._scope = self._steering = None
-                with anyio.CancelScope(shield=True):
-                    await steering.end()
-                    await self._reload()
-        return outcome
 
     def interrupt(self) -> bool:
         """End the running turn; False if there is none."""

@@ -1,4 +1,4 @@
-"""Record a run's events durably before they are emitted, and why it failed."""
+"""Record a run's events durably before they are published, and why it failed."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,6 @@ from hermes.ports.store import (
     Store,
     Write,
 )
-from hermes.ports.turn import Emit
 from hermes.schema.errors import HermesError, LeaseLost
 from hermes.schema.events import (
     Event,
@@ -46,6 +45,9 @@ PriceFunction = Callable[[str, str, Usage], float | None]
 FinalWrites = Callable[[RunEnded, Sequence[Message]], Sequence[Write]]
 """Extra writes to commit with the end of a run, from its end event and its messages."""
 
+Publish = Callable[[Event], None]
+"""Takes an event that is already durable; must not block."""
+
 _DELTAS = (TextDelta, ReasoningDelta)
 RUN_END_KIND = "run_end"
 _FAILURES = frozenset({Outcome.FAILED, Outcome.EXHAUSTED})
@@ -57,7 +59,7 @@ MAX_REASON = 2_000
 
 
 async def ignore_event(event: Event) -> None:
-    """For turns without a listener."""
+    """For work whose events no one reads."""
 
 
 def no_final_writes(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
@@ -70,45 +72,113 @@ class AcceptedMessages(Struct, frozen=True):
 
 
 class Recorder:
-    """Writes one run's events under its lease, which is released with the run's end."""
+    """Records one run's events under its lease and publishes them; the end releases the lease.
 
-    def __init__(
-        self, store: Store, clock: Clock, price: PriceFunction, scope: Scope, lease: Lease
+    The end completes those accepted inbox items that are in the transcript. In a turn we run
+    ourselves (`own`), an answer without calls is directly followed by the end or the next
+    message; it is held back until then, so that both are one commit.
+    """
+
+    def __init__(  # noqa: PLR0913 - keyword-only collaborators
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        price: PriceFunction,
+        scope: Scope,
+        lease: Lease,
+        publish: Publish,
+        accepted: AcceptedMessages = AcceptedMessages(),  # noqa: B008 - a frozen value
+        final_writes: FinalWrites = no_final_writes,
+        own: bool = False,
     ) -> None:
         self._store = store
         self._clock = clock
         self._price = price
         self._scope = scope
         self._lease = lease
+        self._publish = publish
+        self._accepted = accepted
+        self._final_writes = final_writes
+        self._own = own
+        self._recorded = tuple(user.id for user in accepted.messages) if accepted.recorded else ()
+        self._messages: list[Message] = []
+        self._answer: MessageAdded | None = None
         self.ended: RunEnded | None = None
-        """The end event as it was emitted."""
+        """The end event as it was published."""
 
-    def sink(
-        self,
-        accepted: AcceptedMessages,
-        emit: Emit,
-        final_writes: FinalWrites = no_final_writes,
-        *,
-        own: bool = False,
-    ) -> Emit:
-        """Return an `emit` that records an event, then forwards it to `emit`.
+    async def emit(self, event: Event) -> None:
+        """Record a fact before it is published; deltas are published directly."""
+        if isinstance(event, _DELTAS) and self._answer is None:
+            self._publish(event)
+            return
+        match event:
+            case RunEnded():
+                await self._end(event)
+            case MessageAdded(message=Assistant(calls=[])) if self._own and self._answer is None:
+                self._answer = event
+            case _:
+                await self._record(event)
 
-        The end completes those accepted inbox items that are in the transcript. In a turn we run
-        ourselves (`own`), an answer without calls is directly followed by the end or the next
-        message; it is held back until then, so that both are one commit.
-        """
-        return _RunSink(self, accepted, emit, final_writes, own=own).emit
+    async def _record(self, event: Event) -> None:
+        is_recorded = isinstance(event, MessageAdded) and event.message.id in self._recorded
+        writes = self._answer_writes() + ([] if is_recorded else self._writes(event))
+        if writes:
+            await self._store.commit(*writes, fence=self._lease.fence)
+            failpoint("recorder.after_fact")
+        self._forward_answer()
+        self._forward(event)
 
-    async def commit(self, *writes: Write) -> None:
-        await self._store.commit(*writes, fence=self._lease.fence)
+    async def _end(self, event: RunEnded) -> None:
+        try:
+            await self._write_end(event)
+            self._forward_answer()
+        except HermesError as error:
+            if self._answer is not None:
+                self._answer = None
+                event = replace(
+                    event, outcome=Outcome.FAILED, reason=error.sentence, code=error.code
+                )
+            if not isinstance(error, LeaseLost):
+                raise
+            log.warning("run %s ended after losing its session lease", event.run)
+        finally:
+            # The end is published even if nothing can be written any more.
+            self.ended = event
+            self._publish(event)
 
-    async def end(self, event: RunEnded, *writes: Write) -> None:
+    async def _write_end(self, event: RunEnded) -> None:
         """Commit the last writes and release the lease with them."""
-        failures = failure_writes(self._scope, event, self._clock.now())
-        await self.commit(*writes, *failures, self._lease.release_write)
+        said = self._messages if self._answer is None else [*self._messages, self._answer.message]
+        keys = {*self._recorded, *(message.id for message in said)}
+        completed = [CompleteItem(user.id) for user in self._accepted.messages if user.id in keys]
+        failpoint("recorder.before_end")
+        await self._store.commit(
+            *self._answer_writes(),
+            *completed,
+            *self._final_writes(event, said),
+            *failure_writes(self._scope, event, self._clock.now()),
+            self._lease.release_write,
+            fence=self._lease.fence,
+        )
         self._lease.released = True
+        failpoint("recorder.after_end")
 
-    def writes(self, event: Event) -> list[Write]:
+    def _answer_writes(self) -> list[Write]:
+        return [] if self._answer is None else self._writes(self._answer)
+
+    def _forward_answer(self) -> None:
+        if (answer := self._answer) is not None:
+            self._answer = None
+            self._forward(answer)
+
+    def _forward(self, event: Event) -> None:
+        if isinstance(event, MessageAdded):
+            self._messages.append(event.message)
+            failpoint("recorder.after_said")
+        self._publish(event)
+
+    def _writes(self, event: Event) -> list[Write]:
         match event:
             case MessageAdded(message=message):
                 failpoint("recorder.before_said")
@@ -136,88 +206,6 @@ class Recorder:
             spent = message.model, message.provider, message.usage
             writes.append(RecordUsage(session, run, *spent, self._price(*spent), now))
         return writes
-
-
-class _RunSink:
-    def __init__(
-        self,
-        recorder: Recorder,
-        accepted: AcceptedMessages,
-        emit: Emit,
-        final_writes: FinalWrites,
-        *,
-        own: bool,
-    ) -> None:
-        self._recorder = recorder
-        self._accepted = accepted
-        self._emit = emit
-        self._final_writes = final_writes
-        self._own = own
-        self._recorded = tuple(user.id for user in accepted.messages) if accepted.recorded else ()
-        self._messages: list[Message] = []
-        self._answer: MessageAdded | None = None
-
-    async def emit(self, event: Event) -> None:
-        if isinstance(event, _DELTAS) and self._answer is None:
-            await self._emit(event)
-            return
-        match event:
-            case RunEnded():
-                await self._end(event)
-            case MessageAdded(message=Assistant(calls=[])) if self._own and self._answer is None:
-                self._answer = event
-            case _:
-                await self._record(event)
-
-    async def _record(self, event: Event) -> None:
-        is_recorded = isinstance(event, MessageAdded) and event.message.id in self._recorded
-        writes = self._answer_writes() + ([] if is_recorded else self._recorder.writes(event))
-        if writes:
-            await self._recorder.commit(*writes)
-            failpoint("recorder.after_fact")
-        await self._forward_answer()
-        await self._forward(event)
-
-    async def _end(self, event: RunEnded) -> None:
-        try:
-            await self._write_end(event)
-            await self._forward_answer()
-        except HermesError as error:
-            if self._answer is not None:
-                self._answer = None
-                event = replace(
-                    event, outcome=Outcome.FAILED, reason=error.sentence, code=error.code
-                )
-            if not isinstance(error, LeaseLost):
-                raise
-            log.warning("run %s ended after losing its session lease", event.run)
-        finally:
-            # The end is emitted even if nothing can be written any more.
-            self._recorder.ended = event
-            await self._emit(event)
-
-    async def _write_end(self, event: RunEnded) -> None:
-        said = self._messages if self._answer is None else [*self._messages, self._answer.message]
-        keys = {*self._recorded, *(message.id for message in said)}
-        completed = [CompleteItem(user.id) for user in self._accepted.messages if user.id in keys]
-        failpoint("recorder.before_end")
-        closing = self._final_writes(event, said)
-        await self._recorder.end(event, *self._answer_writes(), *completed, *closing)
-        failpoint("recorder.after_end")
-
-    def _answer_writes(self) -> list[Write]:
-        return [] if self._answer is None else self._recorder.writes(self._answer)
-
-    async def _forward_answer(self) -> None:
-        if (answer := self._answer) is not None:
-            self._answer = None
-            await self._forward(answer)
-
-    async def _forward(self, event: Event) -> None:
-        if isinstance(event, MessageAdded):
-            self._messages.append(event.message)
-            failpoint("recorder.after_said")
-        await self._emit(event)
 
 
 def failure_writes(scope: Scope, ended: RunEnded, at: datetime) -> list[PutRecord]:

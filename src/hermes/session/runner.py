@@ -2,17 +2,18 @@
 
 import logging
 import math
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from typing import Protocol
 
 import anyio
 import anyio.lowlevel
-from msgspec import structs
+from msgspec import Struct, structs
 
 from hermes.agent.history import History, open_calls, unanswered_calls
-from hermes.agent.plan import Plan, RuntimePlan
+from hermes.agent.plan import Plan, ReadSteering, RuntimePlan, no_steering
 from hermes.agent.turn import run_turn
 from hermes.compaction.service import (
     CompactionJob,
@@ -23,20 +24,27 @@ from hermes.compaction.service import (
 )
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
-from hermes.kit.ids import new_id
 from hermes.kit.process_identity import new_holder_id
 from hermes.kit.text import plural
 from hermes.logs import SessionLogContext
 from hermes.ports.approvals import PendingQuestions
+from hermes.ports.bus import Bus, run_topic
 from hermes.ports.store import AppendMessage, Store
-from hermes.ports.turn import Emit
 from hermes.schema.errors import SessionBusy, StoreError, UsageError
 from hermes.schema.events import Event, Outcome
 from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import OWNER, Role, Scope
 from hermes.schema.sessions import Session
+from hermes.session.followed_run import FollowedRun, follow_run
 from hermes.session.lease import Lease, LeaseRenewer
-from hermes.session.recorder import AcceptedMessages, PriceFunction, Recorder, ignore_event
+from hermes.session.recorder import (
+    AcceptedMessages,
+    FinalWrites,
+    PriceFunction,
+    Publish,
+    Recorder,
+    no_final_writes,
+)
 from hermes.session.session_context import BoundScope
 from hermes.session.transcripts import NOTHING_RECOVERED, TranscriptCache, close_lost_calls
 from hermes.session.turn_request import TurnAcceptor, TurnRequest
@@ -56,69 +64,114 @@ class Planner(Protocol):
 
 
 AfterTurn = Callable[[TurnRequest, Outcome], None]
+"""Called after each turn; its work is not awaited."""
 ObserveTurn = Callable[[TurnRequest, Scope], Callable[[Event], None] | None]
 """Returns a callback for the events of a turn, or None; the callback must not block."""
 _NO_IDS: frozenset[str] = frozenset()
 
 
+class _AcceptedTurn(Struct, frozen=True):
+    """A turn whose messages are durable."""
+
+    plan: Plan | RuntimePlan
+    messages: Sequence[User]  # to answer
+    history: History
+    recorder: Recorder
+
+
 class Runner:
     """Runs turns. Without `compaction`, histories are sent in full."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword-only collaborators
         self,
+        *,
         store: Store,
         clock: Clock,
         planner: Planner,
         price: PriceFunction,
         profile: str,
+        bus: Bus,
         compaction: CompactionService | None = None,
+        questions: PendingQuestions | None = None,
+        after_turn: Sequence[AfterTurn] = (),
     ) -> None:
+        """With `questions`, a turn that waits for a person can be resumed."""
+        self.bus = bus
+        self.compaction = compaction
+        self.lease_renewer = LeaseRenewer(clock)
         self._store = store
         self._clock = clock
         self._planner = planner
         self._price = price
         self._profile = profile
-        self.compaction = compaction
+        self._questions = questions
+        self._after_turn = after_turn
         self._acceptor = TurnAcceptor(store, clock)
         self._runtime_compactor = RuntimeCompactor(store, clock, price)
         self._holder = new_holder_id()
-        self.lease_renewer = LeaseRenewer(clock)
         self._reserved: set[str] = set()
         self._transcripts = TranscriptCache()
-        self._after: list[AfterTurn] = []
-        self._observer: ObserveTurn | None = None
-        self._questions: PendingQuestions | None = None
-
-    def set_questions(self, questions: PendingQuestions) -> None:
-        """Set the pending questions, so that a turn waiting for a person can be resumed."""
-        self._questions = questions
+        self._observers: list[ObserveTurn] = []
 
     async def close_questions(self) -> None:
         """Close the questions of turns that will not be resumed."""
         if self._questions is not None:
             await self._questions.close_abandoned()
 
-    def add_after_turn(self, after: AfterTurn) -> None:
-        """Add a callback to run after each turn; its work is not awaited."""
-        self._after.append(after)
-
-    def set_observer(self, observer: ObserveTurn) -> None:
-        self._observer = observer
+    @contextmanager
+    def observed_by(self, observer: ObserveTurn) -> Generator[None]:
+        """Show the turns that start during the block to the observer."""
+        self._observers.append(observer)
+        try:
+            yield
+        finally:
+            self._observers.remove(observer)
 
     async def aclose(self) -> None:
         """Stop renewing leases."""
         await self.lease_renewer.stop()
 
-    async def run(self, turn: TurnRequest) -> Outcome:
-        """Accept the message, then answer it. Raises `SessionBusy` before anything is accepted."""
-        async with self.holding(turn.session.id, new=turn.new) as lease:
+    def following(
+        self,
+        request: TurnRequest,
+        *,
+        steer: ReadSteering = no_steering,
+        final_writes: FinalWrites = no_final_writes,
+        stop: anyio.CancelScope | None = None,
+    ) -> AbstractAsyncContextManager[FollowedRun]:
+        """Run the turn in a task of its own, while the block reads its events."""
+        turn = partial(self.run, request, steer=steer, final_writes=final_writes)
+        return follow_run(self.bus, request.run, turn, stop)
+
+    async def run(
+        self,
+        request: TurnRequest,
+        *,
+        steer: ReadSteering = no_steering,
+        final_writes: FinalWrites = no_final_writes,
+    ) -> Outcome:
+        """Accept the message, then answer it; `final_writes` are committed with the end.
+
+        Raises `SessionBusy` before anything is accepted.
+        """
+        scope, session = self._scope(request), request.session.id
+        async with self.holding(session, new=request.new) as lease:
+            failpoint("runner.held")
             try:
-                outcome = await self._run_held(turn, lease)
+                # The only place that binds the session context, which plugins and child
+                # processes read.
+                with BoundScope(scope), SessionLogContext(session):
+                    turn = await self._accept(request, scope, lease, final_writes)
+                    plan = self._with_turn_options(turn.plan, request, lease, steer)
+                    # A lost lease ends the turn.
+                    with self.lease_renewer.renewing(lease), _failure_logged(scope.run):
+                        await run_turn(plan, turn.messages, turn.recorder.emit)
+                    outcome = self._outcome(request, turn, lease)
             finally:
                 if self._questions is not None:
-                    await self._questions.turn_ended(turn.session.id)
-        for after in self._after:
-            after(turn, outcome)
+                    await self._questions.turn_ended(session)
+        for after in self._after_turn:
+            after(request, outcome)
         return outcome
 
     @asynccontextmanager
@@ -144,13 +197,6 @@ class Runner:
             finally:
                 self._reserved.discard(session)
 
-    async def _run_held(self, turn: TurnRequest, lease: Lease) -> Outcome:
-        failpoint("runner.held")
-        scope = self._scope(turn)
-        # The only place that binds the session context, which plugins and child processes read.
-        with BoundScope(scope), SessionLogContext(scope.session):
-            return await self._run_scoped(scope, turn, lease)
-
     def _scope(self, turn: TurnRequest) -> Scope:
         session = turn.session
         principal = turn.principal or (OWNER if turn.role is Role.OWNER else session.principal)
@@ -162,7 +208,7 @@ class Runner:
         return Scope(
             profile=self._profile,
             session=session.id,
-            run=turn.run or new_id("run"),
+            run=turn.run,
             workspace=session.cwd,
             principal=principal,
             address=turn.address,
@@ -176,10 +222,12 @@ class Runner:
             bounds=turn.inherited_limits,
         )
 
-    async def _run_scoped(self, scope: Scope, turn: TurnRequest, lease: Lease) -> Outcome:
-        session = turn.session
+    async def _accept(
+        self, turn: TurnRequest, scope: Scope, lease: Lease, final_writes: FinalWrites
+    ) -> _AcceptedTurn:
+        """Plan the turn and make its messages durable; from then on it reports its end."""
         history, known = await self._history(turn, lease)
-        plan = await self._planner.plan(session, scope, history)
+        plan = await self._planner.plan(turn.session, scope, history)
         failpoint("runner.planned")
         if turn.note is not None and open_calls(history):
             turn, plan = await self._resume(turn, plan, history, lease)
@@ -192,35 +240,51 @@ class Runner:
             if turn.note is not None:
                 history.add(turn.note)
         failpoint("runner.accepted")
-        recorder = Recorder(self._store, self._clock, self._price, scope, lease)
-        listen = self._with_observer(turn, scope)
-        emit = recorder.sink(accepted, listen, turn.final_writes, own=isinstance(plan, Plan))
-        asked = [*accepted.messages, *(user for user in turn.claimed if user.id not in known)]
-        plan = self._with_turn_options(plan, turn, lease)
-        outcome = await self._run_renewing(lease, plan, asked, emit)
-        failpoint("runner.ended")
-        if (ended := recorder.ended) is not None:
-            outcome = ended.outcome
-            log.info(
-                "turn %s: %s, %s, %d tokens in, %d out",
-                *(ended.run, ended.code or outcome.value, plural(ended.steps, "step")),
-                *(ended.usage.input, ended.usage.output),
+        recorder = Recorder(
+            store=self._store,
+            clock=self._clock,
+            price=self._price,
+            scope=scope,
+            lease=lease,
+            publish=self._publisher(turn, scope),
+            accepted=accepted,
+            final_writes=final_writes,
+            own=isinstance(plan, Plan),
+        )
+        claimed = (user for user in turn.claimed if user.id not in known)
+        return _AcceptedTurn(plan, [*accepted.messages, *claimed], history, recorder)
+
+    def _publisher(self, turn: TurnRequest, scope: Scope) -> Publish:
+        publish = partial(self.bus.publish, run_topic(scope.run))
+        observing = [notify for one in self._observers if (notify := one(turn, scope)) is not None]
+        if not observing:
+            return publish
+
+        def publish_to_all(event: Event) -> None:
+            for notify in (*observing, publish):
+                notify(event)
+
+        return publish_to_all
+
+    def _outcome(self, request: TurnRequest, turn: _AcceptedTurn, lease: Lease) -> Outcome:
+        """Report how the turn ended, and keep its history for the next one."""
+        if lease.lost:
+            raise StoreError(
+                "Another process took over this session while the turn was running.",
+                hint="Check what it did before you continue.",
             )
-        if outcome is Outcome.DONE and not turn.client_tools:
+        failpoint("runner.ended")
+        if (ended := turn.recorder.ended) is None:
+            return Outcome.CANCELLED
+        log.info(
+            "turn %s: %s, %s, %d tokens in, %d out",
+            *(ended.run, ended.code or ended.outcome.value, plural(ended.steps, "step")),
+            *(ended.usage.input, ended.usage.output),
+        )
+        if ended.outcome is Outcome.DONE and not request.client_tools:
             # After any other outcome the transcript is read again: only the store has it right.
-            self._transcripts.put(session.id, lease.generation, history)
-        return outcome
-
-    def _with_observer(self, turn: TurnRequest, scope: Scope) -> Emit:
-        notify = self._observer(turn, scope) if self._observer is not None else None
-        if notify is None:
-            return turn.emit
-
-        async def listen(event: Event) -> None:
-            notify(event)
-            await turn.emit(event)
-
-        return listen
+            self._transcripts.put(request.session.id, lease.generation, turn.history)
+        return ended.outcome
 
     async def _resume(
         self, turn: TurnRequest, plan: Plan | RuntimePlan, history: History, lease: Lease
@@ -234,12 +298,12 @@ class Runner:
         return turn, plan
 
     def _with_turn_options(
-        self, plan: Plan | RuntimePlan, turn: TurnRequest, lease: Lease
+        self, plan: Plan | RuntimePlan, turn: TurnRequest, lease: Lease, steer: ReadSteering
     ) -> Plan | RuntimePlan:
         """Add what applies to this turn only; the session's own prompt is not changed."""
         system = "\n\n".join(filter(None, [plan.system, turn.instructions]))
         if isinstance(plan, RuntimePlan):
-            return structs.replace(plan, steer=turn.steer, system=system)
+            return structs.replace(plan, steer=steer, system=system)
         excluded, tools = turn.excluded_tools, plan.tools
         if excluded:
             tools = {name: tool for name, tool in tools.items() if name not in excluded}
@@ -249,7 +313,7 @@ class Runner:
             compact = self.compaction.for_turn(job, turn.instructions)
         return structs.replace(
             plan,
-            steer=turn.steer,
+            steer=steer,
             system=system,
             tools={} if turn.no_tools else tools,
             steps=plan.steps if turn.steps is None else min(plan.steps, turn.steps),
@@ -265,7 +329,7 @@ class Runner:
 
         Raises `SessionBusy`, and `UsageError` if there is nothing to compact.
         """
-        turn = TurnRequest(session=session, message=None, emit=ignore_event)
+        turn = TurnRequest(session=session, message=None)
         async with self.holding(session.id) as lease:
             history, _ = await self._history(turn, lease)
             plan = await self._planner.plan(session, self._scope(turn), history)
@@ -321,20 +385,11 @@ class Runner:
         await self._store.commit(*writes, fence=lease.fence)
         return accepted
 
-    async def _run_renewing(
-        self, lease: Lease, plan: Plan | RuntimePlan, asked: Sequence[User], emit: Emit
-    ) -> Outcome:
-        """Run the turn while renewing the lease; a lost lease ends the turn."""
-        outcome = Outcome.CANCELLED
-        with self.lease_renewer.renewing(lease):
-            try:
-                outcome = await run_turn(plan, asked, emit)
-            except Exception:
-                log.exception("turn %s failed", plan.scope.run)
-                raise
-        if lease.lost:
-            raise StoreError(
-                "Another process took over this session while the turn was running.",
-                hint="Check what it did before you continue.",
-            )
-        return outcome
+
+@contextmanager
+def _failure_logged(run: str) -> Generator[None]:
+    try:
+        yield
+    except Exception:
+        log.exception("turn %s failed", run)
+        raise

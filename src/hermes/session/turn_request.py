@@ -3,13 +3,15 @@
 import logging
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 
 import anyio
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
-from hermes.agent.plan import Plan, ReadSteering, RuntimePlan, no_steering
+from hermes.agent.plan import Plan, RuntimePlan
 from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
 from hermes.ports.model import UNCONSTRAINED, OutputConstraints
 from hermes.ports.store import (
     AppendMessage,
@@ -23,14 +25,13 @@ from hermes.ports.store import (
     Store,
     Write,
 )
-from hermes.ports.turn import Emit
 from hermes.schema.events import RunEnded
 from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import Address, InheritedLimits, Requester, Role
 from hermes.schema.sessions import Session, SessionChange
 from hermes.schema.tools import ToolSpec
 from hermes.session.lease import LEASE_TTL, Lease
-from hermes.session.recorder import AcceptedMessages, FinalWrites, no_final_writes
+from hermes.session.recorder import AcceptedMessages
 
 log = logging.getLogger(__name__)
 
@@ -41,20 +42,19 @@ MAX_WAITING = 100
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
+    """A turn to run, as plain data. Its events are published on the bus, see `ports/bus.py`."""
+
     session: Session
     message: User | None
-    emit: Emit
-    claimed: tuple[User, ...] = ()  # more messages, already durable; completed by `final_writes`
+    claimed: tuple[User, ...] = ()  # more messages, already durable; completed by who claimed them
     note: User | None = None  # added by Hermes first, when resuming a turn after a crash
-    run: str = ""
+    run: str = field(default_factory=partial(new_id, "run"))
     address: Address | None = None
     requester: Requester = Requester()
     principal: str = ""  # who asks, if not who started the session
     role: Role = Role.OWNER
-    final_writes: FinalWrites = no_final_writes  # committed with the end of the run
     new: bool = False  # the session is not stored yet
     replaces_from: int | None = None  # once accepted, hides the messages starting here
-    steer: ReadSteering = no_steering
     async_delivery: bool = True  # results that arrive after the turn can be delivered
     source: str = ""  # where the request comes from, if not where the session started
     instructions: str = ""  # for this turn only

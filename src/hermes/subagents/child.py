@@ -9,7 +9,6 @@ from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id, new_session_id
 from hermes.kit.text import one_line
 from hermes.ports.delegation import ReportProgress, Task, TaskReport, TaskStatus
-from hermes.ports.turn import Emit
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, ToolStarted
 from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User, final_text
@@ -99,7 +98,6 @@ class Subagent:
         turn = TurnRequest(
             session=session,
             message=User(new_id("msg"), (Text(task_text(task)),), trust),
-            emit=self._listener(progress),
             new=True,
             role=scope.role,
             source=SUBAGENT,
@@ -111,20 +109,23 @@ class Subagent:
             inherited_limits=scope.bounds or InheritedLimits(platform=policy_platform(scope)),
         )
         began = self._clock.monotonic()
-        failure = await self._run_watched(turn)
+        failure = await self._run_watched(turn, progress)
         return self._report(task, session.id, self._clock.monotonic() - began, failure)
 
     def _excluded_tools(self, *, may_delegate: bool) -> frozenset[str]:
         excluded = BLOCKED_TOOLS | self._budget.excluded_tools
         return excluded - {DELEGATE_TOOL} if may_delegate else excluded | {DELEGATE_TOOL}
 
-    async def _run_watched(self, turn: TurnRequest) -> str:
+    async def _run_watched(self, turn: TurnRequest, progress: ReportProgress) -> str:
         """Run the turn until it ends or stalls; return the error that prevented it, or ""."""
-        failure = ""
+        failure, stop = "", anyio.CancelScope()
         async with anyio.create_task_group() as group:
-            group.start_soon(self._watch, group.cancel_scope)
+            group.start_soon(self._watch, stop)
             try:
-                await self._runner.run(turn)
+                async with self._runner.following(turn, stop=stop) as run:
+                    while events := await run.read():
+                        for event in events:
+                            await self._on_event(event, progress)
             except HermesError as error:
                 failure = error.sentence
             group.cancel_scope.cancel()
@@ -153,23 +154,20 @@ class Subagent:
             group.cancel_scope.cancel()
         return alive.is_set()
 
-    def _listener(self, progress: ReportProgress) -> Emit:
-        async def listen(event: Event) -> None:
-            self._activity.set()
-            match event:
-                case MessageAdded(message):
-                    self._messages.append(message)
-                    if isinstance(message, Result):
-                        self._in_tool.discard(message.call)
-                case ToolStarted(call):
-                    self._in_tool.add(call.id)
-                    await progress(f"{call.name} {one_line(bytes(call.args).decode(), 80)}")
-                case RunEnded():
-                    self._ended = event
-                case _:
-                    pass
-
-        return listen
+    async def _on_event(self, event: Event, progress: ReportProgress) -> None:
+        self._activity.set()
+        match event:
+            case MessageAdded(message):
+                self._messages.append(message)
+                if isinstance(message, Result):
+                    self._in_tool.discard(message.call)
+            case ToolStarted(call):
+                self._in_tool.add(call.id)
+                await progress(f"{call.name} {one_line(bytes(call.args).decode(), 80)}")
+            case RunEnded():
+                self._ended = event
+            case _:
+                pass
 
     def _report(self, task: Task, session: str, seconds: float, failure: str) -> TaskReport:
         ended, answer = self._ended, _final_answer(self._messages)

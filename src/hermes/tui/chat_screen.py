@@ -13,7 +13,7 @@ from textual.widgets import Tooltip
 
 from hermes.schema.errors import HermesError
 from hermes.schema.questions import ApprovalChoice
-from hermes.schema.terminal import ScreenReply, TextReply
+from hermes.schema.terminal import ScreenAction, ScreenReply, TextReply
 from hermes.tui.chat_deps import ChatDeps, ExitRequest
 from hermes.tui.client import MessageParts
 from hermes.tui.conversation import ConversationController
@@ -132,8 +132,8 @@ class Chat(TranscriptScreen):
     async def show_reply(self, reply: TextReply, typed: str) -> None:
         if reply.clear:
             await self.transcript.empty()
-        if reply.clip:
-            app_of(self).copy_to_clipboard(reply.clip)
+        if reply.clipboard:
+            app_of(self).copy_to_clipboard(reply.clipboard)
         await self.show_note(reply.text, "reply", typed)
         now = self._deps.client.state
         if now.session != self._state.session:
@@ -154,18 +154,18 @@ class Chat(TranscriptScreen):
 
     async def adjust(self, action: ScreenReply, typed: str) -> None:
         text = ""
-        match action.what:
-            case "times":
+        match action.action:
+            case ScreenAction.TIMESTAMPS:
                 options = self._renderer.display
-                on = parse_toggle(action.words, current=options.times)
+                on = parse_toggle(action.argument, current=options.times)
                 self._renderer.display = structs.replace(options, times=on)
                 text = f"Timestamps are now {'shown' if on else 'hidden'}."
-            case "statusbar":
-                on = parse_toggle(action.words, current=bool(self._status.display))
+            case ScreenAction.STATUSBAR:
+                on = parse_toggle(action.argument, current=bool(self._status.display))
                 self._status.display = on
                 text = "" if on else "Status bar hidden; /statusbar shows it again."
-            case "compose":
-                text = self._compose_in_editor(action.words)
+            case ScreenAction.COMPOSE:
+                text = self._compose_in_editor(action.argument)
             case _:
                 app_of(self).refresh(repaint=True, layout=True)
         if text:

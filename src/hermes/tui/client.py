@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Media, Text
-from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
+from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
 
 CANCELLED = "cancelled"
 """Error code of a cancelled request."""
@@ -78,7 +78,7 @@ class TuiClient(Protocol):
         """Whether a report is pending; submit no parts to have it processed."""
         ...
 
-    def command(self, line: str) -> CommandReply: ...
+    def command(self, line: str) -> LineReply: ...
 
     def recent_history(self) -> RecentHistory:
         """The messages of the session that are worth showing."""

@@ -216,9 +216,9 @@ class ConversationController:
             case TextReply():
                 self._view.mark_undone(reply.undone)
                 await self._view.show_reply(reply, line)
-            case ResumedReply(told=told):
+            case ResumedReply(message=told):
                 await self._view.show_resumed(told, line)
-            case SubmitReply(parts=parts, told=told, undone=undone):
+            case SubmitReply(parts=parts, notice=told, undone=undone):
                 self._view.mark_undone(undone)
                 shown = " ".join(part.text for part in parts if isinstance(part, Text))
                 # Do not show the full text of a skill as typed by the user.

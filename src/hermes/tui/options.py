@@ -1,20 +1,8 @@
 """Options of the terminal UI: what is shown, and what a line entered during a turn does."""
 
-from enum import StrEnum
-
 from msgspec import Struct
 
-
-class BusyMode(StrEnum):
-    INTERRUPT = "interrupt"
-    """Stop the turn and submit the line."""
-    QUEUE = "queue"
-    """Queue the line for a turn of its own."""
-    STEER = "steer"
-    """Pass the line to the turn at its next step."""
-    COLLECT = "collect"
-    """Queue the line; all queued lines share one turn."""
-
+from hermes.schema.terminal import BusyMode
 
 _QUEUE_PLACEHOLDER = "Enter queues this; Ctrl+G steers, Ctrl+S interrupts"
 BUSY_PLACEHOLDERS = {

@@ -1,5 +1,6 @@
 """What is bound while an API turn runs, and how the server shuts down."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import aiohttp
@@ -10,14 +11,16 @@ import pytest
 from hermes.api.context import ApiLimits
 from hermes.api.server import ApiServer
 from hermes.api.settings import ModelRoute
-from hermes.api.turn_gate import ApiTurnRequest
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
+from hermes.ports.store import Write
 from hermes.schema.errors import ConfigError
-from hermes.schema.events import Event, Outcome, RunStarted
-from hermes.schema.messages import Text, User
+from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.messages import Message, Text, User
+from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 from hermes.session.session_context import async_delivery_supported, get_session_env
+from hermes.session.turn_request import TurnRequest
 from hermes.testing.fake_openai.script import Fault, Reply, Script
 from hermes.testing.fake_openai.server import serve
 from support.api_server import KEY, ApiHarness, api_harness, api_settings
@@ -28,29 +31,46 @@ pytestmark = pytest.mark.anyio
 TIMEOUT = 60
 
 
-def ask(session: Session, *, new: bool = False, followed: bool = False) -> ApiTurnRequest:
+def ask(session: Session, *, new: bool = False, followed: bool = False) -> TurnRequest:
     asked = User(new_id("msg"), (Text("hi"),))
-    return ApiTurnRequest(session=session, question=asked, new=new, followed=followed)
+    return TurnRequest(session=session, message=asked, new=new, async_delivery=followed)
+
+
+class Listener:
+    """A reader of events that keeps the end."""
+
+    def __init__(self) -> None:
+        self.ended: RunEnded | None = None
+
+    def on_event(self, event: Event) -> None:
+        self.ended = event if isinstance(event, RunEnded) else None
+
+    async def flush(self) -> None: ...
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        return ()
 
 
 async def test_async_delivery_is_off_only_for_the_turn(tmp_path: Path) -> None:
     async with api_harness(tmp_path) as harness:
         seen: list[tuple[bool, str]] = []
 
-        async def listen(event: Event) -> None:
-            if isinstance(event, RunStarted):
-                seen.append((async_delivery_supported(), get_session_env("HERMES_SESSION_SOURCE")))
+        def observe(request: TurnRequest, scope: Scope) -> None:
+            seen.append((async_delivery_supported(), get_session_env("HERMES_SESSION_SOURCE")))
 
+        listener = Listener()
         session = Session(
             id="begun-elsewhere", started_at=harness.app.clock.now(), source="telegram"
         )
-        outcome = await harness.server.turn_gate.run_turn(
-            harness.app, ask(session, new=True), listen
-        )
-        assert outcome is Outcome.DONE
+        with harness.app.runner.observed_by(observe):
+            await harness.server.turn_gate.run_turn(harness.app, ask(session, new=True), listener)
+        assert listener.ended is not None
+        assert listener.ended.outcome is Outcome.DONE
         assert seen == [(False, "api_server")]
         assert async_delivery_supported()
-        await harness.server.turn_gate.run_turn(harness.app, ask(session, followed=True), listen)
+        with harness.app.runner.observed_by(observe):
+            followed = ask(session, followed=True)
+            await harness.server.turn_gate.run_turn(harness.app, followed, listener)
         assert seen[-1] == (True, "api_server")
         kept = await harness.app.store.archive_for("owner").get(session.id)
         assert kept.source == "telegram"

@@ -15,6 +15,7 @@ import pytest
 
 from hermes.api.idempotency import FREE, REPLY_KIND, IdempotentRequests, KeyClaim
 from hermes.app.planner import RuntimePlanner
+from hermes.bus.memory import MemoryBus
 from hermes.kit.failpoints import watch_failpoints
 from hermes.runtimes.proxy.chat_runtime import ChatRuntime, RemoteGateway
 from hermes.session.runner import Runner
@@ -162,7 +163,14 @@ async def test_unstored_end_of_a_runtime_turn_is_reported(
             await begin(harness)
             app = harness.app
             planner = RuntimePlanner(ChatRuntime(RemoteGateway(url=far.url)), app.planner)
-            app.runner = Runner(app.store, app.clock, planner, app.price, app.home.profile)
+            app.runner = Runner(
+                store=app.store,
+                clock=app.clock,
+                planner=planner,
+                price=app.price,
+                profile=app.home.profile,
+                bus=MemoryBus(),
+            )
             with full_at_the_end(1):
                 response = await harness.ask("POST", path, body)
             assert b"well." in response.body

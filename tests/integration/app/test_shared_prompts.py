@@ -32,7 +32,6 @@ async def say(harness: ApiHarness, session: Session, role: Role, *, new: bool = 
     turn = TurnRequest(
         session=session,
         message=said,
-        emit=nobody,
         new=new,
         role=role,
         principal=OWNER if own else GUEST,

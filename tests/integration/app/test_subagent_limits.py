@@ -51,7 +51,6 @@ class Harness:
                 id="parent", started_at=datetime.now(UTC), source=source, cwd=str(self._work)
             ),
             message=User("m-1", (Text(words),), Trust.OWNER),
-            emit=_silent,
             new=True,
             address=address,
             role=role,

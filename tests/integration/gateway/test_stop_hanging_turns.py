@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from hermes.agent.plan import Plan
 from hermes.app.build import App
+from hermes.bus.memory import MemoryBus
 from hermes.gateway.gateway import Gateway
 from hermes.kit.clock import SystemClock
 from hermes.ports.tool import ToolContext, ToolOutput
@@ -115,7 +116,14 @@ async def hang_harness(folder: Path, kind: str) -> AsyncGenerator[HangHarness]:
         app.toolbox.add_tools([BusyThreadTool(started)])
         if kind == "a planner that hangs":
             planner = HangingPlanner(app.planner, started)
-            app.runner = Runner(app.store, app.clock, planner, app.price, app.home.profile)
+            app.runner = Runner(
+                store=app.store,
+                clock=app.clock,
+                planner=planner,
+                price=app.price,
+                profile=app.home.profile,
+                bus=MemoryBus(),
+            )
 
     with ExitStack() as stack:
         if kind == "a slow disk":

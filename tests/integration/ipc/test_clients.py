@@ -227,7 +227,7 @@ def test_recent_history_has_the_last_exchanges(open_client: Opener) -> None:
     with open_client(person=True) as client:
         reply = client.command(f"/resume {first}")
         assert isinstance(reply, ResumedReply)
-        assert reply.told == f"Resumed session {first}, {len(past.rows) + 4} messages."
+        assert reply.message == f"Resumed session {first}, {len(past.rows) + 4} messages."
         assert reply.recap.splitlines()[0] == f"you: turn {EXCHANGES - 1}"
         assert client.recent_history() == past
 
@@ -245,7 +245,7 @@ def test_terminal_gets_the_history_from_the_agent(open_client: Opener, tmp_path:
             assert isinstance(terminal.command("/resume"), TextReply)
             done = terminal.command(f"/resume {first}")
             assert isinstance(done, ResumedReply)
-            assert done.told == f"Resumed session {first}, 2 messages."
+            assert done.message == f"Resumed session {first}, 2 messages."
             rows = terminal.recent_history().rows
             assert [text_of(row.message) for row in rows] == ["hello there", "Plain answer."]
     assert list(tmp_path.iterdir()) == []

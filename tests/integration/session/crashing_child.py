@@ -7,14 +7,17 @@ into the pipe. Reaching no place, the turn runs to its end.
 """
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import anyio
 
 from hermes.agent.plan import Plan
+from hermes.bus.memory import MemoryBus
 from hermes.kit.clock import SystemClock
 from hermes.ports.tool import ToolContext
 from hermes.schema.events import Event, TextDelta
@@ -24,6 +27,7 @@ from hermes.schema.sessions import Session
 from hermes.schema.tools import Effect
 from hermes.session.conversation import Conversation, SessionOptions
 from hermes.session.runner import Runner
+from hermes.session.turn_request import TurnRequest
 from hermes.store.sqlite import open_store
 from hermes.testing.scripted_model import ScriptedModel, answer_script
 from support.conversation import FakePlanner, fixed_price
@@ -39,20 +43,29 @@ class Stop:
         self._place = place
         self._pipe = pipe
 
+    def now_at(self, place: str) -> None:
+        if place == self._place:
+            os.write(self._pipe, b"!")
+            signal.pause()
+
     async def at(self, place: str) -> None:
         if place == self._place:
             os.write(self._pipe, b"!")
             await anyio.sleep_forever()
 
 
-class StoppingEar(EventRecorder):
-    def __init__(self, stop: Stop) -> None:
-        super().__init__()
-        self._stop = stop
+class StoppingObserver:
+    """Stops the whole process when an event is published."""
 
-    async def __call__(self, event: Event) -> None:
-        await super().__call__(event)
-        await self._stop.at(f"event:{len(self.events) - 1}")
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self._events = count()
+
+    def __call__(self, request: TurnRequest, scope: Scope) -> Callable[[Event], None]:
+        return self._on_event
+
+    def _on_event(self, event: Event) -> None:
+        self._stop.now_at(f"event:{next(self._events)}")
 
 
 class StoppingPlanner(FakePlanner):
@@ -94,10 +107,18 @@ async def main(folder: Path, place: str, pipe: int) -> None:
     clock = SystemClock()
     async with open_store(folder / "state.db", clock) as store:
         planner = StoppingPlanner(stop, model, tools(folder, stop))
-        runner = Runner(store, clock, planner, fixed_price, "default")
+        runner = Runner(
+            store=store,
+            clock=clock,
+            planner=planner,
+            price=fixed_price,
+            profile="default",
+            bus=MemoryBus(),
+        )
         conversation = Conversation(store, clock, runner, SessionOptions())
         await conversation.begin_with([], "s1")
-        await conversation.submit([Text("do it")], StoppingEar(stop))
+        with runner.observed_by(StoppingObserver(stop)):
+            await conversation.submit([Text("do it")], EventRecorder())
 
 
 if __name__ == "__main__":

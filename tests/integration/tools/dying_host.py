@@ -19,6 +19,7 @@ import anyio
 import anyio.lowlevel
 from msgspec import structs
 
+from hermes.bus.memory import MemoryBus
 from hermes.kit.clock import SystemClock
 from hermes.ports.model import ModelRequest
 from hermes.schema.events import Event
@@ -47,7 +48,14 @@ async def live(folder: Path, run: int, *, last: bool) -> None:
     async with local_tools(folder, clock) as (store, tools):
         model = ScriptedModel(answer_script("over") if last else acts(run))
         planner = FakePlanner(model, tools)
-        runner = Runner(store, clock, planner, fixed_price, "default")
+        runner = Runner(
+            store=store,
+            clock=clock,
+            planner=planner,
+            price=fixed_price,
+            profile="default",
+            bus=MemoryBus(),
+        )
         talk = Conversation(store, clock, runner, SessionOptions(cwd=str(folder)))
         if run:
             await talk.resume_latest()

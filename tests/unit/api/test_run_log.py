@@ -63,13 +63,25 @@ async def seen(log: RunLog, after: int = 0) -> list[int]:
     return [e.seq async for some in log.follow(after) for e in some]
 
 
+async def delta(log: RunLog, body: bytes) -> None:
+    log.add_delta("message.delta", body)
+    if log.must_flush:
+        await log.flush()
+
+
+async def fact(log: RunLog, name: str) -> None:
+    log.add_fact(name, b"{}")
+    if log.must_flush:
+        await log.flush()
+
+
 async def end(log: RunLog) -> None:
     await log.finish(log.final_writes(RunStatus.COMPLETED, b"{}", [("run.completed", b"{}")]))
 
 
 async def test_delta_is_published_before_it_is_stored(tmp_path: Path):
     async with opened(tmp_path) as (store, _, log):
-        await log.write_delta("message.delta", b'"a"')
+        await delta(log, b'"a"')
         first = await anext(log.follow(0))
         assert [event.seq for event in first] == [1]
         assert await stored_numbers(store) == []
@@ -79,8 +91,8 @@ async def test_delta_is_published_before_it_is_stored(tmp_path: Path):
 
 async def test_fact_is_stored_before_it_is_published(tmp_path: Path):
     async with opened(tmp_path) as (store, _, log):
-        await log.write_delta("message.delta", b'"a"')
-        await log.write_fact("tool.started", b"{}")
+        await delta(log, b'"a"')
+        await fact(log, "tool.started")
         assert await stored_numbers(store) == [1, 2]
         assert [event.seq for event in await anext(log.follow(0))] == [1, 2]
 
@@ -89,7 +101,7 @@ async def test_deltas_are_stored_in_batches(tmp_path: Path):
     async with opened(tmp_path) as (store, clock, log), anyio.create_task_group() as group:
         group.start_soon(log.flush_regularly)
         for _ in range(20):
-            await log.write_delta("message.delta", b'"a"')
+            await delta(log, b'"a"')
         await clock.advance(0.04)
         assert await stored_numbers(store) == []
         await clock.advance(0.02)
@@ -108,8 +120,8 @@ async def test_several_readers_get_all_events(tmp_path: Path):
             group.start_soon(read, after)
         await anyio.wait_all_tasks_blocked()
         for number in range(5):
-            await log.write_delta("message.delta", b'"%d"' % number)
-        await log.write_fact("tool.started", b"{}")
+            await delta(log, b'"%d"' % number)
+        await fact(log, "tool.started")
         await end(log)
     assert got == {after: list(range(after + 1, 8)) for after in (0, 3, 5, 7)}
 
@@ -117,11 +129,11 @@ async def test_several_readers_get_all_events(tmp_path: Path):
 async def test_slow_reader_continues_from_the_store(tmp_path: Path):
     async with opened(tmp_path) as (_, _, log):
         reader = log.follow(0)
-        await log.write_delta("message.delta", b'"x"')
+        await delta(log, b'"x"')
         assert [event.seq for event in await anext(reader)] == [1]
         count = 3 * MAX_BUFFERED
         for _ in range(count):
-            await log.write_delta("message.delta", b'"x"')
+            await delta(log, b'"x"')
         await end(log)
         rest = [event.seq async for some in reader for event in some]
         assert rest == list(range(2, count + 3))
@@ -130,16 +142,25 @@ async def test_slow_reader_continues_from_the_store(tmp_path: Path):
 async def test_unstored_events_are_bounded(tmp_path: Path):
     async with opened(tmp_path) as (store, _, log):
         for _ in range(MAX_PENDING + 1):
-            await log.write_delta("message.delta", b'"x"')
+            await delta(log, b'"x"')
         assert len(await stored_numbers(store)) == MAX_PENDING + 1
-        await log.write_delta("message.delta", b'"' + b"x" * MAX_PENDING_BYTES + b'"')
+        await delta(log, b'"' + b"x" * MAX_PENDING_BYTES + b'"')
         assert len(await stored_numbers(store)) == MAX_PENDING + 2
+
+
+async def test_events_beyond_the_bound_are_published_once_stored(tmp_path: Path):
+    async with opened(tmp_path) as (_, _, log):
+        for _ in range(3 * MAX_PENDING):
+            log.add_delta("message.delta", b'"x"')
+        assert len(await anext(log.follow(0))) == MAX_PENDING
+        await log.flush()
+        assert len(await anext(log.follow(0))) == 3 * MAX_PENDING
 
 
 async def test_end_of_interrupted_run_is_numbered_beyond_all_published_events(tmp_path: Path):
     async with opened(tmp_path) as (store, clock, log):
         for _ in range(MAX_PENDING):
-            await log.write_delta("message.delta", b'"x"')
+            await delta(log, b'"x"')
         published = [event.seq for event in await anext(log.follow(0))]
         record = await store.journal.get("run_1", OWNER)
         await store.commit(interrupted_end(record, clock))
@@ -149,7 +170,7 @@ async def test_end_of_interrupted_run_is_numbered_beyond_all_published_events(tm
 
 async def test_concurrent_flush_and_end_store_each_event_once(tmp_path: Path):
     async with opened(tmp_path) as (store, _, log):
-        await log.write_delta("message.delta", b'"x"')
+        await delta(log, b'"x"')
         async with anyio.create_task_group() as group:
             group.start_soon(log.flush)
             await anyio.lowlevel.checkpoint()
@@ -162,10 +183,10 @@ async def test_concurrent_flush_and_end_store_each_event_once(tmp_path: Path):
 
 async def test_events_after_the_end_are_ignored(tmp_path: Path):
     async with opened(tmp_path) as (store, _, log):
-        await log.write_delta("message.delta", b'"x"')
+        await delta(log, b'"x"')
         writes = log.final_writes(RunStatus.COMPLETED, b"{}", [("run.completed", b"{}")])
-        await log.write_delta("message.delta", b'"late"')
-        await log.write_fact("tool.completed", b"{}")
+        await delta(log, b'"late"')
+        await fact(log, "tool.completed")
         await log.flush()
         assert await stored_numbers(store) == []
         await log.finish(writes)
@@ -178,11 +199,11 @@ async def test_failed_commit_loses_nothing(tmp_path: Path):
         log = RunLog(broken, clock, "run_1")
         group.start_soon(log.flush_regularly)
         log.set_status(RunStatus.RUNNING)
-        await log.write_delta("message.delta", b'"x"')
+        await delta(log, b'"x"')
         await clock.advance(0.06)
         assert broken.failed
         assert await stored_numbers(store) == []
-        await log.write_delta("message.delta", b'"y"')
+        await delta(log, b'"y"')
         await clock.advance(0.06)
         assert await stored_numbers(store) == [1, 2]
         assert (await store.journal.get("run_1", OWNER)).status is RunStatus.RUNNING
@@ -204,9 +225,9 @@ def test_memory_and_store_agree_from_any_position(
             for step in steps:
                 match step:
                     case "d":
-                        await log.write_delta("message.delta", b'"x"')
+                        await delta(log, b'"x"')
                     case "f":
-                        await log.write_fact("tool.started", b"{}")
+                        await fact(log, "tool.started")
                     case _:
                         await log.flush()
             await end(log)

@@ -13,9 +13,8 @@ from msgspec import structs
 from hermes.app.build import App, AppOptions, open_app
 from hermes.app.command_services import GatewayPlatforms, command_services
 from hermes.app.prompt_context import BUILTIN_PERSONALITIES, all_personalities, personality_text
-from hermes.commands.command import CommandContext, TextReply
+from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
-from hermes.commands.surface import BusyMode
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.loader import load_config
@@ -31,6 +30,7 @@ from hermes.schema.errors import LeaseLost, SessionBusy, UsageError
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import OWNER, Address, Role, Scope
 from hermes.schema.sessions import Session
+from hermes.schema.terminal import BusyMode, TextReply
 from hermes.session.keys import ChatId
 from hermes.testing.channel import FakeChannel
 from hermes.testing.clock import FakeClock

@@ -11,13 +11,14 @@ from hermes.app.build import App
 from hermes.app.command_services import command_services
 from hermes.app.prompt_context import file_provenance, project_section, read_instructions
 from hermes.app.session_services import ProjectInstructions
-from hermes.commands.command import CommandContext, TextReply
+from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
 from hermes.ports.approvals import ApprovalRequest, Decision
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError, UsageError
 from hermes.schema.scope import Role
 from hermes.schema.sessions import Session
+from hermes.schema.terminal import TextReply
 from hermes.tools.provenance.instruction_files import MAX_INSTRUCTIONS
 from support.app_profile import call_tool, make_scope, open_profile
 

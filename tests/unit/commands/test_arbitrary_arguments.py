@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes.commands.command import QuitReply, ResumedReply, ScreenReply, SubmitReply, TextReply
 from hermes.commands.registry import standard_commands
 from hermes.schema.errors import HermesError
 from hermes.schema.scope import Role
+from hermes.schema.terminal import QuitReply, ResumedReply, ScreenReply, SubmitReply, TextReply
 from hermes.testing.scripted_model import answer_script
 from support.slash_commands import command_harness
 

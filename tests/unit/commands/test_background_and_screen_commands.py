@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from hermes.commands.command import ScreenReply
-from hermes.commands.surface import ScreenAction, TerminalAbility
+from hermes.commands.surface import TerminalAbility
 from hermes.learning.skills.curator import CurationLimits
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Address, Role
+from hermes.schema.terminal import ScreenAction, ScreenReply
 from hermes.testing.scripted_model import answer_script
 from support.slash_commands import command_harness
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.commands.command import QuitReply, SubmitReply
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Media, Text, Usage
+from hermes.schema.terminal import QuitReply, SubmitReply
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import answer_script
 from support.conversation import HANGING_SCRIPT

@@ -6,7 +6,6 @@ import pytest
 
 from hermes.app.learning import Learning
 from hermes.app.learning_commands import LearningCommands
-from hermes.commands.command import SubmitReply
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
@@ -18,6 +17,7 @@ from hermes.schema.attachments import FILES_HEADER, display_parts, typed_parts, 
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Text, User, text_of
 from hermes.schema.scope import Role
+from hermes.schema.terminal import SubmitReply
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.testing.clock import FakeClock
 from support.slash_commands import CommandHarness, command_harness

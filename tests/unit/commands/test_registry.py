@@ -2,9 +2,10 @@
 
 import pytest
 
-from hermes.commands.command import Command, CommandContext, CommandReply, TextReply
+from hermes.commands.command import Command, CommandContext
 from hermes.commands.registry import LINE_WIDTH, Registry, is_command, standard_commands
 from hermes.schema.errors import UsageError
+from hermes.schema.terminal import CommandReply, TextReply
 
 
 @pytest.mark.parametrize(

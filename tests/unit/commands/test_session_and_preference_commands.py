@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from hermes import __version__
-from hermes.commands.command import QuitReply, SubmitReply, TextReply
-from hermes.commands.surface import BusyMode, CommandCaller
+from hermes.commands.surface import CommandCaller
 from hermes.ports.store import AppendMessage
 from hermes.schema.errors import SessionBusy, StoreError, UsageError
 from hermes.schema.messages import Media, Result, Text, Usage
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import SessionChange
+from hermes.schema.terminal import BusyMode, QuitReply, SubmitReply, TextReply
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import answer_script
 from support.slash_commands import command_harness

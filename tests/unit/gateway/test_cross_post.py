@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from hermes.bus.memory import MemoryBus
 from hermes.gateway.chat_sessions import ChatSessions
 from hermes.gateway.cross_post import CrossPoster
 from hermes.gateway.session_keys import SessionKeys
 from hermes.kit.clock import SystemClock
-from hermes.schema.events import Event
 from hermes.schema.messages import Text, Trust, User, text_of
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session
@@ -43,11 +43,12 @@ async def chat(folder: Path) -> AsyncGenerator[Chat]:
     clock = SystemClock()
     async with open_store(folder / "state.db", clock) as store:
         runner = Runner(
-            store,
-            clock,
-            FakePlanner(ScriptedModel(answer_script("Hm.")), {}),
-            fixed_price,
-            "default",
+            store=store,
+            clock=clock,
+            planner=FakePlanner(ScriptedModel(answer_script("Hm.")), {}),
+            price=fixed_price,
+            profile="default",
+            bus=MemoryBus(),
         )
         source = SessionSource(platform="telegram", chat_id="7", chat_type="dm")
         key = build_session_key(source, profile="default")
@@ -78,10 +79,6 @@ async def test_tags_are_unique(tmp_path: Path) -> None:
         assert first != second
 
 
-async def ignore_event(event: Event) -> None:
-    """Ignore it."""
-
-
 async def test_chat_without_session_is_skipped(tmp_path: Path) -> None:
     async with chat(tmp_path) as one:
         assert not await one.mirror.add(Address("telegram", "8"), "x")
@@ -100,7 +97,7 @@ async def test_busy_session_gets_it_in_the_next_turn(tmp_path: Path) -> None:
             assert await one.mirror.add(HERE, "the build is green")
         assert await one.user_messages() == []
         asked = User("msg_1", (Text("what is new?"),), Trust.OWNER)
-        await one.runner.run(TurnRequest(session=one.session, message=asked, emit=ignore_event))
+        await one.runner.run(TurnRequest(session=one.session, message=asked))
         reply, own = [text_of(message) for _, message in await one.user_messages()]
         assert "the build is green" in reply
         assert own == "what is new?"

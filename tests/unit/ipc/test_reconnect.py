@@ -34,7 +34,7 @@ from hermes.schema.events import (
     TextDelta,
 )
 from hermes.schema.messages import Text, Trust, User
-from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory, TextReply
+from hermes.schema.terminal import ConversationState, LineReply, RecentHistory, TextReply
 
 TIMEOUT = 60.0
 START = ConversationOptions(cwd="/work", person=True, model="mock", latest=True)
@@ -66,7 +66,7 @@ class FakeClient:
         self._do("news")
         return False
 
-    def command(self, line: str) -> CommandReply:
+    def command(self, line: str) -> LineReply:
         self._do(line)
         return TextReply("done")
 

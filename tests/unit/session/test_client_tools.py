@@ -34,9 +34,7 @@ async def said(one: ConversationHarness) -> list[Message]:
 
 def turn(one: ConversationHarness, asked: User | None, **more: object) -> TurnRequest:
     session, new = one.conversation.session, asked is not None
-    return TurnRequest(
-        session=session, message=asked, emit=one.ear, new=new, client_tools=(WEATHER,), **more
-    )  # pyright: ignore[reportArgumentType]
+    return TurnRequest(session=session, message=asked, new=new, client_tools=(WEATHER,), **more)  # pyright: ignore[reportArgumentType]
 
 
 async def test_client_call_ends_the_turn_and_its_result_starts_the_next(tmp_path: Path) -> None:
@@ -45,7 +43,7 @@ async def test_client_call_ends_the_turn_and_its_result_starts_the_next(tmp_path
         tmp_path, calling("weather", "look"), saying("Rain."), tools=[own]
     ) as one:
         first = turn(one, User("u1", (Text("weather?"),)))
-        assert await one.runner.run(first) is Outcome.DONE
+        assert await one.run(first) is Outcome.DONE
         ended = [event for event in one.ear.events if isinstance(event, RunEnded)][-1]
         assert ended.code == CLIENT_CALLS
         assert [type(message) for message in await said(one)] == [User, Assistant, Result]
@@ -53,7 +51,7 @@ async def test_client_call_ends_the_turn_and_its_result_starts_the_next(tmp_path
             Result("r1", "c_weather", (Text("rain"),)),
             Result("r2", "c_unknown", (Text("x"),)),
         )
-        await one.runner.run(turn(one, None, results=results))
+        await one.run(turn(one, None, results=results))
         told = await said(one)
         assert [text_of(message) for message in told[3:]] == ["rain", "Rain."]
         assert isinstance(told[3], Result)
@@ -64,11 +62,9 @@ async def test_client_call_ends_the_turn_and_its_result_starts_the_next(tmp_path
 
 async def test_client_call_without_a_result_is_marked_interrupted(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, calling("weather"), saying("Never mind.")) as one:
-        await one.runner.run(turn(one, User("u1", (Text("weather?"),))))
-        again = TurnRequest(
-            session=one.conversation.session, message=User("u2", (Text("well?"),)), emit=one.ear
-        )
-        await one.runner.run(again)
+        await one.run(turn(one, User("u1", (Text("weather?"),))))
+        again = TurnRequest(session=one.conversation.session, message=User("u2", (Text("well?"),)))
+        await one.run(again)
         results = [message for message in await said(one) if isinstance(message, Result)]
         assert [(one.call, one.failed) for one in results] == [("c_weather", True)]
 
@@ -76,9 +72,7 @@ async def test_client_call_without_a_result_is_marked_interrupted(tmp_path: Path
 async def test_instructions_apply_to_one_turn_and_own_tools_can_be_left_out(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, saying("Arr."), tools=[FakeTool("look")]) as one:
         asked = User("u1", (Text("hi"),))
-        await one.runner.run(
-            turn(one, asked, instructions="Be a pirate.", no_tools=True, source="x")
-        )
+        await one.run(turn(one, asked, instructions="Be a pirate.", no_tools=True, source="x"))
         (request,) = one.model.requests
         assert request.system.endswith("\n\nBe a pirate.")
         assert [spec.name for spec in request.tools] == ["weather"]

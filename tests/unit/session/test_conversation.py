@@ -6,6 +6,7 @@ import anyio
 import msgspec
 import pytest
 
+from hermes.bus.memory import MemoryBus
 from hermes.ports.store import AppendMessage, EnqueueItem, QueueItem
 from hermes.schema.errors import ConfigError, NotFound, StoreError, UsageError
 from hermes.schema.events import Outcome
@@ -277,7 +278,14 @@ async def test_latest_session_is_the_most_recently_active(tmp_path: Path) -> Non
         await harness.submit("one")
         first = harness.conversation.session.id
         await clock.sleep(60)
-        runner = Runner(harness.store, clock, harness.planner, lambda *_: None, "default")
+        runner = Runner(
+            store=harness.store,
+            clock=clock,
+            planner=harness.planner,
+            price=lambda *_: None,
+            profile="default",
+            bus=MemoryBus(),
+        )
         other = Conversation(harness.store, clock, runner, SessionOptions(source="library"))
         await other.submit([Text("two")], EventRecorder())
         assert (await harness.conversation.resume_latest()).id == other.session.id

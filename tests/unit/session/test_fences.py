@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from hermes.bus.memory import MemoryBus
 from hermes.ports.approvals import RecoveredQuestions
 from hermes.ports.store import AppendMessage, Fence, OpenSession, QueueItem, Write
 from hermes.schema.errors import LeaseLost, StoreError
@@ -27,7 +28,7 @@ from support.conversation import (
     conversation_harness,
     fixed_price,
 )
-from support.turns import EventRecorder, FakeTool, assistant_message, tool_call, user_message
+from support.turns import FakeTool, assistant_message, tool_call, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,14 @@ class Watched:
         self._store = harness.store
         planner = FakePlanner(ScriptedModel(answer_script("Well.")), {"act": FakeTool("act")})
         store = PatchedStore(harness.store, commit=self._commit)
-        self.runner = Runner(store, CLOCK, planner, fixed_price, "default")  # type: ignore[arg-type]
+        self.runner = Runner(
+            store=store,
+            clock=CLOCK,
+            planner=planner,
+            price=fixed_price,
+            profile="default",
+            bus=MemoryBus(),
+        )  # type: ignore[arg-type]
 
     async def _commit(self, *writes: Write, fence: Fence | None = None) -> None:
         if fence is None:
@@ -68,16 +76,14 @@ async def test_client_results_are_fenced(tmp_path: Path) -> None:
     handed = tool_call("weather")
     results = (Result("r1", handed.id, (Text("rain"),)),)
     async with watched(tmp_path, user_message(), assistant_message(handed)) as harness:
-        turn = TurnRequest(
-            session=SESSION, message=None, emit=EventRecorder(), results=results, new=False
-        )
+        turn = TurnRequest(session=SESSION, message=None, results=results, new=False)
         assert await harness.runner.run(turn) is Outcome.DONE
         assert harness.unfenced == []
 
 
 async def test_results_of_lost_calls_are_fenced(tmp_path: Path) -> None:
     async with watched(tmp_path, user_message(), assistant_message(tool_call("act"))) as harness:
-        turn = TurnRequest(session=SESSION, message=user_message("and?"), emit=EventRecorder())
+        turn = TurnRequest(session=SESSION, message=user_message("and?"))
         assert await harness.runner.run(turn) is Outcome.DONE
         assert harness.unfenced == []
 
@@ -89,9 +95,7 @@ async def test_completion_of_known_messages_is_fenced(tmp_path: Path) -> None:
         body = Raw(msgspec.json.encode(heard))
         await talking.store.queues.put(QueueItem(key=heard.id, lane="inbox", topic="s1", body=body))
         harness = Watched(talking)
-        turn = TurnRequest(
-            session=SESSION, message=User("u2", (Text("more"),)), emit=EventRecorder()
-        )
+        turn = TurnRequest(session=SESSION, message=User("u2", (Text("more"),)))
         assert await harness.runner.run(turn) is Outcome.DONE
         assert harness.unfenced == []
 
@@ -117,17 +121,21 @@ async def test_runner_without_the_session_closes_no_calls(
 
 async def test_lease_is_released_whatever_fails(tmp_path: Path) -> None:
     class Questions:
+        broken = False
+
         async def recover(self, session: str, *, resumed: bool) -> RecoveredQuestions:
             return RecoveredQuestions()
 
         async def turn_ended(self, session: str) -> None:
-            raise StoreError("The disk is full.")
+            if self.broken:
+                raise StoreError("The disk is full.")
 
         async def close_abandoned(self) -> None: ...
 
-    async with conversation_harness(tmp_path, answer_script("Good day.")) as harness:
+    questions, script = Questions(), answer_script("Good day.")
+    async with conversation_harness(tmp_path, script, questions=questions) as harness:
         await harness.submit("hello")
-        harness.runner.set_questions(Questions())
+        questions.broken = True
         harness.planner.broken = "There is no such model."
         with pytest.raises(StoreError, match="disk is full"):
             await harness.submit("and now?")

@@ -1,11 +1,23 @@
-"""Facts are durable before they are emitted."""
+"""Facts are durable before they are published."""
 
-from datetime import timedelta
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from hermes.ports.store import Fence, Store, Write
+from hermes.bus.memory import MemoryBus
+from hermes.ports.store import (
+    AppendMessage,
+    BeginTurn,
+    BeginTurnResult,
+    CompleteItem,
+    Fence,
+    RecordIntent,
+    ReleaseLease,
+    SettleIntent,
+    Store,
+    Write,
+)
 from hermes.ports.turn import Emit
 from hermes.schema.errors import StoreError
 from hermes.schema.events import (
@@ -13,57 +25,63 @@ from hermes.schema.events import (
     MessageAdded,
     Outcome,
     RunEnded,
-    RunStarted,
     TextDelta,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Result, Usage
-from hermes.schema.scope import OWNER
+from hermes.schema.messages import Result, Usage
+from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
 from hermes.session.lease import Lease
 from hermes.session.recorder import AcceptedMessages, Recorder
-from hermes.store.sqlite import open_store
+from hermes.session.runner import Runner
+from hermes.session.turn_request import TurnRequest
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted_model import answer_script
-from support.conversation import conversation_harness
+from hermes.testing.scripted_model import ScriptedModel, answer_script
+from support.conversation import FakePlanner, PatchedStore, conversation_harness, fixed_price
 from support.turns import SCOPE, EventRecorder, FakeTool, assistant_message, tool_call, user_message
 
 pytestmark = pytest.mark.anyio
 
 
-class Reader(EventRecorder):
-    """Reads every event's facts through another connection."""
+class Order:
+    """What was committed and what was published, in order."""
 
-    def __init__(self, other: Store, session: str) -> None:
-        super().__init__()
-        self._other = other
-        self._session = session
-        self.intents: list[list[str]] = []
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.seen: list[Write | Event] = []
 
-    async def __call__(self, event: Event) -> None:
-        await super().__call__(event)
-        rows = await self._other.archive_for(OWNER).messages(self._session)
-        assert [row.message for row in rows][: len(self.said)] == self.said
-        open_now = [intent.call for intent in await self._other.open_intents(self._session)]
-        waiting = await self._other.queues.claim(
-            "inbox", self._session, "somebody", timedelta(0), 10
-        )
-        match event:
-            case ToolStarted(call=started, effect=effect):
-                assert (started.id in open_now) == (effect is not Effect.READ)
-            case MessageAdded(message=Result(call=ended)):
-                assert ended not in open_now
-            case RunEnded():
-                assert open_now == []
-                assert list(waiting) == []
-            case MessageAdded(message=Assistant() as message) if not message.calls:
-                # The last answer is committed together with the end of its run.
-                assert not waiting or not message.text
-            case _:
-                assert waiting
+    async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
+        await self._store.commit(*writes, fence=fence)
+        self.seen += writes
+
+    async def begin_turn(self, begin: BeginTurn, *writes: Write) -> BeginTurnResult:
+        begun = await self._store.begin_turn(begin, *writes)
+        self.seen += [*writes, *([begin.first] if begin.first else [])]
+        return begun
+
+    def observe(self, request: TurnRequest, scope: Scope) -> Callable[[Event], None]:
+        return self.seen.append
 
 
-async def test_fact_is_readable_elsewhere_before_it_is_emitted(tmp_path: Path) -> None:
+def needed_writes(event: Event, seen: Sequence[Write | Event]) -> list[bool]:
+    """Whether each write that the event reports was committed before."""
+    match event:
+        case MessageAdded(message=message):
+            stored = [write.message for write in seen if isinstance(write, AppendMessage)]
+            settled = [write.call for write in seen if isinstance(write, SettleIntent)]
+            return [message in stored, not isinstance(message, Result) or message.call in settled]
+        case ToolStarted(call=call, effect=effect) if effect is not Effect.READ:
+            return [
+                any(isinstance(one, RecordIntent) and one.intent.call == call.id for one in seen)
+            ]
+        case RunEnded():
+            kinds = {type(one) for one in seen}
+            return [CompleteItem in kinds, ReleaseLease in kinds]
+        case _:
+            return []
+
+
+async def test_fact_is_committed_before_it_is_published(tmp_path: Path) -> None:
     tools = [
         FakeTool("look"),
         FakeTool("change", effect=Effect.WRITE),
@@ -76,20 +94,29 @@ async def test_fact_is_readable_elsewhere_before_it_is_emitted(tmp_path: Path) -
         tool_call("act"),
         tool_call("nobody"),
     ]
-    scripts = (
+    model = ScriptedModel(
         [TextDelta("Let "), assistant_message("Let me.", *calls)],
         [assistant_message()],
         answer_script("Done."),
     )
-    async with (
-        conversation_harness(tmp_path, *scripts, tools=tools) as harness,
-        open_store(tmp_path / "state.db", FakeClock()) as other,
-    ):
-        ear = Reader(other, harness.conversation.session.id)
-        assert await harness.submit("go", ear) is Outcome.DONE
-    assert len(ear.results) == 5
-    kinds = {type(event) for event in ear.events}
-    assert kinds == {RunStarted, MessageAdded, TextDelta, ToolStarted, RunEnded}
+    async with conversation_harness(tmp_path) as harness:
+        order = Order(harness.store)
+        runner = Runner(
+            store=PatchedStore(harness.store, commit=order.commit, begin_turn=order.begin_turn),  # type: ignore[arg-type]
+            clock=FakeClock(),
+            planner=FakePlanner(model, {tool.spec.name: tool for tool in tools}),
+            price=fixed_price,
+            profile="default",
+            bus=MemoryBus(),
+        )
+        turn = TurnRequest(
+            session=harness.conversation.session, message=user_message("go"), new=True
+        )
+        with runner.observed_by(order.observe):
+            assert await runner.run(turn) is Outcome.DONE
+    checks = [(one, needed_writes(one, order.seen[:at])) for at, one in enumerate(order.seen)]  # type: ignore[arg-type]
+    assert [one for one, found in checks if not all(found)] == []
+    assert sum(len(found) for _, found in checks) == 2 * 10 + 2 + 2
 
 
 async def test_every_model_call_is_metered_with_its_price(tmp_path: Path) -> None:
@@ -121,8 +148,16 @@ def broken_sink(
 ) -> Emit:
     store = FullDisk()
     lease = Lease(store, SCOPE.session, "somebody", 1)  # type: ignore[arg-type]
-    recorder = Recorder(store, FakeClock(), lambda *_: None, SCOPE, lease)  # type: ignore[arg-type]
-    return recorder.sink(accepted, ear, own=own)
+    return Recorder(
+        store=store,  # type: ignore[arg-type]
+        clock=FakeClock(),
+        price=lambda *_: None,
+        scope=SCOPE,
+        lease=lease,
+        publish=ear.events.append,
+        accepted=accepted,
+        own=own,
+    ).emit
 
 
 async def test_fact_that_cannot_be_written_is_not_emitted() -> None:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from hermes.bus.memory import MemoryBus
 from hermes.kit.process_identity import process_id
 from hermes.ports.store import (
     AppendMessage,
@@ -32,7 +33,7 @@ from hermes.session.lease import LEASE_TTL, RENEW_INTERVAL
 from hermes.session.runner import Runner
 from hermes.testing.clock import FakeClock
 from hermes.testing.history_validators import check_request
-from hermes.testing.scripted_model import ScriptedModel, answer_script
+from hermes.testing.scripted_model import Pause, Script, ScriptedModel, answer_script
 from support.conversation import (
     HANGING_SCRIPT,
     ConversationHarness,
@@ -75,7 +76,14 @@ def conversation_on(
     """A conversation whose runner uses the store with these parts replaced."""
     clock = clock or FakeClock()
     store = PatchedStore(harness.store, **patches)
-    runner = Runner(store, clock, planner, fixed_price, "default")  # type: ignore[arg-type]
+    runner = Runner(
+        store=store,
+        clock=clock,
+        planner=planner,
+        price=fixed_price,
+        profile="default",
+        bus=MemoryBus(),
+    )  # type: ignore[arg-type]
     return Conversation(harness.store, clock, runner, SessionOptions())
 
 
@@ -424,9 +432,8 @@ async def test_failing_listener_raises_but_loses_nothing(tmp_path: Path) -> None
             if isinstance(event, TextDelta | RunEnded):
                 raise BrokenPipeError
 
-    async with conversation_harness(
-        tmp_path, answer_script("Good ", "day."), answer_script("again")
-    ) as harness:
+    cut_off: Script = [TextDelta("Good "), Pause.FOREVER]
+    async with conversation_harness(tmp_path, cut_off, answer_script("again")) as harness:
         with pytest.raises(BrokenPipeError):
             await harness.submit("hello", Broken())
         assert [text_of(row.message) for row in await harness.rows()] == ["hello", "Good "]
@@ -470,7 +477,14 @@ async def test_run_without_its_lease_writes_nothing(tmp_path: Path) -> None:
 async def test_two_runners_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, HANGING_SCRIPT) as harness:
         session = harness.conversation.session.id
-        other = Runner(harness.store, FakeClock(), harness.planner, fixed_price, "default")
+        other = Runner(
+            store=harness.store,
+            clock=FakeClock(),
+            planner=harness.planner,
+            price=fixed_price,
+            profile="default",
+            bus=MemoryBus(),
+        )
         async with anyio.create_task_group() as group:
             group.start_soon(harness.submit, "hello")
             await harness.wait_until_hanging()

@@ -5,11 +5,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.schema.events import Outcome, ToolStarted
+from hermes.schema.events import Outcome
 from hermes.schema.messages import text_of
 from hermes.testing.scripted_model import answer_script
 from support.conversation import HANGING_SCRIPT, ConversationHarness, conversation_harness
-from support.turns import EventRecorder, FakeTool, assistant_message, tool_call
+from support.turns import EventRecorder, FakeTool, GatedBody, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
@@ -22,30 +22,20 @@ async def inbox(harness: ConversationHarness) -> bool:
     return harness.conversation.session.id in await harness.store.queues.topics("inbox")
 
 
-class Steers(EventRecorder):
-    """Steers as soon as the first tool starts."""
-
-    def __init__(self, harness: ConversationHarness) -> None:
-        super().__init__()
-        self._harness = harness
-        self.passed: list[bool] = []
-
-    async def __call__(self, event: object) -> None:
-        await super().__call__(event)
-        if isinstance(event, ToolStarted):
-            self.passed.append(await self._harness.conversation.steer("msg_1", "the other one"))
-
-
 async def test_next_step_takes_the_message(tmp_path: Path) -> None:
+    gates = GatedBody()
     async with conversation_harness(
         tmp_path,
-        [assistant_message(tool_call("look"))],
+        [assistant_message(tool_call("look", gate="a"))],
         answer_script("Yes."),
-        tools=[FakeTool("look")],
+        tools=[FakeTool("look", gates)],
     ) as harness:
-        recorder = Steers(harness)
-        assert await harness.submit("look", recorder) is Outcome.DONE
-        assert recorder.passed == [True]
+        async with anyio.create_task_group() as group:
+            group.start_soon(harness.submit, "look")
+            await gates.reached("a")
+            assert await harness.conversation.steer("msg_1", "the other one")
+            gates.open("a")
+        assert harness.ear.ended.outcome is Outcome.DONE
         assert (await texts(harness))[-2:] == ["the other one", "Yes."]
         assert "the other one" in text_of(harness.model.requests[1].messages[-1])
         assert not await inbox(harness)

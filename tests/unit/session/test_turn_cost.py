@@ -21,7 +21,7 @@ from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Script, answer_script
 from support.conversation import ConversationHarness
-from support.turns import EventRecorder, FakeTool, assistant_message, tool_call, user_message
+from support.turns import FakeTool, assistant_message, tool_call, user_message
 
 pytestmark = pytest.mark.anyio
 R = TypeVar("R")
@@ -77,9 +77,7 @@ class Counted:
             counts["tasks"] += 1
             return asyncio.Task(work, loop=loop, **more)
 
-        turn = TurnRequest(
-            session=self._session, message=user_message(), emit=EventRecorder(), new=new
-        )
+        turn = TurnRequest(session=self._session, message=user_message(), new=new)
         before = self._engine.errands.copy()
         loop = asyncio.get_running_loop()
         loop.set_task_factory(made)

@@ -9,7 +9,7 @@ from inline_snapshot import snapshot
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Text, User
 from hermes.schema.sessions import StoredMessage
-from hermes.schema.terminal import CommandReply, RecentHistory
+from hermes.schema.terminal import LineReply, RecentHistory
 from hermes.tui.widgets.code import CodeText
 from hermes.tui.widgets.transcript import UNDONE, Answer, UserMessage
 from support.fake_tui_client import FakeTuiClient, answer_events
@@ -22,7 +22,7 @@ CODE = f"So:\n\n```python\nif True:\n    {WIDE}\n    short = 1\n```\n"
 
 
 class Failing(FakeTuiClient):
-    def command(self, line: str) -> CommandReply:
+    def command(self, line: str) -> LineReply:
         if line.startswith("/bad"):
             raise HermesError("That is no good.", hint="Try /help.")
         return super().command(line)

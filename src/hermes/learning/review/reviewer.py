@@ -26,12 +26,13 @@ from hermes.ports.model import Model
 from hermes.ports.store import ChangeSession, OpenSession, Store
 from hermes.ports.tool import TextSources, Tool, ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
+from hermes.schema.events import Event
 from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User, text_of
 from hermes.schema.scope import OWNER, Address, Scope
 from hermes.schema.sessions import Session, SessionChange, continued_from
 from hermes.schema.tools import ToolSpec
 from hermes.session.lease import Lease
-from hermes.session.recorder import AcceptedMessages, PriceFunction, Recorder, ignore_event
+from hermes.session.recorder import PriceFunction, Recorder
 from hermes.session.runner import Planner
 
 ALLOWED_TOOLS = frozenset({"memory", "skills_list", "skill_view", "skill_manage"})
@@ -153,10 +154,17 @@ class Reviewer:
         await store.commit(OpenSession(session))
         lease = Lease(store, session.id, self._holder)
         await lease.acquire()
-        recorder = Recorder(store, clock, self._deps.price, plan.scope, lease)
-        emit = recorder.sink(AcceptedMessages(), ignore_event, own=True)
+        recorder = Recorder(
+            store=store,
+            clock=clock,
+            price=self._deps.price,
+            scope=plan.scope,
+            lease=lease,
+            publish=_ignore_event,
+            own=True,
+        )
         try:
-            await run_turn(plan, [asked], emit)
+            await run_turn(plan, [asked], recorder.emit)
         finally:
             await lease.release_now()
             ended = SessionChange(ended_at=clock.now(), end_reason=REVIEW_SOURCE)
@@ -170,6 +178,10 @@ class Reviewer:
             changes=[one.change for one in entries if one.change.origin.session == session],
             proposals=[one for one in await ledger.waiting() if one.origin.session == session],
         )
+
+
+def _ignore_event(event: Event) -> None:
+    """The result of a review is what it stored."""
 
 
 class _DisabledTool:

@@ -47,6 +47,51 @@ class BusContract:
                 bus.publish("run.r1", TextDelta("a"))
         assert got == [TextDelta("a")]
 
+    async def test_unread_events_can_be_taken_without_waiting(self, bus: Bus) -> None:
+        with bus.subscribe("run.r1") as subscription:
+            assert not subscription.take()
+            bus.publish("run.r1", TextDelta("a"))
+            assert list(subscription.take()) == [TextDelta("a")]
+            bus.publish("run.r1", TextDelta("b"))
+            assert list(await subscription.read()) == [TextDelta("b")]
+
+    async def test_reader_waits_on_if_another_task_took_the_events(self, bus: Bus) -> None:
+        got: list[Event] = []
+        with bus.subscribe("run.r1") as subscription, anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+
+                async def read() -> None:
+                    got.extend(await subscription.read())
+
+                tasks.start_soon(read)
+                await anyio.wait_all_tasks_blocked()
+                bus.publish("run.r1", TextDelta("a"))
+                assert list(subscription.take()) == [TextDelta("a")]
+                await anyio.wait_all_tasks_blocked()
+                bus.publish("run.r1", TextDelta("b"))
+        assert got == [TextDelta("b")]
+
+    async def test_closed_subscription_is_read_to_its_end(self, bus: Bus) -> None:
+        with bus.subscribe("run.r1") as subscription, anyio.fail_after(5):
+            bus.publish("run.r1", TextDelta("a"))
+            subscription.close()
+            assert list(await subscription.read()) == [TextDelta("a")]
+            assert not await subscription.read()
+
+    async def test_closing_ends_a_waiting_reader(self, bus: Bus) -> None:
+        ended = anyio.Event()
+        with bus.subscribe("run.r1") as subscription, anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+
+                async def read() -> None:
+                    assert not await subscription.read()
+                    ended.set()
+
+                tasks.start_soon(read)
+                await anyio.wait_all_tasks_blocked()
+                subscription.close()
+        assert ended.is_set()
+
     async def test_slow_reader_gets_joined_text_and_every_fact(self, bus: Bus) -> None:
         with bus.subscribe("run.r1") as subscription:
             for number in range(MANY):

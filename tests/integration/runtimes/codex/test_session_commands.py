@@ -6,12 +6,13 @@ import pytest
 
 from hermes.app.build import App
 from hermes.app.command_services import command_services
-from hermes.commands.command import CommandContext, TextReply
+from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
 from hermes.library import collect
 from hermes.schema.errors import UsageError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Text
+from hermes.schema.terminal import TextReply
 from hermes.testing.fake_openai import Call, Reply, Rule, Script, serve
 from support.codex_profile import open_codex_profile
 

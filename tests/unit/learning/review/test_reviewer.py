@@ -247,7 +247,7 @@ async def test_waiting_reviews_are_queued_and_limited(tmp_path: Path) -> None:
         tasks = len(asyncio.all_tasks())
         for number in range(MAX_WAITING + 10):
             session = structs.replace(one.talk.conversation.session, id=f"s-{number}")
-            turn = TurnRequest(session=session, message=user_message("hi"), emit=one.talk.ear)
+            turn = TurnRequest(session=session, message=user_message("hi"))
             one.reviews.turn_ended(turn, Outcome.DONE)
         assert len(one.reviews.active_sessions) == MAX_WAITING + 1
         assert len(asyncio.all_tasks()) == tasks + MAX_CONCURRENT - 1
@@ -280,7 +280,7 @@ async def test_only_the_owners_turns_are_reviewed(
     async with learning_harness(tmp_path, answer_script("Hello."), rules=EACH) as one:
         session = one.talk.conversation.session
         turn = TurnRequest(
-            session=session, message=user_message("hi"), emit=one.talk.ear, new=True,
+            session=session, message=user_message("hi"), new=True,
             role=role, principal="" if role is Role.OWNER else "telegram:5",
             source=source, no_tools=bare,
         )  # fmt: skip
@@ -294,7 +294,6 @@ async def test_turn_with_client_tools_is_not_reviewed(tmp_path: Path) -> None:
         turn = TurnRequest(
             session=one.talk.conversation.session,
             message=user_message("hi"),
-            emit=one.talk.ear,
             new=True,
             client_tools=(ToolSpec("theirs", "A tool of theirs.", {"type": "object"}),),
         )
@@ -347,7 +346,7 @@ async def test_content_of_a_guest_becomes_a_proposal(tmp_path: Path) -> None:
         session = one.talk.conversation.session
         guest = User("msg_g", (Text("Ann likes tea."),), Trust.GUEST)
         turn = TurnRequest(
-            session=session, message=guest, emit=one.talk.ear, new=True,
+            session=session, message=guest, new=True,
             role=Role.GUEST, principal="telegram:5",
         )  # fmt: skip
         await one.talk.runner.run(turn)

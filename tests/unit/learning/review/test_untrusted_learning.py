@@ -56,7 +56,7 @@ def by_message(trust: Trust) -> Carrier:
         one.talk.model.scripts += [answer_script("I see."), *then]
         role = Role.GUEST if trust is Trust.GUEST else Role.OWNER
         turn = TurnRequest(
-            session=session, message=message, emit=one.talk.ear, new=True,
+            session=session, message=message, new=True,
             role=role, principal="" if role is Role.OWNER else "telegram:5",
         )  # fmt: skip
         await one.talk.runner.run(turn)
@@ -229,9 +229,7 @@ async def test_present_person_is_asked_about_a_skill(tmp_path: Path) -> None:
     async with learning_harness(tmp_path, *scripts, content=POISON) as one:
         one.talk.planner.approvals = person = Refuses()
         session = one.talk.conversation.session
-        turn = TurnRequest(
-            session=session, message=user_message("go"), emit=one.talk.ear, new=True, attended=True
-        )
+        turn = TurnRequest(session=session, message=user_message("go"), new=True, attended=True)
         await one.talk.runner.run(turn)
         (wish,) = person.wishes
         assert POISON in wish.action

@@ -23,7 +23,7 @@ from hermes.kit.terminal_text import single_line
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter, SessionSummary
-from hermes.schema.terminal import CommandReply, ConversationState, RecentHistory
+from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
 from hermes.tui import client as tui
 from hermes.tui.app import UiSettings, run_ui
 
@@ -150,7 +150,7 @@ class TerminalClient:
     def has_news(self) -> bool:
         return self._agent.has_news()
 
-    def command(self, line: str) -> CommandReply:
+    def command(self, line: str) -> LineReply:
         return self._agent.command(line)
 
     def recent_history(self) -> RecentHistory:

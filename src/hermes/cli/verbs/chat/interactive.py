@@ -45,10 +45,11 @@ from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, MessageAdded, QuestionAsked, RunEnded
 from hermes.schema.messages import Media, Text
 from hermes.schema.terminal import (
-    CommandReply,
+    LineReply,
     NotACommand,
     QuitReply,
     ResumedReply,
+    ScreenAction,
     ScreenReply,
     SubmitReply,
     TextReply,
@@ -142,7 +143,7 @@ class InteractiveChat:
             print_error(error)
         return True
 
-    def _handle_reply(self, reply: CommandReply, line: str) -> bool:
+    def _handle_reply(self, reply: LineReply, line: str) -> bool:
         match reply:
             case NotACommand():
                 self._run_turn([Text(line)])
@@ -150,7 +151,7 @@ class InteractiveChat:
                 self._print_reply(reply)
             case ResumedReply(text=text):
                 self._print(escape_controls(text))
-            case SubmitReply(parts=parts, told=text):
+            case SubmitReply(parts=parts, notice=text):
                 if text:
                     self._print(escape_controls(text))
                 typed = " ".join(part.text for part in parts if isinstance(part, Text))
@@ -166,23 +167,23 @@ class InteractiveChat:
     def _print_reply(self, reply: TextReply) -> None:
         if reply.clear:
             self._context.stdout.write(_CLEAR_SCREEN)
-        if reply.clip:
-            encoded = b64encode(reply.clip.encode()).decode()
+        if reply.clipboard:
+            encoded = b64encode(reply.clipboard.encode()).decode()
             self._context.stdout.write(_COPY_SEQUENCE.format(encoded))
         self._print(escape_controls(reply.text))
 
     def _handle_screen_reply(self, reply: ScreenReply) -> None:
-        match reply.what:
-            case "redraw":
+        match reply.action:
+            case ScreenAction.REDRAW:
                 self._context.stdout.write(_CLEAR_SCREEN)
-            case "times":
-                on = parse_toggle(reply.words, current=self._display_options.times)
+            case ScreenAction.TIMESTAMPS:
+                on = parse_toggle(reply.argument, current=self._display_options.times)
                 self._display_options = structs.replace(self._display_options, times=on)
                 self._print(f"Timestamps {'on' if on else 'off'}.")
-            case "compose":
+            case ScreenAction.COMPOSE:
                 from hermes.cli.editor import compose_text
 
-                if text := compose_text(reply.words, self._context.env).strip():
+                if text := compose_text(reply.argument, self._context.env).strip():
                     self._editor.add_to_history(text)
                     self._print(self._style("> ", "bold") + escape_controls(text))
                     self._run_turn([Text(text)])

@@ -1,0 +1,131 @@
+"""Run a turn in a task of its own while its surface reads the events from the bus."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Protocol
+
+import anyio
+
+from hermes.ports.bus import Bus, Subscription, run_topic
+from hermes.ports.store import Write
+from hermes.schema.events import Event, RunEnded
+from hermes.schema.messages import Message
+
+
+class FollowedRun:
+    """The events of a run; `started` after the first one, `ended` is the last one."""
+
+    def __init__(self, events: Subscription) -> None:
+        self._events = events
+        self.started = False
+        self.ended: RunEnded | None = None
+        self.unread: Sequence[Event] = ()
+        """What a cancelled reader has missed; set when the run is over."""
+
+    async def read(self) -> Sequence[Event]:
+        """Wait for events; nothing is returned once the run is over."""
+        return self._checked(await self._events.read())
+
+    def take(self) -> Sequence[Event]:
+        """Return what was not read yet, without waiting."""
+        return self._checked(self._events.take())
+
+    def _checked(self, events: Sequence[Event]) -> Sequence[Event]:
+        if events:
+            self.started = True
+            last = events[-1]
+            self.ended = last if isinstance(last, RunEnded) else None
+        return events
+
+
+class RunReader(Protocol):
+    """Takes the events of a run, each once and in order, even if its own task is cancelled."""
+
+    def on_event(self, event: Event) -> None:
+        """Handle an event without waiting."""
+        ...
+
+    async def flush(self) -> None:
+        """Called after a number of events."""
+        ...
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        """Return what to commit with the end; everything before it was passed to `on_event`."""
+        ...
+
+
+class RunReading:
+    """Passes the events of a run to a reader."""
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+        self._run: FollowedRun | None = None
+
+    @property
+    def started(self) -> bool:
+        return self._run is not None and self._run.started
+
+    @property
+    def ended(self) -> RunEnded | None:
+        return self._run.ended if self._run is not None else None
+
+    async def read(self, following: AbstractAsyncContextManager[FollowedRun]) -> None:
+        """Read until the run is over. Raises its error."""
+        try:
+            async with following as self._run:
+                while events := await self._run.read():
+                    self._pass_on(events)
+                    await self._reader.flush()
+        finally:
+            if self._run is not None:
+                self._pass_on(self._run.unread)
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        """The final writes of the run, see `RunReader`."""
+        if self._run is not None:
+            self._pass_on(self._run.take())
+        return self._reader.final_writes(ended, messages)
+
+    def _pass_on(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._reader.on_event(event)
+
+
+@asynccontextmanager
+async def follow_run(
+    bus: Bus,
+    run: str,
+    work: Callable[[], Awaitable[object]],
+    stop: anyio.CancelScope | None = None,
+) -> AsyncGenerator[FollowedRun]:
+    """Do the work of a run in a task, while the block reads its events.
+
+    The block is left when the run is over, and raises its error. Cancelling `stop` ends only the
+    run, so that its last events are still read; an error in the block ends the run.
+    """
+    failure: Exception | None = None
+    with bus.subscribe(run_topic(run)) as events:
+        followed = FollowedRun(events)
+
+        async def do_work() -> None:
+            nonlocal failure
+            try:
+                with stop or nullcontext():
+                    await work()
+            except Exception as error:  # noqa: BLE001 - raised at the end of the block
+                failure = failure or error
+            finally:
+                events.close()
+
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(do_work)
+                try:
+                    yield followed
+                except Exception as error:  # noqa: BLE001 - as above, without an exception group
+                    failure = error
+                    group.cancel_scope.cancel()
+        finally:
+            followed.unread = followed.take()
+    if failure is not None:
+        raise failure
