@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.app.embedded_models import engine_env, fetch_model, process_launcher
+from hermes.app.embedded_models import engine_env, fetch_model
 from hermes.config.env import Env, process_env
 from hermes.kit.clock import SystemClock
 from hermes.kit.tasks import background_tasks
@@ -17,6 +17,7 @@ from hermes.models.embedded.engine import EngineDeps, EnginePool, EngineTimeouts
 from hermes.models.embedded.model import EmbeddedModel, EngineQueue
 from hermes.models.embedded.weights import FOLDER_NAME, ModelFolder, Weights, find_weights
 from hermes.models.images import ImageUrls
+from hermes.sandbox.program_launcher import program_launcher
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import NotFound
 from hermes.schema.messages import Media
@@ -54,7 +55,7 @@ async def running_engine_pool(
 ) -> AsyncGenerator[EnginePool]:
     with Spawner() as door:
         parts = EngineDeps(
-            launch=process_launcher(door, "the embedded model"),
+            launch=program_launcher(door),
             env=engine_env(process_env()),
             threads=1,
             timeouts=timeouts,

