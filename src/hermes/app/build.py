@@ -11,7 +11,6 @@ from hermes.app.after_turn import BackgroundReviewDeps, BackgroundReviews, open_
 from hermes.app.approvals import build_approvals
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.compaction import CompactionDeps, build_compaction
-from hermes.app.embedded_models import ModelServerPool, open_models
 from hermes.app.followups import FollowupRouter
 from hermes.app.learning import Learning
 from hermes.app.mcp_servers import McpDeps, McpServers, open_mcp_servers
@@ -40,6 +39,7 @@ from hermes.models.key_pool import stored_secrets
 from hermes.models.settings import ModelOverrides
 from hermes.plugins.registry import CODEX_RUNTIME, Plugins, open_plugins
 from hermes.plugins.runtime_switch import RuntimeSwitch
+from hermes.plugins.shared import SharedPlugins
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Tool
 from hermes.sandbox.spawner import Spawner
@@ -210,9 +210,9 @@ class _DelegationRef:
 
 @asynccontextmanager
 async def open_app(
-    home: Home, env: Env, options: AppOptions, model_servers: ModelServerPool | None = None
+    home: Home, env: Env, options: AppOptions, shared: SharedPlugins | None = None
 ) -> AsyncGenerator[App]:
-    """Open a profile; several profiles of a process can share their `model_servers`.
+    """Open a profile; several profiles of a process can share the resources of plugins.
 
     Raises `ConfigError` if the home or its settings are wrong.
     """
@@ -223,7 +223,7 @@ async def open_app(
         models = ModelSelector(
             home, env, model_settings(config), base.blobs, clock, _flags(options)
         )
-        await enter(open_models(models, env, base.spawner, model_servers))
+        stack.push_async_callback(models.aclose)
         processes = await enter(open_process_registry(_process_deps(base)))
         learning = Learning(home, env, config, store, clock)
         delegation_ref, outgoing = _DelegationRef(), OutboxSender(home, env, store, clock)
@@ -239,8 +239,9 @@ async def open_app(
         planner = StandardPlanner(models, toolbox, chats, turns, home.soul, clock)
         planner.set_approvals(approvals, factory.build_hooks())
         servers = await enter(open_mcp_servers(_mcp_deps(base, toolbox), planner))
-        services = plugin_services(base, _flags(options), planner, approvals)
+        services = plugin_services(base, _flags(options), planner, approvals, shared)
         plugins = await enter(open_plugins(services))
+        models.set_providers(plugins.model_provider)
         chosen = RuntimeSelector(planner, plugins.runtimes, approvals=approvals, clock=clock)
         compaction_deps = CompactionDeps(store, clock, price, models, base.redactor.redact)
         compaction = build_compaction(config, compaction_deps)

@@ -15,12 +15,14 @@ from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.models.settings import ModelOverrides
+from hermes.plugins.shared import SharedPlugins
 from hermes.ports.approvals import Approvals
 from hermes.ports.message_sender import Followups
 from hermes.ports.plugins import (
     ModelDefaults,
     PluginServices,
     RuntimeProvider,
+    SharedResources,
     WatchCommand,
     WatchedCommand,
     WorkspacePolicy,
@@ -55,10 +57,17 @@ class ProfileBase(Protocol):
 
 
 def plugin_services(
-    base: ProfileBase, flags: ModelOverrides, planner: StandardPlanner, approvals: Approvals
+    base: ProfileBase,
+    flags: ModelOverrides,
+    planner: StandardPlanner,
+    approvals: Approvals,
+    shared: SharedResources | None,
 ) -> Callable[[TaskGroup], PluginServices]:
-    """Returns the services once the task group of the plugins is open."""
-    model = base.config.main_model
+    """Returns the services once the task group of the plugins is open.
+
+    Without `shared` resources of the process, those of the plugins end with the profile.
+    """
+    model, launch = base.config.main_model, program_launcher(base.spawner)
     return lambda tasks: PluginServices(
         home=base.home,
         config=base.config,
@@ -74,10 +83,11 @@ def plugin_services(
             provider=flags.provider or model.provider,
             base_url=flags.base_url,
         ),
-        launch=program_launcher(base.spawner),
+        launch=launch,
         watch_command=_command_watcher(base.home, base.clock),
         workspace_policy=partial(_workspace_policy, base.home, base.env),
         tasks=tasks,
+        shared=shared or SharedPlugins(launch, tasks),
     )
 
 

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import Protocol, cast
 
+import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
@@ -12,6 +13,7 @@ from hermes.config.schema import Config
 from hermes.config.variables import proxy_url
 from hermes.kit.tasks import background_tasks
 from hermes.ports.plugins import (
+    BuildModel,
     PluginContext,
     PluginServices,
     RuntimeProvider,
@@ -28,6 +30,11 @@ class PluginManifest(Struct, frozen=True, kw_only=True):
     module: str  # with a function `register(ctx)`
     is_needed: Callable[[Config, Mapping[str, str]], bool]
     runtime: str = ""  # the runtime it registers, if people can switch it
+    provider: str = ""  # the provider whose models it builds
+
+
+def _on_request(config: Config, env: Mapping[str, str]) -> bool:
+    return False
 
 
 def _has_codex(config: Config, _: Mapping[str, str]) -> bool:
@@ -46,6 +53,12 @@ BUILT_IN = (
         is_needed=_has_codex,
         runtime=CODEX_RUNTIME,
     ),
+    PluginManifest(
+        name="embedded",
+        module="hermes.models.embedded.plugin",
+        is_needed=_on_request,
+        provider="embedded",
+    ),
 )
 """In the order in which their runtimes are asked."""
 
@@ -62,6 +75,8 @@ class Plugins:
         self.runtimes: list[RuntimeProvider] = []
         self.switches: dict[str, SwitchableRuntime] = {}
         self.gateway_tasks: list[Callable[[], Coroutine[None, None, None]]] = []
+        self._model_providers: dict[str, BuildModel] = {}
+        self._closing: list[Callable[[], Coroutine[None, None, None]]] = []
         self._loaded: set[str] = set()
 
     def load(self, manifest: PluginManifest) -> None:
@@ -77,6 +92,24 @@ class Plugins:
         self.switches[runtime.name] = runtime
         self.register_runtime(runtime)
 
+    def model_provider(self, name: str) -> BuildModel | None:
+        """What builds the provider's models; its plugin is loaded on the first request."""
+        for manifest in BUILT_IN:
+            if name and manifest.provider == name:
+                self.load(manifest)
+        return self._model_providers.get(name)
+
+    def register_model_provider(self, name: str, build: BuildModel) -> None:
+        self._model_providers[name] = build
+
+    def register_close(self, close: Callable[[], Coroutine[None, None, None]]) -> None:
+        self._closing.append(close)
+
+    async def aclose(self) -> None:
+        with anyio.CancelScope(shield=True):
+            for close in reversed(self._closing):
+                await close()
+
     def register_gateway_task(self, run: Callable[[], Coroutine[None, None, None]]) -> None:
         self.gateway_tasks.append(run)
 
@@ -91,4 +124,7 @@ async def open_plugins(
         for manifest in BUILT_IN:
             if manifest.is_needed(plugins.services.config, plugins.services.env):
                 plugins.load(manifest)
-        yield plugins
+        try:
+            yield plugins
+        finally:
+            await plugins.aclose()

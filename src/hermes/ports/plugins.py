@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from anyio.abc import TaskGroup
 from msgspec import Struct
@@ -13,6 +13,7 @@ from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.ports.approvals import Approvals
 from hermes.ports.message_sender import Followups
+from hermes.ports.model import Model
 from hermes.ports.runtime import Runtime
 from hermes.ports.sandbox import Process
 from hermes.ports.store import Blobs, Store
@@ -25,6 +26,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     # Loaded only where hooks are configured.
     from hermes.ports.turn import TurnHooks
+
+T = TypeVar("T")
+
+BuildModel: TypeAlias = Callable[[str, str], Model]
+"""Builds a model from its name and the address of its provider."""
 
 
 class Program(Struct, frozen=True, kw_only=True):
@@ -83,6 +89,14 @@ class ModelDefaults(Struct, frozen=True, kw_only=True):
     base_url: str = ""  # only if given on the command line
 
 
+class SharedResources(Protocol):
+    """Objects that the plugins of all profiles of a process share."""
+
+    def get(self, build: Callable[[LaunchProgram, TaskGroup], T]) -> T:
+        """The object of this kind; built by the first that asks."""
+        ...
+
+
 class PluginServices(Struct, frozen=True, kw_only=True):
     """What a plugin may use of the profile that loads it."""
 
@@ -100,6 +114,7 @@ class PluginServices(Struct, frozen=True, kw_only=True):
     watch_command: WatchCommand
     workspace_policy: Callable[[str], WorkspacePolicy]  # by workspace; reads files
     tasks: TaskGroup  # cancelled when the profile is closed
+    shared: SharedResources
 
 
 class PromptModel(Struct, frozen=True):
@@ -161,6 +176,14 @@ class PluginContext(Protocol):
 
     def register_switch(self, runtime: SwitchableRuntime) -> None:
         """Like `register_runtime`, for one that people switch on and off."""
+        ...
+
+    def register_model_provider(self, name: str, build: BuildModel) -> None:
+        """Build the models of the provider of this name."""
+        ...
+
+    def register_close(self, close: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Await it when the profile is closed."""
         ...
 
     def register_gateway_task(self, run: Callable[[], Coroutine[None, None, None]]) -> None:

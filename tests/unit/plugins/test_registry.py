@@ -12,6 +12,7 @@ from hermes.app.build import App, AppOptions, open_app
 from hermes.app.plugins import RuntimeSelector
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
+from hermes.models.embedded.servers import ModelServerPool
 from hermes.ports.plugins import PromptModel, RuntimeTurn
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.ports.tool import Tool
@@ -118,3 +119,27 @@ async def test_runtime_that_cannot_start_is_not_chosen(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="auto or codex_app_server"):
             await app.runtimes.choose("other")
         assert "Hermes runs turns itself" in await app.runtimes.choose("auto")
+
+
+async def test_embedded_models_are_loaded_on_request_and_shared(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        assert app.plugins.model_provider("openai") is None
+        build = app.plugins.model_provider("embedded")
+        assert build is not None
+        model = build("qwen2.5-coder-0.5b", f"file://{tmp_path}")
+        assert (model.name, model.provider) == ("qwen2.5-coder-0.5b", "embedded")
+        assert app.plugins.model_provider("embedded") is build
+        shared = app.plugins.services.shared
+        assert shared.get(ModelServerPool) is shared.get(ModelServerPool)
+
+
+async def test_registered_closing_runs_with_the_profile(tmp_path: Path) -> None:
+    closed: list[str] = []
+
+    async def close() -> None:
+        closed.append("closed")
+
+    async with opened(tmp_path) as app:
+        app.plugins.register_close(close)
+        assert closed == []
+    assert closed == ["closed"]

@@ -302,7 +302,7 @@ async def serve_profile(
     )
     with log_to(home.logs):
         async with AsyncExitStack() as stack:
-            opening = open_app(home, deps.env, options, deps.shared.model_servers)
+            opening = open_app(home, deps.env, options, deps.shared.plugins)
             app = await stack.enter_async_context(opening)
             (home.path / "workspace").mkdir(mode=0o700, exist_ok=True)
             channels, failed = await _open_channels(app, stack, deps)
