@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -11,9 +10,7 @@ from hermes.agent.loop_guard import GuardLimits
 from hermes.app.after_turn import BackgroundReviewDeps, BackgroundReviews, open_reviews, open_titles
 from hermes.app.approvals import build_approvals
 from hermes.app.chat_settings import ChatSettings
-from hermes.app.codex import CODEX_RUNTIME, Codex, CodexHostDeps, open_codex
 from hermes.app.compaction import CompactionDeps, build_compaction
-from hermes.app.embedded_models import ModelServerPool, open_models
 from hermes.app.followups import FollowupRouter
 from hermes.app.learning import Learning
 from hermes.app.mcp_servers import McpDeps, McpServers, open_mcp_servers
@@ -21,8 +18,8 @@ from hermes.app.message_sender import OutboxSender
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelSelector
 from hermes.app.planner import RuntimePlanner, StandardPlanner, TurnSettings
+from hermes.app.plugins import RuntimeSelector, plugin_services
 from hermes.app.prompt_context import PromptContext, personality_text, read_prefill
-from hermes.app.proxy import ProxyDeps, build_followups, proxy_url, with_proxy
 from hermes.app.subagents import delegation_deps
 from hermes.app.tool_factory import ToolFactory
 from hermes.app.toolbox import Toolbox
@@ -35,13 +32,16 @@ from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home, user_home
 from hermes.config.loader import LoadedConfig, load_config
 from hermes.config.schema import Config
-from hermes.config.variables import secret_values
+from hermes.config.variables import proxy_url, secret_values
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.redact import Redactor
 from hermes.logs import Logs, LogScope, LogSettings, set_up_logs
 from hermes.models.catalog import price
 from hermes.models.key_pool import stored_secrets
 from hermes.models.settings import ModelOverrides
+from hermes.plugins.registry import CODEX_RUNTIME, Plugins, open_plugins
+from hermes.plugins.runtime_switch import RuntimeSwitch
+from hermes.plugins.shared import SharedPlugins
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Tool
 from hermes.sandbox.spawner import Spawner
@@ -55,9 +55,6 @@ from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.subagents.delegations import Delegations, open_delegations
 from hermes.tools.processes.registry import ProcessDeps, ProcessRegistry, open_process_registry
-
-if TYPE_CHECKING:
-    from hermes.runtimes.proxy.followups import RemoteFollowups
 
 
 class AppOptions(Struct, frozen=True, kw_only=True):
@@ -107,8 +104,8 @@ class App:
         self.planner = parts.planner
         self.runner = parts.runner
         self.followups = parts.followups
-        self.remote_followups = parts.remote_followups
-        self.codex = parts.codex
+        self.plugins = parts.plugins
+        self.runtimes = RuntimeSwitch(parts.plugins)
         self.servers = parts.servers
         self.approvals = parts.approvals
         self.processes = parts.processes
@@ -163,7 +160,7 @@ class App:
             ("home", str(self.home.path)),
             ("tools", ", ".join(self.models.tools_for(session, self.tools)) or "none"),
             ("sandbox", self.toolbox.sandboxes.describe(self._source)),
-            *([("runtime", self.codex.status())] if self.codex.enabled else []),
+            *([("runtime", self.runtimes.status())] if self.runtimes.enabled else []),
             *([("mcp", status)] if (status := self.servers.status()) else []),
         ]
 
@@ -181,8 +178,7 @@ class _AppDeps(Struct, frozen=True, kw_only=True):
     redactor: Redactor
     runner: Runner
     followups: FollowupRouter
-    remote_followups: "RemoteFollowups | None"
-    codex: Codex
+    plugins: Plugins
     servers: McpServers
     approvals: ApprovalService
     processes: ProcessRegistry
@@ -221,9 +217,9 @@ class _DelegationRef:
 
 @asynccontextmanager
 async def open_app(
-    home: Home, env: Env, options: AppOptions, model_servers: ModelServerPool | None = None
+    home: Home, env: Env, options: AppOptions, shared: SharedPlugins | None = None
 ) -> AsyncGenerator[App]:
-    """Open a profile; several profiles of a process can share their `model_servers`.
+    """Open a profile; several profiles of a process can share the resources of plugins.
 
     Raises `ConfigError` if the home or its settings are wrong.
     """
@@ -234,7 +230,7 @@ async def open_app(
         models = ModelSelector(
             home, env, model_settings(config), base.blobs, clock, _flags(options)
         )
-        await enter(open_models(models, env, base.spawner, model_servers))
+        stack.push_async_callback(models.aclose)
         processes = await enter(open_process_registry(_process_deps(base)))
         learning = Learning(home, env, config, store, clock)
         delegation_ref, outgoing = _DelegationRef(), OutboxSender(home, env, store, clock)
@@ -250,16 +246,10 @@ async def open_app(
         planner = StandardPlanner(models, toolbox, chats, turns, home.soul, clock)
         planner.set_approvals(approvals, factory.build_hooks())
         servers = await enter(open_mcp_servers(_mcp_deps(base, toolbox), planner))
-        proxy_deps = ProxyDeps(
-            blobs=base.blobs,
-            clock=clock,
-            store=store,
-            followups=base.followups,
-            approvals=approvals,
-        )
-        afterwards = build_followups(config, env, proxy_deps)
-        codex = await enter(open_codex(_codex_deps(base, planner, approvals)))
-        chosen = codex.planner(planner, with_proxy(planner, config, env, proxy_deps, afterwards))
+        services = plugin_services(base, _flags(options), planner, approvals, shared)
+        plugins = await enter(open_plugins(services))
+        models.set_providers(plugins.model_provider)
+        chosen = RuntimeSelector(planner, plugins.runtimes, approvals=approvals, clock=clock)
         compaction_deps = CompactionDeps(store, clock, price, models, base.redactor.redact)
         compaction = build_compaction(config, compaction_deps)
         titles = await enter(open_titles(config, compaction_deps))
@@ -274,9 +264,10 @@ async def open_app(
         delegation = delegation_deps(config, store, runner, clock, base.followups)
         delegation_ref.delegations = await enter(open_delegations(delegation))
         parts = _AppDeps(
-            bus=MemoryBus(), blobs=base.blobs, clock=clock, models=models, toolbox=toolbox,
-            planner=planner, chats=chats, env=env, logs=base.logs, redactor=base.redactor, runner=runner,
-            followups=base.followups, remote_followups=afterwards, codex=codex, servers=servers,
+            bus=runner.bus,
+            blobs=base.blobs, clock=clock, models=models, toolbox=toolbox, planner=planner,
+            chats=chats, env=env, logs=base.logs, redactor=base.redactor, runner=runner,
+            followups=base.followups, plugins=plugins, servers=servers,
             approvals=approvals, processes=processes, delegations=delegation_ref.delegations,
             learning=learning, reviews=reviews, sender=outgoing,
             options=SessionOptions(source=options.source, cwd=options.workspace),
@@ -332,24 +323,6 @@ def _mcp_deps(base: _AppBase, toolbox: Toolbox) -> McpDeps:
         workspace=base.options.workspace,
         connect_early=base.options.reviews_turns
         and base.config.main_model.openai_runtime != CODEX_RUNTIME,
-    )
-
-
-def _codex_deps(
-    base: _AppBase, planner: StandardPlanner, approvals: ApprovalService
-) -> CodexHostDeps:
-    return CodexHostDeps(
-        home=base.home,
-        config=base.config,
-        env=base.env,
-        flags=_flags(base.options),
-        spawner=base.spawner,
-        store=base.store,
-        clock=base.clock,
-        blobs=base.blobs,
-        approvals=approvals,
-        hooks=planner.hooks,
-        proxied=proxy_url(base.config, base.env) is not None,
     )
 
 

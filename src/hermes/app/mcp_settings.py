@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hermes.app.toolbox import NO_MCP
-from hermes.config.env import Env
+from hermes.config.env import Env, base_env
 from hermes.config.home import user_home
 from hermes.config.sections.execution import McpServer
 from hermes.kit.hosts import parse_http_url
@@ -18,7 +18,6 @@ from hermes.mcp.server_config import (
     StdioEndpoint,
     duplicate_names,
 )
-from hermes.sandbox.child_env import base_env
 from hermes.schema.errors import ConfigError
 from hermes.tools.toolsets import known_toolsets
 

@@ -272,8 +272,8 @@ class ProfileService:
                 local.close()
             group.start_soon(ProfileMaintenance(self.app).run)
             group.start_soon(self._directory.run)
-            if self.app.remote_followups is not None:
-                group.start_soon(self.app.remote_followups.run)
+            for task in self.app.plugins.gateway_tasks:
+                group.start_soon(task)
             await self._post_restart_notices()
             await self.gateway.run(self._handle_inbound)
             # Local and API turns were asked to end together with the chats.
@@ -303,7 +303,7 @@ async def serve_profile(
     )
     with log_to(home.logs):
         async with AsyncExitStack() as stack:
-            opening = open_app(home, deps.env, options, deps.shared.model_servers)
+            opening = open_app(home, deps.env, options, deps.shared.plugins)
             app = await stack.enter_async_context(opening)
             (home.path / "workspace").mkdir(mode=0o700, exist_ok=True)
             for missing in unserved(home, app.config, app.env):

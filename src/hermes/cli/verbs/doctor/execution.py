@@ -19,11 +19,11 @@ from hermes.app.sandboxes import SandboxDeps, Sandboxes, backend_on, ssh_sandbox
 from hermes.app.shell_hooks import HookConsents
 from hermes.cli.verbs.doctor.finding import CheckContext, Finding
 from hermes.cli.verbs.hooks import hook_problems
+from hermes.config.env import DEFAULT_PATH
 from hermes.config.sections.execution import McpServer
 from hermes.kit.text import plural
 from hermes.mcp.server_config import StdioEndpoint
 from hermes.ports.sandbox import ProcessSpec, Sandbox
-from hermes.sandbox.child_env import DEFAULT_PATH
 from hermes.sandbox.spawner import Spawner, SpawnRequest
 from hermes.schema.errors import ConfigError, SandboxError
 from hermes.tools.search.ripgrep import find_rg
