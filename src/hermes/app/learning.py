@@ -3,9 +3,7 @@
 Everything is created on first use: most turns need none of it.
 """
 
-import os
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -58,13 +56,6 @@ class Learning:
 
         external = [Path(name).expanduser() for name in self._config.skills.external_dirs]
         return SkillCatalog(self._home.skills, external, self._home.path / SNAPSHOT_FILE)
-
-    def may_have_skills(self) -> bool:
-        """Whether a skill may exist; most homes begin without any."""
-        with suppress(FileNotFoundError), os.scandir(self._home.skills) as entries:
-            if any(entries):
-                return True
-        return bool(self._config.skills.external_dirs)
 
     @cached_property
     def usage(self) -> "SkillUsageLog":

@@ -6,7 +6,7 @@ Nothing is loaded or started before the first turn, nor if there are no servers.
 import logging
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,7 +17,6 @@ from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
-from hermes.app.planner import StandardPlanner
 from hermes.app.toolbox import Toolbox
 from hermes.config.dotenv import profile_env
 from hermes.config.effective import secrets_in
@@ -60,7 +59,6 @@ class McpDeps(Struct, frozen=True, kw_only=True):
     clock: Clock
     redactor: Redactor
     workspace: str
-    connect_early: bool = False  # connect before the first turn
 
 
 def missing_sdk() -> str:
@@ -132,10 +130,10 @@ class _ServerTask:
 class McpServers:
     """All MCP servers of a profile, connected with the first plan and kept by their tasks."""
 
-    def __init__(self, parts: McpDeps, group: TaskGroup, stderr: RotatingFile) -> None:
+    def __init__(self, parts: McpDeps, group: TaskGroup) -> None:
         self._parts = parts
         self._group = group
-        self._stderr = stderr
+        self._stderr = RotatingFile(parts.home.logs / "mcp-stderr.log", MAX_LOG_BYTES, 1)
         self._settings = parts.loaded.config.mcp_servers
         self._extra_redactor = Redactor()
         """Secrets from reloaded settings."""
@@ -235,6 +233,10 @@ class McpServers:
     def _redact(self, text: str) -> str:
         return self._extra_redactor.redact(self._parts.redactor.redact(text))
 
+    def close(self) -> None:
+        """Close the log of the servers, once their tasks have ended."""
+        self._stderr.close()
+
     async def _write_log(self, name: str, text: str) -> None:
         now = f"{self._parts.clock.now():%Y-%m-%d %H:%M:%S}"
         lines = "".join(f"{now} {name}: {line}\n" for line in text.splitlines())
@@ -286,19 +288,6 @@ class McpServers:
         await self.wait_ready()
         states = self.states() or [("all", "disabled")]
         return "\n".join(f"{name}: {state}" for name, state in states)
-
-
-@asynccontextmanager
-async def open_mcp_servers(parts: McpDeps, planner: StandardPlanner) -> AsyncGenerator[McpServers]:
-    """Keep a profile's servers connected during the block."""
-    stderr = RotatingFile(parts.home.logs / "mcp-stderr.log", MAX_LOG_BYTES, 1)
-    with closing(stderr):
-        async with background_tasks() as group:
-            servers = McpServers(parts, group, stderr)
-            planner.set_ready(servers.wait_ready)
-            if parts.connect_early:
-                servers.start()
-            yield servers
 
 
 class ConnectionTest(Struct, frozen=True, kw_only=True):

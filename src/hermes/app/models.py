@@ -64,21 +64,20 @@ class ModelSelector:
         blobs: Blobs,
         clock: Clock,
         given: ModelOverrides = ModelOverrides(),  # noqa: B008 - a frozen value
+        *,
+        providers: Callable[[str], BuildModel | None] = no_provider,
     ) -> None:
+        """`providers` finds those of plugins; otherwise they can be chosen, but not used."""
         self._home = home
         self._env = env
         self._settings = with_embedded_models(settings, home)
-        self._registered = no_provider
+        self._registered = providers
         self._blobs = blobs
         self._clock = clock
         self._start_flags = given
         self._built: dict[ModelOverrides, ResilientModel] = {}
         self._fallback_notes: dict[tuple[str, str], str] = {}
         self._pool = KeyPool(home.auth, clock)
-
-    def set_providers(self, registered: Callable[[str], BuildModel | None]) -> None:
-        """Set the providers of plugins; without them their models can be chosen, but not used."""
-        self._registered = registered
 
     async def find(self) -> Model:
         """The model of a new session. Raises `ConfigError` if there is none."""

@@ -1,6 +1,6 @@
 """Open a profile's plugins, and plan turns for the runtimes they register."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +28,7 @@ from hermes.ports.plugins import (
     WorkspacePolicy,
 )
 from hermes.ports.store import Blobs, Store
+from hermes.ports.turn import TurnHooks
 from hermes.sandbox.program_launcher import program_launcher
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.messages import Message
@@ -58,17 +59,16 @@ class ProfileBase(Protocol):
 
 def plugin_services(
     base: ProfileBase,
+    *,
     flags: ModelOverrides,
-    planner: StandardPlanner,
     approvals: Approvals,
+    hooks: TurnHooks | None,
+    tasks: TaskGroup,
     shared: SharedResources | None,
-) -> Callable[[TaskGroup], PluginServices]:
-    """Returns the services once the task group of the plugins is open.
-
-    Without `shared` resources of the process, those of the plugins end with the profile.
-    """
+) -> PluginServices:
+    """Without `shared` resources of the process, those of the plugins end with the profile."""
     model, launch = base.config.main_model, program_launcher(base.spawner)
-    return lambda tasks: PluginServices(
+    return PluginServices(
         home=base.home,
         config=base.config,
         env=base.env,
@@ -76,7 +76,7 @@ def plugin_services(
         store=base.store,
         blobs=base.blobs,
         approvals=approvals,
-        hooks=planner.hooks,
+        hooks=hooks,
         followups=base.followups,
         model=ModelDefaults(
             model=flags.model or model.default,

@@ -116,8 +116,6 @@ class PromptContext:
         return file_provenance(self._home, self._clock)
 
     def _skills(self, request: PromptRequest) -> str:
-        if not self._learning.may_have_skills():
-            return ""
         from hermes.learning.skills.catalog import (  # noqa: PLC0415 - only when needed
             skill_index,
             usable_skills,

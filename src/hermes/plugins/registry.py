@@ -1,17 +1,14 @@
 """The plugins of a profile, loaded when the settings need them or on request."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Mapping
 from importlib import import_module
 from typing import Protocol, cast
 
 import anyio
-from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from hermes.config.schema import Config
 from hermes.config.variables import proxy_url
-from hermes.kit.tasks import background_tasks
 from hermes.ports.plugins import (
     BuildModel,
     PluginContext,
@@ -114,17 +111,10 @@ class Plugins:
         self.gateway_tasks.append(run)
 
 
-@asynccontextmanager
-async def open_plugins(
-    services: Callable[[TaskGroup], PluginServices],
-) -> AsyncGenerator[Plugins]:
-    """Load the built-in plugins that the settings need; their tasks end with the block."""
-    async with background_tasks() as group:
-        plugins = Plugins(services(group))
-        for manifest in BUILT_IN:
-            if manifest.is_needed(plugins.services.config, plugins.services.env):
-                plugins.load(manifest)
-        try:
-            yield plugins
-        finally:
-            await plugins.aclose()
+def load_plugins(services: PluginServices) -> Plugins:
+    """Load the built-in plugins that the settings need."""
+    plugins = Plugins(services)
+    for manifest in BUILT_IN:
+        if manifest.is_needed(services.config, services.env):
+            plugins.load(manifest)
+    return plugins

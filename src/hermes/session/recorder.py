@@ -79,7 +79,7 @@ class Recorder:
     message; it is held back until then, so that both are one commit.
     """
 
-    def __init__(  # noqa: PLR0913 - keyword-only collaborators
+    def __init__(
         self,
         *,
         store: Store,

@@ -82,7 +82,7 @@ class _AcceptedTurn(Struct, frozen=True):
 class Runner:
     """Runs turns. Without `compaction`, histories are sent in full."""
 
-    def __init__(  # noqa: PLR0913 - keyword-only collaborators
+    def __init__(
         self,
         *,
         store: Store,

@@ -49,7 +49,7 @@ def session_context_engaged() -> bool:
     return _Latch.engaged
 
 
-def set_session_vars(  # noqa: PLR0913, PLR0917 - the public interface
+def set_session_vars(  # noqa: PLR0917 - the public interface
     platform: str = "",
     source: str = "",
     chat_id: str = "",
