@@ -9,7 +9,7 @@ from bench.report import Number
 from hermes.kit.clock import SystemClock
 from hermes.kit.sse import SseReader
 from hermes.models.endpoint import EndpointSettings, StreamCoalescer
-from hermes.models.http_client import HttpResponse
+from hermes.models.http_response import HttpResponse
 from hermes.models.images import ImageUrls
 from hermes.models.wire.anthropic_messages import AnthropicWire
 from hermes.models.wire.chat_completions import ChatWire

@@ -13,7 +13,8 @@ from hermes.models.endpoint import (
     NoProgress,
     StreamCoalescer,
 )
-from hermes.models.http_client import HttpResponse, IdleTimeout
+from hermes.models.http_client import IdleTimeout
+from hermes.models.http_response import HttpResponse
 
 _DONE = b"[DONE]"
 _JSON = "application/json"

@@ -20,12 +20,12 @@ from hermes.models.http_client import (
     ConnectTimeout,
     Disconnected,
     HttpClient,
-    HttpResponse,
     IdleTimeout,
     InvalidUrl,
     custom_tls,
     default_tls,
 )
+from hermes.models.http_response import HttpResponse
 from hermes.models.provider_errors import RequestOrigin, classify_error, url_hint
 from hermes.models.urls import host_of
 from hermes.schema.errors import BadRequest, ModelError, ModelNotFound, NotRunning, Unreachable

@@ -19,7 +19,7 @@ from hermes.models.endpoint import (
     read_up_to,
 )
 from hermes.models.error_body import redacted_message
-from hermes.models.http_client import HttpResponse
+from hermes.models.http_response import HttpResponse
 from hermes.models.images import ImageUrls
 from hermes.models.provider_errors import RequestOrigin, classify_error, url_hint
 from hermes.models.providers import ModelProfile

@@ -9,7 +9,8 @@ import pytest
 
 from hermes.models.answer_events import AnswerEvents
 from hermes.models.endpoint import EndpointSettings, StreamCoalescer
-from hermes.models.http_client import Disconnected, HttpResponse
+from hermes.models.http_client import Disconnected
+from hermes.models.http_response import HttpResponse
 
 pytestmark = pytest.mark.anyio
 

@@ -19,13 +19,12 @@ from cryptography.x509.oid import NameOID
 from hermes.models.http_client import (
     Disconnected,
     HttpClient,
-    HttpResponse,
     IdleTimeout,
-    InvalidResponse,
     InvalidUrl,
     custom_tls,
     default_tls,
 )
+from hermes.models.http_response import HttpResponse, InvalidResponse
 
 pytestmark = pytest.mark.anyio
 
