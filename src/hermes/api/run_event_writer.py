@@ -37,6 +37,7 @@ from hermes.schema.messages import (
     text_of,
 )
 from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
+from hermes.session.turn_request import SteeringQueue
 
 MAX_PREVIEW = 200
 INTERRUPTED_EVENT = "run.failed"
@@ -159,16 +160,15 @@ def run_end(event: RunEnded, output: str) -> tuple[str, RunStatus, RunResult]:
 class RunEventWriter:
     """Adds one run's events to its log, and the end to the turn's final writes."""
 
-    def __init__(self, log: RunLog, clock: Clock) -> None:
+    def __init__(self, log: RunLog, clock: Clock, steering: SteeringQueue) -> None:
         self._log = log
         self._clock = clock
+        self._steering = steering
         self._calls: dict[str, tuple[ToolCall, float]] = {}
         self._closing: Sequence[Write] | None = None
         self._stream = AnswerTextStream()
-        self._steered: set[str] = set()
         self._seen_answers: set[str] = set()
         self._open_questions: dict[str, Question] = {}
-        self.pending_steering: list[User] = []
         self.stopping = False
         self.end_event: tuple[str, dict[str, object]] = ("", {})
         """The end event's name, and the fields reported to callbacks."""
@@ -182,15 +182,6 @@ class RunEventWriter:
     def has_question(self) -> bool:
         """Whether the run has a pending question for a person."""
         return bool(self._open_questions)
-
-    @property
-    def steering_ids(self) -> list[str]:
-        return [*self._steered, *(user.id for user in self.pending_steering)]
-
-    async def take_steering(self) -> Sequence[User]:
-        messages, self.pending_steering = self.pending_steering, []
-        self._steered.update(user.id for user in messages)
-        return messages
 
     def on_event(self, event: Event) -> None:
         match event:
@@ -227,7 +218,7 @@ class RunEventWriter:
                 ended, outcome=Outcome.FAILED, reason=INTERRUPTED_MESSAGE, code=INTERRUPTED_CODE
             )
         name, status, result = run_end(ended, assistant_text(messages))
-        unheard = tuple(text_of(user) for user in self.pending_steering)
+        unheard = tuple(text_of(user) for user in self._steering.waiting)
         result = msgspec.structs.replace(result, unheard=unheard)
         last = messages[-1] if messages else None
         # The last answer is stored with the end, before its event arrives here.
@@ -249,7 +240,7 @@ class RunEventWriter:
     def _on_message(self, message: Message) -> None:
         match message:
             case User():
-                if message.id in self._steered:
+                if self._steering.was_taken(message):
                     self._add_delta("steer.applied", text=text_of(message))
             case Assistant():
                 # The transcript has it already, so there is no need to wait for the journal.

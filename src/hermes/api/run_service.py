@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Sequence
 
 import anyio
 import msgspec
-from msgspec import Raw
 
 from hermes.api.callbacks import Callback, callback_of, callback_post, callback_registration
 from hermes.api.context import ApiContext
@@ -22,16 +21,15 @@ from hermes.api.run_event_writer import (
 from hermes.api.run_log import RunLog, replay
 from hermes.api.turn_gate import TurnSlot
 from hermes.app.build import App
-from hermes.gateway.messages import INBOX
 from hermes.kit.clock import Clock
 from hermes.kit.process_identity import is_surely_dead, new_holder_id
 from hermes.ports.journal import RunEvent, RunRecord, RunStatus
-from hermes.ports.store import CompleteItem, EnqueueItem, QueueItem, Store, Write
+from hermes.ports.store import Store, Write
 from hermes.schema.errors import HermesError, NotFound
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Message, Trust, User
 from hermes.schema.scope import OWNER
-from hermes.session.turn_request import TurnRequest
+from hermes.session.turn_request import SteeringQueue, TurnRequest
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +45,8 @@ class LiveRun:
     def __init__(self, store: Store, clock: Clock, record: RunRecord) -> None:
         self.record = record
         self.log = RunLog(store, clock, record.run)
-        self.writer = RunEventWriter(self.log, clock)
+        self.steering = SteeringQueue(store, record.session, MAX_STEERING)
+        self.writer = RunEventWriter(self.log, clock, self.steering)
         self.scope = anyio.CancelScope()
         self.accepted = anyio.Event()
         self.steered: set[str] = set()
@@ -73,6 +72,7 @@ class LiveRun:
     def on_event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             self.started = True
+            self.steering.start()
         self.writer.on_event(event)
 
     async def flush(self) -> None:
@@ -93,7 +93,7 @@ class LiveRun:
     def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         writes: list[Write] = [*self.writer.final_writes(ended, messages)]
         # Steering messages have been read by now, or are reported as unheard.
-        writes += [CompleteItem(key) for key in self.writer.steering_ids]
+        writes += self.steering.final_writes()
         if self.callback is not None and not self.accepted.is_set():
             writes.append(self._registration(self.callback))
         if self.reports_end:
@@ -161,11 +161,12 @@ class RunService:
                 return record.status
             raise _runs_elsewhere(record)
         live.writer.stopping = True
+        live.steering.close()
         live.log.set_status(RunStatus.STOPPING)
         live.scope.cancel()
         return RunStatus.STOPPING
 
-    async def steer(self, app: App, record: RunRecord, message: User, key: str = "") -> None:
+    async def steer(self, record: RunRecord, message: User, key: str = "") -> None:
         """Pass a message to the running turn after its current step, once per key.
 
         After a crash, the session's next turn reads it.
@@ -173,29 +174,20 @@ class RunService:
         live = self._steerable(record)
         if key in live.steered:
             return
-        if len(live.writer.pending_steering) >= MAX_STEERING:
+        if len(live.steering.waiting) >= MAX_STEERING:
             text = "Too many steering messages are pending for this run."
             raise ApiError(429, "too_much_steering", text, wait=1)
         if key:
             live.steered.add(key)
-        message = msgspec.structs.replace(message, trust=live.trust)
-        body = Raw(msgspec.json.encode(message))
-        item = QueueItem(key=message.id, lane=INBOX, topic=record.session, body=body)
-        with anyio.CancelScope(shield=True):
-            await app.store.commit(EnqueueItem(item))
-            try:
-                self._steerable(record)
-            except ApiError:
-                await app.store.commit(CompleteItem(message.id))
-                raise
-            live.writer.pending_steering.append(message)
+        if not await live.steering.add(msgspec.structs.replace(message, trust=live.trust)):
+            raise _not_active()
 
     def _steerable(self, record: RunRecord) -> LiveRun:
         live = self._live.get(record.run)
         if live is None or live.writer.closed or live.writer.stopping:
             if live is None and not record.status.ended:
                 raise _runs_elsewhere(record)
-            raise ApiError(409, "run_not_active", "This run has ended or is ending.")
+            raise _not_active()
         return live
 
     def is_live(self, record: RunRecord) -> bool:
@@ -265,6 +257,7 @@ class RunService:
                 finally:
                     self._drop(live, slot)
                     live.accepted.set()
+                    await live.steering.end()
 
     async def _run_with_log(
         self, app: App, live: LiveRun, request: TurnRequest, slot: TurnSlot
@@ -273,7 +266,7 @@ class RunService:
             group.start_soon(live.log.flush_regularly)
             try:
                 await self._context.turn_gate.run_turn(
-                    app, request, live, slot, steer=live.writer.take_steering
+                    app, request, live, slot, steer=live.steering.take
                 )
                 await live.accept()
             except HermesError as error:
@@ -327,6 +320,10 @@ async def end_abandoned_runs(store: Store, clock: Clock) -> int:
     if count:
         log.warning("%d turns were interrupted when their process ended", count)
     return count
+
+
+def _not_active() -> ApiError:
+    return ApiError(409, "run_not_active", "This run has ended or is ending.")
 
 
 def _runs_elsewhere(record: RunRecord) -> ApiError:

@@ -294,7 +294,7 @@ class _RunHandlers:
         key, _ = run_key(request.headers.get(KEY_HEADER), b"", "steer")
         app, record = await self._load(request)
         message = await question.user_message(app)
-        await self._runs.steer(app, record, message, key)
+        await self._runs.steer(record, message, key)
         return json_response(RunSteered(run_id=record.run), 202)
 
     async def approve(self, request: web.Request) -> web.StreamResponse:

@@ -68,14 +68,18 @@ class _Wakeups:
 class _Subscription:
     def __init__(self) -> None:
         self._unread: list[Event] = []
+        self._more_text: list[str] = []
+        """Text to append to the last unread event, a delta."""
         self._arrived = asyncio.Event()
         self._closed = False
 
     def add(self, event: Event) -> None:
         unread = self._unread
-        if len(unread) >= MAX_SEPARATE and (joined := _joined(unread[-1], event)) is not None:
-            unread[-1] = joined
-            return
+        if len(unread) >= MAX_SEPARATE:
+            if isinstance(event, TextDelta | ReasoningDelta) and type(unread[-1]) is type(event):
+                self._more_text.append(event.text)
+                return
+            self._join()
         unread.append(event)
         self._arrived.set()
 
@@ -86,6 +90,7 @@ class _Subscription:
         return self.take()
 
     def take(self) -> Sequence[Event]:
+        self._join()
         self._arrived.clear()
         events, self._unread = self._unread, []
         return events
@@ -94,12 +99,10 @@ class _Subscription:
         self._closed = True
         self._arrived.set()
 
-
-def _joined(last: Event, event: Event) -> Event | None:
-    match last, event:
-        case TextDelta(), TextDelta():
-            return TextDelta(last.text + event.text)
-        case ReasoningDelta(), ReasoningDelta():
-            return ReasoningDelta(last.text + event.text)
-        case _:
-            return None
+    def _join(self) -> None:
+        if not self._more_text:
+            return
+        last = self._unread[-1]
+        if isinstance(last, TextDelta | ReasoningDelta):
+            self._unread[-1] = type(last)("".join([last.text, *self._more_text]))
+        self._more_text = []

@@ -1,5 +1,6 @@
 """One person's conversation with the agent: submit, steer, retry, undo, branch, resume."""
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import reduce
@@ -25,7 +26,7 @@ from hermes.ports.store import (
 )
 from hermes.ports.turn import Emit
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
-from hermes.schema.events import Outcome, RunEnded, RunStarted
+from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Media, Message, Text, Trust, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import (
@@ -36,6 +37,7 @@ from hermes.schema.sessions import (
     TranscriptTail,
     continued_from,
 )
+from hermes.session.followed_run import RunReading
 from hermes.session.lease import Lease
 from hermes.session.recap import is_question
 from hermes.session.recorder import failure_reasons
@@ -138,28 +140,26 @@ class Conversation:
         self._check_not_running()
         steering = self._steering = SteeringQueue(self._store, self.session.id)
         scope = self._scope = anyio.CancelScope()
-        outcome = Outcome.CANCELLED
+        reader = _ConversationReader(steering, emit)
+        reading = RunReading(reader)
         following = self._runner.following(
             self._request(message),
             steer=steering.take,
-            final_writes=steering.final_writes,
+            final_writes=reading.final_writes,
             stop=scope,
         )
         try:
-            async with following as run:
-                while events := await run.read():
-                    for event in events:
-                        if isinstance(event, RunStarted):
-                            steering.start()
-                        elif isinstance(event, RunEnded):
-                            outcome = event.outcome
-                        await emit(event)
+            await reading.read(following)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await reader.flush()
+            raise
         finally:
             self._scope = self._steering = None
             with anyio.CancelScope(shield=True):
                 await steering.end()
                 await self._reload()
-        return outcome
+        return Outcome.CANCELLED if reading.ended is None else reading.ended.outcome
 
     async def _message(self, parts: MessageParts) -> User:
         message = User(new_id("msg"), tuple(parts), Trust.OWNER)
@@ -367,6 +367,27 @@ class Conversation:
             model=options.model,
             provider=options.provider,
         )
+
+
+class _ConversationReader:
+    """Emits the events of a turn, which takes messages once it has started."""
+
+    def __init__(self, steering: SteeringQueue, emit: Emit) -> None:
+        self._steering = steering
+        self._emit = emit
+        self._events: deque[Event] = deque()
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self._steering.start()
+        self._events.append(event)
+
+    async def flush(self) -> None:
+        while self._events:
+            await self._emit(self._events.popleft())
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        return self._steering.final_writes()
 
 
 def _joined_question(rows: Sequence[StoredMessage]) -> User:

@@ -25,8 +25,7 @@ from hermes.ports.store import (
     Store,
     Write,
 )
-from hermes.schema.events import RunEnded
-from hermes.schema.messages import Message, Result, User
+from hermes.schema.messages import Result, User
 from hermes.schema.scope import Address, InheritedLimits, Requester, Role
 from hermes.schema.sessions import Session, SessionChange
 from hermes.schema.tools import ToolSpec
@@ -160,14 +159,23 @@ class SteeringQueue:
     used when the sender is gone, they wait for the next turn instead.
     """
 
-    def __init__(self, store: Store, session: str) -> None:
+    def __init__(self, store: Store, session: str, limit: int = MAX_WAITING) -> None:
         self._store = store
         self._session = session
+        self._limit = limit
         self._started = anyio.Event()
         self._closed = False
         self._kept_for_next_turn = False
         self._waiting: list[User] = []
         self._taken: list[str] = []
+
+    @property
+    def waiting(self) -> Sequence[User]:
+        """Messages that the turn has not taken yet."""
+        return self._waiting
+
+    def was_taken(self, message: User) -> bool:
+        return message.id in self._taken
 
     def start(self) -> None:
         """Start accepting messages, once the turn has claimed the inbox."""
@@ -179,7 +187,7 @@ class SteeringQueue:
     async def add(self, message: User) -> bool:
         """False if the turn cannot take the message any more."""
         await self._started.wait()
-        if self._closed or len(self._waiting) >= MAX_WAITING:
+        if self._closed or len(self._waiting) >= self._limit:
             return False
         with anyio.CancelScope(shield=True):
             await self._store.commit(EnqueueItem(_inbox_item(message, self._session)))
@@ -194,9 +202,13 @@ class SteeringQueue:
         self._taken += [message.id for message in taken]
         return taken
 
-    def final_writes(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        """Complete the items with the end of the turn; later messages are rejected."""
+    def close(self) -> None:
+        """Reject later messages."""
         self._closed = True
+
+    def final_writes(self) -> Sequence[Write]:
+        """Complete the items with the end of the turn; later messages are rejected."""
+        self.close()
         left = [] if self._kept_for_next_turn else [message.id for message in self._waiting]
         self._waiting = []
         return [CompleteItem(key) for key in (*self._taken, *left)]

@@ -8,6 +8,7 @@ import openai
 import pytest
 
 from hermes.api.context import ApiLimits
+from hermes.api.middleware import CLIENT_CLOSED
 from hermes.kit.sse import SseEvent, SseReader
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Assistant, Stop, text_of
@@ -131,6 +132,9 @@ async def test_disconnect_ends_the_turn(tmp_path: Path, stream: bool) -> None:
                 await harness.model_server.requests[0].ended.wait()
                 await harness.server.turn_gate.wait_idle()
                 await wait_until(lambda: harness.server.metrics.turns[Outcome.CANCELLED] == 1)
+                shares = harness.server.metrics.profiles.values()
+                await wait_until(lambda: [one.requests for one in shares if one.requests] == [1])
+                assert [one.errors for one in shares if one.errors] == [{CLIENT_CLOSED: 1}]
     assert not harness.model_server.requests[0].completed
 
 
