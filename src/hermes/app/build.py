@@ -1,7 +1,7 @@
 """Build one profile's object graph, and close it again in order."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ from hermes.app.chat_settings import ChatSettings
 from hermes.app.compaction import CompactionDeps, build_compaction
 from hermes.app.followups import FollowupRouter
 from hermes.app.learning import Learning
-from hermes.app.mcp_servers import McpDeps, McpServers, open_mcp_servers
+from hermes.app.mcp import McpService, open_mcp
 from hermes.app.message_sender import OutboxSender
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelSelector
@@ -172,7 +172,7 @@ class _AppDeps(Struct, frozen=True, kw_only=True):
     runner: Runner
     followups: FollowupRouter
     plugins: Plugins
-    servers: McpServers
+    servers: McpService
     approvals: ApprovalService
     processes: ProcessRegistry
     delegations: Delegations
@@ -238,7 +238,8 @@ async def open_app(
         turns = _turn_settings(base, learning)
         planner = StandardPlanner(models, toolbox, chats, turns, home.soul, clock)
         planner.set_approvals(approvals, factory.build_hooks())
-        servers = await enter(open_mcp_servers(_mcp_deps(base, toolbox), planner))
+        servers = await enter(_open_mcp(base, toolbox))
+        planner.set_ready(servers.wait_ready)
         services = plugin_services(base, _flags(options), planner, approvals, shared)
         plugins = await enter(open_plugins(services))
         models.set_providers(plugins.model_provider)
@@ -300,18 +301,13 @@ def _process_deps(base: _AppBase) -> ProcessDeps:
     )
 
 
-def _mcp_deps(base: _AppBase, toolbox: Toolbox) -> McpDeps:
-    return McpDeps(
-        home=base.home,
-        env=base.env,
-        loaded=base.loaded,
-        toolbox=toolbox,
-        blobs=base.blobs,
-        clock=base.clock,
-        redactor=base.redactor,
+def _open_mcp(base: _AppBase, toolbox: Toolbox) -> AbstractAsyncContextManager[McpService]:
+    runs_here = base.config.main_model.openai_runtime != CODEX_RUNTIME
+    return open_mcp(
+        base,
+        toolbox,
         workspace=base.options.workspace,
-        connect_early=base.options.reviews_turns
-        and base.config.main_model.openai_runtime != CODEX_RUNTIME,
+        connect_early=base.options.reviews_turns and runs_here,
     )
 
 

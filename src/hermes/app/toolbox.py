@@ -27,6 +27,11 @@ NO_MCP = "no_mcp"
 """In a platform's toolsets: no tools of MCP servers."""
 
 
+def reserved_toolsets() -> list[str]:
+    """Names that MCP servers must not have."""
+    return [*known_toolsets(), NO_MCP]
+
+
 class ToolSelection(Struct, frozen=True, kw_only=True):
     """The toolsets chosen on the command line."""
 
