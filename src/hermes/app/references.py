@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hermes.app.prompt_context import file_provenance
-from hermes.app.sandboxes import protected_paths
 from hermes.config.home import Home, user_home
 from hermes.config.sections.general import WebsiteBlocklist
 from hermes.kit.files import read_regular_file
 from hermes.kit.text import fenced, head_and_tail, plural
 from hermes.ports.sandbox import ProcessSpec, Sandbox
 from hermes.sandbox.filesystem_policy import private_paths
+from hermes.sandbox.home_policy import protected_paths
 from hermes.schema.attachments import FILES_HEADER, PAGES_HEADER, UNVERIFIED_HEADER
 from hermes.schema.errors import HermesError, ToolError
 from hermes.schema.messages import Media, Text

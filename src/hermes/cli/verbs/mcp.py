@@ -9,7 +9,6 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from hermes.app.service.lock import running_gateway
 from hermes.app.toolbox import reserved_toolsets
 from hermes.cli.context import CliContext
@@ -27,6 +26,7 @@ from hermes.kit.text import did_you_mean, one_line, plural
 from hermes.logs import LOGGERS
 from hermes.mcp.servers import ConnectionTest, test_connection
 from hermes.mcp.settings import ServerContext, server_config
+from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ConfigError, NotFound, UsageError
 from hermes.schema.tools import Effect
