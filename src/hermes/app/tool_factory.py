@@ -51,7 +51,7 @@ from hermes.tools.tool_wrappers import load_specs
 from hermes.tools.toolsets import tools_of
 
 if TYPE_CHECKING:
-    from hermes.app.shell_hooks import ShellHooks
+    from hermes.hooks.shell import ShellHooks
 
 PROFILE_HOME_MODE = "profile"
 """The `terminal.home_mode` in which the profile's `home` folder is the home of commands."""
@@ -204,7 +204,7 @@ class ToolFactory(Struct, frozen=True):
         """The hooks of the settings, if there are any."""
         if not self.config.hooks:
             return None
-        from hermes.app.shell_hooks import (  # noqa: PLC0415 - as above
+        from hermes.hooks.shell import (  # noqa: PLC0415 - as above
             HookConsents,
             HookDeps,
             ShellHooks,

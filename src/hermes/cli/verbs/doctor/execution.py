@@ -6,12 +6,12 @@ from pathlib import Path
 
 import anyio
 
-from hermes.app.shell_hooks import HookConsents
 from hermes.app.toolbox import reserved_toolsets
 from hermes.cli.verbs.doctor.finding import CheckContext, Finding
 from hermes.cli.verbs.hooks import hook_problems
 from hermes.config.env import DEFAULT_PATH
 from hermes.config.sections.execution import McpServer
+from hermes.hooks.shell import HookConsents
 from hermes.kit.text import plural
 from hermes.mcp.server_config import StdioEndpoint
 from hermes.mcp.servers import missing_sdk
