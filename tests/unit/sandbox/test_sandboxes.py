@@ -25,7 +25,7 @@ from hermes.sandbox.spawner import Spawner
 from hermes.sandbox.strongest_sandbox import APPROVAL_REQUIRED, PARTIAL_NOTE
 from hermes.schema.errors import SandboxError
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
