@@ -13,7 +13,7 @@ from hermes.app.chat_settings import ChatSettings
 from hermes.app.compaction import build_compaction
 from hermes.app.followups import FollowupRouter
 from hermes.app.learning import Learning
-from hermes.app.mcp_servers import McpDeps, McpServers
+from hermes.app.mcp import McpService, build_mcp
 from hermes.app.message_sender import OutboxSender
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelSelector
@@ -98,6 +98,7 @@ class App:
     ) -> None:
         self.home = home
         self.env = env
+        self.loaded = loaded
         self.config = loaded.config
         self.redactor = redactor
         self.clock = clock
@@ -106,7 +107,6 @@ class App:
         self.bus = MemoryBus()
         self.blobs = FileBlobs(home.cache / "blobs")
         self.followups = FollowupRouter(store)
-        self._loaded = loaded
         self._options = options
         self._logs = logs
         self._tasks = tasks
@@ -168,18 +168,9 @@ class App:
         return self._tool_factory.toolbox(options.toolsets, options.excluded_toolsets)
 
     @cached_property
-    def servers(self) -> McpServers:
-        deps = McpDeps(
-            home=self.home,
-            env=self.env,
-            loaded=self._loaded,
-            toolbox=self.toolbox,
-            blobs=self.blobs,
-            clock=self.clock,
-            redactor=self.redactor,
-            workspace=self._options.workspace,
-        )
-        return McpServers(deps, self._tasks)
+    def servers(self) -> McpService:
+        workspace = self._options.workspace
+        return build_mcp(self, self.toolbox, workspace=workspace, tasks=self._tasks)
 
     @cached_property
     def planner(self) -> StandardPlanner:
@@ -292,7 +283,7 @@ class App:
     @cached_property
     def warnings(self) -> list[str]:
         return [
-            *map(str, self._loaded.warnings),
+            *map(str, self.loaded.warnings),
             *self.toolbox.warnings(self._options.source),
             *self.servers.warnings(),
             *(self.planner.hooks.warnings() if self.planner.hooks else ()),

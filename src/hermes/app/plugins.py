@@ -12,8 +12,10 @@ from hermes.app.planner import StandardPlanner
 from hermes.app.prompt_context import file_provenance
 from hermes.config.env import Env
 from hermes.config.home import Home
+from hermes.config.loader import LoadedConfig
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
+from hermes.kit.redact import Redactor
 from hermes.models.settings import ModelOverrides
 from hermes.plugins.shared import SharedPlugins
 from hermes.ports.approvals import Approvals
@@ -37,7 +39,7 @@ from hermes.schema.sessions import Session
 
 
 class ProfileBase(Protocol):
-    """The parts of a profile that plugins use."""
+    """The parts of a profile that plugins and MCP servers use."""
 
     @property
     def home(self) -> Home: ...
@@ -55,6 +57,10 @@ class ProfileBase(Protocol):
     def spawner(self) -> Spawner: ...
     @property
     def followups(self) -> Followups: ...
+    @property
+    def loaded(self) -> LoadedConfig: ...
+    @property
+    def redactor(self) -> Redactor: ...
 
 
 def plugin_services(

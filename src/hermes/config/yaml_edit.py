@@ -73,9 +73,14 @@ def _edited(text: str, change: Callable[[object], object]) -> Iterator[str]:
     lines = body.split("\n")[:-1]
     bare = [line.removesuffix("\r") for line in lines]
     before, after = _rewritten("\n".join([*bare, ""]), change)
-    spans, edits = _spans(before, bare), _edits(before, after)
-    for found in ([_beside_comments(edit, before) for edit in edits], edits):
-        yield mark + _joined(_patched(lines, spans, before, found, ending))
+    spans, edits = _spans(before, bare), [one for one in _spans(before, after) if not one.is_equal]
+    for found in ([_beside_comments(edit, before, after) for edit in edits], edits):
+        patched = list(lines)
+        for edit in reversed(found):
+            start, end, lead, tail = _place(edit, spans, before)
+            new = after[edit.new_start : edit.new_end]
+            patched[start:end] = [line + ending for line in (*lead, *new, *tail)]
+        yield mark + _joined(patched)
     yield mark + _joined([line + ending for line in after])
 
 
@@ -100,74 +105,53 @@ def _spans(old: Sequence[str], new: Sequence[str]) -> list[_Span]:
     for kind, start, end, new_start, new_end in matcher.get_opcodes():
         span = _Span(start, end, new_start, new_end, kind == "equal")
         if kind == "replace" and _has_same_length(span):
-            pairs = zip(
-                range(span.start, span.end), range(span.new_start, span.new_end), strict=True
-            )
-            found += [_Span(at, at + 1, new_at, new_at + 1, False) for at, new_at in pairs]
+            ahead = span.new_start - span.start
+            lines = range(span.start, span.end)
+            found += [_Span(at, at + 1, at + ahead, at + ahead + 1, False) for at in lines]
         else:
             found.append(span)
     return found
 
 
-class _Edit(NamedTuple):
-    """The lines from `start` to `end` are replaced."""
-
-    start: int
-    end: int
-    lines: Sequence[str]
+def _has_same_length(span: _Span) -> bool:
+    return span.end - span.start == span.new_end - span.new_start
 
 
-def _edits(before: Sequence[str], after: Sequence[str]) -> list[_Edit]:
-    return [
-        _Edit(span.start, span.end, after[span.new_start : span.new_end])
-        for span in _spans(before, after)
-        if not span.is_equal
-    ]
-
-
-def _beside_comments(edit: _Edit, before: Sequence[str]) -> _Edit:
+def _beside_comments(edit: _Span, before: Sequence[str], after: Sequence[str]) -> _Span:
     """Keep comments that follow a removed setting; write a new one before those that follow.
 
     ruamel.yaml attaches comments to the setting before them, but people write them before the
     setting they are about.
     """
-    start, end, lines = edit
+    start, end, lines = edit.start, edit.end, after[edit.new_start : edit.new_end]
     if not (lines and _COMMENT.fullmatch(lines[-1])):
         while end > start and _COMMENT.fullmatch(before[end - 1]):
             end -= 1
     while start == end and start > 0 and _COMMENT.fullmatch(before[start - 1]):
         start = end = start - 1
-    return _Edit(start, end, lines)
+    return edit._replace(start=start, end=end)
 
 
-def _patched(
-    lines: Sequence[str],
-    spans: Sequence[_Span],
-    before: Sequence[str],
-    edits: Sequence[_Edit],
-    ending: str,
-) -> Sequence[str]:
-    """Apply the edits, whose positions are those of `before`, to the original lines."""
-    patched = list(lines)
-    for start, end, new in reversed(edits):
-        first = next((span for span in spans if span.start <= start < span.end), None)
-        last = next((span for span in spans if span.start < end <= span.end), None)
-        at, lead = len(lines), before[:0]
-        to, tail = 0, before[:0]
-        if first is not None and _has_same_length(first):
-            at = first.new_start + start - first.start
-        elif first is not None:
-            at, lead = first.new_start, before[first.start : start]
-        if last is not None and _has_same_length(last):
-            to = last.new_start + end - last.start
-        elif last is not None:
-            to, tail = last.new_end, before[end : last.end]
-        patched[at : max(at, to)] = [line + ending for line in (*lead, *new, *tail)]
-    return patched
+def _place(
+    edit: _Span, spans: Sequence[_Span], before: Sequence[str]
+) -> tuple[int, int, Sequence[str], Sequence[str]]:
+    """Where an edit of `before` is in the original, and lines to repeat on both sides of it.
 
-
-def _has_same_length(span: _Span) -> bool:
-    return span.end - span.start == span.new_end - span.new_start
+    Lines are repeated where they cannot be matched one by one with those of the original.
+    """
+    first = next((span for span in spans if span.start <= edit.start < span.end), None)
+    last = next((span for span in spans if span.start < edit.end <= span.end), None)
+    start, lead = spans[-1].new_end if spans else 0, before[:0]
+    end, tail = 0, before[:0]
+    if first is not None and _has_same_length(first):
+        start = first.new_start + edit.start - first.start
+    elif first is not None:
+        start, lead = first.new_start, before[first.start : edit.start]
+    if last is not None and _has_same_length(last):
+        end = last.new_start + edit.end - last.start
+    elif last is not None:
+        end, tail = last.new_end, before[edit.end : last.end]
+    return start, max(start, end), lead, tail
 
 
 class _RoundTripYaml(Protocol):

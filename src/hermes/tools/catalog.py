@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from hermes.learning.skills.catalog import SkillCatalog, SkillEnvironment
     from hermes.learning.skills.editor import SkillEditor
     from hermes.learning.skills.usage import SkillUsageLog
+    from hermes.ports.protected_paths import ProtectedPaths
     from hermes.tools.files.edit_conflicts import FileLocks, SeenFiles
     from hermes.tools.files.editor import FileEditor
     from hermes.tools.files.folder_instructions import FolderInstructions
-    from hermes.tools.paths import ProtectedPaths, RemotePaths, SessionPaths
+    from hermes.tools.paths import RemotePaths, SessionPaths
     from hermes.tools.processes.registry import ProcessRegistry
     from hermes.tools.provenance.file_provenance import FileProvenance
     from hermes.tools.skills import SkillDeps

@@ -14,7 +14,6 @@ from hermes.app.build import App, AppOptions, open_app
 from hermes.app.channels import ConfiguredChannels, ProcessResources
 from hermes.app.chat_directory import ChatDirectory
 from hermes.app.gateway import GatewayOptions, build_access, build_gateway
-from hermes.app.home_hooks import open_profile_hooks
 from hermes.app.maintenance import ProfileMaintenance
 from hermes.app.service.status import PlatformState
 from hermes.app.unserved import unserved
@@ -26,6 +25,7 @@ from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.notices import post_restart_notices
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.targets import home_channels
+from hermes.hooks.home import open_profile_hooks
 from hermes.ipc.protocol import env_fingerprint
 from hermes.ipc.server import IpcServer
 from hermes.kit.clock import Clock

@@ -24,12 +24,12 @@ from hermes.kit.retry import Backoff
 from hermes.kit.tasks import background_tasks
 from hermes.ports.approvals import Isolation
 from hermes.ports.message_sender import Followups
+from hermes.ports.protected_paths import principal_folder
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.sandbox import Process, ProcessExit, ProcessSpec, Sandbox
 from hermes.ports.store import Store, Write
 from hermes.schema.errors import SandboxError, StateConflict, StoreError, ToolError
 from hermes.schema.scope import Scope
-from hermes.tools.paths import principal_folder
 from hermes.tools.processes.output import (
     NoticeLimit,
     OutputWatch,

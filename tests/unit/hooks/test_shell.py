@@ -10,14 +10,14 @@ import pytest
 from msgspec import Raw
 
 from hermes.app.build import App, AppOptions, open_app
-from hermes.app.shell_hooks import (
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.hooks.shell import (
     HookConsents,
     hook_seal,
     matches_tool,
     parse_answer,
 )
-from hermes.config.env import Env
-from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
 from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
 from hermes.ports.turn import Emit, TurnHooks
