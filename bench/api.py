@@ -21,11 +21,13 @@ from bench.report import Number
 
 CROWDS = ((1, 200), (32, 30), (128, 8), (512, 3))
 """Number of concurrent clients, and turns of each."""
+COMPARED = ((32, 30), (128, 8))
+"""The same, alternating between our server and the floor server."""
 PACED = {"text": "word " * 50, "chunk": 5, "first_byte": 0.5, "pace": 0.02}
 """Half a second of latency, then fifty tokens, one every 20 ms."""
 MANY = 512
 ROUNDS = 3
-"""How often the paced streams run through the server and directly."""
+"""How often the compared loads run through each of the two servers."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -44,6 +46,10 @@ def measure() -> Iterator[Number]:
             home.mkdir()
             with serving(home, url) as (server, port):
                 yield from anyio.run(run, f"http://127.0.0.1:{port}/v1", server, url)
+                if run is _crowds:
+                    with _floor(url, Path(folder) / "floor.db") as floor:
+                        ours = f"http://127.0.0.1:{port}/v1"
+                        yield from anyio.run(_compared, ours, f"http://127.0.0.1:{floor}/v1")
 
 
 @contextmanager
@@ -64,7 +70,20 @@ def serving(home: Path, url: str) -> Generator[tuple[int, int]]:
         "HERMES_INFERENCE_MODEL": "mock",
         "HERMES_INFERENCE_PROVIDER": "openai",
     }
-    command = [sys.executable, "-m", "bench.api_process"]
+    with _server([sys.executable, "-m", "bench.api_process"], env) as server:
+        yield server
+
+
+@contextmanager
+def _floor(url: str, database: Path) -> Generator[int]:
+    command = [sys.executable, "-m", "bench.floor_server", url, str(database)]
+    with _server(command, ENV) as (_, port):
+        yield port
+
+
+@contextmanager
+def _server(command: list[str], env: dict[str, str]) -> Generator[tuple[int, int]]:
+    """The process and port of a server that prints its port and ends with its input."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True) as child:
         assert child.stdin is not None
@@ -73,6 +92,22 @@ def serving(home: Path, url: str) -> Generator[tuple[int, int]]:
             yield child.pid, int(child.stdout.readline())
         finally:
             child.stdin.close()
+
+
+async def _compared(ours: str, floor: str) -> list[Number]:
+    """Turns per second as a share of those of the floor server, as the median of rounds."""
+    numbers: list[Number] = []
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        await _crowd(http, floor, 4, 10)
+        for clients, turns in COMPARED:
+            shares: list[float] = []
+            for _ in range(ROUNDS):
+                least = await _crowd(http, floor, clients, turns)
+                shares.append(least.took / (await _crowd(http, ours, clients, turns)).took)
+            share = statistics.median(shares)
+            name = f"API, {clients} at once / floor server"
+            numbers.append(Number(name=name, value=share, unit="x", bar=0.5, sense="least"))
+    return numbers
 
 
 async def _crowds(url: str, server: int, mock: str) -> list[Number]:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 
 import anyio
 
@@ -10,6 +9,7 @@ from bench.report import Number
 from hermes.kit.clock import SystemClock
 from hermes.kit.sse import SseReader
 from hermes.models.endpoint import EndpointSettings, StreamCoalescer
+from hermes.models.http_response import HttpResponse
 from hermes.models.images import ImageUrls
 from hermes.models.wire.anthropic_messages import AnthropicWire
 from hermes.models.wire.chat_completions import ChatWire
@@ -83,25 +83,21 @@ class _Replay:
     def __init__(self, frames: list[bytes]) -> None:
         self._frames = iter(frames)
 
-    async def post(self, *_: object) -> SimpleNamespace:
-        content = SimpleNamespace(
-            readany=self._readany,
-            at_eof=lambda: True,
-            is_eof=lambda: False,
-            on_eof=lambda rouse: None,
-        )
-        return SimpleNamespace(
-            status=200,
-            content_type="text/event-stream",
-            content=content,
-            headers={},
-            connection=None,
-        )
+    async def post(self, *_: object) -> "_ReplayedResponse":
+        return _ReplayedResponse(self._frames)
 
-    def release(self, response: SimpleNamespace) -> None:
+    def release(self, response: "_ReplayedResponse") -> None:
         """Nothing to release."""
 
-    async def _readany(self) -> bytes:
+
+class _ReplayedResponse(HttpResponse):
+    def __init__(self, frames: Iterator[bytes]) -> None:
+        super().__init__()
+        self._frames = frames
+        self.headers["content-type"] = "text/event-stream"
+        self.start(200)
+
+    async def readany(self) -> bytes:
         return next(self._frames, b"")
 
 

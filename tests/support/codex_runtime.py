@@ -17,6 +17,7 @@ from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
 from hermes.kit.redact import Redactor
 from hermes.ports.approvals import ApprovalRequest, Approvals, Decision
+from hermes.ports.plugins import Program
 from hermes.ports.runtime import ReadSteering, no_steering
 from hermes.ports.sandbox import Process
 from hermes.ports.tool import Tool
@@ -26,7 +27,6 @@ from hermes.runtimes.codex.service import (
     CodexService,
     CodexServiceDeps,
     CodexTimeouts,
-    ProcessCommand,
     open_service,
 )
 from hermes.runtimes.codex.threads import ThreadSettings
@@ -211,7 +211,7 @@ async def codex_harness(setup: CodexSetup) -> AsyncGenerator[CodexHarness]:
 async def _opened(
     bench: CodexSetup, home: Path, door: Spawner, store: SqliteStore
 ) -> AsyncGenerator[CodexHarness]:
-    def launch(command: ProcessCommand) -> AbstractAsyncContextManager[Process]:
+    def launch(command: Program) -> AbstractAsyncContextManager[Process]:
         start = SpawnRequest(argv=command.argv, cwd=command.cwd, env=command.env, has_stdin=True)
         return door.open(start)
 

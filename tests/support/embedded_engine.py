@@ -8,15 +8,17 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.app.embedded_models import engine_env, fetch_model, process_launcher
 from hermes.config.env import Env, process_env
 from hermes.kit.clock import SystemClock
 from hermes.kit.tasks import background_tasks
 from hermes.models.embedded.download import DownloadProgress
 from hermes.models.embedded.engine import EngineDeps, EnginePool, EngineTimeouts
+from hermes.models.embedded.install import fetch_model
 from hermes.models.embedded.model import EmbeddedModel, EngineQueue
+from hermes.models.embedded.servers import engine_env
 from hermes.models.embedded.weights import FOLDER_NAME, ModelFolder, Weights, find_weights
 from hermes.models.images import ImageUrls
+from hermes.sandbox.program_launcher import program_launcher
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import NotFound
 from hermes.schema.messages import Media
@@ -27,7 +29,9 @@ SMALLEST = "smollm2-135m"
 def fetch_smallest() -> tuple[Weights, ModelFolder]:
     """Stored next to the test tools; the first test downloads 123 MB."""
     weights, place = find_weights(SMALLEST), ModelFolder(Path(sys.prefix) / FOLDER_NAME)
-    anyio.run(fetch_model, weights, place, Env(process_env()), _ignore_download)
+    with Spawner() as spawner:
+        launch, env = program_launcher(spawner), Env(process_env())
+        anyio.run(fetch_model, weights, place, env, launch, _ignore_download)
     return weights, place
 
 
@@ -54,7 +58,7 @@ async def running_engine_pool(
 ) -> AsyncGenerator[EnginePool]:
     with Spawner() as door:
         parts = EngineDeps(
-            launch=process_launcher(door, "the embedded model"),
+            launch=program_launcher(door),
             env=engine_env(process_env()),
             threads=1,
             timeouts=timeouts,

@@ -56,8 +56,8 @@ async def local_gateway(
         harness.channel = channel
         async with anyio.create_task_group() as group:
             group.start_soon(harness.gateway.run)
-            if app.remote_followups is not None:
-                group.start_soon(app.remote_followups.run)
+            for task in app.plugins.gateway_tasks:
+                group.start_soon(task)
             yield harness
             group.cancel_scope.cancel()
 

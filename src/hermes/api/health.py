@@ -13,7 +13,7 @@ from hermes.api.context import KEY_PROFILE, ApiContext, Route, json_response, re
 from hermes.api.turn_gate import SOURCE
 from hermes.app.build import App
 from hermes.app.models import NO_MODEL
-from hermes.app.proxy import proxy_url
+from hermes.config.variables import proxy_url
 from hermes.gateway.messages import INBOX, outbox_name
 from hermes.schema.errors import HermesError
 

@@ -289,5 +289,5 @@ async def require_output_format(app: App, session: Session, route: ModelRoute | 
 
 
 def has_own_model(app: App) -> bool:
-    """Whether turns use a model here, and not the Codex runtime."""
-    return not app.codex.enabled
+    """Whether turns use a model here, and not another runtime."""
+    return not app.runtimes.enabled

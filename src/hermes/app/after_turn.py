@@ -1,13 +1,10 @@
 """Run background reviews and generate titles after turns."""
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 
 from anyio.abc import TaskGroup
-from msgspec import Struct
 
-from hermes.app.compaction import CompactionDeps
 from hermes.app.learning import Learning
 from hermes.app.models import ModelSelector, auxiliary_flags
 from hermes.compaction.service import CompactionService
@@ -15,7 +12,6 @@ from hermes.config.schema import Config
 from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
-from hermes.kit.tasks import background_tasks
 from hermes.ports.bus import Bus
 from hermes.ports.model import Model
 from hermes.ports.store import Store
@@ -34,33 +30,43 @@ TIMEOUT_FACTOR = 5
 """A review makes several requests: its timeout is this many times that of one."""
 
 
-class BackgroundReviewDeps(Struct, frozen=True, kw_only=True):
-    """What background reviews need."""
-
-    config: Config
-    store: Store
-    clock: Clock
-    bus: Bus
-    planner: Planner
-    price: PriceFunction
-    models: ModelSelector
-    learning: Learning
-    compaction: CompactionService | None
-    profile: str
-    enabled: bool  # off in a process that ends after one answer
-
-
 class BackgroundReviews:
     """Schedules a review after each turn; its code is loaded with the first one."""
 
-    def __init__(self, parts: BackgroundReviewDeps, group: TaskGroup) -> None:
-        self._parts = parts
-        self._group = group
+    def __init__(
+        self,
+        *,
+        config: Config,
+        store: Store,
+        clock: Clock,
+        bus: Bus,
+        planner: Planner,
+        price: PriceFunction,
+        models: ModelSelector,
+        learning: Learning,
+        compaction: CompactionService | None,
+        profile: str,
+        tasks: TaskGroup,
+        enabled: bool,
+    ) -> None:
+        """`enabled` is off in a process that ends after one answer."""
+        self._config = config
+        self._store = store
+        self._clock = clock
+        self._bus = bus
+        self._planner = planner
+        self._price = price
+        self._models = models
+        self._learning = learning
+        self._compaction = compaction
+        self._profile = profile
+        self._tasks = tasks
+        self._enabled = enabled
         self._reviews: ReviewScheduler | None = None
         self._notices: OrderedDict[str, list[str]] = OrderedDict()
 
     def turn_ended(self, turn: TurnRequest, outcome: Outcome) -> None:
-        if self._parts.enabled and not self._parts.models.is_small(turn.session):
+        if self._enabled and not self._models.is_small(turn.session):
             self._scheduler().turn_ended(turn, outcome)
 
     def has_notice(self, session: str) -> bool:
@@ -77,37 +83,35 @@ class BackgroundReviews:
             while len(self._notices) > MAX_SESSIONS:
                 self._notices.popitem(last=False)
             return
-        reply = OutboxMessage(address=turn.address, text=text, at=self._parts.clock.now())
-        await self._parts.store.commit(outbox_post(f"{new_id('rev')}:told", reply))
-        wake_outbox(self._parts.bus, turn.address)
+        reply = OutboxMessage(address=turn.address, text=text, at=self._clock.now())
+        await self._store.commit(outbox_post(f"{new_id('rev')}:told", reply))
+        wake_outbox(self._bus, turn.address)
 
     def _scheduler(self) -> "ReviewScheduler":
         if self._reviews is None:
             from hermes.learning.review.reviewer import ReviewDeps, unchanged_messages  # noqa: PLC0415 - as above
             from hermes.learning.review.scheduler import ReviewScheduler  # noqa: PLC0415 - as above
 
-            parts = self._parts
             review = ReviewDeps(
-                store=parts.store,
-                clock=parts.clock,
-                planner=parts.planner,
-                price=parts.price,
-                ledger=lambda: parts.learning.ledger,
-                profile=parts.profile,
-                visible_messages=parts.compaction.visible_messages
-                if parts.compaction is not None
+                store=self._store,
+                clock=self._clock,
+                planner=self._planner,
+                price=self._price,
+                ledger=lambda: self._learning.ledger,
+                profile=self._profile,
+                visible_messages=self._compaction.visible_messages
+                if self._compaction is not None
                 else unchanged_messages,
                 model=self._model,
             )
-            rules = review_rules(parts.config)
-            self._reviews = ReviewScheduler(review, rules, self.notify, self._group)
+            rules = review_rules(self._config)
+            self._reviews = ReviewScheduler(review, rules, self.notify, self._tasks)
         return self._reviews
 
     async def _model(self) -> Model | None:
         """The model of the slot `auxiliary.background_review`, if one is set."""
-        config = self._parts.config
-        flags = auxiliary_flags(config, config.auxiliary.background_review)
-        return await self._parts.models.model_for_flags(flags) if flags else None
+        flags = auxiliary_flags(self._config, self._config.auxiliary.background_review)
+        return await self._models.model_for_flags(flags) if flags else None
 
 
 def review_rules(config: Config) -> "ReviewRules":
@@ -131,34 +135,33 @@ def review_rules(config: Config) -> "ReviewRules":
     )
 
 
-@asynccontextmanager
-async def open_reviews(parts: BackgroundReviewDeps) -> AsyncGenerator[BackgroundReviews]:
-    """Review turns while the block runs; leaving it ends running reviews."""
-    async with background_tasks() as group:
-        yield BackgroundReviews(parts, group)
-
-
-@asynccontextmanager
-async def open_titles(config: Config, deps: CompactionDeps) -> AsyncGenerator[Sequence[AfterTurn]]:
-    """Generate titles while the block runs, if enabled; leaving it drops unfinished ones."""
+def title_callbacks(
+    config: Config,
+    *,
+    store: Store,
+    clock: Clock,
+    models: ModelSelector,
+    price: PriceFunction,
+    redact: Callable[[str], str],
+    tasks: TaskGroup,
+) -> Sequence[AfterTurn]:
+    """What gives new sessions a title after their first turn, if enabled."""
     slot = config.auxiliary.title_generation
     flags = auxiliary_flags(config, slot)
     if not slot.enabled or flags is None:
-        yield ()
-        return
+        return ()
     from hermes.session.titles import SessionTitles, TitleSettings  # noqa: PLC0415 - only when enabled
 
     async def model() -> Model:
-        return await deps.models.model_for_flags(flags)
+        return await models.model_for_flags(flags)
 
     settings = TitleSettings(
-        model=model, redact=deps.redact, timeout=slot.timeout or 30.0, language=slot.language
+        model=model, redact=redact, timeout=slot.timeout or 30.0, language=slot.language
     )
-    titles = SessionTitles(deps.store, deps.clock, deps.price, settings)
-    async with background_tasks() as group:
+    titles = SessionTitles(store, clock, price, settings)
 
-        def ended(turn: TurnRequest, outcome: Outcome) -> None:
-            if turn.new and outcome is Outcome.DONE and not turn.session.title:
-                group.start_soon(titles.generate, turn.session)
+    def ended(turn: TurnRequest, outcome: Outcome) -> None:
+        if turn.new and outcome is Outcome.DONE and not turn.session.title:
+            tasks.start_soon(titles.generate, turn.session)
 
-        yield (ended,)
+    return (ended,)

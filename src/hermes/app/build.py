@@ -1,29 +1,26 @@
-"""Build one profile's object graph, and close it again in order."""
+"""Compose one profile: each part is built from the parts it needs, and closed in order."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import cached_property
 
+from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from hermes.agent.loop_guard import GuardLimits
-from hermes.app.after_turn import BackgroundReviewDeps, BackgroundReviews, open_reviews, open_titles
+from hermes.app.after_turn import BackgroundReviews, title_callbacks
 from hermes.app.approvals import build_approvals
 from hermes.app.chat_settings import ChatSettings
-from hermes.app.codex import CODEX_RUNTIME, Codex, CodexHostDeps, open_codex
-from hermes.app.compaction import CompactionDeps, build_compaction
-from hermes.app.embedded_models import ModelServerPool, open_models
+from hermes.app.compaction import build_compaction
 from hermes.app.followups import FollowupRouter
 from hermes.app.learning import Learning
-from hermes.app.mcp_servers import McpDeps, McpServers, open_mcp_servers
+from hermes.app.mcp import McpService, build_mcp
 from hermes.app.message_sender import OutboxSender
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelSelector
-from hermes.app.planner import RuntimePlanner, StandardPlanner, TurnSettings
-from hermes.app.prompt_context import PromptContext, personality_text, read_prefill
-from hermes.app.proxy import ProxyDeps, build_followups, proxy_url, with_proxy
+from hermes.app.planner import RuntimePlanner, StandardPlanner, turn_settings
+from hermes.app.plugins import RuntimeSelector, plugin_services
+from hermes.app.prompt_context import PromptContext
 from hermes.app.subagents import delegation_deps
 from hermes.app.tool_factory import ToolFactory
 from hermes.app.toolbox import Toolbox
@@ -36,14 +33,19 @@ from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home, user_home
 from hermes.config.loader import LoadedConfig, load_config
 from hermes.config.schema import Config
-from hermes.config.variables import secret_values
+from hermes.config.variables import proxy_url, secret_values
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.redact import Redactor
+from hermes.kit.tasks import background_tasks
 from hermes.logs import Logs, LogScope, LogSettings, set_up_logs
 from hermes.models.catalog import price
 from hermes.models.key_pool import stored_secrets
 from hermes.models.settings import ModelOverrides
-from hermes.ports.bus import Bus
+from hermes.plugins.registry import CODEX_RUNTIME, Plugins, load_plugins
+from hermes.plugins.runtime_switch import RuntimeSwitch
+from hermes.plugins.shared import SharedPlugins
+from hermes.ports.checkpoints import Checkpoints
+from hermes.ports.plugins import BuildModel
 from hermes.ports.runtime import Runtime
 from hermes.ports.store import WORKER_TTL
 from hermes.ports.tool import Tool
@@ -57,11 +59,8 @@ from hermes.session.runner import Runner
 from hermes.session.spend_guard import SpendCaps, SpendGuard
 from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
-from hermes.subagents.delegations import Delegations, open_delegations
-from hermes.tools.processes.registry import ProcessDeps, ProcessRegistry, open_process_registry
-
-if TYPE_CHECKING:
-    from hermes.runtimes.proxy.followups import RemoteFollowups
+from hermes.subagents.delegations import Delegations, recover_delegations
+from hermes.tools.processes.registry import ProcessDeps, ProcessRegistry, recover_processes
 
 
 class AppOptions(Struct, frozen=True, kw_only=True):
@@ -84,50 +83,229 @@ class AppOptions(Struct, frozen=True, kw_only=True):
 
 
 class App:
-    """One open profile."""
+    """One open profile. A part is built when it is first used, from the parts it needs."""
 
     def __init__(
-        self, home: Home, loaded: LoadedConfig, store: SqliteStore, parts: "_AppDeps"
+        self,
+        *,
+        home: Home,
+        env: Env,
+        loaded: LoadedConfig,
+        options: AppOptions,
+        redactor: Redactor,
+        logs: Logs | None,
+        clock: Clock,
+        store: SqliteStore,
+        spawner: Spawner,
+        tasks: TaskGroup,
+        shared: SharedPlugins | None,
     ) -> None:
         self.home = home
+        self.env = env
+        self.loaded = loaded
         self.config = loaded.config
-        self.env = parts.env
-        self.redactor = parts.redactor
-        self._logs = parts.logs
-        self._options = parts.options
-        source = self._source = parts.options.source
-        self.warnings = [
-            *map(str, loaded.warnings),
-            *parts.toolbox.warnings(source),
-            *parts.servers.warnings(),
-            *(parts.planner.hooks.warnings() if parts.planner.hooks else ()),
-        ]
+        self.redactor = redactor
+        self.clock = clock
         self.store = store
-        self.bus = parts.bus
-        self.blobs = parts.blobs
-        self.clock = parts.clock
-        self.models = parts.models
-        self.chats = parts.chats
-        self.toolbox = parts.toolbox
-        self.planner = parts.planner
-        self.runner = parts.runner
-        self.followups = parts.followups
-        self.remote_followups = parts.remote_followups
-        self.codex = parts.codex
-        self.servers = parts.servers
-        self.approvals = parts.approvals
-        self.processes = parts.processes
-        self.delegations = parts.delegations
-        self.learning = parts.learning
-        self.reviews = parts.reviews
-        self.sender = parts.sender
-        self.checkpoints = parts.toolbox.checkpoints
-        self.conversation = self.new_conversation(parts.options)
+        self.spawner = spawner
+        self.bus = MemoryBus()
+        self.blobs = FileBlobs(home.cache / "blobs")
+        self.followups = FollowupRouter(store, self.bus)
+        self._options = options
+        self._logs = logs
+        self._tasks = tasks
+        self._shared = shared
+
+    @cached_property
+    def models(self) -> ModelSelector:
+        settings, flags = model_settings(self.config), _flags(self._options)
+        return ModelSelector(
+            self.home, self.env, settings, self.blobs, self.clock, flags,
+            providers=self._find_provider,
+        )  # fmt: skip
+
+    def _find_provider(self, name: str) -> BuildModel | None:
+        """Plugins are built later than the models, which they may use."""
+        return self.plugins.model_provider(name)
+
+    @cached_property
+    def learning(self) -> Learning:
+        return Learning(self.home, self.env, self.config, self.store, self.clock)
+
+    @cached_property
+    def sender(self) -> OutboxSender:
+        return OutboxSender(self.home, self.env, self.store, self.clock, self.bus)
+
+    @cached_property
+    def chats(self) -> ChatSettings:
+        return ChatSettings(self.config)
+
+    @cached_property
+    def approvals(self) -> ApprovalService:
+        return build_approvals(
+            self.config, self.env, self.store, self.clock, self.models, self.sender
+        )
+
+    @cached_property
+    def processes(self) -> ProcessRegistry:
+        deps = ProcessDeps(
+            store=self.store,
+            clock=self.clock,
+            followups=self.followups,
+            current_scope=self.followups.current_scope,
+            redact=self.redactor.redact,
+            logs=self.home.cache / "output" / "processes",
+        )
+        return ProcessRegistry(deps, self._tasks)
+
+    @cached_property
+    def _tool_factory(self) -> ToolFactory:
+        return ToolFactory(
+            self.home, self.env, self.config, self.redactor, self.blobs, self.spawner, self.clock,
+            self.processes, store=self.store, delegates=lambda: self.delegations,
+            learning=self.learning, sender=self.sender,
+        )  # fmt: skip
+
+    @cached_property
+    def toolbox(self) -> Toolbox:
+        options = self._options
+        return self._tool_factory.toolbox(options.toolsets, options.excluded_toolsets)
+
+    @cached_property
+    def servers(self) -> McpService:
+        workspace = self._options.workspace
+        return build_mcp(self, self.toolbox, workspace=workspace, tasks=self._tasks)
+
+    @cached_property
+    def planner(self) -> StandardPlanner:
+        limits, options = self.config.limits, self._options
+        caps = SpendCaps(
+            session=limits.usd_per_session,
+            day=limits.usd_per_day,
+            principal=limits.usd_per_principal,
+        )
+        settings = turn_settings(
+            self.config,
+            self.home,
+            user_home=user_home(self.env),
+            steps=options.max_steps,
+            system_prompt=options.system_prompt,
+            prompt_context=PromptContext(self.home, self.config, self.learning, self.clock),
+            spend_guard=SpendGuard(self.store, self.clock, caps),
+        )
+        return StandardPlanner(
+            models=self.models,
+            toolbox=self.toolbox,
+            chats=self.chats,
+            settings=settings,
+            soul=self.home.soul,
+            clock=self.clock,
+            approvals=self.approvals,
+            hooks=self._tool_factory.build_hooks(),
+            ready=self.servers.wait_ready,
+        )
+
+    @cached_property
+    def plugins(self) -> Plugins:
+        return load_plugins(
+            plugin_services(
+                self,
+                flags=_flags(self._options),
+                approvals=self.approvals,
+                hooks=self.planner.hooks,
+                tasks=self._tasks,
+                shared=self._shared,
+            )
+        )
+
+    @cached_property
+    def runtimes(self) -> RuntimeSwitch:
+        return RuntimeSwitch(self.plugins)
+
+    @cached_property
+    def compaction(self) -> CompactionService | None:
+        return build_compaction(
+            self.config,
+            store=self.store,
+            clock=self.clock,
+            models=self.models,
+            price=price,
+            redact=self.redactor.redact,
+        )
+
+    @cached_property
+    def reviews(self) -> BackgroundReviews:
+        return BackgroundReviews(
+            config=self.config,
+            store=self.store,
+            clock=self.clock,
+            bus=self.bus,
+            planner=self.planner,
+            price=price,
+            models=self.models,
+            learning=self.learning,
+            compaction=self.compaction,
+            profile=self.home.profile,
+            tasks=self._tasks,
+            enabled=self._options.reviews_turns and proxy_url(self.config, self.env) is None,
+        )
+
+    @cached_property
+    def runner(self) -> Runner:
+        titles = title_callbacks(
+            self.config,
+            store=self.store,
+            clock=self.clock,
+            models=self.models,
+            price=price,
+            redact=self.redactor.redact,
+            tasks=self._tasks,
+        )
+        runtimes = self.plugins.runtimes
+        return Runner(
+            store=self.store,
+            clock=self.clock,
+            planner=RuntimeSelector(
+                self.planner, runtimes, approvals=self.approvals, clock=self.clock
+            ),
+            price=price,
+            profile=self.home.profile,
+            bus=self.bus,
+            compaction=self.compaction,
+            questions=self.approvals,
+            after_turn=(*titles, self.reviews.turn_ended),
+        )
+
+    @cached_property
+    def delegations(self) -> Delegations:
+        deps = delegation_deps(self.config, self.store, self.runner, self.clock, self.followups)
+        return Delegations(deps, self._tasks)
+
+    @cached_property
+    def conversation(self) -> Conversation:
+        return self.new_conversation(self._session_options)
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        return [
+            *map(str, self.loaded.warnings),
+            *self.toolbox.warnings(self._options.source),
+            *self.servers.warnings(),
+            *(self.planner.hooks.warnings() if self.planner.hooks else ()),
+        ]
+
+    @property
+    def checkpoints(self) -> Checkpoints | None:
+        return self.toolbox.checkpoints
 
     @property
     def tools(self) -> Mapping[str, Tool]:
         """The tools for the platform this app was started from."""
-        return self.toolbox.tools_on(self._source)
+        return self.toolbox.tools_on(self._options.source)
+
+    @property
+    def _session_options(self) -> SessionOptions:
+        return SessionOptions(source=self._options.source, cwd=self._options.workspace)
 
     def add_log_redactor(self, redactor: Redactor) -> None:
         """Mask another home's secrets in this home's log files."""
@@ -157,7 +335,7 @@ class App:
             profile=self.home.profile, bus=self.runner.bus,
         )  # fmt: skip
         runner.lease_renewer = self.runner.lease_renewer
-        self.conversation = Conversation(self.store, self.clock, runner, self._options)
+        self.conversation = Conversation(self.store, self.clock, runner, self._session_options)
 
     def price(self, model: str, provider: str, usage: Usage) -> float | None:
         return price(model, provider, usage)
@@ -167,222 +345,65 @@ class App:
             ("profile", self.home.profile),
             ("home", str(self.home.path)),
             ("tools", ", ".join(self.models.tools_for(session, self.tools)) or "none"),
-            ("sandbox", self.toolbox.sandboxes.describe(self._source)),
-            *([("runtime", self.codex.status())] if self.codex.enabled else []),
+            ("sandbox", self.toolbox.sandboxes.describe(self._options.source)),
+            *([("runtime", self.runtimes.status())] if self.runtimes.enabled else []),
             *([("mcp", status)] if (status := self.servers.status()) else []),
         ]
 
+    def start(self) -> None:
+        """Recover what earlier processes left, and connect to servers if the process stays."""
+        self._tasks.start_soon(recover_processes, self.processes)
+        self._tasks.start_soon(recover_delegations, self.delegations)
+        codex = self.config.main_model.openai_runtime == CODEX_RUNTIME
+        if self._options.reviews_turns and not codex:
+            self.servers.start()
 
-class _AppDeps(Struct, frozen=True, kw_only=True):
-    bus: Bus
-    blobs: FileBlobs
-    clock: Clock
-    models: ModelSelector
-    toolbox: Toolbox
-    planner: StandardPlanner
-    chats: ChatSettings
-    env: Env
-    logs: Logs | None
-    redactor: Redactor
-    runner: Runner
-    followups: FollowupRouter
-    remote_followups: "RemoteFollowups | None"
-    codex: Codex
-    servers: McpServers
-    approvals: ApprovalService
-    processes: ProcessRegistry
-    delegations: Delegations
-    learning: Learning
-    reviews: BackgroundReviews
-    sender: OutboxSender
-    options: SessionOptions
-
-
-class _AppBase(Struct, frozen=True, kw_only=True):
-    """What the other parts of a profile are built on."""
-
-    home: Home
-    env: Env
-    loaded: LoadedConfig
-    options: AppOptions
-    redactor: Redactor
-    logs: Logs | None
-    clock: Clock
-    store: SqliteStore
-    bus: Bus
-    blobs: FileBlobs
-    spawner: Spawner
-    followups: FollowupRouter
-
-    @property
-    def config(self) -> Config:
-        return self.loaded.config
-
-
-class _DelegationRef:
-    """Breaks the cycle between subagents, the runner and its tools: resolved on first use."""
-
-    delegations: Delegations
+    async def aclose(self) -> None:
+        """Close what has no task of its own, after all tasks have ended."""
+        await self.runner.aclose()
+        self.servers.close()
+        await self.models.aclose()
 
 
 @asynccontextmanager
 async def open_app(
-    home: Home, env: Env, options: AppOptions, model_servers: ModelServerPool | None = None
+    home: Home, env: Env, options: AppOptions, shared: SharedPlugins | None = None
 ) -> AsyncGenerator[App]:
-    """Open a profile; several profiles of a process can share their `model_servers`.
+    """Open a profile; several profiles of a process can share the resources of plugins.
 
     Raises `ConfigError` if the home or its settings are wrong.
     """
-    async with AsyncExitStack() as stack:
-        enter = stack.enter_async_context
-        base = await _open_base(home, env, options, stack)
-        env, config, store, clock = base.env, base.config, base.store, base.clock
-        models = ModelSelector(
-            home, env, model_settings(config), base.blobs, clock, _flags(options)
-        )
-        await enter(open_models(models, env, base.spawner, model_servers))
-        processes = await enter(open_process_registry(_process_deps(base)))
-        learning = Learning(home, env, config, store, clock)
-        delegation_ref, outgoing = _DelegationRef(), OutboxSender(home, env, store, clock, base.bus)
-        factory = ToolFactory(
-            home, env, config, base.redactor, base.blobs, base.spawner, clock, processes,
-            store=store, delegates=lambda: delegation_ref.delegations, learning=learning,
-            sender=outgoing,
-        )  # fmt: skip
-        toolbox = factory.toolbox(options.toolsets, options.excluded_toolsets)
-        chats = ChatSettings(config)
-        approvals = build_approvals(config, env, store, clock, models, outgoing)
-        turns = _turn_settings(base, learning)
-        planner = StandardPlanner(models, toolbox, chats, turns, home.soul, clock)
-        planner.set_approvals(approvals, factory.build_hooks())
-        servers = await enter(open_mcp_servers(_mcp_deps(base, toolbox), planner))
-        proxy_deps = ProxyDeps(
-            blobs=base.blobs,
-            clock=clock,
-            store=store,
-            followups=base.followups,
-            approvals=approvals,
-        )
-        afterwards = build_followups(config, env, proxy_deps)
-        codex = await enter(open_codex(_codex_deps(base, planner, approvals)))
-        chosen = codex.planner(planner, with_proxy(planner, config, env, proxy_deps, afterwards))
-        compaction_deps = CompactionDeps(store, clock, price, models, base.redactor.redact)
-        compaction = build_compaction(config, compaction_deps)
-        titles = await enter(open_titles(config, compaction_deps))
-        review_deps = _review_deps(base, planner, models, learning, compaction)
-        reviews = await enter(open_reviews(review_deps))
-        runner = Runner(
-            store=store, clock=clock, planner=chosen, price=price, profile=home.profile,
-            bus=MemoryBus(), compaction=compaction, questions=approvals,
-            after_turn=(*titles, reviews.turn_ended),
-        )  # fmt: skip
-        await enter(aclosing(runner))
-        delegation = delegation_deps(config, store, runner, clock, base.followups)
-        delegation_ref.delegations = await enter(open_delegations(delegation))
-        parts = _AppDeps(
-            bus=base.bus,
-            blobs=base.blobs, clock=clock, models=models, toolbox=toolbox, planner=planner,
-            chats=chats, env=env, logs=base.logs, redactor=base.redactor, runner=runner,
-            followups=base.followups, remote_followups=afterwards, codex=codex, servers=servers,
-            approvals=approvals, processes=processes, delegations=delegation_ref.delegations,
-            learning=learning, reviews=reviews, sender=outgoing,
-            options=SessionOptions(source=options.source, cwd=options.workspace),
-        )  # fmt: skip
-        yield App(home, base.loaded, store, parts)
-
-
-async def _open_base(home: Home, env: Env, choices: AppOptions, stack: AsyncExitStack) -> _AppBase:
     ensure_home(home)
     env = profile_env(home.dotenv, env)
     loaded = load_config(home, env)
-    redactor = Redactor(_secrets(home, loaded, env, choices))
+    redactor = Redactor(_secrets(home, loaded, env, options))
     clock = SystemClock()
-    logs = _logs(home, loaded.config, redactor, choices)
-    if logs is not None:
-        stack.callback(logs.close)
-    store = await stack.enter_async_context(open_store(home.state_db, clock, choices.worker_ttl))
-    await stack.enter_async_context(heartbeat(store.workers, clock))
-    bus = MemoryBus()
-    return _AppBase(
-        home=home,
-        env=env,
-        loaded=loaded,
-        options=choices,
-        redactor=redactor,
-        logs=logs,
-        clock=clock,
-        store=store,
-        bus=bus,
-        blobs=FileBlobs(home.cache / "blobs"),
-        spawner=stack.enter_context(Spawner()),
-        followups=FollowupRouter(store, bus),
-    )
-
-
-def _process_deps(base: _AppBase) -> ProcessDeps:
-    return ProcessDeps(
-        store=base.store,
-        clock=base.clock,
-        followups=base.followups,
-        current_scope=base.followups.current_scope,
-        redact=base.redactor.redact,
-        logs=base.home.cache / "output" / "processes",
-    )
-
-
-def _mcp_deps(base: _AppBase, toolbox: Toolbox) -> McpDeps:
-    return McpDeps(
-        home=base.home,
-        env=base.env,
-        loaded=base.loaded,
-        toolbox=toolbox,
-        blobs=base.blobs,
-        clock=base.clock,
-        redactor=base.redactor,
-        workspace=base.options.workspace,
-        connect_early=base.options.reviews_turns
-        and base.config.main_model.openai_runtime != CODEX_RUNTIME,
-    )
-
-
-def _codex_deps(
-    base: _AppBase, planner: StandardPlanner, approvals: ApprovalService
-) -> CodexHostDeps:
-    return CodexHostDeps(
-        home=base.home,
-        config=base.config,
-        env=base.env,
-        flags=_flags(base.options),
-        spawner=base.spawner,
-        store=base.store,
-        clock=base.clock,
-        blobs=base.blobs,
-        approvals=approvals,
-        hooks=planner.hooks,
-        proxied=proxy_url(base.config, base.env) is not None,
-    )
-
-
-def _review_deps(
-    base: _AppBase,
-    planner: StandardPlanner,
-    models: ModelSelector,
-    learning: Learning,
-    compaction: CompactionService | None,
-) -> BackgroundReviewDeps:
-    return BackgroundReviewDeps(
-        config=base.config,
-        store=base.store,
-        clock=base.clock,
-        bus=base.bus,
-        planner=planner,
-        price=price,
-        models=models,
-        learning=learning,
-        compaction=compaction,
-        profile=base.home.profile,
-        enabled=base.options.reviews_turns and proxy_url(base.config, base.env) is None,
-    )
+    async with AsyncExitStack() as stack:
+        logs = _logs(home, loaded.config, redactor, options)
+        if logs is not None:
+            stack.callback(logs.close)
+        opening = open_store(home.state_db, clock, options.worker_ttl)
+        store = await stack.enter_async_context(opening)
+        await stack.enter_async_context(heartbeat(store.workers, clock))
+        spawner = stack.enter_context(Spawner())
+        closing = await stack.enter_async_context(AsyncExitStack())
+        app = App(
+            home=home,
+            env=env,
+            loaded=loaded,
+            options=options,
+            redactor=redactor,
+            logs=logs,
+            clock=clock,
+            store=store,
+            spawner=spawner,
+            tasks=await stack.enter_async_context(background_tasks()),
+            shared=shared,
+        )
+        closing.push_async_callback(app.aclose)
+        stack.push_async_callback(app.plugins.aclose)
+        app.start()
+        yield app
 
 
 def _flags(choices: AppOptions) -> ModelOverrides:
@@ -403,46 +424,6 @@ def _logs(home: Home, config: Config, redactor: Redactor, choices: AppOptions) -
         keep=config.logging.backup_count,
     )
     return set_up_logs(home.logs, settings, redactor, choices.log_scope)
-
-
-def _turn_settings(base: _AppBase, learning: Learning) -> TurnSettings:
-    config, choices = base.config, base.options
-    prompts = (
-        config.agent.environment_hint.strip(),
-        config.agent.system_prompt,
-        choices.system_prompt,
-    )
-    guardrails, limits = config.tool_loop_guardrails, config.limits
-    caps = SpendCaps(
-        session=limits.usd_per_session,
-        day=limits.usd_per_day,
-        principal=limits.usd_per_principal,
-    )
-    return TurnSettings(
-        steps=choices.max_steps or config.agent.max_turns,
-        guard=GuardLimits(
-            warns=guardrails.warnings_enabled,
-            stops=guardrails.hard_stop_enabled,
-            warn_same_failure=guardrails.warn_after.exact_failure,
-            warn_tool_failures=guardrails.warn_after.same_tool_failure,
-            warn_no_progress=guardrails.warn_after.idempotent_no_progress,
-            stop_same_failure=guardrails.hard_stop_after.exact_failure,
-            stop_tool_failures=guardrails.hard_stop_after.same_tool_failure,
-            stop_no_progress=guardrails.hard_stop_after.idempotent_no_progress,
-        ),
-        effort=config.agent.reasoning_effort or None,
-        personality=partial(personality_text, config),
-        prompt_context=PromptContext(base.home, config, learning, base.clock),
-        user_home=user_home(base.env),
-        extra_prompt="\n\n".join(filter(None, prompts)),
-        efforts={
-            name: effort
-            for name, effort in config.agent.reasoning_overrides.items()
-            if isinstance(effort, str)
-        },
-        prefill=read_prefill(base.home, config.prefill_messages_file.strip()),
-        spend_guard=SpendGuard(base.store, base.clock, caps),
-    )
 
 
 def _secrets(home: Home, loaded: LoadedConfig, env: Env, choices: AppOptions) -> list[str]:

@@ -9,11 +9,11 @@ from importlib import import_module
 from typing import TypeVar, cast
 
 from hermes.app.build import App
-from hermes.app.embedded_models import ModelServerPool, open_model_servers
 from hermes.channels import MANIFESTS
 from hermes.config.schema import Config
 from hermes.config.sections.messaging import Platform
 from hermes.gateway.platform_settings import is_true, platform_variable
+from hermes.plugins.shared import SharedPlugins, open_shared_plugins
 from hermes.ports.channel import Channel, ChannelDeps, ChannelFactory, ChannelManifest
 from hermes.schema.errors import ConfigError
 
@@ -26,8 +26,8 @@ SURFACES = frozenset({"api_server"})
 class ProcessResources:
     """Resources shared by the profiles of a process, and which profile uses which credential."""
 
-    def __init__(self, stack: AsyncExitStack, model_servers: ModelServerPool) -> None:
-        self.model_servers = model_servers
+    def __init__(self, stack: AsyncExitStack, plugins: SharedPlugins) -> None:
+        self.plugins = plugins
         self._stack = stack
         self._made: dict[str, object] = {}
         self._users: dict[str, str] = {}
@@ -51,8 +51,8 @@ class ProcessResources:
 
 @asynccontextmanager
 async def open_process_resources() -> AsyncGenerator[ProcessResources]:
-    async with open_model_servers() as model_servers, AsyncExitStack() as stack:
-        yield ProcessResources(stack, model_servers)
+    async with open_shared_plugins() as plugins, AsyncExitStack() as stack:
+        yield ProcessResources(stack, plugins)
 
 
 class ConfiguredChannels:

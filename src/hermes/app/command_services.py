@@ -58,7 +58,7 @@ def command_services(
         background=SessionJobs(app),
         context_window=SessionWindow(app),
         learning=LearningCommands(app.home, app.env, app.learning),
-        runtimes=app.codex,
+        runtimes=app.runtimes,
         mcp_servers=app.servers,
         instruction_files=ProjectInstructions(app.home, app.clock),
         handoff=ChatHandoff(app),

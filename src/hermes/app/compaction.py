@@ -1,10 +1,7 @@
 """Build the compaction service from the settings."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
-
-from msgspec import Struct
 
 from hermes.agent.context_size import CompactionLimits
 from hermes.app.models import ModelSelector, summary_flags
@@ -22,22 +19,43 @@ if TYPE_CHECKING:
 COMPACTION_ENGINE = "compressor"
 
 
-class CompactionDeps(Struct, frozen=True):
-    """What compaction needs from the profile."""
-
-    store: Store
-    clock: Clock
-    price: PriceFunction
-    models: ModelSelector
-    redact: Callable[[str], str]
-
-
-def build_compaction(config: Config, deps: CompactionDeps) -> CompactionService | None:
+def build_compaction(
+    config: Config,
+    *,
+    store: Store,
+    clock: Clock,
+    models: ModelSelector,
+    price: PriceFunction,
+    redact: Callable[[str], str],
+) -> CompactionService | None:
     """None if disabled."""
     settings = config.compression
     if not settings.enabled or config.context.engine != COMPACTION_ENGINE:
         return None
-    limits = CompactionLimits(
+    slot, flags = config.auxiliary.compression, summary_flags(config)
+
+    async def summary_models(usual: Model) -> Sequence[Model]:
+        """The configured summary model if there is one, then the turn's model."""
+        return [usual] if flags is None else [await models.model_for_flags(flags), usual]
+
+    def build(limits: CompactionLimits) -> "Compactor":
+        from hermes.compaction.compactor import Compactor, ViewStore  # noqa: PLC0415 - loaded on first use
+        from hermes.compaction.summary import SummaryWriter  # noqa: PLC0415 - as above
+
+        writer = SummaryWriter(
+            models=summary_models,
+            redact=redact,
+            timeout=slot.timeout or 120.0,
+            effort=slot.reasoning_effort or None,
+        )
+        return Compactor(ViewStore(store, clock), clock, price, limits, writer)
+
+    return CompactionService(store, _limits(config), build)
+
+
+def _limits(config: Config) -> CompactionLimits:
+    settings = config.compression
+    return CompactionLimits(
         threshold=settings.threshold,
         target=settings.target_ratio,
         keep_first=settings.protect_first_n,
@@ -48,24 +66,3 @@ def build_compaction(config: Config, deps: CompactionDeps) -> CompactionService 
         abort=settings.abort_on_summary_failure,
         stateful=tuple(name for name, spec in load_specs().items() if spec.stateful),
     )
-    return CompactionService(deps.store, limits, partial(_build_compactor, config, deps))
-
-
-def _build_compactor(config: Config, deps: CompactionDeps, limits: CompactionLimits) -> "Compactor":
-    from hermes.compaction.compactor import Compactor, ViewStore  # noqa: PLC0415 - loaded on first use
-    from hermes.compaction.summary import SummaryWriter  # noqa: PLC0415 - as above
-
-    slot, flags = config.auxiliary.compression, summary_flags(config)
-
-    async def summary_models(usual: Model) -> Sequence[Model]:
-        """The configured summary model if there is one, then the turn's model."""
-        return [usual] if flags is None else [await deps.models.model_for_flags(flags), usual]
-
-    writer = SummaryWriter(
-        models=summary_models,
-        redact=deps.redact,
-        timeout=slot.timeout or 120.0,
-        effort=slot.reasoning_effort or None,
-    )
-    views = ViewStore(deps.store, deps.clock)
-    return Compactor(views, deps.clock, deps.price, limits, writer)

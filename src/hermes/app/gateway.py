@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import structs
@@ -13,13 +14,13 @@ from hermes.app.build import App
 from hermes.app.chat_directory import ChatDirectory
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.command_services import GatewayPlatforms, command_services
-from hermes.app.proxy import remote_models
 from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
 from hermes.config.sections.messaging import ChatPlatform, Discord, Matrix
+from hermes.config.variables import proxy_url
 from hermes.gateway.access import AccessControl, GroupRules, PlatformRules, SessionKeyRules
 from hermes.gateway.actor_pool import ActorLimits
 from hermes.gateway.authorization import access_rules_from
@@ -49,6 +50,9 @@ from hermes.session.conversation import Conversation
 from hermes.session.heartbeat import BEATS
 from hermes.session.keys import DIRECT_CHAT
 
+if TYPE_CHECKING:
+    from hermes.runtimes.proxy.remote_models import RemoteModels
+
 log = logging.getLogger(__name__)
 
 
@@ -66,6 +70,15 @@ def build_access(app: App, channels: Mapping[str, Channel], *, multiplexed: bool
     pairing = Pairing(app.home.pairing, app.clock)
     commands = standard_commands().names
     return AccessControl(app.home.profile, rules, pairing, commands, keys)
+
+
+def _remote_models(app: App) -> "RemoteModels | None":
+    """None if the turns of chats run here."""
+    if (url := proxy_url(app.config, app.env)) is None:
+        return None
+    from hermes.runtimes.proxy.remote_models import RemoteModels  # noqa: PLC0415 - rarely used
+
+    return RemoteModels(url)
 
 
 def build_gateway(
@@ -114,7 +127,7 @@ def build_gateway(
 def _command_context(
     app: App, supervisor: Supervisor, restart: Callable[[], None] | None
 ) -> Callable[[Conversation], CommandContext]:
-    remote = remote_models(app.config, app.env)
+    remote = _remote_models(app)
     platforms = GatewayPlatforms(supervisor)
 
     async def restart_and_notify(asker: Address | None) -> None:

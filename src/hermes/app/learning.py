@@ -3,7 +3,6 @@
 Everything is created on first use: most turns need none of it.
 """
 
-import shutil
 from collections.abc import Callable, Collection
 from functools import cached_property
 from pathlib import Path
@@ -93,6 +92,8 @@ class Learning:
     def environment(
         self, tools: Collection[str], toolsets: Collection[str], platform: str = ""
     ) -> "SkillEnvironment":
+        import shutil
+
         from hermes.learning.skills.catalog import SkillEnvironment
 
         settings, path = self._config.skills, self._env.get("PATH", "")

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import anyio
 from anyio.to_thread import run_sync
@@ -15,7 +15,7 @@ from hermes.config.schema import Config
 from hermes.config.sections.models import AuxiliarySlot
 from hermes.kit.clock import Clock
 from hermes.models.discovery import find_local_servers, list_models, resolve_with_discovery
-from hermes.models.factory import build_model
+from hermes.models.factory import build_model, no_provider
 from hermes.models.key_pool import KeyPool
 from hermes.models.providers import PROVIDERS, ModelProfile
 from hermes.models.resilient_model import ResilientModel
@@ -30,12 +30,10 @@ from hermes.models.settings import (
 )
 from hermes.models.urls import redacted_url
 from hermes.ports.model import Model
+from hermes.ports.plugins import BuildModel
 from hermes.ports.store import Blobs
 from hermes.schema.errors import ConfigError, ModelError
 from hermes.schema.sessions import Session
-
-if TYPE_CHECKING:
-    from hermes.models.embedded.model import EngineQueue
 
 log = logging.getLogger(__name__)
 
@@ -66,21 +64,20 @@ class ModelSelector:
         blobs: Blobs,
         clock: Clock,
         given: ModelOverrides = ModelOverrides(),  # noqa: B008 - a frozen value
+        *,
+        providers: Callable[[str], BuildModel | None] = no_provider,
     ) -> None:
+        """`providers` finds those of plugins; otherwise they can be chosen, but not used."""
         self._home = home
         self._env = env
         self._settings = with_embedded_models(settings, home)
-        self._engine: Callable[[], EngineQueue] | None = None
+        self._registered = providers
         self._blobs = blobs
         self._clock = clock
         self._start_flags = given
         self._built: dict[ModelOverrides, ResilientModel] = {}
         self._fallback_notes: dict[tuple[str, str], str] = {}
         self._pool = KeyPool(home.auth, clock)
-
-    def set_engine(self, engine: Callable[[], "EngineQueue"]) -> None:
-        """Set what runs embedded models; without it they can be chosen, but not used."""
-        self._engine = engine
 
     async def find(self) -> Model:
         """The model of a new session. Raises `ConfigError` if there is none."""
@@ -221,8 +218,9 @@ class ModelSelector:
         return f"{target.provider}/{target.model}, found on this machine"
 
     async def aclose(self) -> None:
-        for model in self._built.values():
-            await model.aclose()
+        with anyio.CancelScope(shield=True):
+            for model in self._built.values():
+                await model.aclose()
 
     async def model_for_flags(self, flags: ModelOverrides) -> ResilientModel:
         """The model for these flags. Raises `ConfigError` if there is none."""
@@ -231,7 +229,7 @@ class ModelSelector:
         if flags not in self._built:
             resolved = await self.resolve(flags)
             self._built[flags] = build_model(
-                resolved, self._blobs, self._clock, self._pool.cooldowns, self._engine
+                resolved, self._blobs, self._clock, self._pool.cooldowns, self._registered
             )
         return self._built[flags]
 

@@ -13,8 +13,16 @@ from hermes.agent.plan import Plan, RuntimePlan
 from hermes.agent.prompts import PromptFacts, build_prompt
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.models import ModelSelector
-from hermes.app.prompt_context import PromptContext, PromptRequest, PromptSections
+from hermes.app.prompt_context import (
+    PromptContext,
+    PromptRequest,
+    PromptSections,
+    personality_text,
+    read_prefill,
+)
 from hermes.app.toolbox import Toolbox
+from hermes.config.home import Home
+from hermes.config.schema import Config
 from hermes.gateway.roles import permitted_tools
 from hermes.kit.clock import Clock
 from hermes.kit.files import file_error, read_regular_file
@@ -63,16 +71,63 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     prefill: Sequence[Message] = ()  # precedes every conversation
 
 
+def turn_settings(
+    config: Config,
+    home: Home,
+    *,
+    user_home: Path,
+    steps: int | None,
+    system_prompt: str,
+    prompt_context: PromptContext,
+    spend_guard: SpendGuard,
+) -> TurnSettings:
+    """What the settings say about turns; `steps` and `system_prompt` are flags."""
+    agent = config.agent
+    prompts = (agent.environment_hint.strip(), agent.system_prompt, system_prompt)
+    overrides = agent.reasoning_overrides.items()
+    return TurnSettings(
+        steps=steps or agent.max_turns,
+        guard=_guard_limits(config),
+        effort=agent.reasoning_effort or None,
+        personality=partial(personality_text, config),
+        prompt_context=prompt_context,
+        user_home=user_home,
+        extra_prompt="\n\n".join(filter(None, prompts)),
+        efforts={name: effort for name, effort in overrides if isinstance(effort, str)},
+        prefill=read_prefill(home, config.prefill_messages_file.strip()),
+        spend_guard=spend_guard,
+    )
+
+
+def _guard_limits(config: Config) -> GuardLimits:
+    guardrails = config.tool_loop_guardrails
+    return GuardLimits(
+        warns=guardrails.warnings_enabled,
+        stops=guardrails.hard_stop_enabled,
+        warn_same_failure=guardrails.warn_after.exact_failure,
+        warn_tool_failures=guardrails.warn_after.same_tool_failure,
+        warn_no_progress=guardrails.warn_after.idempotent_no_progress,
+        stop_same_failure=guardrails.hard_stop_after.exact_failure,
+        stop_tool_failures=guardrails.hard_stop_after.same_tool_failure,
+        stop_no_progress=guardrails.hard_stop_after.idempotent_no_progress,
+    )
+
+
 class StandardPlanner:
     def __init__(
         self,
+        *,
         models: ModelSelector,
         toolbox: Toolbox,
         chats: ChatSettings,
         settings: TurnSettings,
         soul: Path,
         clock: Clock,
+        approvals: Approvals,
+        hooks: "TurnHooks | None",
+        ready: Callable[[], Awaitable[None]],
     ) -> None:
+        """`ready` is awaited before every plan, such as for tools still being loaded."""
         self._models = models
         self._toolbox = toolbox
         self._chats = chats
@@ -80,26 +135,17 @@ class StandardPlanner:
         self._effort = settings.effort
         self._soul = _SoulFile(soul)
         self._clock = clock
-        self._approvals: Approvals | None = None
-        self.hooks: TurnHooks | None = None
-        self._ready: Callable[[], Awaitable[None]] | None = None
-        self._offers: dict[tuple[str, Role], _ToolOffer] = {}
-
-    def set_approvals(self, approvals: Approvals, hooks: "TurnHooks | None" = None) -> None:
-        """Set the approvals and hooks of turns."""
-        self._approvals, self.hooks = approvals, hooks
-
-    def set_ready(self, ready: Callable[[], Awaitable[None]]) -> None:
-        """Set what to await before every plan, such as tools still being loaded."""
+        self._approvals = approvals
+        self.hooks = hooks
         self._ready = ready
+        self._offers: dict[tuple[str, Role], _ToolOffer] = {}
 
     def change_effort(self, effort: str) -> None:
         """Change the effort of sessions that chose none, starting with their next turn."""
         self._effort = effort
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
-        if self._ready is not None:
-            await self._ready()
+        await self._ready()
         override = self._chats.override(scope.address)
         default = ModelOverrides(model=override.model, provider=override.provider)
         model = await self._models.model_for(session, default)

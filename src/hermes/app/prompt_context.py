@@ -1,13 +1,13 @@
 """Collect what precedes a conversation: sections of the system prompt, personality, prefill."""
 
 import errno
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -250,10 +250,10 @@ def read_prefill(home: Home, name: str) -> Sequence[Message]:
         return ()
     path = home.path / Path(name).expanduser()
     try:
-        content: object = json.loads(read_regular_file(path))
+        content: object = msgspec.json.decode(read_regular_file(path))
     except OSError as error:
         raise _invalid_prefill(path, error.strerror or "it cannot be read") from error
-    except ValueError as error:
+    except (msgspec.DecodeError, ValueError) as error:
         raise _invalid_prefill(path, "it is not valid JSON") from error
     entries = as_list(content)
     if entries is None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
@@ -23,6 +22,7 @@ from hermes.learning.skills.installer import (
     read_folder,
 )
 from hermes.ports.sandbox import ProcessPermissions, ProcessSpec, Sandbox
+from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import UsageError
 

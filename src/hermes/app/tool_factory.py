@@ -12,18 +12,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hermes.app.learning import Learning
-from hermes.app.sandboxes import (
-    SandboxDeps,
-    Sandboxes,
-    backend_on,
-    instruction_folders,
-    load_owner_git,
-    network_on,
-    protected_paths,
-    remote_folder,
-    runs_elsewhere,
-    unsupported_reason,
-)
 from hermes.app.toolbox import Toolbox, ToolSelection
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
@@ -38,7 +26,18 @@ from hermes.ports.sandbox import Sandbox
 from hermes.ports.store import Blobs, Store
 from hermes.ports.tool import Tool
 from hermes.sandbox.child_env import EnvRules, child_env
+from hermes.sandbox.home_policy import instruction_folders, protected_paths
 from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.sandboxes import (
+    SandboxDeps,
+    Sandboxes,
+    backend_on,
+    load_owner_git,
+    network_on,
+    remote_folder,
+    runs_elsewhere,
+    unsupported_reason,
+)
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.scope import Scope
 from hermes.tools.catalog import build_tools
@@ -53,7 +52,7 @@ from hermes.tools.tool_wrappers import load_specs
 from hermes.tools.toolsets import tools_of
 
 if TYPE_CHECKING:
-    from hermes.app.shell_hooks import ShellHooks
+    from hermes.hooks.shell import ShellHooks
 
 PROFILE_HOME_MODE = "profile"
 """The `terminal.home_mode` in which the profile's `home` folder is the home of commands."""
@@ -210,7 +209,7 @@ class ToolFactory(Struct, frozen=True):
         """The hooks of the settings, if there are any."""
         if not self.config.hooks:
             return None
-        from hermes.app.shell_hooks import (  # noqa: PLC0415 - as above
+        from hermes.hooks.shell import (  # noqa: PLC0415 - as above
             HookConsents,
             HookDeps,
             ShellHooks,

@@ -7,15 +7,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hermes.app.sandboxes import (
-    Sandboxes,
-    backend_on,
-    network_on,
-    unsupported_reason,
-)
 from hermes.config.schema import Config
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.tool import Tool
+from hermes.sandbox.sandboxes import Sandboxes, backend_on, network_on, unsupported_reason
 from hermes.tools.toolsets import Toolsets, built_in_toolsets
 
 if TYPE_CHECKING:
@@ -25,6 +20,11 @@ log = logging.getLogger(__name__)
 
 NO_MCP = "no_mcp"
 """In a platform's toolsets: no tools of MCP servers."""
+
+
+def reserved_toolsets() -> list[str]:
+    """Names that MCP servers must not have."""
+    return [*built_in_toolsets().names(), NO_MCP]
 
 
 class ToolSelection(Struct, frozen=True, kw_only=True):

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from hermes.app.sandboxes import backend_on, unsupported_reason
 from hermes.app.toolbox import NO_MCP, configured_toolsets, mcp_servers_on
 from hermes.channels import MANIFESTS
 from hermes.config.platforms import PLATFORMS
 from hermes.config.schema import Config
 from hermes.config.values import format_path
 from hermes.kit.text import did_you_mean
+from hermes.sandbox.sandboxes import backend_on, unsupported_reason
 from hermes.schema.errors import UsageError
 from hermes.tools.toolsets import built_in_toolsets, known_toolsets
 

@@ -62,6 +62,8 @@ _FLAGS_WITH_VALUE = {
 _LONG_NAMES = {
     name: long for long, short in _FLAGS_WITH_VALUE.items() for name in (short or long, long)
 }
+_GC_THRESHOLD = 20_000
+"""Imports create many objects and no garbage: Python's default scans them again and again."""
 _FLAGS_WITHOUT_VALUE = {
     "-c", "--continue", "-Q", "--quiet", "--json", "-h", "--help", "-V", "--version", "--",
 }  # fmt: skip
@@ -71,7 +73,12 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     from hermes.cli.boundary import run_guarded
 
     words = list(sys.argv[1:] if argv is None else argv)
-    return run_guarded(lambda: _dispatch(words))
+    code = run_guarded(lambda: _dispatch(words))
+    if argv is None:
+        import gc
+
+        gc.freeze()  # the process ends now: its last collections would scan every module
+    return code
 
 
 def _dispatch(words: list[str]) -> int:
@@ -115,10 +122,12 @@ def _print_help() -> int:
 
 
 def _run_verb(verb: str, words: list[str], context: "CliContext") -> int:
+    import gc
     from importlib import import_module
 
     from hermes.cli.arguments import build_parser
 
+    gc.set_threshold(_GC_THRESHOLD)
     args = build_parser(verb).parse_args(words)
     return import_module(f"hermes.cli.verbs.{verb}").run(args, context)
 

@@ -8,7 +8,6 @@ import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import Struct, structs
 
-from hermes.app.codex import codex_program, codex_service_deps
 from hermes.compat.chat_messages import Json, to_chat_message
 from hermes.config.dotenv import profile_env
 from hermes.config.env import Env, process_env
@@ -19,7 +18,9 @@ from hermes.kit.ids import new_id
 from hermes.ports.runtime import RuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.runtimes.codex.runtime import CodexRuntime
 from hermes.runtimes.codex.service import CodexTimeouts, open_service
+from hermes.runtimes.codex.settings import codex_program, codex_service_deps
 from hermes.runtimes.codex.turn import CodexDeps
+from hermes.sandbox.program_launcher import program_launcher
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import HermesError
 from hermes.schema.events import MessageAdded, Outcome
@@ -97,7 +98,7 @@ class CodexAppServerSession:
             config = load_config(home, env).config
             spawner = self._stack.enter_context(Spawner())
             program = self._program or codex_program(env)
-            deps = codex_service_deps(home, config, env, spawner, program)
+            deps = codex_service_deps(home, config, env, program_launcher(spawner), program)
             deps = structs.replace(deps, timeouts=timeouts or self._timeouts)
             self._portal = self._stack.enter_context(start_blocking_portal())
             opened: AbstractContextManager[Any] = self._portal.wrap_async_context_manager(

@@ -8,7 +8,6 @@ from anyio.to_thread import run_sync
 
 from hermes.agent.plan import RuntimePlan
 from hermes.agent.turn import run_turn
-from hermes.app.proxy import proxy_url, remote_gateway
 from hermes.compat.chat_messages import Json, parse_history, to_chat_message
 from hermes.compat.gateway_config import GatewayConfig
 from hermes.compat.run_agent import AIAgent
@@ -16,10 +15,12 @@ from hermes.config.dotenv import profile_env
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.config.loader import config_from_mapping, load_config
+from hermes.config.variables import proxy_url
 from hermes.gateway.replies import final_reply_text
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
 from hermes.runtimes.proxy.chat_runtime import ChatRuntime
+from hermes.runtimes.proxy.plugin import remote_gateway
 from hermes.schema.errors import LeaseLost, UsageError
 from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded
 from hermes.schema.messages import Message, Text, User

@@ -3,10 +3,9 @@
 import fcntl
 import os
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,12 +29,7 @@ from hermes.config.values import (
     remove_value,
     set_value,
 )
-from hermes.config.yaml_edit import (
-    remove_by_round_trip,
-    remove_from_text,
-    set_by_round_trip,
-    set_in_text,
-)
+from hermes.config.yaml_edit import remove_from_text, set_in_text
 from hermes.config.yaml_parser import read_yaml
 from hermes.kit.errors import ConfigError, UsageError
 from hermes.kit.files import write_atomic, write_error_hint
@@ -123,8 +117,7 @@ def change_settings(
 
 def _with_setting(text: str, file: Path, path: KeyPath, value: object) -> str:
     expected = set_value(deepcopy(_document(text, file)), path, value)
-    methods = [partial(method, text, path, value) for method in (set_in_text, set_by_round_trip)]
-    return _first_correct(expected, file, methods)
+    return _first_correct(expected, file, set_in_text(text, path, value))
 
 
 def without_settings(text: str, file: Path, paths: Sequence[KeyPath]) -> str:
@@ -133,8 +126,7 @@ def without_settings(text: str, file: Path, paths: Sequence[KeyPath]) -> str:
         document = _document(text, file)
         if find_value(document, path)[0]:
             expected = remove_value(deepcopy(document), path)
-            ways = (remove_from_text, remove_by_round_trip)
-            text = _first_correct(expected, file, [partial(method, text, path) for method in ways])
+            text = _first_correct(expected, file, remove_from_text(text, path))
     return text
 
 
@@ -248,19 +240,17 @@ def _document(text: str, file: Path) -> object:
     return read_yaml(text, file)[0]
 
 
-def _first_correct(expected: object, file: Path, methods: Sequence[Callable[[], str]]) -> str:
+def _first_correct(expected: object, file: Path, versions: Iterator[str]) -> str:
     """The first text that parses to the expected document."""
-    for method in methods:
-        try:
-            new = method()
-            if (_document(new, file) or {}) == (expected or {}):
-                return new
-        except (UnsupportedEdit, ConfigError):
-            continue
+    with suppress(UnsupportedEdit):
+        for new in versions:
+            with suppress(ConfigError):
+                if (_document(new, file) or {}) == (expected or {}):
+                    return new
     raise ConfigError(
         f"{file} cannot be changed safely from here.",
-        hint="Change it by hand with: hermes config edit (anchors and merge keys such as "
-        "`<<: *name` may be the cause)",
+        hint="Change it by hand with: hermes config edit (a key that is defined twice, anchors and "
+        "merge keys such as `<<: *name` may be the cause)",
     )
 
 

@@ -3,6 +3,31 @@
 import os
 from collections.abc import Iterator, Mapping
 
+BASE_VARIABLES = frozenset(
+    {
+        "COLORTERM",
+        "HOME",
+        "LANG",
+        "LANGUAGE",
+        "LOGNAME",
+        "PATH",
+        "SHELL",
+        "SSL_CERT_DIR",
+        "SSL_CERT_FILE",
+        "TERM",
+        "TMPDIR",
+        "TZ",
+        "USER",
+        "all_proxy",
+        "ftp_proxy",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+    }
+)
+BASE_PREFIXES = ("LC_", "XDG_")
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 
 def process_env() -> dict[str, str]:
     """A copy of the process environment as it is now."""
@@ -59,3 +84,13 @@ class Env(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return f"Env({len(self)} variables)"
+
+
+def base_env(process: Mapping[str, str]) -> dict[str, str]:
+    """The environment of an owner's program outside any scope: what any program needs."""
+    plain = {
+        name: process[name]
+        for name in process
+        if name in BASE_VARIABLES or name.startswith(BASE_PREFIXES)
+    }
+    return {"PATH": DEFAULT_PATH, **plain}

@@ -134,7 +134,8 @@ def _get(parent: object, name: str | int, at: KeyPath) -> object:
 def _put(parent: object, name: str | int, value: object, at: KeyPath) -> None:
     _check(parent, name, at)
     if (mapping := as_mapping(parent)) is not None:
-        mapping[name if name in mapping else str(name)] = value
+        known = name in mapping or isinstance(name, str)
+        mapping[name if known else str(name)] = value
         return
     entries, index = cast("list[object]", parent), int(name)
     if index == len(entries):

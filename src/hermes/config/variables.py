@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from hermes.config.env import Env
 from hermes.config.platforms import PLATFORMS
+from hermes.config.schema import Config
 
 
 class Category(StrEnum):
@@ -295,3 +296,9 @@ def as_optional_env_vars() -> dict[str, dict[str, str | bool]]:
         }
         for variable in VARIABLES.values()
     }
+
+
+def proxy_url(config: Config, env: Mapping[str, str]) -> str | None:
+    """The URL of the gateway that runs the turns of chats; the environment overrides settings."""
+    url = env.get("GATEWAY_PROXY_URL", "").strip() or config.gateway.proxy_url.strip()
+    return url.rstrip("/") or None

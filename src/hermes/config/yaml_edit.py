@@ -1,17 +1,31 @@
-"""Change one setting in YAML text: in place, or by rewriting the document with its comments.
+"""Change one setting in YAML text with ruamel.yaml; the other lines of the text stay as they are.
 
-Each way raises `UnsupportedEdit` if it is not possible; the caller verifies the result.
+ruamel.yaml keeps comments, order and quotes, but writes some lines in its own style. So the text is
+written twice, before and after the change, and only the difference is applied to the original.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from io import StringIO
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import yaml
 
-from hermes.config.values import KeyPath, UnsupportedEdit, remove_value, set_value
-from hermes.config.yaml_parser import compose_nodes
+from hermes.config.values import (
+    KeyPath,
+    UnsupportedEdit,
+    as_list,
+    as_mapping,
+    remove_value,
+    set_value,
+)
+
+_SECTION = r"[^\s#-][^#\n]*:[ \t]*(?:[&!]\S++[ \t]*+)*+(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*"
+_NESTED_KEY = re.compile(rf"(?m)^{_SECTION}( +)[^\s#-]")
+_NESTED_DASH = re.compile(rf"(?m)^( *){_SECTION}( *)- ")
+_COMMENT = re.compile(r"\s*(?:#.*)?")
+"""A blank line or a line with only a comment."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -26,7 +40,7 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def render_inline(value: object) -> str:
-    """The value on one line, safe inside brackets."""
+    """The value on one line, with the quotes that PyYAML needs to read it back."""
     listed = yaml.dump(
         [value],
         Dumper=_Dumper,
@@ -38,229 +52,113 @@ def render_inline(value: object) -> str:
     return listed.strip()[1:-1]
 
 
-def set_in_text(text: str, path: KeyPath, value: object) -> str:
-    """Return the text with the setting at `path` set; missing sections are created."""
-    if text.startswith("\ufeff"):
-        return "\ufeff" + set_in_text(text[1:], path, value)
-    newline = "\r\n" if "\r\n" in text else "\n"
-    root = compose_nodes(text)
-    if root is None:
-        return _at_line_end(text, newline) + _lines(path, value, 0, newline)
-    trail = _follow(root, path)
-    if len(trail) > len(path):
-        return _replace(text, trail, render_inline(value))
-    return _add(text, trail, path[len(trail) - 1 :], value, newline)
+def set_in_text(text: str, path: KeyPath, value: object) -> Iterator[str]:
+    """Versions of the text with the setting at `path` set; the caller takes the first correct."""
+    keys = [_styled(name) if isinstance(name, str) else name for name in path]
+    styled = cast("KeyPath", tuple(keys))
+    return _edited(text, lambda document: set_value(document, styled, _styled(value)))
 
 
-def remove_from_text(text: str, path: KeyPath) -> str:
-    """Return the text without the setting at `path` and sections that become empty."""
-    if text.startswith("\ufeff"):
-        return "\ufeff" + remove_from_text(text[1:], path)
-    root = compose_nodes(text)
-    trail = _follow(root, path) if root else []
-    if len(trail) <= len(path):
-        raise UnsupportedEdit
-    while len(trail) > 2 and len(_children(trail[-2].value)) == 1:
-        trail.pop()
-    return _without_lines(text, trail)
+def remove_from_text(text: str, path: KeyPath) -> Iterator[str]:
+    """Versions of the text without the setting at `path` and sections that become empty."""
+    return _edited(text, lambda document: remove_value(document, path))
 
 
-class _Step:
-    """A node on the path to the setting, with its key."""
+def _edited(text: str, change: Callable[[object], object]) -> Iterator[str]:
+    """The text with the smallest difference first, as ruamel.yaml writes it last."""
+    body = text.removeprefix("\ufeff")
+    mark, ending = text[: len(text) - len(body)], "\r" if "\r\n" in body else ""
+    if body and not body.endswith("\n"):
+        body += f"{ending}\n"
+    lines = body.split("\n")[:-1]
+    bare = [line.removesuffix("\r") for line in lines]
+    before, after = _rewritten("\n".join([*bare, ""]), change)
+    spans, edits = _spans(before, bare), [one for one in _spans(before, after) if not one.is_equal]
+    for found in ([_beside_comments(edit, before, after) for edit in edits], edits):
+        patched = list(lines)
+        for edit in reversed(found):
+            start, end, lead, tail = _place(edit, spans, before)
+            new = after[edit.new_start : edit.new_end]
+            patched[start:end] = [line + ending for line in (*lead, *new, *tail)]
+        yield mark + _joined(patched)
+    yield mark + _joined([line + ending for line in after])
 
-    def __init__(self, value: yaml.Node, key: yaml.Node | None) -> None:
-        self.value = value
-        self.key = key
 
-    @property
-    def is_alias(self) -> bool:
-        return self.key is not None and _start(self.value) < _end(self.key)
+def _joined(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _follow(root: yaml.Node, path: KeyPath) -> list[_Step]:
-    """The nodes along the path as far as they exist, the root first."""
-    trail = [_Step(root, None)]
-    for name in path:
-        node = trail[-1].value
-        if isinstance(node, yaml.MappingNode):
-            found = [pair for pair in _pairs(node) if str(pair[0].value) == str(name)]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(name, int):
-            found = [(None, entry) for entry in _entries(node)[name : name + 1]]
+class _Span(NamedTuple):
+    """The lines from `start` to `end` are the lines from `new_start` to `new_end` elsewhere."""
+
+    start: int
+    end: int
+    new_start: int
+    new_end: int
+    is_equal: bool = True
+
+
+def _spans(old: Sequence[str], new: Sequence[str]) -> list[_Span]:
+    """The equal and the different parts; different ones are matched line by line if possible."""
+    found: list[_Span] = []
+    matcher = SequenceMatcher(a=old, b=new, autojunk=False)
+    for kind, start, end, new_start, new_end in matcher.get_opcodes():
+        span = _Span(start, end, new_start, new_end, kind == "equal")
+        if kind == "replace" and _has_same_length(span):
+            ahead = span.new_start - span.start
+            lines = range(span.start, span.end)
+            found += [_Span(at, at + 1, at + ahead, at + ahead + 1, False) for at in lines]
         else:
-            found = []
-        if not found:
-            break
-        key, value = found[-1]
-        trail.append(_Step(value, key))
-        if trail[-1].is_alias:
-            raise UnsupportedEdit
-    return trail
+            found.append(span)
+    return found
 
 
-def _replace(text: str, trail: list[_Step], new: str) -> str:
-    step = trail[-1]
-    if step.key is not None and _is_empty(step.value):
-        at = _after_colon(text, step.key)
-        return f"{text[:at]} {new}{text[at:]}"
-    start, end = _start(step.value), _value_end(text, step)
-    if step.key is not None and _is_block(step.value):
-        start = _after_colon(text, step.key)
-        new = f" {new}"
-    return text[:start] + new + text[end:]
+def _has_same_length(span: _Span) -> bool:
+    return span.end - span.start == span.new_end - span.new_start
 
 
-def _add(text: str, trail: list[_Step], rest: KeyPath, value: object, newline: str) -> str:
-    step = trail[-1]
-    node = step.value
-    if isinstance(node, yaml.MappingNode | yaml.SequenceNode) and node.flow_style:
-        return _add_in_brackets(text, node, rest, value)
-    if isinstance(node, yaml.MappingNode):
-        lines = _lines(rest, value, _pairs(node)[0][0].start_mark.column, newline)
-    elif isinstance(node, yaml.SequenceNode):
-        dash = " " * node.start_mark.column + "- "
-        lines = dash + render_inline(_nested(rest[1:], value)) + newline
-    elif step.key is not None and _is_empty(node):
-        lines = _lines(rest, value, step.key.start_mark.column + 2, newline)
-    else:
-        raise UnsupportedEdit
-    at = _next_line(text, _value_end(text, step))
-    return _at_line_end(text[:at], newline) + lines + text[at:]
+def _beside_comments(edit: _Span, before: Sequence[str], after: Sequence[str]) -> _Span:
+    """Keep comments that follow a removed setting; write a new one before those that follow.
+
+    ruamel.yaml attaches comments to the setting before them, but people write them before the
+    setting they are about.
+    """
+    start, end, lines = edit.start, edit.end, after[edit.new_start : edit.new_end]
+    if not (lines and _COMMENT.fullmatch(lines[-1])):
+        while end > start and _COMMENT.fullmatch(before[end - 1]):
+            end -= 1
+    while start == end and start > 0 and _COMMENT.fullmatch(before[start - 1]):
+        start = end = start - 1
+    return edit._replace(start=start, end=end)
 
 
-def _add_in_brackets(
-    text: str, node: yaml.MappingNode | yaml.SequenceNode, rest: KeyPath, value: object
-) -> str:
-    entry = render_inline(_nested(rest[1:], value))
-    if isinstance(node, yaml.MappingNode):
-        entry = f"{render_inline(rest[0])}: {entry}"
-    children = _children(node)
-    if not children:
-        at = _start(node) + 1
-        return text[:at] + entry + text[at:]
-    at = _value_end(text, children[-1])
-    return f"{text[:at]}, {entry}{text[at:]}"
+def _place(
+    edit: _Span, spans: Sequence[_Span], before: Sequence[str]
+) -> tuple[int, int, Sequence[str], Sequence[str]]:
+    """Where an edit of `before` is in the original, and lines to repeat on both sides of it.
 
-
-def _without_lines(text: str, trail: list[_Step]) -> str:
-    step, parent = trail[-1], trail[-2].value
-    if not _is_block(parent):
-        return _without_flow_entry(text, step, _children(parent))
-    start = _start(step.key or step.value)
-    line = text.rfind("\n", 0, start) + 1
-    lead = "" if step.key is not None else "-"
-    if text[line:start].strip() != lead:
-        raise UnsupportedEdit
-    return text[:line] + text[_next_line(text, _value_end(text, step)) :]
-
-
-def _without_flow_entry(text: str, step: _Step, siblings: list[_Step]) -> str:
-    """Remove up to the next entry, or for the last one from the end of the previous."""
-    starts = [_start(sibling.key or sibling.value) for sibling in siblings]
-    index = starts.index(_start(step.key or step.value))
-    if index + 1 < len(siblings):
-        start, end = starts[index], starts[index + 1]
-    elif index > 0:
-        start, end = _value_end(text, siblings[index - 1]), _value_end(text, step)
-    else:
-        raise UnsupportedEdit
-    if "#" in text[start:end]:
-        start, end = starts[index], _value_end(text, step)
-        comma = re.compile(r"[ \t]*,[ \t]*").match(text, end)
-        end = comma.end() if comma else end
-    return text[:start] + text[end:]
-
-
-def _lines(path: KeyPath, value: object, column: int, newline: str) -> str:
-    """The setting in block style; lists are written in brackets."""
-    keys = [name for name in path if isinstance(name, str)]
-    if list(path[: len(keys)]) != keys:
-        keys = keys[: next(i for i, name in enumerate(path) if isinstance(name, int))]
-    lines = [
-        " " * (column + 2 * depth) + render_inline(name) + ":" for depth, name in enumerate(keys)
-    ]
-    entry = render_inline(_nested(path[len(keys) :], value))
-    return newline.join(lines) + f" {entry}{newline}"
-
-
-def _nested(path: KeyPath, value: object) -> object:
-    """The value wrapped in the missing sections; a new list must begin at index 0."""
-    for name in reversed(path):
-        if isinstance(name, int) and name > 0:
-            raise UnsupportedEdit
-        value = [value] if isinstance(name, int) else {name: value}
-    return value
-
-
-def _value_end(text: str, step: _Step) -> int:
-    """The end of the value without trailing comments and blank lines."""
-    node = step.value
-    if step.is_alias:
-        raise UnsupportedEdit
-    if _is_empty(node) and step.key is not None:
-        return _after_colon(text, step.key)
-    children = _children(node)
-    if _is_block(node) and children:
-        return _value_end(text, children[-1])
-    return _start(node) + len(text[_start(node) : _end(node)].rstrip(" \t\r\n"))
-
-
-def _is_empty(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and _start(node) == _end(node)
-
-
-def _is_block(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.CollectionNode) and not node.flow_style
-
-
-def _children(node: yaml.Node) -> list[_Step]:
-    if isinstance(node, yaml.MappingNode):
-        return [_Step(value, key) for key, value in _pairs(node)]
-    if isinstance(node, yaml.SequenceNode):
-        return [_Step(entry, None) for entry in _entries(node)]
-    return []
-
-
-def _pairs(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
-    return cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
-
-
-def _entries(node: yaml.SequenceNode) -> Sequence[yaml.Node]:
-    return cast("list[yaml.Node]", node.value)
-
-
-def _start(node: yaml.Node) -> int:
-    return node.start_mark.index
-
-
-def _end(node: yaml.Node) -> int:
-    return node.end_mark.index
-
-
-def _after_colon(text: str, key: yaml.Node) -> int:
-    colon = re.compile(r"\s*:").match(text, _end(key))
-    if colon is None:
-        raise UnsupportedEdit
-    return colon.end()
-
-
-def _next_line(text: str, at: int) -> int:
-    newline = text.find("\n", at)
-    return newline + 1 if newline >= 0 else len(text)
-
-
-def _at_line_end(text: str, newline: str) -> str:
-    return text if not text or text.endswith("\n") else text + newline
-
-
-_SECTION = r"[^\s#-][^#\n]*:[ \t]*(?:[&!]\S++[ \t]*+)*+(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*"
-_NESTED_KEY = re.compile(rf"(?m)^{_SECTION}( +)[^\s#-]")
-_NESTED_DASH = re.compile(rf"(?m)^( *){_SECTION}( *)- ")
+    Lines are repeated where they cannot be matched one by one with those of the original.
+    """
+    first = next((span for span in spans if span.start <= edit.start < span.end), None)
+    last = next((span for span in spans if span.start < edit.end <= span.end), None)
+    start, lead = spans[-1].new_end if spans else 0, before[:0]
+    end, tail = 0, before[:0]
+    if first is not None and _has_same_length(first):
+        start = first.new_start + edit.start - first.start
+    elif first is not None:
+        start, lead = first.new_start, before[first.start : edit.start]
+    if last is not None and _has_same_length(last):
+        end = last.new_start + edit.end - last.start
+    elif last is not None:
+        end, tail = last.new_end, before[edit.end : last.end]
+    return start, max(start, end), lead, tail
 
 
 class _RoundTripYaml(Protocol):
     """The part of ruamel.yaml that is used here; it ships no types."""
 
     preserve_quotes: bool
+    allow_duplicate_keys: bool
     width: int
 
     def load(self, stream: str) -> object: ...
@@ -268,35 +166,76 @@ class _RoundTripYaml(Protocol):
     def indent(self, mapping: int, sequence: int, offset: int) -> None: ...
 
 
-def set_by_round_trip(text: str, path: KeyPath, value: object) -> str:
-    """Return the text with the setting at `path` set."""
-    return _round_trip(text, lambda document: set_value(document, path, value))
-
-
-def remove_by_round_trip(text: str, path: KeyPath) -> str:
-    """Return the text without the setting at `path`."""
-    try:
-        return _round_trip(text, lambda document: remove_value(document, path))
-    except KeyError as error:
-        # ruamel cannot delete from a mapping that a merge key (`<<: *name`) refers to.
-        raise UnsupportedEdit from error
-
-
-def _round_trip(text: str, change: Callable[[object], object]) -> str:
-    """Keep the indentation of the text, and never fold lines."""
-    from ruamel.yaml import YAML  # noqa: PLC0415 - slow to import, rarely needed
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
+def _round_trip(text: str) -> _RoundTripYaml:
+    """Keeps the indentation of the text, and never folds lines."""
+    from ruamel.yaml import YAML  # noqa: PLC0415 - slow to import, and only edits need it
 
     round_trip = cast("_RoundTripYaml", YAML())
     round_trip.preserve_quotes = True
+    round_trip.allow_duplicate_keys = True
     round_trip.width = 1 << 30
     key, dash = _NESTED_KEY.search(text), _NESTED_DASH.search(text)
     offset = len(dash[2]) - len(dash[1]) if dash else 0
     round_trip.indent(mapping=len(key[1]) if key else 2, sequence=offset + 2, offset=offset)
+    return round_trip
+
+
+def _styled(value: object) -> object:
+    """The value with the quotes and brackets in which ruamel.yaml shall write it."""
+    return _round_trip("").load(render_inline(value))
+
+
+def _rewritten(text: str, change: Callable[[object], object]) -> tuple[list[str], list[str]]:
+    """The lines as ruamel.yaml writes them before and after the change.
+
+    Raises `UnsupportedEdit` for texts that only PyYAML accepts.
+    """
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
+
+    round_trip = _round_trip(text)
     try:
         document = round_trip.load(text)
-    except YAMLError as error:
+        _show_comments(document)
+        before = _dumped(round_trip, document)
+        return before, _dumped(round_trip, change(document))
+    except (YAMLError, KeyError) as error:
+        # KeyError: ruamel cannot delete from a mapping that a merge key (`<<: *name`) refers to.
         raise UnsupportedEdit from error
+
+
+class _Collection(Protocol):
+    """A list or mapping of ruamel.yaml with its comments and its format attribute."""
+
+    ca: "_Comments"
+    fa: "_Format"
+
+
+class _Comments(Protocol):
+    items: Mapping[object, object]
+
+
+class _Format(Protocol):
+    def flow_style(self) -> bool | None: ...
+    def set_block_style(self) -> None: ...
+
+
+def _show_comments(value: object) -> None:
+    """Write collections with comments between their brackets as blocks.
+
+    ruamel.yaml reads such comments, but writes them only in blocks.
+    """
+    children = as_list(value) or [*(as_mapping(value) or {}).values()]
+    for child in children:
+        _show_comments(child)
+    if isinstance(value, dict | list) and value:
+        collection = cast("_Collection", value)
+        if collection.fa.flow_style() and collection.ca.items:
+            collection.fa.set_block_style()
+
+
+def _dumped(round_trip: _RoundTripYaml, document: object) -> list[str]:
+    if not document:
+        return []
     stream = StringIO()
-    round_trip.dump(change(document), stream)
-    return stream.getvalue()
+    round_trip.dump(document, stream)
+    return stream.getvalue().split("\n")[:-1]

@@ -7,10 +7,11 @@ from typing import TypeAlias
 
 from hermes import __version__
 from hermes.app.build import App
+from hermes.config.env import BASE_PREFIXES, BASE_VARIABLES
 from hermes.config.variables import VARIABLES, is_secret
 from hermes.ipc.protocol import PROTOCOL, EnvFingerprint, Hello
 from hermes.kit.files import read_regular_file
-from hermes.sandbox.child_env import BASE_PREFIXES, BASE_VARIABLES, OWNER_VARIABLES, SCOPE_PREFIXES
+from hermes.sandbox.child_env import OWNER_VARIABLES, SCOPE_PREFIXES
 
 _TERMINAL_VARIABLES = frozenset({"TERM", "COLORTERM"})
 _LOGIN_VARIABLES = re.compile(r"XDG_(?!.*_(HOME|DIRS)$)")

@@ -4,7 +4,6 @@ import asyncio
 from contextlib import suppress
 from typing import Self
 
-import aiohttp
 import anyio
 
 from hermes.kit.sse import SseReader
@@ -13,10 +12,12 @@ from hermes.models.endpoint import (
     EndpointSettings,
     NoProgress,
     StreamCoalescer,
-    read_all,
 )
+from hermes.models.http_client import IdleTimeout
+from hermes.models.http_response import HttpResponse
 
 _DONE = b"[DONE]"
+_JSON = "application/json"
 _MAX_BODY = 32 * 1024 * 1024
 _MAX_EVENT = 16 * 1024 * 1024
 
@@ -79,22 +80,18 @@ class AnswerEvents:
     """Yields the events of a response, one network read at a time.
 
     Comments, empty events and incomplete events do not count as progress: they do not extend the
-    wait for the next piece of the answer. One timer bounds all waits, because aiohttp would set
-    one for each read. `close` removes the answer from the coalescer's count.
+    wait for the next piece of the answer. `close` removes the answer from the coalescer's count.
     """
 
     def __init__(
-        self,
-        response: aiohttp.ClientResponse,
-        settings: EndpointSettings,
-        coalescer: StreamCoalescer,
+        self, response: HttpResponse, settings: EndpointSettings, coalescer: StreamCoalescer
     ) -> None:
         self._settings = settings
         self._coalescer = coalescer
-        self._content = response.content
+        self._response = response
         self._coalescing: asyncio.Future[None] | None = None
-        self._content.on_eof(self._end_pause)
-        self._is_json = response.content_type == "application/json"
+        response.on_complete(self._end_pause)
+        self._json: list[bytes] | None = [] if response.content_type == _JSON else None
         self._reader = SseReader(_MAX_EVENT)
         self._loop = asyncio.get_running_loop()
         self._watch = _ReadDeadline(self._loop)
@@ -103,9 +100,6 @@ class AnswerEvents:
         self._bytes = 0
         self.received_done = False
         self.done = False
-        connection = None if self._is_json else response.connection
-        if connection is not None and connection.protocol is not None:
-            connection.protocol.read_timeout = None
         coalescer.answers += 1
         self._counted = True
 
@@ -118,7 +112,7 @@ class AnswerEvents:
     async def next(self, *, finishing: bool) -> list[bytes]:
         """Return the next events; raise `TimeoutError` when they take too long.
 
-        With `hurry` a timeout ends the stream instead.
+        While `finishing`, a timeout ends the stream instead.
         """
         now = self._loop.time()
         if self._moved:
@@ -128,20 +122,14 @@ class AnswerEvents:
         due = min(self._moved_at + pause, self._started_at + settings.total)
         # Data that is already buffered is read without a wait, so the timer would not catch it.
         data: bytes | None = None
-        if now < due and self._is_json:
-            with self._watch.until(due):
-                data = await read_all(self._content, _MAX_BODY)
-        elif now < due:
+        if now < due:
             coalesced = b"" if finishing else await self._read_coalesced()
             if coalesced:
                 return self._batch(coalesced)
             with self._watch.until(min(due, now + settings.idle)):
-                data = await self._content.readany()
+                data = await self._response.readany()
         if data is None and not finishing:
             raise self._timeout_error()
-        if self._is_json:
-            self.done = True
-            return [data or b""]
         return self._batch(data or b"")
 
     async def _read_coalesced(self) -> bytes:
@@ -149,14 +137,14 @@ class AnswerEvents:
 
         Without a pause, and for the first read, it returns nothing.
         """
-        content = self._content
-        if not self._coalescer.pause or self._moved_at == self._started_at or content.is_eof():
+        response = self._response
+        if not self._coalescer.pause or self._moved_at == self._started_at or response.complete:
             return b""
         # Read first, so that the data is not lost if the connection breaks during the pause.
-        data = content.read_nowait()
+        data = response.read_nowait()
         self._coalescing = self._coalescer.wait_for_pause()
         await self._coalescing
-        return data if content.exception() else data + content.read_nowait()
+        return data if response.error else data + response.read_nowait()
 
     def _end_pause(self) -> None:
         """End the pause when the response is complete."""
@@ -169,12 +157,14 @@ class AnswerEvents:
             return TimeoutError()
         if now >= self._moved_at + settings.max_pause:
             return NoProgress()
-        return aiohttp.SocketTimeoutError("no data received")
+        return IdleTimeout("no data received")
 
     def _batch(self, data: bytes) -> list[bytes]:
         self._bytes += len(data)
         if self._bytes > self._settings.max_bytes:
             raise BodyTooLarge(f"more than {self._settings.max_bytes:,} bytes")
+        if self._json is not None:
+            return self._json_body(self._json, data)
         if data:
             events = self._reader.feed(data)
         else:
@@ -186,6 +176,14 @@ class AnswerEvents:
             del batch[batch.index(_DONE) :]
         return batch
 
+    def _json_body(self, pieces: list[bytes], data: bytes) -> list[bytes]:
+        """Collect an answer that is not streamed."""
+        pieces.append(data)
+        if self._bytes > _MAX_BODY:
+            raise BodyTooLarge(f"more than {_MAX_BODY:,} bytes")
+        self.done = not data
+        return [b"".join(pieces)] if self.done else []
+
     def close(self) -> None:
         if self._counted:
             self._counted = False
@@ -194,6 +192,6 @@ class AnswerEvents:
 
     async def drain(self) -> None:
         """Read the last bytes of a finished response, so that its connection can be reused."""
-        if self.received_done and not self._content.at_eof():
-            with anyio.move_on_after(0.1), suppress(aiohttp.ClientError, TimeoutError, OSError):
-                await self._content.readany()
+        if self.received_done and not self._response.complete:
+            with anyio.move_on_after(0.1), suppress(OSError):
+                await self._response.readany()

@@ -168,7 +168,6 @@ def endpoint_settings(
         connect=connect,
         idle=idle,
         total=total,
-        proxy=target.proxy,
         verify=target.verify,
         ca_file=target.ca_file,
         headers=tuple(target.headers.items()),

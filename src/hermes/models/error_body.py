@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any, cast
 
@@ -16,21 +15,21 @@ from hermes.kit.text import one_line
 MAX_SHOWN = 300
 """Characters of a provider's message to show."""
 
-_TITLE = re.compile(r"<title[^<>]{0,200}>([^<]*)</title>", re.IGNORECASE)
-_TAG = re.compile(r"<[^<>]{1,200}>")
+# Patterns are compiled when the first error occurs, as most processes never see one.
+_TITLE = r"(?i)<title[^<>]{0,200}>([^<]*)</title>"
+_TAG = r"<[^<>]{1,200}>"
 _MAX_PAGE = 16_000
 """Characters of a page to parse."""
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
-_RETRY_PHRASE = re.compile(
-    r"(?:try again|retry)\s+(?:in|after)\s+((?:\d+(?:\.\d+)?\s?(?:ms|s|m|h))+|\d+(?:\.\d+)?)"
-    r"\s*(seconds?|minutes?|hours?)?",
-    re.IGNORECASE,
+_DURATION = r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?"
+_RETRY_PHRASE = (
+    r"(?i)(?:try again|retry)\s+(?:in|after)\s+((?:\d+(?:\.\d+)?\s?(?:ms|s|m|h))+|\d+(?:\.\d+)?)"
+    r"\s*(seconds?|minutes?|hours?)?"
 )
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+_SENTENCE_END = r"(?<=[.!?])\s+(?=[A-Z])"
 _MIN_WORDS = 4
 """Words that a sentence needs to be informative."""
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_SECRET = re.compile(
+_KEY_LIKE = (
     r"\b(?:sk|gsk|xai|hf|nvapi|pplx|AIza|r8|fw|csk)[-_]?[A-Za-z0-9_-]{16,}|(?i:bearer)\s+\S{12,}"
 )
 
@@ -56,8 +55,8 @@ def _page_text(text: str) -> str:
     text = text[:_MAX_PAGE]
     if "<" not in text:
         return text.strip()
-    title = _TITLE.search(text)
-    return _TAG.sub(" ", title[1] if title else text).strip()
+    title = re.search(_TITLE, text)
+    return re.sub(_TAG, " ", title[1] if title else text).strip()
 
 
 def _from_json(value: object) -> ErrorDetails:
@@ -139,7 +138,7 @@ def parse_duration(text: str) -> float | None:
     text = text.strip().replace(" ", "")
     if (plain := _finite_seconds(text)) is not None:
         return plain
-    found = _DURATION.fullmatch(text)
+    found = re.fullmatch(_DURATION, text)
     if not found or not text:
         return None
     hours, minutes, seconds, millis = (float(group or 0) for group in found.groups())
@@ -176,7 +175,7 @@ def retry_wait(headers: Mapping[str, str], details: ErrorDetails, now: datetime)
 
 
 def _wait_in_message(message: str) -> float | None:
-    found = _RETRY_PHRASE.search(message)
+    found = re.search(_RETRY_PHRASE, message)
     if not found:
         return None
     amount = parse_duration(found[1])
@@ -185,6 +184,8 @@ def _wait_in_message(message: str) -> float | None:
 
 
 def _seconds_until(date: str, now: datetime) -> float | None:
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - slow to import, rarely needed
+
     try:
         moment = parsedate_to_datetime(date)
     except (ValueError, OverflowError):
@@ -200,12 +201,13 @@ def _not_negative(seconds: float | None) -> float | None:
 
 def redacted_message(message: str, secrets: tuple[str, ...] = ()) -> str:
     """Return a provider's message, shortened and without secrets."""
-    return one_line(Redactor(secrets).redact(_SECRET.sub(MASK, message[:_MAX_PAGE])), MAX_SHOWN)
+    shown = re.sub(_KEY_LIKE, MASK, message[:_MAX_PAGE])
+    return one_line(Redactor(secrets).redact(shown), MAX_SHOWN)
 
 
 def first_sentence(text: str) -> str:
     """Return the first sentence; join the second if the first is too short to be informative."""
-    first, *rest = _SENTENCE_END.split(text)
+    first, *rest = re.split(_SENTENCE_END, text)
     if rest and len(first.split()) < _MIN_WORDS:
         return f"{first.rstrip('.!?')}: {rest[0]}"
     return first

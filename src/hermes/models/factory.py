@@ -14,7 +14,7 @@ from hermes.models.resolver import ModelTarget, ResolvedModels
 from hermes.models.urls import ANTHROPIC, API_MODES, CHAT, GEMINI, RESPONSES
 from hermes.models.wire.stream import Wire
 from hermes.models.wire_model import ServedModel, WireModel
-from hermes.ports.model import Model
+from hermes.ports.plugins import BuildModel
 from hermes.ports.store import Blobs
 from hermes.schema.errors import ConfigError
 
@@ -22,23 +22,31 @@ if TYPE_CHECKING:
     from hermes.models.embedded.model import EngineQueue
 
 
+def no_provider(name: str) -> BuildModel | None:
+    return None
+
+
 def build_model(
     resolved: ResolvedModels,
     blobs: Blobs,
     clock: Clock,
     cooldowns: Callable[[str], CooldownStore] | None = None,
-    engine: Callable[[], "EngineQueue"] | None = None,
+    registered: Callable[[str], BuildModel | None] = no_provider,
 ) -> ResilientModel:
     """Build the primary model with its fallbacks. `aclose` closes every connection.
 
-    `cooldowns` returns the stored key cooldowns of a provider; `engine` runs embedded models.
+    `cooldowns` returns the stored key cooldowns of a provider, `registered` what builds the
+    models of a plugin's provider.
     """
     images = ImageUrls(blobs)
     endpoints: dict[EndpointSettings, Endpoint] = {}
 
     def keyed_model(target: ModelTarget) -> KeyedModel:
-        if target.provider == EMBEDDED:
-            return KeyedModel(_embedded(target, images, clock, engine))
+        build = registered(target.provider)
+        if build is None and target.provider == EMBEDDED:
+            build = _without_engine(images, clock)
+        if build is not None:
+            return KeyedModel(build(target.model, target.base_url))
         total = max(MAX_REQUEST_SECONDS, target.idle)
         settings = endpoint_settings(target, target.connect, target.idle, total)
         endpoint = endpoints.setdefault(settings, Endpoint(settings))
@@ -57,14 +65,11 @@ def build_model(
     return ResilientModel(models, clock, policy, close=close, profile=resolved.primary.profile)
 
 
-def _embedded(
-    target: ModelTarget, images: ImageUrls, clock: Clock, engine: Callable[[], "EngineQueue"] | None
-) -> Model:
-    from hermes.models.embedded.model import EmbeddedModel  # noqa: PLC0415 - rarely needed
-    from hermes.models.embedded.weights import find_weights, folder_at  # noqa: PLC0415 - see above
+def _without_engine(images: ImageUrls, clock: Clock) -> BuildModel:
+    """Embedded models can be chosen where no plugins are open, but not used."""
+    from hermes.models.embedded.plugin import model_builder  # noqa: PLC0415 - rarely needed
 
-    folder = folder_at(target.base_url)
-    return EmbeddedModel(find_weights(target.model), folder, engine or _no_engine, images, clock)
+    return model_builder(_no_engine, images, clock)
 
 
 def _no_engine() -> "EngineQueue":

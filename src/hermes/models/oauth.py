@@ -4,6 +4,7 @@ A refresh token often works only once, so renewals hold a lock across processes,
 whether another process has renewed the token meanwhile.
 """
 
+import asyncio
 import fcntl
 import os
 import secrets
@@ -13,16 +14,17 @@ from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
 from typing import TypeVar
+from urllib.parse import urlencode
 
-import aiohttp
 import msgspec
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.models.auth_file import OAUTH, AuthFile, Credential
-from hermes.models.endpoint import BodyTooLarge, read_all
+from hermes.models.endpoint import read_all
 from hermes.models.error_body import redacted_message
+from hermes.models.http_client import HttpClient, default_tls
 from hermes.models.settings import DeviceLogin
 from hermes.schema.errors import Unauthorized, Unreachable
 
@@ -31,6 +33,11 @@ RENEW_BEFORE = 120.0
 MAX_LOGIN_SECONDS = 1800.0
 HTTP_TIMEOUT = 30.0
 _MAX_RESPONSE = 256 * 1024
+_HEADERS = {
+    "accept": "application/json",
+    "content-type": "application/x-www-form-urlencoded",
+    "accept-encoding": "identity",
+}
 _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 
@@ -156,20 +163,16 @@ class OAuthClient:
 
     async def _post(self, url: str, form: Mapping[str, str], kind: type[_Response]) -> _Response:
         """Return the response, whatever its status. Raises `Unauthorized` if it is invalid."""
-        timeout, jar = aiohttp.ClientTimeout(total=self._timeout), aiohttp.DummyCookieJar()
+        body = urlencode({name: value for name, value in form.items() if value}).encode()
+        client = HttpClient(connect=self._timeout, tls=default_tls)
         try:
-            async with (
-                aiohttp.ClientSession(timeout=timeout, cookie_jar=jar) as session,
-                session.post(
-                    url,
-                    data={name: value for name, value in form.items() if value},
-                    headers={"accept": "application/json"},
-                    allow_redirects=False,
-                ) as response,
-            ):
-                body = await read_all(response.content, _MAX_RESPONSE)
-        except (aiohttp.ClientError, TimeoutError, OSError, BodyTooLarge, ValueError) as error:
-            raise Unreachable(f"cannot log in at {url}: {error}") from error
+            async with asyncio.timeout(self._timeout):
+                response = await client.send("POST", url, _HEADERS, [body], idle=self._timeout)
+                body = await read_all(response, _MAX_RESPONSE, self._timeout)
+        except (OSError, ValueError) as error:
+            raise Unreachable(f"cannot log in at {url}: {error or type(error).__name__}") from error
+        finally:
+            await client.aclose()
         shown = redacted_message(body[:2000].decode("utf-8", "replace"))
         no_tokens = f"{url} returned no tokens: {shown}"
         try:

@@ -64,7 +64,6 @@ class ModelTarget(Struct, frozen=True, kw_only=True):
     idle: float = 120.0
     connect: float = 10.0
     min_interval: float = 0.0
-    proxy: str = ""
     verify: bool = True
     ca_file: str = ""
     local: bool = False
@@ -282,7 +281,6 @@ class _Resolver:
             api_mode=mode,
             idle=self._idle(provider, local=local),
             connect=settings.connect_timeout,
-            proxy="" if local else settings.proxy,
             local=local,
             source=selection.source or "auto",
             cache_ttl=settings.cache_ttl,

@@ -79,7 +79,6 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     local_idle: float = 900.0
     remote_idle: float | None = None
     connect_timeout: float = 10.0
-    proxy: str = ""
     cache_ttl: str = "5m"
     service_tier: str = ""
     images: bool | None = None

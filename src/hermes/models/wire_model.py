@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, closing
 from typing import Any
 
-import aiohttp
 from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
@@ -20,6 +19,7 @@ from hermes.models.endpoint import (
     read_up_to,
 )
 from hermes.models.error_body import redacted_message
+from hermes.models.http_response import HttpResponse
 from hermes.models.images import ImageUrls
 from hermes.models.provider_errors import RequestOrigin, classify_error, url_hint
 from hermes.models.providers import ModelProfile
@@ -33,9 +33,7 @@ from hermes.schema.messages import Assistant, Reasoning
 log = logging.getLogger(__name__)
 
 _BROKEN_FINISHES = {"error", "insufficient_system_resource", "network_error", "abort"}
-_STREAM_ERRORS = (
-    aiohttp.ClientError, TimeoutError, OSError, StreamError, InvalidChunk, SseTooLong, BodyTooLarge,
-)  # fmt: skip
+_STREAM_ERRORS = (OSError, StreamError, InvalidChunk, SseTooLong, BodyTooLarge)
 """Errors while an answer is read."""
 _HEADERS = {"content-type": "application/json", "accept": "text/event-stream"}
 
@@ -120,7 +118,7 @@ class WireModel:
         finally:
             self._endpoint.release(response)
 
-    async def _respond(self, request: ModelRequest) -> aiohttp.ClientResponse:
+    async def _respond(self, request: ModelRequest) -> HttpResponse:
         """Open the response; retry once without optional parts that the provider rejects."""
         headers = _HEADERS | self._wire.headers(self._origin.key, self._origin.base_url)
         is_retry = False
@@ -153,7 +151,7 @@ class WireModel:
         shown = self._wire.images_in(request.messages)
         return self._wire.body_pieces(request, await self._images.urls(shown) if shown else None)
 
-    async def _check(self, response: aiohttp.ClientResponse) -> None:
+    async def _check(self, response: HttpResponse) -> None:
         """Raise the provider's error, if it returned one."""
         if response.status == 200:
             if response.content_type == "text/html":
@@ -166,7 +164,7 @@ class WireModel:
                 f"{self._origin.address} redirects to {redacted_message(target)}",
                 hint=url_hint(self._origin),
             )
-        body = await read_up_to(response.content, MAX_ERROR_BODY, self._endpoint.settings.idle)
+        body = await read_up_to(response, MAX_ERROR_BODY, self._endpoint.settings.idle)
         raise self._classified(response.status, body, response.headers)
 
     def _classified(

@@ -9,36 +9,13 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
+from hermes.config.env import BASE_PREFIXES, BASE_VARIABLES, DEFAULT_PATH
 from hermes.schema.scope import HOME_HIDDEN_VARIABLE, OWNER, Role, Scope, scope_variables
 
-BASE_VARIABLES = frozenset(
-    {
-        "COLORTERM",
-        "HOME",
-        "LANG",
-        "LANGUAGE",
-        "LOGNAME",
-        "PATH",
-        "SHELL",
-        "SSL_CERT_DIR",
-        "SSL_CERT_FILE",
-        "TERM",
-        "TMPDIR",
-        "TZ",
-        "USER",
-        "all_proxy",
-        "ftp_proxy",
-        "http_proxy",
-        "https_proxy",
-        "no_proxy",
-    }
-)
-BASE_PREFIXES = ("LC_", "XDG_")
 SCOPE_PREFIXES = ("HERMES_SESSION_", "HERMES_CRON_AUTO_DELIVER_")
 """Set from the scope only; values inherited by this process belong to another session."""
 
 OWNER_VARIABLES = frozenset({"SSH_AUTH_SOCK"})
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 HOME_VARIABLE = "HERMES_HOME"
@@ -74,16 +51,6 @@ def isolated_env(env: Mapping[str, str]) -> dict[str, str]:
     """The same for commands that cannot see the home; a variable tells them so."""
     hidden = {HOME_HIDDEN_VARIABLE: "1"} if HOME_VARIABLE in env else {}
     return {name: value for name, value in env.items() if name != HOME_VARIABLE} | hidden
-
-
-def base_env(process: Mapping[str, str]) -> dict[str, str]:
-    """The environment of an owner's program outside any scope: what any program needs."""
-    plain = {
-        name: process[name]
-        for name in process
-        if name in BASE_VARIABLES or name.startswith(BASE_PREFIXES)
-    }
-    return {"PATH": DEFAULT_PATH, **plain}
 
 
 def _without_password(name: str, value: str, scope: Scope) -> str:

@@ -13,8 +13,9 @@ from anyio import CancelScope
 from anyio.to_thread import run_sync
 from msgspec import structs
 
+from hermes.config.env import DEFAULT_PATH
 from hermes.ports.sandbox import Confinement, Process, ProcessExit, ProcessResult, ProcessSpec
-from hermes.sandbox.child_env import DEFAULT_PATH, isolated_env
+from hermes.sandbox.child_env import isolated_env
 from hermes.sandbox.git_config import NO_OWNER_CONFIG, OwnerGitConfig
 from hermes.sandbox.git_guard import MAX_SCANNED_FOLDERS, GitGuard
 from hermes.sandbox.git_scan import RepositoryScanner

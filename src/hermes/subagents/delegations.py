@@ -326,17 +326,18 @@ class Delegations:
 @asynccontextmanager
 async def open_delegations(deps: DelegationDeps) -> AsyncGenerator[Delegations]:
     """Keep delegations running while the profile is open; cancels them at exit."""
-
-    async def recover() -> None:
-        try:
-            await delegations.recover()
-        except StoreError as error:
-            log.warning("delegations of an earlier process could not be recovered: %s", error)
-
     async with background_tasks() as group:
         delegations = Delegations(deps, group)
-        group.start_soon(recover)
+        group.start_soon(recover_delegations, delegations)
         yield delegations
+
+
+async def recover_delegations(delegations: Delegations) -> None:
+    """Report the delegations that earlier programs left behind."""
+    try:
+        await delegations.recover()
+    except StoreError as error:
+        log.warning("delegations of an earlier process could not be recovered: %s", error)
 
 
 def read_delegation(record: StateRecord) -> Delegation | None:

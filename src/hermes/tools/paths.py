@@ -11,8 +11,9 @@ from msgspec import Struct
 from hermes.kit.lru_map import LruMap
 from hermes.kit.mounts import Mounts
 from hermes.kit.text import one_line
+from hermes.ports.protected_paths import ProtectedPaths
 from hermes.schema.errors import ToolError
-from hermes.schema.scope import Scope, principal_digest
+from hermes.schema.scope import Scope
 from hermes.tools.files.safe_open import path_blocked, resolve, resolve_or_same
 
 MAX_SESSIONS = 512
@@ -32,25 +33,9 @@ REPOSITORY_CONFIG_NAMES = frozenset({"config", "config.worktree", "commondir", "
 FileIdentity = tuple[int, int]
 
 
-class ProtectedPaths(Struct, frozen=True):
-    """Files and folders that tools may not open; any path part may contain `*`.
-
-    `opened` returns the real paths inside them that a principal may open nevertheless.
-    """
-
-    paths: Sequence[Path] = ()
-    opened: Callable[[str], Sequence[Path]] = lambda principal: ()
-
-
 def require_path(path: str) -> None:
     if not path.strip() or "\0" in path:
         raise ToolError("the path is empty or contains a NUL character.")
-
-
-def principal_folder(folder: Path, principal: str) -> Path:
-    """Return the principal's subfolder; the owner uses the folder itself."""
-    digest = principal_digest(principal)
-    return folder / f"of-{digest}" if digest else folder
 
 
 class SensitivePaths(Struct, frozen=True):

@@ -14,7 +14,6 @@ from anyio.lowlevel import checkpoint
 from mcp.client import Client
 from mcp_types import CallToolResult
 
-from hermes.app.mcp_servers import launch_program
 from hermes.kit.retry import Backoff
 from hermes.kit.tasks import background_tasks
 from hermes.mcp.connection import (
@@ -26,6 +25,7 @@ from hermes.mcp.connection import (
     ReconnectPolicy,
 )
 from hermes.mcp.server_config import Endpoint, HttpEndpoint, ServerConfig, StdioEndpoint
+from hermes.mcp.servers import launch_program
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ToolError

@@ -12,12 +12,13 @@ import msgspec
 import pytest
 
 from hermes.app.build import App, AppOptions, open_app
-from hermes.app.embedded_models import open_model_servers
 from hermes.config.env import Env
 from hermes.config.home import Home, resolve_home
 from hermes.models.embedded.engine import EngineTimeouts, ModelEngine
+from hermes.models.embedded.servers import ModelServerPool
 from hermes.models.embedded.small_profile import small_profile, small_prompt
 from hermes.models.embedded.weights import FOLDER_NAME, ModelFolder, Weights, find_weights
+from hermes.plugins.shared import open_shared_plugins
 from hermes.ports.model import Model, ModelRequest
 from hermes.schema.errors import NotRunning, Unreachable
 from hermes.schema.events import Notice, TextDelta
@@ -169,12 +170,12 @@ async def test_profiles_share_one_child_until_the_last_closes(
     choices = AppOptions(workspace=str(tmp_path), model=tiny[0].name, provider="embedded")
     one, other = (home_with(tiny, tmp_path / name) for name in ("one", "other"))
     ours, theirs = ("Be short. " * 20, "Be friendly. " * 20)
-    async with open_model_servers() as room:
-        async with open_app(one, env, choices, room) as first:
-            async with open_app(other, env, choices, room) as second:
+    async with open_shared_plugins() as shared:
+        async with open_app(one, env, choices, shared) as first:
+            async with open_app(other, env, choices, shared) as second:
                 await ask_app(first, ours)
                 await ask_app(second, theirs)
-                engine = room.engines(env).engine_for(*tiny)
+                engine = shared.get(ModelServerPool).engines(env).engine_for(*tiny)
                 pid = engine.pid
                 # Each conversation is processed once, even if others came in between.
                 again = [

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.integration.sandbox.conftest import SampleHome
 
-from hermes.app.sandboxes import protected_paths
 from hermes.config.home import Home
 from hermes.kit.mounts import Mounts
+from hermes.sandbox.home_policy import protected_paths
 from hermes.schema.errors import ToolError
 from hermes.tools.paths import SessionPaths
 

@@ -15,8 +15,8 @@ from hermes.config.editor import (
     unset_variable,
 )
 from hermes.config.home import Home
-from hermes.config.values import UnsupportedEdit, format_path, remove_value, set_value
-from hermes.config.yaml_edit import remove_from_text, render_inline, set_in_text
+from hermes.config.values import format_path, remove_value, set_value
+from hermes.config.yaml_edit import render_inline
 from hermes.kit.errors import ConfigError, UsageError
 
 FULL = (Path(__file__).parent / "data" / "full.yaml").read_text()
@@ -43,12 +43,12 @@ SETS = {
     "model.default": (
         "gpt 5",
         ["  default: anthropic/claude-opus-4.6     # the one I like\n"],
-        ["  default: gpt 5     # the one I like\n"],
+        ["  default: gpt 5                         # the one I like\n"],
     ),
     "web.backend": (
         "exa",
         [WEB],
-        [WEB.replace("{backend: ''", "{backend: exa")],
+        [WEB.replace("{backend: ''", "{backend: 'exa'")],
     ),
     "custom_providers[0].name": ("lab2", ["  - name: lab\n"], ["  - name: lab2\n"]),
     "context_file_max_chars": (
@@ -75,7 +75,7 @@ SETS = {
     "whatsapp.require_mention": (
         "true",
         ["whatsapp: {}\n"],
-        ["whatsapp: {require_mention: true}\n"],
+        ["whatsapp:\n", "  require_mention: true\n"],
     ),
 }
 
@@ -240,8 +240,11 @@ def test_aliases_are_changed_by_rewriting_the_document(home):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("web.backend", "# c\nweb: {search_backend: 'b', x: 1}  # d\ntoolsets: [p, q,  r]\n"),
-        ("web.x", "# c\nweb: {backend: a, search_backend: 'b'}  # d\ntoolsets: [p, q,  r]\n"),
+        (
+            "web.backend",
+            "# c\nweb: {search_backend: 'b', x: 1}              # d\ntoolsets: [p, q,  r]\n",
+        ),
+        ("web.x", "# c\nweb: {backend: a, search_backend: 'b'}        # d\ntoolsets: [p, q,  r]\n"),
         (
             "toolsets[1]",
             "# c\nweb: {backend: a, search_backend: 'b', x: 1}  # d\ntoolsets: [p, r]\n",
@@ -260,18 +263,91 @@ def test_flow_entry_is_removed(home, name, text):
     assert home.config.read_text() == text
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_comments_between_brackets_of_other_entries_stay(home, place):
+    """A list with comments between its brackets becomes a block when it is changed."""
+    text = "toolsets: [\n  a, # first\n  b, # second\n  c ]\n"
+    home.config.write_text(text)
+    unset_setting(home, {}, f"toolsets[{place}]")
+    new = home.config.read_text()
+    assert yaml.safe_load(new)["toolsets"] == [
+        name for index, name in enumerate("abc") if index != place
+    ]
+    assert new.count("#") >= 1
+    set_setting(home, {}, "toolsets[0]", "z")
+    assert home.config.read_text().count("#") == new.count("#")
+
+
+COMMENTED = """\
+a: 1
+
+# about b
+b:
+  c: 1  # one
+
+# about d
+d:
+- x
+- y
+
+# about e
+e: 1
+# end
+"""
+
+
 @pytest.mark.parametrize(
-    ("place", "text"),
+    ("name", "value", "old", "new"),
     [
-        (0, "toolsets: [\n  # first\n  b, # second\n  c ]\n"),
-        (1, "toolsets: [\n  a, # first\n  # second\n  c ]\n"),
-        (2, "toolsets: [\n  a, # first\n  b, # second\n   ]\n"),
+        ("b.z", "3", "# one\n", "# one\n  z: 3\n"),
+        ("d[2]", "z", "- y\n", "- y\n- z\n"),
+        ("d", "[1]", "d:\n- x\n- y\n", "d: [1]\n"),
+        ("f.g", "true", "e: 1\n", "e: 1\nf:\n  g: true\n"),
+        ("b", None, "b:\n  c: 1  # one\n", ""),
+        ("d[1]", None, "- y\n", ""),
+        ("d", None, "d:\n- x\n- y\n", ""),
     ],
 )
-def test_comments_between_brackets_stay(home, place, text):
-    home.config.write_text("toolsets: [\n  a, # first\n  b, # second\n  c ]\n")
-    unset_setting(home, {}, f"toolsets[{place}]")
-    assert home.config.read_text() == text
+def test_comments_stay_before_the_setting_they_are_about(home, name, value, old, new):
+    home.config.write_text(COMMENTED)
+    if value is None:
+        unset_setting(home, {}, name)
+    else:
+        set_setting(home, {}, name, value, force=True)
+    assert home.config.read_text() == COMMENTED.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\n# settings\nagent:\n    max_turns:   3\nskills:\n    - a\n",
+        "a: 1\nb: {x:  1,y: 2}\na: 2\nagent: {max_turns: 3}\n",
+        "x: &unused [1,2]\nl:\n    -   a\n    -   b\nagent:\n  max_turns: 3 # c\n",
+        "note: >\n  folded\n  text\n\nkeep: |\n  # not a comment\n\nagent:\n  max_turns: 3\n",
+        "long: " + "word " * 60 + "\nagent:\r\n  max_turns: 3\r\nx: 1\n",
+    ],
+)
+def test_lines_that_ruamel_writes_differently_stay(home, text):
+    home.config.write_bytes(text.encode())
+    set_setting(home, {}, "agent.max_turns", "4")
+    old, new = changed_lines(text, home.config.read_bytes().decode())
+    assert len(old) == len(new) == 1
+    assert "max_turns" in new[0]
+    assert "4" in new[0]
+
+
+def test_edit_error_names_line_and_column(home):
+    home.config.write_text("model: x\nagent:\n  max_turns: 3\n a: 1\n")
+    with pytest.raises(ConfigError, match=r"config\.yaml, line 4, column 2: invalid YAML"):
+        set_setting(home, {}, "model", "y")
+
+
+def test_setting_a_key_that_is_defined_twice_leaves_one(home):
+    home.config.write_text("timezone: UTC\nmodel: a\ntimezone: Europe/Berlin\n")
+    set_setting(home, {}, "model", "b")
+    assert home.config.read_text() == "timezone: UTC\nmodel: b\ntimezone: Europe/Berlin\n"
+    set_setting(home, {}, "timezone", "Asia/Tokyo")
+    assert home.config.read_text() == "timezone: Asia/Tokyo\nmodel: b\n"
 
 
 def test_whole_edit_is_refused_if_the_file_changed(home):
@@ -400,68 +476,25 @@ def paths_in(value: object, path: tuple[str | int, ...] = ()):
             yield from paths_in(inner, (*path, index))
 
 
-@pytest.mark.slow
-@given(yaml_texts(), st.data(), trees)
-@settings(max_examples=60, deadline=None)
-def test_splice_sets_value_and_keeps_other_lines(text, data, value):
-    path = data.draw(st.sampled_from(list(paths_in(yaml.safe_load(text)))))
-    try:
-        new = set_in_text(text, path, value)
-    except UnsupportedEdit:
-        return
-    assert yaml.safe_load(new) == set_value(yaml.safe_load(text), path, value)
-    gone, _ = changed_lines(text, new)
-    start = text.index("".join(gone))
-    assert text[:start] == new[:start]
-    comments = [line for line in text.splitlines() if line.startswith("# a comment")]
-    assert len([li for li in new.splitlines() if li.startswith("# a comment")]) >= len(
-        comments
-    ) - "".join(gone).count("# a comment")
-
-
-@pytest.mark.slow
-@given(yaml_texts(), st.lists(keys, min_size=1, max_size=3), scalars)
-@settings(max_examples=60, deadline=None)
-def test_an_added_setting_only_adds(text, names, value):
-    path = tuple(names)
-    try:
-        expected = set_value(yaml.safe_load(text), path, value)
-        new = set_in_text(text, path, value)
-    except (UnsupportedEdit, UsageError):
-        return
-    assert yaml.safe_load(new) == expected
-    document = yaml.safe_load(text)
-    if names[0] not in document:
-        added = iter(new)
-        assert all(character in added for character in text)
-
-
-@pytest.mark.slow
-@given(yaml_texts(), st.data())
-@settings(max_examples=60, deadline=None)
-def test_removal_only_deletes(text, data):
-    path = data.draw(st.sampled_from(list(paths_in(yaml.safe_load(text)))))
-    expected = remove_value(yaml.safe_load(text), path)
-    try:
-        new = remove_from_text(text, path)
-    except UnsupportedEdit:
-        return
-    assert (yaml.safe_load(new) or {}) == expected
-    kept = iter(text)
-    assert all(character in kept for character in new)
-
-
-@pytest.mark.slow
-@given(yaml_texts(), st.data(), scalars)
-@settings(max_examples=40, deadline=None)
-def test_edit_is_exact_or_refused(tmp_path_factory, text, data, value):
+def home_with(tmp_path_factory: pytest.TempPathFactory, text: str) -> Home:
     folder = tmp_path_factory.mktemp("home")
     home = Home(folder, folder)
     home.config.write_bytes(text.encode())
+    return home
+
+
+def inline(value: object) -> str:
+    """The value as an argument of `config set`; bare text would be parsed by its form."""
+    return render_inline(value) if not isinstance(value, str) else f'"{value.encode().hex()}"'
+
+
+@pytest.mark.slow
+@given(yaml_texts(), st.data(), trees)
+@settings(max_examples=40, deadline=None)
+def test_edit_is_exact_or_refused(tmp_path_factory, text, data, value):
+    home = home_with(tmp_path_factory, text)
     path = data.draw(st.sampled_from(list(paths_in(yaml.safe_load(text)))))
-    word = (
-        render_inline([value])[1:-1] if not isinstance(value, str) else f'"{value.encode().hex()}"'
-    )
+    word = inline(value)
     try:
         set_setting(home, {}, format_path(path), word, force=True)
     except ConfigError:
@@ -469,6 +502,36 @@ def test_edit_is_exact_or_refused(tmp_path_factory, text, data, value):
         return
     meant = set_value(yaml.safe_load(text), path, yaml.safe_load(word))
     assert yaml.safe_load(home.config.read_text()) == meant
+
+
+@pytest.mark.slow
+@given(yaml_texts(), st.lists(keys, min_size=1, max_size=3), scalars)
+@settings(max_examples=30, deadline=None)
+def test_an_added_section_only_adds(tmp_path_factory, text, names, value):
+    assume(names[0] not in yaml.safe_load(text))
+    assume(not any(line.startswith("{") for line in text.splitlines()))
+    home = home_with(tmp_path_factory, text)
+    word = inline(value)
+    set_setting(home, {}, format_path(tuple(names)), word, force=True)
+    new = home.config.read_text()
+    assert yaml.safe_load(new) == set_value(
+        yaml.safe_load(text), tuple(names), yaml.safe_load(word)
+    )
+    added = iter(new.splitlines())
+    assert all(line in added for line in text.splitlines())
+
+
+@pytest.mark.slow
+@given(yaml_texts(), st.data())
+@settings(max_examples=30, deadline=None)
+def test_removal_of_a_section_only_deletes(tmp_path_factory, text, data):
+    name = data.draw(st.sampled_from(list(yaml.safe_load(text))))
+    home = home_with(tmp_path_factory, text)
+    unset_setting(home, {}, name)
+    new = home.config.read_text()
+    assert (yaml.safe_load(new) or {}) == remove_value(yaml.safe_load(text), (name,))
+    kept = iter(text.splitlines())
+    assert all(line in kept for line in new.splitlines())
 
 
 @given(trees)

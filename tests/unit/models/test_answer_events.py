@@ -3,16 +3,14 @@
 import asyncio
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 import anyio
 import pytest
-from aiohttp import ClientPayloadError, StreamReader
-from aiohttp.base_protocol import BaseProtocol
 
 from hermes.models.answer_events import AnswerEvents
 from hermes.models.endpoint import EndpointSettings, StreamCoalescer
+from hermes.models.http_client import Disconnected
+from hermes.models.http_response import HttpResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -42,19 +40,16 @@ class FakeAnswer:
     """An answer whose data is provided by the test."""
 
     def __init__(self, coalescer: StreamCoalescer, idle: float = TIMEOUT) -> None:
-        loop = asyncio.get_running_loop()
-        protocol = BaseProtocol(loop)
-        protocol.transport = asyncio.Transport()
-        self.content = StreamReader(protocol, 2**16, loop=loop)
-        response: Any = SimpleNamespace(
-            content=self.content, content_type="text/event-stream", connection=None
-        )
+        self.content = HttpResponse()
+        self.content.headers["content-type"] = "text/event-stream"
+        self.content.start(200)
         place = EndpointSettings(base_url="http://127.0.0.1", idle=idle)
-        self.events = AnswerEvents(response, place, coalescer)
+        self.events = AnswerEvents(self.content, place, coalescer)
 
     def comes(self, *texts: str) -> None:
         for word in texts:
-            self.content.feed_data(f"data: {word}\n\n".encode())
+            self.content.feed(f"data: {word}\n\n".encode())
+        self.content.wake()
 
     async def next(self) -> list[bytes]:
         with anyio.fail_after(TIMEOUT):
@@ -119,7 +114,7 @@ async def test_end_of_the_answer_ends_the_pause() -> None:
 
     def ends() -> None:
         answer.comes("two", "[DONE]")
-        answer.content.feed_eof()
+        answer.content.finish()
         assert coalescer.rests[0].done()
 
     assert await coalesced_next(answer, coalescer, ends) == [b"two"]
@@ -132,10 +127,10 @@ async def test_data_before_a_broken_connection_is_returned() -> None:
     answer.comes("one")
     await answer.next()
     answer.comes("two")
-    cut = ClientPayloadError("cut")
-    told = await coalesced_next(answer, coalescer, lambda: answer.content.set_exception(cut))
+    cut = Disconnected(reused=False)
+    told = await coalesced_next(answer, coalescer, lambda: answer.content.fail(cut))
     assert told == [b"two"]
-    with pytest.raises(ClientPayloadError):
+    with pytest.raises(Disconnected):
         await answer.next()
 
 
@@ -189,7 +184,7 @@ async def test_end_needs_no_pause() -> None:
     answer.comes("one")
     await answer.next()
     answer.comes("two", "[DONE]")
-    answer.content.feed_eof()
+    answer.content.finish()
     assert await answer.next() == [b"two"]
     assert answer.events.received_done
     assert coalescer.rests == []

@@ -1,11 +1,19 @@
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 
-from hermes.models.endpoint import BodyTooLarge, Endpoint, EndpointSettings, read_all, read_up_to
+from hermes.models.endpoint import (
+    BodyTooLarge,
+    Endpoint,
+    EndpointSettings,
+    connection_error,
+    read_all,
+    read_up_to,
+)
 from hermes.models.provider_errors import RequestOrigin
 from hermes.schema.errors import Unreachable
 
@@ -33,14 +41,14 @@ class FakeBody:
 
 async def test_body_in_many_pieces_is_read_completely():
     pieces = [b'{"error": "', b"x" * 70_000, b'", "code": ', b"1}"]
-    assert await read_all(FakeBody(*pieces), 80_000) == b"".join(pieces)
+    assert await read_all(FakeBody(*pieces), 80_000, 60) == b"".join(pieces)
     assert await read_up_to(FakeBody(*pieces), 80_000, 60) == b"".join(pieces)
 
 
 async def test_body_may_have_exactly_the_limit():
-    assert await read_all(FakeBody(b"ab", b"cd"), 4) == b"abcd"
+    assert await read_all(FakeBody(b"ab", b"cd"), 4, 60) == b"abcd"
     with pytest.raises(BodyTooLarge, match="more than 3 bytes"):
-        await read_all(FakeBody(b"ab", b"cd"), 3)
+        await read_all(FakeBody(b"ab", b"cd"), 3, 60)
 
 
 async def test_reading_stops_at_the_limit():
@@ -95,7 +103,7 @@ async def closing_server(answers: int) -> AsyncGenerator[tuple[ClosingServer, En
 async def ask(endpoint: Endpoint) -> None:
     origin = RequestOrigin(provider="custom", model="m", base_url=endpoint.settings.base_url)
     response = await endpoint.post("/chat", [b"{}"], {}, origin)
-    await response.read()
+    assert await read_all(response, 2, 60) == b"{}"
     endpoint.release(response)
 
 
@@ -108,10 +116,18 @@ async def test_failed_new_connection_is_retried_with_a_wait():
 
 
 async def test_failed_kept_connection_is_retried_without_a_wait():
-    """Detecting reuse relies on a private method of aiohttp."""
     async with closing_server(1) as (server, endpoint):
         await ask(endpoint)
         with pytest.raises(Unreachable) as failure:
             await ask(endpoint)
     assert server.connections == 1
     assert failure.value.wait == 0.0
+
+
+def test_rejected_certificate_is_reported_with_a_hint():
+    origin = RequestOrigin(provider="lab", model="m", base_url="https://lab.test/v1")
+    error = ssl.SSLCertVerificationError(1, "self-signed certificate")
+    failure = connection_error(error, origin, EndpointSettings(base_url=origin.base_url))
+    assert isinstance(failure, Unreachable)
+    assert "no secure connection to lab" in failure.sentence
+    assert "ssl_ca_cert" in failure.hint

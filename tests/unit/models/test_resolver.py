@@ -233,17 +233,6 @@ def test_idle_timeouts():
     )
 
 
-def test_proxy_is_not_used_for_local_servers():
-    settings = ModelSettings(proxy="http://proxy.test:3128")
-    assert chosen(settings, ROUTER).proxy == "http://proxy.test:3128"
-    assert (
-        chosen(
-            settings, {"OPENAI_BASE_URL": "http://localhost:1/v1"}, ModelOverrides(model="m")
-        ).proxy
-        == ""
-    )
-
-
 def test_ollama_gets_its_context_size():
     settings = ModelSettings(provider="ollama", default="m", ollama_num_ctx=32_000)
     assert chosen(settings).extra == {"options": {"num_ctx": 32_000}}

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.sandbox.child_env import DEFAULT_PATH, EnvRules, child_env, isolated_env
+from hermes.config.env import DEFAULT_PATH
+from hermes.sandbox.child_env import EnvRules, child_env, isolated_env
 from hermes.schema.scope import Address, Scope
 
 SCOPE = Scope("default", "s1", "r1", "/work")

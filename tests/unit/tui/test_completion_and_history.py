@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.app.references import find_references
+from hermes.tools.references import find_references
 from hermes.tui.completion import suggestions
 from hermes.tui.widgets.prompt import InputHistory, PastedTexts
 

@@ -15,7 +15,6 @@ from hermes.app.build import App, AppOptions, open_app
 from hermes.app.channels import ConfiguredChannels, ProcessResources
 from hermes.app.chat_directory import ChatDirectory
 from hermes.app.gateway import build_access, build_gateway, gateway_rules, with_retries
-from hermes.app.home_hooks import open_profile_hooks
 from hermes.app.maintenance import ProfileMaintenance
 from hermes.app.service.status import PlatformState
 from hermes.app.unserved import unserved
@@ -28,6 +27,7 @@ from hermes.gateway.hooks import Hooks
 from hermes.gateway.notices import post_restart_notices
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.targets import home_channels
+from hermes.hooks.home import open_profile_hooks
 from hermes.ipc.protocol import env_fingerprint
 from hermes.ipc.server import IpcServer
 from hermes.kit.clock import Clock
@@ -297,8 +297,8 @@ class ProfileService:
             group.start_soon(ProfileMaintenance(self.app).run)
             group.start_soon(self._recover_regularly)
             group.start_soon(self._directory.run)
-            if self.app.remote_followups is not None:
-                group.start_soon(self.app.remote_followups.run)
+            for task in self.app.plugins.gateway_tasks:
+                group.start_soon(task)
             await self._post_restart_notices()
             await self.gateway.run(self._handle_inbound)
             # Local and API turns were asked to end together with the chats.
@@ -329,7 +329,7 @@ async def serve_profile(
     )
     with log_to(home.logs):
         async with AsyncExitStack() as stack:
-            opening = open_app(home, deps.env, options, deps.shared.model_servers)
+            opening = open_app(home, deps.env, options, deps.shared.plugins)
             app = await stack.enter_async_context(opening)
             (home.path / "workspace").mkdir(mode=0o700, exist_ok=True)
             for missing in unserved(home, app.config, app.env):

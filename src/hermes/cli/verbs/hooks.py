@@ -9,7 +9,12 @@ from pathlib import Path
 import anyio
 from msgspec import Raw, Struct
 
-from hermes.app.shell_hooks import (
+from hermes.cli.context import CliContext
+from hermes.config.home import Home
+from hermes.config.schema import Config
+from hermes.config.sections.execution import ShellHook
+from hermes.config.variables import secret_values, withheld_names
+from hermes.hooks.shell import (
     ACCEPT_COMMAND,
     HOOK_EVENTS,
     HookCall,
@@ -20,11 +25,6 @@ from hermes.app.shell_hooks import (
     hook_argv,
     matches_tool,
 )
-from hermes.cli.context import CliContext
-from hermes.config.home import Home
-from hermes.config.schema import Config
-from hermes.config.sections.execution import ShellHook
-from hermes.config.variables import secret_values, withheld_names
 from hermes.kit.clock import SystemClock
 from hermes.kit.redact import Redactor
 from hermes.kit.terminal_text import single_line

@@ -9,10 +9,8 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from hermes.app.mcp_servers import ConnectionTest, test_connection
-from hermes.app.mcp_settings import ServerFolders, server_config
-from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from hermes.app.service.lock import running_gateway
+from hermes.app.toolbox import reserved_toolsets
 from hermes.cli.context import CliContext
 from hermes.cli.output import Printer
 from hermes.config.editor import set_setting, unset_setting
@@ -26,9 +24,13 @@ from hermes.kit.redact import MASK, Redactor
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import did_you_mean, one_line, plural
 from hermes.logs import LOGGERS
+from hermes.mcp.servers import ConnectionTest, test_connection
+from hermes.mcp.settings import ServerContext, server_config
+from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ConfigError, NotFound, UsageError
 from hermes.schema.tools import Effect
+from hermes.store.blobs import FileBlobs
 
 
 class ServerRow(Struct, frozen=True, kw_only=True):
@@ -45,7 +47,7 @@ class McpAction:
         self.context = context
         self.home = context.home()
         self.env = context.profile_env()
-        self.folders = ServerFolders(self.env, self.home.path, str(Path.cwd()))
+        self.checks = ServerContext(self.env, self.home.path, str(Path.cwd()), reserved_toolsets())
         self.loaded = context.load_config()
         self.servers = self.loaded.config.mcp_servers
 
@@ -95,7 +97,7 @@ def _list(action: McpAction, *, as_json: bool) -> int:
 
 def _server_row(action: McpAction, name: str, given: McpServer) -> ServerRow:
     try:
-        server = server_config(name, given, action.folders, action.servers)
+        server = server_config(name, given, action.checks, action.servers)
     except ConfigError as error:
         return ServerRow(name=name, state="wrong", trouble=str(error))
     off = not given.enabled or name in action.loaded.config.agent.disabled_toolsets
@@ -164,7 +166,7 @@ def _check(action: McpAction, name: str, given: dict[str, object]) -> None:
     now = expand_references(now, unset, lambda _, variable: None)
     try:
         names = [*action.servers, name]
-        server_config(name, msgspec.convert(now, McpServer), action.folders, names)
+        server_config(name, msgspec.convert(now, McpServer), action.checks, names)
     except ConfigError as error:
         raise UsageError(str(error), hint="See: hermes mcp add --help") from error
 
@@ -194,7 +196,7 @@ def _print_reload_hint(action: McpAction) -> None:
 
 
 def _test(action: McpAction, name: str, *, as_json: bool) -> int:
-    server = server_config(name, action.get_server(name), action.folders)
+    server = server_config(name, action.get_server(name), action.checks)
     # Errors are printed below; keep the log off the screen.
     for logger in LOGGERS:
         logging.getLogger(logger).addHandler(logging.NullHandler())
@@ -204,7 +206,11 @@ def _test(action: McpAction, name: str, *, as_json: bool) -> int:
         with Spawner() as spawner:
             parts = SandboxDeps(action.home, action.env, terminal, spawner, SystemClock())
             return await test_connection(
-                server, Sandboxes(parts).local, action.redactor(), action.home
+                server,
+                Sandboxes(parts).local,
+                action.redactor(),
+                action.home,
+                FileBlobs(action.home.cache / "blobs"),
             )
 
     result = anyio.run(connect)

@@ -11,7 +11,6 @@ from hermes.api.settings import is_enabled
 from hermes.app.channels import enabled_platforms
 from hermes.app.model_settings import model_settings
 from hermes.app.models import NO_MODEL, ModelSelector
-from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from hermes.app.service.status import GatewayStatus, gateway_status
 from hermes.app.storage import open_archive
 from hermes.app.unserved import unserved
@@ -31,6 +30,7 @@ from hermes.learning.ledger import Ledger
 from hermes.models.key_pool import KeyPool
 from hermes.models.resolver import NoModelChosen, NoProviderConfigured, resolve_models
 from hermes.models.settings import ModelOverrides
+from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ConfigError, StoreError
 from hermes.store.blobs import FileBlobs

@@ -18,8 +18,8 @@ import anyio
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from hermes.models.embedded.engine import LaunchProcess
 from hermes.models.embedded.weights import DISK_RESERVE, ModelFolder, Weights, free_disk
+from hermes.ports.plugins import LaunchProgram
 from hermes.schema.errors import ConfigError, Unreachable
 
 HUB, PACKAGES = "its publisher's hub", "the package registry"
@@ -49,7 +49,7 @@ ReportDownload = Callable[[DownloadProgress], None]
 class DownloadDeps(Struct, frozen=True, kw_only=True):
     """What downloads need: `launch` and `env` are for pip, `proxy` is for the hub."""
 
-    launch: LaunchProcess
+    launch: LaunchProgram
     python: str
     env: Mapping[str, str]
     proxy: str = ""

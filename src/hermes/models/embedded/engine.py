@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from hermes.models.embedded.child import READY
 from hermes.models.embedded.weights import ModelFolder, Weights, free_memory
+from hermes.ports.plugins import LaunchProgram, Program
 from hermes.ports.sandbox import Process
 from hermes.schema.errors import ModelError, NotRunning, SandboxError, Unreachable
 
@@ -38,16 +39,6 @@ _MEMORY_HINT = (
 )
 
 
-class LaunchCommand(Struct, frozen=True, kw_only=True):
-    argv: tuple[str, ...]
-    cwd: str
-    env: Mapping[str, str]
-
-
-LaunchProcess = Callable[[LaunchCommand], AbstractAsyncContextManager[Process]]
-"""Starts a process with an open standard input; leaving the block ends it."""
-
-
 class EngineTimeouts(Struct, frozen=True, kw_only=True):
     """Seconds: to load the weights, and without a request until they are unloaded."""
 
@@ -58,7 +49,7 @@ class EngineTimeouts(Struct, frozen=True, kw_only=True):
 class EngineDeps(Struct, frozen=True, kw_only=True):
     """`env` is the minimal environment; `available_memory` returns the free memory."""
 
-    launch: LaunchProcess
+    launch: LaunchProgram
     env: Mapping[str, str]
     threads: int
     python: str = sys.executable
@@ -215,10 +206,11 @@ class ModelEngine:
 
     async def _run_process(self, running: EngineProcess) -> None:
         token = secrets.token_urlsafe(24)
-        command = LaunchCommand(
+        command = Program(
             argv=(self._deps.python, "-I", str(CHILD)),
             cwd=str(self._folder.folder),
             env={**self._deps.env, "OMP_WAIT_POLICY": "passive"},
+            label="the embedded model",
         )
         try:
             async with self._deps.launch(command) as process:

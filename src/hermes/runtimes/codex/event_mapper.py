@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import msgspec
 from msgspec import Raw, structs
 
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
+from hermes.ports.plugins import WatchedCommand
 from hermes.ports.runtime import RuntimeEvent
 from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.errors import CodexError
@@ -48,26 +48,6 @@ ALL_ITEMS = ""
 _SILENT_ITEMS = frozenset({"dynamicToolCall", "plan", "agentMessage", "userMessage"})
 MAX_START_DELAY = 2.0
 """Seconds by which codex may be late in reporting the start of a command."""
-
-
-class WatchedCommand(Protocol):
-    """A command of codex, checked for untrusted content as our own are."""
-
-    @property
-    def shown(self) -> bool:
-        """Whether its output may contain untrusted text."""
-        ...
-
-    @property
-    def unverified(self) -> bool:
-        """Whether it could read files written by others."""
-        ...
-
-    def start_recording(self) -> None:
-        """Mark everything it writes as untrusted."""
-        ...
-
-    def end(self) -> None: ...
 
 
 class _OpenCall:

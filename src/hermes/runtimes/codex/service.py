@@ -2,8 +2,8 @@
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -14,7 +14,7 @@ from msgspec import Struct
 from hermes import __version__
 from hermes.kit.redact import Redactor
 from hermes.kit.tasks import background_tasks
-from hermes.ports.sandbox import Process
+from hermes.ports.plugins import LaunchProgram, Program
 from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.errors import start_failed
 from hermes.runtimes.codex.protocol import Json
@@ -29,16 +29,6 @@ LOG_TAIL_LINES = 12
 MAX_LOG_BYTES = 2_000_000
 _STDERR_TO_LOG = 'log=$1; shift; exec "$@" 2>>"$log"'
 """Keep stderr out of the protocol stream."""
-
-
-class ProcessCommand(Struct, frozen=True, kw_only=True):
-    argv: tuple[str, ...]
-    cwd: str
-    env: Mapping[str, str]
-
-
-LaunchProcess = Callable[[ProcessCommand], AbstractAsyncContextManager[Process]]
-"""Starts a process with an open standard input; leaving the block ends it."""
 
 
 class CodexTimeouts(Struct, frozen=True, kw_only=True):
@@ -59,7 +49,7 @@ class CodexTimeouts(Struct, frozen=True, kw_only=True):
 class CodexServiceDeps(Struct, frozen=True, kw_only=True):
     """`program` is the executable; `log` is the file for its standard error."""
 
-    launch: LaunchProcess
+    launch: LaunchProgram
     program: str
     env: Mapping[str, str]
     cwd: str
@@ -157,10 +147,11 @@ class CodexService:
             if server.idle >= self.timeouts.idle:
                 server.retire()
 
-    def _command(self) -> ProcessCommand:
+    def _command(self) -> Program:
         deps = self._deps
         argv = ("/bin/sh", "-c", _STDERR_TO_LOG, "sh", str(deps.log), deps.program, "app-server")
-        return ProcessCommand(argv=argv, cwd=deps.cwd, env={**deps.env, "RUST_LOG": "warn"})
+        env = {**deps.env, "RUST_LOG": "warn"}
+        return Program(argv=argv, cwd=deps.cwd, env=env, label="codex")
 
     def _prepare_log(self) -> int:
         """Truncate the log if it is too large, and return its size."""

@@ -2,7 +2,6 @@
 
 import logging
 import math
-from collections.abc import Callable
 
 import anyio
 import anyio.to_thread
@@ -14,6 +13,7 @@ from msgspec import Struct
 from hermes.kit.clock import Clock
 from hermes.kit.tasks import background_tasks
 from hermes.ports.approvals import Approvals
+from hermes.ports.plugins import WatchCommand
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.ports.store import Blobs, Store
 from hermes.runtimes.codex import protocol
@@ -24,7 +24,7 @@ from hermes.runtimes.codex.errors import (
     request_rejected,
     turn_failed,
 )
-from hermes.runtimes.codex.event_mapper import EventMapper, WatchedCommand
+from hermes.runtimes.codex.event_mapper import EventMapper
 from hermes.runtimes.codex.notifications import TurnNotification, UsageMeter
 from hermes.runtimes.codex.protocol import Json, RpcId, RpcMessage
 from hermes.runtimes.codex.server import AppServer
@@ -35,7 +35,7 @@ from hermes.runtimes.codex.threads import OpenThread, ThreadSettings, user_input
 from hermes.schema.errors import ModelError, Overloaded
 from hermes.schema.events import MessageAdded, Notice, Outcome
 from hermes.schema.messages import User
-from hermes.schema.scope import Role, Scope
+from hermes.schema.scope import Role
 
 log = logging.getLogger(__name__)
 
@@ -49,14 +49,6 @@ INTERRUPT_WAIT = 2.0
 
 class TurnTimedOut(Exception):
     """The turn was abandoned; the message is for the user."""
-
-
-WatchCommand = Callable[[str, str, float | None, str, Scope], WatchedCommand]
-"""Checks a command for untrusted content it may show or write.
-
-Arguments: the command (empty for an edit), its folder, its start time, the workspace if others
-than the owner can influence it, and the scope of the turn.
-"""
 
 
 class CodexDeps(Struct, frozen=True, kw_only=True):

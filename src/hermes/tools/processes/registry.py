@@ -24,12 +24,12 @@ from hermes.kit.retry import Backoff
 from hermes.kit.tasks import background_tasks
 from hermes.ports.approvals import Isolation
 from hermes.ports.message_sender import Followups
+from hermes.ports.protected_paths import principal_folder
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.sandbox import Process, ProcessExit, ProcessSpec, Sandbox
 from hermes.ports.store import Store, Write
 from hermes.schema.errors import SandboxError, StateConflict, StoreError, ToolError
 from hermes.schema.scope import Scope
-from hermes.tools.paths import principal_folder
 from hermes.tools.processes.output import (
     NoticeLimit,
     OutputWatch,
@@ -387,7 +387,7 @@ async def open_process_registry(deps: ProcessDeps) -> AsyncGenerator[ProcessRegi
     """Open the registry; leaving the block ends every process and records that."""
     async with background_tasks() as group:
         registry = ProcessRegistry(deps, group)
-        group.start_soon(_recover, registry)
+        group.start_soon(recover_processes, registry)
         yield registry
 
 
@@ -408,7 +408,8 @@ def _failure_reason(name: str, error: Exception) -> str:
     return "an internal error in Hermes"
 
 
-async def _recover(registry: ProcessRegistry) -> None:
+async def recover_processes(registry: ProcessRegistry) -> None:
+    """Report the processes that earlier programs left behind."""
     try:
         lost = await registry.recover()
     except StoreError as error:

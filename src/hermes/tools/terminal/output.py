@@ -18,9 +18,9 @@ from msgspec import Struct
 from hermes.kit.clock import Clock
 from hermes.kit.files import surplus_files
 from hermes.kit.ids import new_id
+from hermes.ports.protected_paths import principal_folder
 from hermes.ports.sandbox import ProcessResult
 from hermes.schema.scope import OWNER
-from hermes.tools.paths import principal_folder
 from hermes.tools.terminal.output_cleaner import (
     StreamCleaner,
     drop_cut_beginning,

@@ -243,8 +243,8 @@ async def test_missing_codex_cannot_be_chosen(tmp_path: Path) -> None:
         open_codex_profile(tmp_path, model.url, nothing, "auto") as app,
     ):
         with pytest.raises(UsageError, match="cannot be started"):
-            await app.codex.choose("codex_app_server")
-        assert app.codex.current() == "auto"
+            await app.runtimes.choose("codex_app_server")
+        assert app.runtimes.current() == "auto"
 
 
 async def test_review_covers_codex_turns(tmp_path: Path, program: str) -> None:

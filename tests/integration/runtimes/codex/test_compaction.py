@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from hermes.app.codex import NEVER_COMPACT
 from hermes.kit.ids import new_id
 from hermes.ports.runtime import RuntimeCompaction, RuntimeRequest
 from hermes.runtimes.codex.service import CodexTimeouts
+from hermes.runtimes.codex.settings import NEVER_COMPACT
 from hermes.runtimes.codex.threads import ThreadSettings
 from hermes.schema.errors import ModelError
 from hermes.schema.events import Notice, Outcome

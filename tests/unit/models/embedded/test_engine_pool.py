@@ -9,8 +9,9 @@ import pytest
 
 from hermes.kit.tasks import background_tasks
 from hermes.models.embedded.child import READY
-from hermes.models.embedded.engine import EngineDeps, EnginePool, LaunchCommand
+from hermes.models.embedded.engine import EngineDeps, EnginePool
 from hermes.models.embedded.weights import ENGINE_PACKAGE, ModelFolder, Weights
+from hermes.ports.plugins import Program
 from hermes.ports.sandbox import ProcessExit
 from hermes.testing.clock import wait_until_idle
 
@@ -75,7 +76,7 @@ class FakeMachine:
         return MEMORY * (self._fits - sum(one.loaded.is_set() for one in self.running))
 
     @asynccontextmanager
-    async def launch(self, _: LaunchCommand) -> AsyncGenerator[FakeEngineProcess]:
+    async def launch(self, _: Program) -> AsyncGenerator[FakeEngineProcess]:
         self.started += 1
         process = FakeEngineProcess(self.started)
         self.running.append(process)

@@ -2,21 +2,20 @@
 
 from pathlib import Path
 
-from hermes.app.codex import (
-    NEVER_COMPACT,
-    blocked_paths,
-    codex_env,
-    codex_mcp_settings,
-    codex_program,
-    compaction_share,
-    git_executed_paths,
-    thread_config,
-)
 from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.config.sections.execution import McpServer
 from hermes.config.sections.models import Compression
+from hermes.runtimes.codex.settings import (
+    NEVER_COMPACT,
+    codex_env,
+    codex_mcp_settings,
+    codex_program,
+    compaction_share,
+    thread_config,
+)
 from hermes.runtimes.codex.threads import permissions_config
+from hermes.sandbox.workspace_policy import blocked_paths, git_executed_paths
 
 
 def test_secrets_are_not_passed_to_codex() -> None:

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from msgspec import Raw, structs
 
-from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.sections.execution import Terminal
@@ -18,6 +17,7 @@ from hermes.ports.sandbox import ProcessPermissions, ProcessSpec
 from hermes.ports.tool import ToolContext
 from hermes.sandbox.bubblewrap import find_bubblewrap
 from hermes.sandbox.landlock import landlock_version
+from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.scope import Scope
@@ -102,7 +102,7 @@ async def test_commands_need_approval_while_the_sandbox_fails(
     spawner: Spawner,
     caplog: pytest.LogCaptureFixture,
 ):
-    caplog.set_level(logging.INFO, "hermes.app")
+    caplog.set_level(logging.INFO, "hermes.sandbox.strongest_sandbox")
     machine = Machine(tmp_path, spawner, landlock=False)
     commands = Commands(machine, deps, scope)
     machine.break_bubblewrap()
@@ -127,7 +127,9 @@ async def test_commands_need_approval_while_the_sandbox_fails(
     assert not outside.exists()
     assert machine.state == "commands run in bubblewrap"
     assert len(commands.asked) == 3
-    changes = [one for one in caplog.records if one.name.startswith("hermes.app")]
+    changes = [
+        one for one in caplog.records if one.name.startswith("hermes.sandbox.strongest_sandbox")
+    ]
     assert len(changes) == 2, caplog.text
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from hermes.app.model_settings import model_settings
-from hermes.app.sandboxes import BACKENDS, unsupported_reason
 from hermes.config.dotenv import read_text
 from hermes.config.home import Home
 from hermes.config.loader import LoadedConfig, check_config, load_config
@@ -12,6 +11,7 @@ from hermes.config.setting_warnings import UNUSED, unused_settings
 from hermes.config.values import KeyPath, as_mapping
 from hermes.kit.text import similar_names
 from hermes.models.providers import CUSTOM, PROVIDERS, find_provider
+from hermes.sandbox.sandboxes import BACKENDS, unsupported_reason
 from hermes.schema.errors import ConfigError
 
 SKINS = ("default", "dark", "light")

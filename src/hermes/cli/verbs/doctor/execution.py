@@ -6,25 +6,32 @@ from pathlib import Path
 
 import anyio
 
-from hermes.app.mcp_servers import missing_sdk
-from hermes.app.mcp_settings import ServerFolders, server_config
-from hermes.app.sandbox_selection import (
+from hermes.app.toolbox import reserved_toolsets
+from hermes.cli.verbs.doctor.finding import CheckContext, Finding
+from hermes.cli.verbs.hooks import hook_problems
+from hermes.config.env import DEFAULT_PATH
+from hermes.config.sections.execution import McpServer
+from hermes.hooks.shell import HookConsents
+from hermes.kit.text import plural
+from hermes.mcp.server_config import StdioEndpoint
+from hermes.mcp.servers import missing_sdk
+from hermes.mcp.settings import ServerContext, server_config
+from hermes.ports.sandbox import ProcessSpec, Sandbox
+from hermes.sandbox.sandboxes import (
+    SandboxDeps,
+    Sandboxes,
+    backend_on,
+    ssh_sandbox,
+    unsupported_reason,
+)
+from hermes.sandbox.spawner import Spawner, SpawnRequest
+from hermes.sandbox.strongest_sandbox import (
     APPROVAL_REQUIRED,
     COMMANDS_REFUSED,
     NO_SANDBOX,
     PARTIAL_NOTE,
     WEAKER_NOTE,
 )
-from hermes.app.sandboxes import SandboxDeps, Sandboxes, backend_on, ssh_sandbox, unsupported_reason
-from hermes.app.shell_hooks import HookConsents
-from hermes.cli.verbs.doctor.finding import CheckContext, Finding
-from hermes.cli.verbs.hooks import hook_problems
-from hermes.config.sections.execution import McpServer
-from hermes.kit.text import plural
-from hermes.mcp.server_config import StdioEndpoint
-from hermes.ports.sandbox import ProcessSpec, Sandbox
-from hermes.sandbox.child_env import DEFAULT_PATH
-from hermes.sandbox.spawner import Spawner, SpawnRequest
 from hermes.schema.errors import ConfigError, SandboxError
 from hermes.tools.search.ripgrep import find_rg
 
@@ -141,8 +148,8 @@ def _server_finding(
     context: CheckContext, name: str, servers: Mapping[str, McpServer]
 ) -> Finding | None:
     try:
-        folders = ServerFolders(context.env, context.home.path, str(Path.cwd()))
-        endpoint = server_config(name, servers[name], folders, servers).endpoint
+        given = ServerContext(context.env, context.home.path, str(Path.cwd()), reserved_toolsets())
+        endpoint = server_config(name, servers[name], given, servers).endpoint
     except ConfigError as error:
         return Finding.from_error("mcp", error)
     if not isinstance(endpoint, StdioEndpoint):

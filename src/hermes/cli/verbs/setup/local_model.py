@@ -5,7 +5,6 @@ from typing import TextIO
 import anyio
 from msgspec import Struct
 
-from hermes.app.embedded_models import fetch_model
 from hermes.cli.context import CliContext
 from hermes.cli.dialog import TerminalDialog
 from hermes.cli.output import Style
@@ -13,6 +12,7 @@ from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.kit.terminal_text import fit
 from hermes.models.embedded.download import DownloadProgress, format_size
+from hermes.models.embedded.install import fetch_model
 from hermes.models.embedded.packages import ENGINE_SIZE, check_install_space
 from hermes.models.embedded.weights import (
     ModelFolder,
@@ -22,6 +22,8 @@ from hermes.models.embedded.weights import (
     free_memory,
     weights_catalog,
 )
+from hermes.sandbox.program_launcher import program_launcher
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import UsageError
 
 BAR_WIDTH = 30
@@ -98,7 +100,9 @@ def offer_local_model(
     if dialog.interactive and not dialog.confirm("Download it now?", default=True):
         raise DownloadDeclined("Nothing was downloaded or changed.", hint="hermes setup")
     try:
-        anyio.run(fetch_model, weights, folder, env, ProgressBar(context.stderr, style))
+        with Spawner() as spawner:
+            launch, report = program_launcher(spawner), ProgressBar(context.stderr, style)
+            anyio.run(fetch_model, weights, folder, env, launch, report)
     except KeyboardInterrupt:
         flag = f" --model {name}" if name else ""
         command = context.with_profile(f"hermes setup --local{flag}")

@@ -21,9 +21,7 @@ from hermes.config.sections.execution import ShellHook
 from hermes.gateway.failure_messages import with_profile_flag
 from hermes.kit.files import read_regular_file, write_atomic
 from hermes.kit.text import head_and_tail, one_line
-from hermes.ports.approvals import ApprovalRequest, Approvals, Decision
 from hermes.ports.sandbox import ProcessSpec, Sandbox
-from hermes.ports.turn import Emit, TurnHooks
 from hermes.schema.errors import ConfigError, SandboxError
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Scope
@@ -297,22 +295,6 @@ class ShellHooks:
             return error.sentence
         accept = with_profile_flag(ACCEPT_COMMAND, self._deps.profile)
         return f"it has not been accepted in its current form; the owner can accept it: {accept}"
-
-
-class HookedApprovals:
-    """Asks the hooks first: for a runtime with its own tools, an approval is like a tool call."""
-
-    def __init__(self, approvals: Approvals, hooks: TurnHooks) -> None:
-        self._hooks = hooks
-        self._approvals = approvals
-        self.ask_person = approvals.ask_person
-
-    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
-        argument = "command" if request.shell else "path" if request.tool == "patch" else "action"
-        args = Raw(msgspec.json.encode({argument: request.action, "workdir": request.folder}))
-        if why := await self._hooks.before_tool(scope, request.tool, args):
-            return Decision(allowed=False, why=why)
-        return await self._approvals.decide(scope, request, emit)
 
 
 def configured_hooks(hooks: Mapping[str, Sequence[ShellHook]]) -> Iterator[tuple[str, ShellHook]]:

@@ -14,8 +14,6 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from msgspec import structs
 
 from hermes.agent.provenance import UntrustedContent, find_sources
-from hermes.app.references import References, ReferenceSources, blocked_sites
-from hermes.app.web_pages import DnsCache, PageLimits, PageReader
 from hermes.config.home import Home
 from hermes.config.sections.general import WebsiteBlocklist
 from hermes.kit.html_text import html_text
@@ -27,6 +25,8 @@ from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text, User
 from hermes.schema.scope import Scope
 from hermes.tools.paths import SessionPaths
+from hermes.tools.references import References, ReferenceSources, blocked_sites
+from hermes.tools.web_pages import DnsCache, PageLimits, PageReader
 
 pytestmark = pytest.mark.anyio
 Answers = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -1,42 +1,43 @@
 """Connect a profile's MCP servers and add their tools.
 
-Nothing is loaded or started before the first turn, nor if there are no servers.
+Nothing is started before the first turn. The SDK is slow to load, which is done in a thread.
 """
 
 import logging
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
-from hermes.app.planner import StandardPlanner
-from hermes.app.toolbox import Toolbox
 from hermes.config.dotenv import profile_env
 from hermes.config.effective import secrets_in
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.loader import LoadedConfig, load_config
+from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.kit.redact import Redactor
 from hermes.kit.tasks import background_tasks
 from hermes.kit.text import one_line, plural
 from hermes.logs import RotatingFile
+from hermes.mcp.server_config import ServerConfig, StdioEndpoint
+from hermes.mcp.settings import ServerContext, server_config
 from hermes.ports.sandbox import Process, ProcessPermissions, ProcessSpec, Sandbox
 from hermes.ports.store import Blobs
+from hermes.ports.tool import Tool
 from hermes.schema.errors import ConfigError, SandboxError
 from hermes.schema.tools import ToolSpec
 
 if TYPE_CHECKING:
     from hermes.mcp.connection import McpConnection
-    from hermes.mcp.server_config import ServerConfig, StdioEndpoint
     from hermes.mcp.tool_list import ActingTools
 
 log = logging.getLogger(__name__)
@@ -45,8 +46,19 @@ SDK_TIMEOUT = 30.0
 """Seconds a turn waits for the SDK to load, which takes about one."""
 STOP_TIMEOUT = 10.0
 """Seconds for a server to end before it is replaced."""
-MAX_LOG_BYTES = 1_000_000
 _INSTALL = f"{sys.executable} -m pip install 'mcp>=2.3,<3'"
+
+
+class ToolRegistry(Protocol):
+    """Where the tools of servers are added."""
+
+    def add_tools(self, tools: Sequence[Tool], *, toolset: str = "") -> None: ...
+    def remove_toolset(self, toolset: str) -> None: ...
+    def update_settings(self, config: Config) -> None: ...
+
+    def may_offer(self, server: str) -> bool:
+        """Whether any platform could get its tools."""
+        ...
 
 
 class McpDeps(Struct, frozen=True, kw_only=True):
@@ -55,12 +67,13 @@ class McpDeps(Struct, frozen=True, kw_only=True):
     home: Home
     env: Env
     loaded: LoadedConfig
-    toolbox: Toolbox
+    toolbox: ToolRegistry
+    sandbox: Sandbox
+    reserved: Collection[str]  # names that servers must not have
     blobs: Blobs
     clock: Clock
     redactor: Redactor
     workspace: str
-    connect_early: bool = False  # connect before the first turn
 
 
 def missing_sdk() -> str:
@@ -85,7 +98,7 @@ def load_sdk() -> str:
 
 
 @asynccontextmanager
-async def launch_program(sandbox: Sandbox, program: "StdioEndpoint") -> AsyncGenerator[Process]:
+async def launch_program(sandbox: Sandbox, program: StdioEndpoint) -> AsyncGenerator[Process]:
     """Start a server's program. It is unsandboxed unless the owner configured `sandbox`."""
     permissions = ProcessPermissions(unsandboxed=True, network=True)
     if program.sandboxed:
@@ -181,21 +194,19 @@ class McpServers:
         self._until = anyio.current_time() + self._parts.loaded.config.mcp_discovery_timeout
         self._loaded.set()
 
-    def _usable_servers(self) -> tuple[list["ServerConfig"], dict[str, str]]:
+    def _usable_servers(self) -> tuple[list[ServerConfig], dict[str, str]]:
         """The servers that can be tried, and why the others cannot."""
-        from hermes.app.mcp_settings import ServerFolders, server_config  # noqa: PLC0415 - only with servers
-
         usable: list[ServerConfig] = []
         errors: dict[str, str] = {}
         parts = self._parts
         may_offer = parts.toolbox.may_offer
-        folders = ServerFolders(parts.env, parts.home.path, parts.workspace)
+        context = ServerContext(parts.env, parts.home.path, parts.workspace, parts.reserved)
         enabled = {
             name: one for name, one in self._settings.items() if one.enabled and may_offer(name)
         }
         for name, settings in enabled.items():
             try:
-                usable.append(server_config(name, settings, folders, enabled))
+                usable.append(server_config(name, settings, context, enabled))
             except ConfigError as error:
                 errors[name] = error.sentence
         if usable and (why := missing_sdk()):
@@ -206,11 +217,11 @@ class McpServers:
         """Problems with the settings, or a missing package."""
         return list(dict.fromkeys(self._usable_servers()[1].values())) if self._settings else []
 
-    def _connect(self, server: "ServerConfig") -> None:
+    def _connect(self, server: ServerConfig) -> None:
         from hermes.mcp.connection import McpConnection, McpConnectionDeps  # noqa: PLC0415 - only with servers
 
         deps = McpConnectionDeps(
-            launch=partial(launch_program, self._parts.toolbox.sandboxes.local),
+            launch=partial(launch_program, self._parts.sandbox),
             log_stderr=self._write_log,
             redact=self._redact,
             on_tools_changed=self._add_tools,
@@ -252,9 +263,6 @@ class McpServers:
             states[name] = link.state + (f": {link.problem}" if link.problem else f", {tools}")
         return sorted(states.items())
 
-    def status(self) -> str:
-        return "; ".join(f"{name} {state}" for name, state in self.states())
-
     @property
     def confirms_reload(self) -> bool:
         return self._parts.loaded.config.approvals.mcp_reload_confirm
@@ -288,19 +296,6 @@ class McpServers:
         return "\n".join(f"{name}: {state}" for name, state in states)
 
 
-@asynccontextmanager
-async def open_mcp_servers(parts: McpDeps, planner: StandardPlanner) -> AsyncGenerator[McpServers]:
-    """Keep a profile's servers connected during the block."""
-    stderr = RotatingFile(parts.home.logs / "mcp-stderr.log", MAX_LOG_BYTES, 1)
-    with closing(stderr):
-        async with background_tasks() as group:
-            servers = McpServers(parts, group, stderr)
-            planner.set_ready(servers.wait_ready)
-            if parts.connect_early:
-                servers.start()
-            yield servers
-
-
 class ConnectionTest(Struct, frozen=True, kw_only=True):
     """The result of connecting once."""
 
@@ -310,7 +305,7 @@ class ConnectionTest(Struct, frozen=True, kw_only=True):
 
 
 async def test_connection(
-    server: "ServerConfig", sandbox: Sandbox, redactor: Redactor, home: Home
+    server: ServerConfig, sandbox: Sandbox, redactor: Redactor, home: Home, blobs: Blobs
 ) -> ConnectionTest:
     """Connect to one server, list its tools and disconnect."""
     if why := missing_sdk() or await run_sync(load_sdk):
@@ -318,7 +313,6 @@ async def test_connection(
     from hermes.mcp.connection import McpConnection, McpConnectionDeps  # noqa: PLC0415 - as above
     from hermes.mcp.tool_list import ActingTools  # noqa: PLC0415 - as above
     from hermes.mcp.tools import ResultReader, server_tools  # noqa: PLC0415 - loaded on first use
-    from hermes.store.blobs import FileBlobs  # noqa: PLC0415 - as above
 
     async def ignore_stderr(name: str, text: str) -> None:
         """The last line is part of the error."""
@@ -338,6 +332,6 @@ async def test_connection(
         await settled.wait()
         if link.problem:
             return ConnectionTest(error=link.problem)
-        reader = ResultReader(FileBlobs(home.cache / "blobs"), redactor.redact)
+        reader = ResultReader(blobs, redactor.redact)
         specs = [tool.spec for tool in server_tools(link, reader)]
         return ConnectionTest(version=link.version, tools=specs)

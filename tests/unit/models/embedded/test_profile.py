@@ -7,9 +7,10 @@ import pytest
 
 from hermes.agent.plan import Plan
 from hermes.app.build import AppOptions, open_app
-from hermes.app.embedded_models import engine_env, pip_env, thread_count
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
+from hermes.models.embedded.install import pip_env
+from hermes.models.embedded.servers import engine_env, thread_count
 from hermes.models.embedded.small_profile import small_profile, small_prompt
 from hermes.schema.messages import Usage
 from hermes.schema.scope import Scope

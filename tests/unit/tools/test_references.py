@@ -6,13 +6,6 @@ from pathlib import Path
 import pytest
 
 from hermes.agent.provenance import find_sources
-from hermes.app.references import (
-    MAX_REFERENCE_CHARACTERS,
-    MAX_REFERENCES,
-    References,
-    ReferenceSources,
-    find_references,
-)
 from hermes.kit.clock import SystemClock
 from hermes.kit.redact import Redactor
 from hermes.sandbox.local import LocalSandbox
@@ -21,6 +14,13 @@ from hermes.schema.messages import Text, User
 from hermes.schema.scope import Scope
 from hermes.tools.paths import SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
+from hermes.tools.references import (
+    MAX_REFERENCE_CHARACTERS,
+    MAX_REFERENCES,
+    References,
+    ReferenceSources,
+    find_references,
+)
 
 pytestmark = pytest.mark.anyio
 

@@ -8,14 +8,6 @@ import pytest
 from msgspec import structs
 
 from hermes.app.gateway import chat_workspace
-from hermes.app.sandbox_selection import APPROVAL_REQUIRED, PARTIAL_NOTE
-from hermes.app.sandboxes import (
-    SandboxDeps,
-    Sandboxes,
-    filesystem_policy,
-    remote_folder,
-    runs_elsewhere,
-)
 from hermes.cli.verbs.doctor.execution import finding_of_line
 from hermes.cli.verbs.doctor.finding import Grade
 from hermes.config.env import Env
@@ -26,8 +18,11 @@ from hermes.kit.clock import SystemClock
 from hermes.ports.sandbox import ProcessPermissions, ProcessSpec, Sandbox
 from hermes.sandbox.bubblewrap import MAX_HIDDEN_FILES
 from hermes.sandbox.filesystem_policy import PathAccess, path_rules
+from hermes.sandbox.home_policy import filesystem_policy
 from hermes.sandbox.isolation_probe import IsolationProbe
+from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes, remote_folder, runs_elsewhere
 from hermes.sandbox.spawner import Spawner
+from hermes.sandbox.strongest_sandbox import APPROVAL_REQUIRED, PARTIAL_NOTE
 from hermes.schema.errors import SandboxError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -67,7 +62,7 @@ def test_workspace_in_a_home_does_not_open_blocked_files(parts: SandboxDeps, own
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x")
     home = Home(root, folder, own) if own == "work" else parts.home
-    view = filesystem_policy(structs.replace(parts, home=home))
+    view = filesystem_policy(home, parts.env, parts.terminal)
     found = {
         one.path: one.access
         for one in path_rules(view, ProcessPermissions(writable=(str(folder),)))
@@ -154,7 +149,7 @@ async def test_command_can_start_in_its_temporary_folder(parts: SandboxDeps):
 
 
 def test_new_profile_opens_nothing(parts: SandboxDeps):
-    view = filesystem_policy(parts)
+    view = filesystem_policy(parts.home, parts.env, parts.terminal)
     third = parts.home.root / "profiles" / "third"
     third.mkdir(parents=True)
     (third / ".env").write_text("x")
@@ -265,9 +260,8 @@ async def test_slow_sandbox_trial_is_reported(parts: SandboxDeps, tmp_path: Path
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\nexec sleep 60\n")
     fake.chmod(0o755)
-    walls = IsolationProbe(
-        parts.spawner, lambda: filesystem_policy(parts), str(fake), 0.2, clock=parts.clock
-    )
+    policy = filesystem_policy(parts.home, parts.env, parts.terminal)
+    walls = IsolationProbe(parts.spawner, lambda: policy, str(fake), 0.2, clock=parts.clock)
     verdict = await walls.probe("bubblewrap")
     assert verdict.backend is None
     assert verdict.why == "bubblewrap did not answer within 0 s"

@@ -6,9 +6,9 @@ from pathlib import Path
 import anyio.lowlevel
 import pytest
 
-from hermes.app.home_hooks import find_hooks, open_profile_hooks
 from hermes.config.home import Home
 from hermes.gateway.hooks import HookBus, HookDecision, HookVerdict
+from hermes.hooks.home import find_hooks, open_profile_hooks
 from hermes.kit.clock import SystemClock
 
 pytestmark = pytest.mark.anyio

@@ -10,18 +10,18 @@ import pytest
 from msgspec import Raw
 
 from hermes.app.build import App, AppOptions, open_app
-from hermes.app.shell_hooks import (
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.hooks.shell import (
     HookConsents,
-    HookedApprovals,
     hook_seal,
     matches_tool,
     parse_answer,
 )
-from hermes.config.env import Env
-from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
 from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
 from hermes.ports.turn import Emit, TurnHooks
+from hermes.runtimes.codex.hooked_approvals import HookedApprovals
 from hermes.schema.events import Event, Outcome
 from hermes.schema.scope import Scope
 

@@ -8,12 +8,13 @@ import pytest
 from msgspec import convert, structs
 
 from hermes.app.build import AppOptions, open_app
-from hermes.app.mcp_settings import ServerFolders, server_config
+from hermes.app.toolbox import reserved_toolsets
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.config.sections.execution import McpServer
 from hermes.mcp.server_config import HttpEndpoint, StdioEndpoint
+from hermes.mcp.settings import ServerContext, server_config
 from hermes.schema.errors import ConfigError, UsageError
 from hermes.schema.scope import Role
 from hermes.schema.tools import ToolSpec
@@ -24,7 +25,7 @@ from support.turns import FakeTool
 
 pytestmark = pytest.mark.anyio
 ENV = Env({"PATH": "/bin", "HOME": "/home/ann", "SECRET_KEY": "x", "LC_ALL": "C", "LANG": "C"})
-GROUND = ServerFolders(ENV, Path("/hermes"), "/work")
+GROUND = ServerContext(ENV, Path("/hermes"), "/work", reserved_toolsets())
 
 
 def made(**settings: object):
@@ -195,7 +196,7 @@ def test_package_that_fails_to_load_is_reported(tmp_path: Path) -> None:
     """Whatever it raises, a profile goes on."""
     (tmp_path / "mcp").mkdir()
     (tmp_path / "mcp/__init__.py").write_text("raise RuntimeError('made for another Python')")
-    code = "from hermes.app.mcp_servers import load_sdk; print(load_sdk())"
+    code = "from hermes.mcp.servers import load_sdk; print(load_sdk())"
     ran = subprocess.run(
         [sys.executable, "-c", code],
         env={"PYTHONPATH": str(tmp_path)},

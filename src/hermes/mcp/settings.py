@@ -1,12 +1,11 @@
 """Validate the settings of MCP servers."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from msgspec import Struct
 
-from hermes.app.toolbox import NO_MCP
-from hermes.config.env import Env
+from hermes.config.env import Env, base_env
 from hermes.config.home import user_home
 from hermes.config.sections.execution import McpServer
 from hermes.kit.hosts import parse_http_url
@@ -18,23 +17,22 @@ from hermes.mcp.server_config import (
     StdioEndpoint,
     duplicate_names,
 )
-from hermes.sandbox.child_env import base_env
 from hermes.schema.errors import ConfigError
-from hermes.tools.toolsets import known_toolsets
 
 TRANSPORTS = ("", "stdio", "http", "streamable_http", "streamable-http", "sse")
 
 
-class ServerFolders(Struct, frozen=True):
-    """Where servers are started."""
+class ServerContext(Struct, frozen=True):
+    """Where servers are started, and the names they must not have."""
 
     env: Env
     home: Path  # of the profile
     workspace: str
+    reserved: Collection[str] = ()
 
 
 def server_config(
-    name: str, settings: McpServer, folders: ServerFolders, all_names: Iterable[str] = ()
+    name: str, settings: McpServer, context: ServerContext, all_names: Iterable[str] = ()
 ) -> ServerConfig:
     """Raises `ConfigError` for invalid settings.
 
@@ -48,13 +46,13 @@ def server_config(
         )
     if first := duplicate_names(all_names).get(name):
         raise _invalid_server(name, f"a model could not tell its name from that of {first!r}")
-    if name in {*known_toolsets(), NO_MCP}:
+    if name in context.reserved:
         raise _invalid_server(name, "a toolset already has this name")
     if settings.timeout <= 0 or settings.connect_timeout <= 0:
         raise _invalid_server(name, "timeout and connect_timeout must be more than 0 seconds")
     return ServerConfig(
         name=name,
-        endpoint=_endpoint(name, settings, folders),
+        endpoint=_endpoint(name, settings, context),
         timeout=settings.timeout,
         connect=settings.connect_timeout,
         idle=settings.idle_timeout_seconds,
@@ -67,21 +65,21 @@ def server_config(
     )
 
 
-def _endpoint(name: str, settings: McpServer, folders: ServerFolders) -> Endpoint:
+def _endpoint(name: str, settings: McpServer, context: ServerContext) -> Endpoint:
     if bool(settings.command) == bool(settings.url):
         raise _invalid_server(name, "set either a command to start or a url to call")
     if settings.transport not in TRANSPORTS:
         raise _invalid_server(name, f"unknown transport {settings.transport!r}; use http or sse")
     _check_variables(name, settings)
     if settings.command:
-        home = user_home(folders.env)
+        home = user_home(context.env)
         command, *_ = words = _expand_home((settings.command, *settings.args), home)
         if not command.strip() or any("\0" in word for word in words):
             raise _invalid_server(name, "its command cannot be run")
         return StdioEndpoint(
             argv=tuple(words),
-            cwd=_server_folder(settings, folders, home),
-            env={**base_env(folders.env), **settings.env},
+            cwd=_server_folder(settings, context, home),
+            env={**base_env(context.env), **settings.env},
             sandboxed=settings.sandbox,
         )
     if parse_http_url(settings.url) is None:
@@ -95,11 +93,11 @@ def _endpoint(name: str, settings: McpServer, folders: ServerFolders) -> Endpoin
     return HttpEndpoint(url=settings.url, headers=settings.headers, sse=settings.transport == "sse")
 
 
-def _server_folder(settings: McpServer, folders: ServerFolders, home: Path) -> str:
+def _server_folder(settings: McpServer, context: ServerContext, home: Path) -> str:
     """Unsandboxed servers do not start in the workspace, whose files they might load as code."""
     if settings.cwd:
-        return str(Path(folders.workspace, *_expand_home([settings.cwd], home)))
-    return folders.workspace if settings.sandbox else str(folders.home)
+        return str(Path(context.workspace, *_expand_home([settings.cwd], home)))
+    return context.workspace if settings.sandbox else str(context.home)
 
 
 def _check_variables(name: str, settings: McpServer) -> None:

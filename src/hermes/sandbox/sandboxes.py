@@ -4,7 +4,6 @@ Drivers are loaded and tried with the first command, or when their state is aske
 """
 
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,20 +11,19 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hermes.app.sandbox_selection import StrongestSandbox
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.sections.execution import Terminal
 from hermes.kit.clock import Clock
 from hermes.ports.sandbox import Sandbox
+from hermes.sandbox.home_policy import filesystem_policy, tmp_root
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
+from hermes.sandbox.strongest_sandbox import StrongestSandbox
 from hermes.schema.errors import SandboxError
 from hermes.schema.scope import OWNER
-from hermes.tools.paths import ProtectedPaths, principal_folder
 
 if TYPE_CHECKING:
-    from hermes.sandbox.filesystem_policy import FilesystemPolicy
     from hermes.sandbox.git_config import OwnerGitConfig
     from hermes.sandbox.isolation_probe import IsolationProbe
 
@@ -33,24 +31,6 @@ ISOLATION_BACKENDS = ("bubblewrap", "landlock")
 """Local isolation, strongest first."""
 BACKENDS = ("auto", *ISOLATION_BACKENDS, "local", "docker", "ssh")
 UNSUPPORTED_BACKENDS = frozenset({"modal", "daytona", "singularity", "vercel_sandbox"})
-
-VISIBLE_IN_HOME = ("bin", "home", "plans", "skill-bundles", "skills", "skins")
-"""The only parts of the home that commands and tools see: no settings, secrets, databases,
-sessions, logs or sockets, nor other people's data, which is in the cache."""
-WORKSPACE = "workspace"
-"""Visible as well, and writable for commands that work there."""
-
-BLOCKED_IN_HOME = (
-    ".env*", "auth.json", "config.yaml", "SOUL.md", "*.db", "*.db-*",
-    "cron", "hooks", "memories", "plugins", "pairing", "platforms", "active_profile",
-    "shell-hooks-allowlist.json", "mcp-acting.json",
-    "mcp-tokens", "backups", "*.bak", "logs", "sessions", "checkpoints", "whatsapp",
-    "webhook_subscriptions.json", "callback.key", "local-model", "cache",
-)  # fmt: skip
-"""What tools and commands may never read or change in a home, even if a workspace lies in it:
-these files decide where keys are sent, which programs run, and which content is trusted."""
-INSTRUCTION_FOLDERS = ("skills", "skill-bundles")
-"""Folders with instructions for the agent: writing there needs approval."""
 
 
 class SandboxDeps(Struct, frozen=True):
@@ -94,7 +74,7 @@ class Sandboxes:
             return None
         from hermes.sandbox.filesystem_policy import tmp_for  # noqa: PLC0415 - loaded by the sandbox anyway
 
-        return Path(tmp_for(str(_tmp_root(self._parts.home)), principal))
+        return Path(tmp_for(str(tmp_root(self._parts.home)), principal))
 
     def report(self) -> list[str]:
         """The state of each sandbox for people, without a trial run."""
@@ -184,13 +164,14 @@ class Sandboxes:
             from hermes.sandbox.isolation_probe import IsolationProbe  # noqa: PLC0415 - likewise
             from hermes.sandbox.landlock import landlock_version  # noqa: PLC0415 - likewise
 
-            found = self._bubblewrap or find_bubblewrap(self._parts.env.get("PATH", ""))
+            parts = self._parts
+            found = self._bubblewrap or find_bubblewrap(parts.env.get("PATH", ""))
             self._probe = IsolationProbe(
-                self._parts.spawner,
-                lambda: filesystem_policy(self._parts),
+                parts.spawner,
+                partial(filesystem_policy, parts.home, parts.env, parts.terminal),
                 found,
                 landlock=self._landlock or landlock_version,
-                clock=self._parts.clock,
+                clock=parts.clock,
             )
         return self._probe
 
@@ -199,7 +180,7 @@ class Sandboxes:
 
         from hermes.sandbox.filesystem_policy import prune_all_tmp_folders  # noqa: PLC0415 - as above
 
-        root, now = str(_tmp_root(self._parts.home)), self._parts.clock.now()
+        root, now = str(tmp_root(self._parts.home)), self._parts.clock.now()
         await run_sync(prune_all_tmp_folders, root, now)
 
 
@@ -238,84 +219,6 @@ def load_owner_git(env: Env) -> "OwnerGitConfig":
     from hermes.sandbox.git_config_paths import owner_git_config  # noqa: PLC0415 - loaded on first use
 
     return owner_git_config(env, str(user_home(env)))
-
-
-def filesystem_policy(parts: SandboxDeps) -> "FilesystemPolicy":
-    """What the commands of a profile see of this machine."""
-    from hermes.sandbox.filesystem_policy import (  # noqa: PLC0415 - loaded on first use
-        GUARDED,
-        VISIBLE_IN_RUN,
-        FilesystemPolicy,
-        hidden_paths,
-        startup_files,
-    )
-
-    home, person = parts.home, user_home(parts.env)
-    root = os.geteuid() == 0
-    hidden = [str(home.root), *hidden_paths(person, root=root)]
-    if agent := parts.env.get("SSH_AUTH_SOCK"):
-        hidden.append(agent)
-    installation = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
-    shown = [*VISIBLE_IN_RUN, *(str(home.path / name) for name in VISIBLE_IN_HOME), *installation]
-    return FilesystemPolicy(
-        tmp=str(_tmp_root(home)),
-        hidden=tuple(hidden),
-        always_hidden=tuple(map(str, _blocked_in_homes(_resolved_home(home)))),
-        shown=tuple(shown),
-        guarded=(*GUARDED, *startup_files(person), *map(str, instruction_folders(home))),
-        writable_on_request=(str(home.path / WORKSPACE),),
-        reader_paths_for=lambda principal: [*map(str, _own_in_cache(home, principal))],
-        user_home=str(person),
-        unix_sockets=parts.terminal.unix_sockets,
-    )
-
-
-def protected_paths(home: Home) -> ProtectedPaths:
-    """The same rules for tools that open files: all profiles, except what the principal may see.
-
-    By pattern rather than by existing files, since profiles may be created at any time.
-    """
-    blocked = [home.root, *_blocked_in_homes(home), *_blocked_in(home.path)]
-    return ProtectedPaths(blocked, partial(_visible_paths, _resolved_home(home)))
-
-
-def _visible_paths(home: Home, principal: str) -> list[Path]:
-    visible = (home.path / name for name in (*VISIBLE_IN_HOME, WORKSPACE))
-    return [*visible, *_own_in_cache(home, principal)]
-
-
-def _own_in_cache(home: Home, principal: str) -> list[Path]:
-    """The principal's own command output and `/tmp`; received files only for the owner.
-
-    Received files are stored once, regardless of the sender.
-    """
-    from hermes.sandbox.filesystem_policy import tmp_for  # noqa: PLC0415 - loaded by file tools anyway
-
-    output = home.cache / "output"
-    own = [principal_folder(output, principal), principal_folder(output / "processes", principal)]
-    received = [home.cache / "blobs"] if principal == OWNER else []
-    return [*own, Path(tmp_for(str(_tmp_root(home)), principal)), *received]
-
-
-def _resolved_home(home: Home) -> Home:
-    return Home(home.root.resolve(), home.path.resolve(), home.profile)
-
-
-def instruction_folders(home: Home) -> list[Path]:
-    return [home.path / name for name in INSTRUCTION_FOLDERS]
-
-
-def _blocked_in_homes(home: Home) -> list[Path]:
-    """A workspace may lie in any profile's folder, even a future one."""
-    return [*_blocked_in(home.root), *_blocked_in(home.profiles / "*")]
-
-
-def _blocked_in(folder: Path) -> list[Path]:
-    return [folder / name for name in BLOCKED_IN_HOME]
-
-
-def _tmp_root(home: Home) -> Path:
-    return home.cache / "sandbox" / "tmp"
 
 
 def _docker_sandbox(parts: SandboxDeps) -> Sandbox:

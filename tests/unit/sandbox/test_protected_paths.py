@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from hermes.app.sandboxes import instruction_folders, protected_paths
 from hermes.config.home import Home
+from hermes.ports.protected_paths import principal_folder
 from hermes.sandbox.filesystem_policy import private_paths, tmp_for
+from hermes.sandbox.home_policy import instruction_folders, protected_paths
 from hermes.schema.scope import OWNER, Scope
-from hermes.tools.paths import SessionPaths, principal_folder
+from hermes.tools.paths import SessionPaths
 
 CLOSED = (
     ".env",

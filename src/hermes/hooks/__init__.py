@@ -1,0 +1,1 @@
+"""The owner's hooks: shell commands in the settings, and Python files in the home."""

@@ -1,0 +1,359 @@
+"""A small HTTP/1.1 client for model servers: pooled connections and streamed responses.
+
+It follows no redirects, keeps no cookies, and ignores proxy variables and netrc. aiohttp's client
+takes a third of a one-shot run to import (decision 0060).
+"""
+
+import asyncio
+import binascii
+import socket
+import ssl
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import NamedTuple, cast
+from urllib.parse import quote, unquote, urlsplit
+
+import httptools
+
+from hermes.models.http_response import HttpResponse, InvalidResponse
+
+_KEEP_ALIVE = 60.0
+_HAPPY_EYEBALLS_DELAY = 0.25
+_WRITE_SIZE = 256 * 1024
+_MAX_HEAD = 64 * 1024
+_URL_SAFE = "/%:@!$&'()*+,;=-._~?[]"
+
+
+class InvalidUrl(ValueError):
+    """The address cannot be used."""
+
+
+class ConnectFailed(OSError):
+    """No connection could be opened."""
+
+
+class ConnectTimeout(TimeoutError):
+    """The server did not accept a connection in time."""
+
+
+class IdleTimeout(TimeoutError):
+    """The server sent nothing for too long."""
+
+
+class Disconnected(ConnectionError):
+    """The server closed the connection before its response was complete."""
+
+    def __init__(self, *, reused: bool) -> None:
+        super().__init__("the connection was closed")
+        self.reused = reused
+
+
+class _Origin(NamedTuple):
+    tls: bool
+    host: str
+    port: int
+
+
+class _RequestBody:
+    """A body that is joined only while it is sent, and released afterwards.
+
+    Connecting may be slow and an answer may take minutes to begin: until then the requests share
+    their common pieces.
+    """
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self.size = sum(map(len, pieces))
+        self._pieces = pieces
+
+    def take(self) -> bytes:
+        pieces, self._pieces = self._pieces, ()
+        return b"".join(pieces)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection to a server, with one response at a time."""
+
+    def __init__(self, origin: _Origin) -> None:
+        self.origin = origin
+        self.idle_since = 0.0
+        self.reusable = False
+        self.lost = asyncio.get_running_loop().create_future()
+        self._requests = 0
+        self._response = HttpResponse()
+        self._parser = httptools.HttpResponseParser(self)
+        self._head_size = 0
+        self._sent = False
+        self._writable: asyncio.Future[None] | None = None
+        self._writing_paused = False
+
+    async def exchange(self, head: bytes, body: _RequestBody) -> HttpResponse:
+        """Send a request; return its response once status and headers have arrived."""
+        self._requests += 1
+        self.reusable = self._sent = False
+        self._head_size = 0
+        self._parser = httptools.HttpResponseParser(self)
+        response = self._response = HttpResponse(self)
+        if self.lost.done():
+            raise Disconnected(reused=self._requests > 1)
+        await self._send(head, body.take())
+        await response.wait_for_start()
+        return response
+
+    async def _send(self, head: bytes, body: bytes) -> None:
+        if len(body) <= _WRITE_SIZE:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            rest = memoryview(body)
+            # In chunks, so that other tasks can run in between. A server may refuse a large body
+            # before it has read all of it.
+            for start in range(0, len(rest), _WRITE_SIZE):
+                if self._response.started or self._response.error is not None:
+                    return
+                self._transport.write(rest[start : start + _WRITE_SIZE])
+                if self._writing_paused:
+                    self._writable = asyncio.get_running_loop().create_future()
+                    await self._writable
+        self._sent = True
+
+    def abort(self) -> None:
+        self.reusable = False
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        if not self.lost.done():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self.lost.done():
+            self._transport.resume_reading()
+
+    # asyncio's callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        response = self._response
+        if self._requests == 0 or response.complete:
+            self.abort()  # unsolicited: the next response would be somebody else's
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(f"invalid HTTP: {error}")
+            return
+        if not response.started:
+            self._head_size += len(data)
+            if self._head_size > _MAX_HEAD:
+                self._fail(f"invalid HTTP: headers of more than {_MAX_HEAD:,} bytes")
+        response.wake()
+
+    def _fail(self, reason: str) -> None:
+        self._response.fail(InvalidResponse(reason))
+        self.abort()
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.reusable = False
+        if not self.lost.done():
+            self.lost.set_result(None)
+        response = self._response
+        if not response.complete and response.error is None:
+            sized = response.headers.keys() & {"content-length", "transfer-encoding"}
+            if response.started and not sized and exc is None:
+                response.finish()
+            else:
+                lost = Disconnected(reused=self._requests > 1)
+                lost.__cause__ = exc
+                response.fail(lost)
+        self.resume_writing()
+
+    # The parser's callbacks
+
+    def on_message_begin(self) -> None:
+        if self._response.complete:
+            raise ValueError("data after the end of the response")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        headers = self._response.headers
+        headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "replace"))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status >= 200:
+            self._response.start(status)
+            self.resume_writing()
+        else:
+            self._response.headers.clear()
+
+    def on_body(self, data: bytes) -> None:
+        self._response.feed(data)
+
+    def on_message_complete(self) -> None:
+        if self._response.started:
+            self.reusable = self._sent and self._parser.should_keep_alive()
+            self._response.finish()
+
+
+class HttpClient:
+    """Connections to any number of servers, kept open for a minute after each response."""
+
+    def __init__(self, *, connect: float, tls: Callable[[], ssl.SSLContext]) -> None:
+        self._connect_timeout = connect
+        self._tls = tls
+        self._idle: defaultdict[_Origin, deque[_Connection]] = defaultdict(deque)
+        self._open: set[_Connection] = set()
+        self._answering: dict[HttpResponse, _Connection] = {}
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: Sequence[bytes] = (),
+        *,
+        idle: float,
+    ) -> HttpResponse:
+        """Send a request and return its response, to be passed to `release` later.
+
+        Raises `InvalidUrl`, `ValueError` for an invalid header, or `OSError`.
+        """
+        request = _RequestBody(body)
+        del body
+        origin, head = _head(method, url, headers, request.size)
+        connection = self._take_idle(origin) or await self._connect(origin)
+        try:
+            async with asyncio.timeout(idle):
+                response = await connection.exchange(head, request)
+        except TimeoutError as error:
+            connection.abort()
+            raise IdleTimeout from error
+        except BaseException:
+            connection.abort()
+            raise
+        self._answering[response] = connection
+        return response
+
+    def release(self, response: HttpResponse) -> None:
+        """Keep the connection, or close it if the response has not arrived completely."""
+        connection = self._answering.pop(response, None)
+        if connection is None:
+            return
+        if not (connection.reusable and response.complete):
+            connection.abort()
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle[connection.origin].append(connection)
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(_KEEP_ALIVE, self._sweep)
+
+    async def aclose(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        self._idle.clear()
+        self._answering.clear()
+        lost = [connection.lost for connection in self._open]
+        for connection in self._open:
+            connection.abort()
+        if lost:
+            await asyncio.wait(lost, timeout=1.0)
+
+    def _take_idle(self, origin: _Origin) -> _Connection | None:
+        idle = self._idle[origin]
+        while idle:
+            # The most recent one: the others may expire.
+            connection = idle.pop()
+            if connection.reusable:
+                return connection
+        return None
+
+    async def _connect(self, origin: _Origin) -> _Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                _, connection = await loop.create_connection(
+                    partial(_Connection, origin),
+                    origin.host,
+                    origin.port,
+                    ssl=self._tls() if origin.tls else None,
+                    happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY,
+                )
+        except TimeoutError as error:
+            raise ConnectTimeout from error
+        except (ssl.SSLError, socket.gaierror):
+            raise
+        except OSError as error:
+            raise ConnectFailed(error.errno, error.strerror or str(error)) from error
+        self._open.add(connection)
+        connection.lost.add_done_callback(lambda _: self._open.discard(connection))
+        return connection
+
+    def _sweep(self) -> None:
+        """Close connections that were idle for too long."""
+        loop = asyncio.get_running_loop()
+        expired = loop.time() - _KEEP_ALIVE
+        for origin, idle in [*self._idle.items()]:
+            while idle and (idle[0].idle_since <= expired or not idle[0].reusable):
+                idle.popleft().abort()
+            if not idle:
+                del self._idle[origin]
+        self._sweeping = loop.call_later(_KEEP_ALIVE / 2, self._sweep) if self._idle else None
+
+
+def _head(method: str, url: str, headers: Mapping[str, str], size: int) -> tuple[_Origin, bytes]:
+    """The server of a URL, and the head of a request to it."""
+    try:
+        parts = urlsplit(url)
+        tls, host, port = parts.scheme == "https", parts.hostname or "", parts.port
+        host = host if host.isascii() else host.encode("idna").decode()
+    except ValueError as error:
+        raise InvalidUrl(f"invalid address: {error}") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise InvalidUrl("not an address over http or https")
+    name = f"[{host}]" if ":" in host else host
+    sent = {"host": f"{name}:{port}" if port else name, "user-agent": "hermes", "accept": "*/*"}
+    if parts.username is not None:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+        sent["authorization"] = f"Basic {binascii.b2a_base64(login, newline=False).decode()}"
+    sent |= {name.lower(): value for name, value in headers.items()}
+    if method != "GET":
+        sent["content-length"] = str(size)
+    target = quote(parts.path or "/", _URL_SAFE)
+    target += f"?{quote(parts.query, _URL_SAFE)}" if parts.query else ""
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
+    if any(sign in line for line in lines for sign in "\r\n\0"):
+        raise ValueError("a header contains a line break")
+    origin = _Origin(tls, host, port or (443 if tls else 80))
+    return origin, "\r\n".join([*lines, "\r\n"]).encode()
+
+
+@cache
+def default_tls() -> ssl.SSLContext:
+    """Certificates of the system; loading them takes tens of milliseconds."""
+    return _http_1(ssl.create_default_context())
+
+
+def custom_tls(*, verify: bool, ca_file: str) -> ssl.SSLContext:
+    """For a server with a private certificate authority, or one that is not verified."""
+    context = ssl.create_default_context(cafile=ca_file or None)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return _http_1(context)
+
+
+def _http_1(context: ssl.SSLContext) -> ssl.SSLContext:
+    context.set_alpn_protocols(["http/1.1"])
+    return context

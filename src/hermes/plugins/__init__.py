@@ -1,0 +1,1 @@
+"""Load plugins and keep what they register."""
