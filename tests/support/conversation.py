@@ -110,5 +110,5 @@ async def conversation_harness(
     path: Path, *scripts: Script, tools: Sequence[FakeTool] = (), clock: Clock | None = None
 ) -> AsyncGenerator[ConversationHarness]:
     clock = clock or FakeClock()
-    async with open_store(path / "state.db", clock) as store:
+    async with open_store(path / "hermes.db", clock) as store:
         yield ConversationHarness(store, clock, scripts, tools)

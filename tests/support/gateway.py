@@ -202,7 +202,7 @@ async def gateway_harness(
     """Run a gateway during the block, then end it like a power failure."""
     clock = clock or FakeClock()
     channel = channel or FakeFaultyChannel()
-    async with open_store(path / "state.db", clock) as store:
+    async with open_store(path / "hermes.db", clock) as store:
         model = EchoModel(*scripts)
         planner = FakePlanner(model, {tool.spec.name: tool for tool in tools})
         approvals = ApprovalService(store, clock, approval_rules) if approval_rules else None

@@ -23,6 +23,7 @@ from hermes.app.models import ModelSelector
 from hermes.app.planner import RuntimePlanner, StandardPlanner, TurnSettings
 from hermes.app.prompt_context import PromptContext, personality_text, read_prefill
 from hermes.app.proxy import ProxyDeps, build_followups, proxy_url, with_proxy
+from hermes.app.storage import LoggedProgress, import_public_sessions, open_archive, open_blobs
 from hermes.app.subagents import delegation_deps
 from hermes.app.tool_factory import ToolFactory
 from hermes.app.toolbox import Toolbox
@@ -41,6 +42,7 @@ from hermes.models.catalog import price
 from hermes.models.key_pool import stored_secrets
 from hermes.models.settings import ModelOverrides
 from hermes.ports.runtime import Runtime
+from hermes.ports.store import Blobs, Store
 from hermes.ports.tool import Tool
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.messages import Text, Usage
@@ -49,8 +51,6 @@ from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation, MessageParts, SessionOptions, unchanged_parts
 from hermes.session.runner import Runner
 from hermes.session.spend_guard import SpendCaps, SpendGuard
-from hermes.store.blobs import FileBlobs
-from hermes.store.sqlite import SqliteStore, open_store
 from hermes.subagents.delegations import Delegations, open_delegations
 from hermes.tools.processes.registry import ProcessDeps, ProcessRegistry, open_process_registry
 
@@ -79,9 +79,7 @@ class AppOptions(Struct, frozen=True, kw_only=True):
 class App:
     """One open profile."""
 
-    def __init__(
-        self, home: Home, loaded: LoadedConfig, store: SqliteStore, parts: "_AppDeps"
-    ) -> None:
+    def __init__(self, home: Home, loaded: LoadedConfig, store: Store, parts: "_AppDeps") -> None:
         self.home = home
         self.config = loaded.config
         self.env = parts.env
@@ -163,7 +161,7 @@ class App:
 
 
 class _AppDeps(Struct, frozen=True, kw_only=True):
-    blobs: FileBlobs
+    blobs: Blobs
     clock: Clock
     models: ModelSelector
     toolbox: Toolbox
@@ -196,8 +194,8 @@ class _AppBase(Struct, frozen=True, kw_only=True):
     redactor: Redactor
     logs: Logs | None
     clock: Clock
-    store: SqliteStore
-    blobs: FileBlobs
+    store: Store
+    blobs: Blobs
     spawner: Spawner
     followups: FollowupRouter
 
@@ -283,7 +281,8 @@ async def _open_base(home: Home, env: Env, choices: AppOptions, stack: AsyncExit
     logs = _logs(home, loaded.config, redactor, choices)
     if logs is not None:
         stack.callback(logs.close)
-    store = await stack.enter_async_context(open_store(home.state_db, clock))
+    store = await stack.enter_async_context(open_archive(home, clock))
+    await import_public_sessions(store, home, LoggedProgress())
     return _AppBase(
         home=home,
         env=env,
@@ -293,7 +292,7 @@ async def _open_base(home: Home, env: Env, choices: AppOptions, stack: AsyncExit
         logs=logs,
         clock=clock,
         store=store,
-        blobs=FileBlobs(home.cache / "blobs"),
+        blobs=open_blobs(home),
         spawner=stack.enter_context(Spawner()),
         followups=FollowupRouter(store),
     )

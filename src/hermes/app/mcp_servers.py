@@ -315,10 +315,10 @@ async def test_connection(
     """Connect to one server, list its tools and disconnect."""
     if why := missing_sdk() or await run_sync(load_sdk):
         return ConnectionTest(error=why)
+    from hermes.app.storage import open_blobs  # noqa: PLC0415 - as above
     from hermes.mcp.connection import McpConnection, McpConnectionDeps  # noqa: PLC0415 - as above
     from hermes.mcp.tool_list import ActingTools  # noqa: PLC0415 - as above
     from hermes.mcp.tools import ResultReader, server_tools  # noqa: PLC0415 - loaded on first use
-    from hermes.store.blobs import FileBlobs  # noqa: PLC0415 - as above
 
     async def ignore_stderr(name: str, text: str) -> None:
         """The last line is part of the error."""
@@ -338,6 +338,6 @@ async def test_connection(
         await settled.wait()
         if link.problem:
             return ConnectionTest(error=link.problem)
-        reader = ResultReader(FileBlobs(home.cache / "blobs"), redactor.redact)
+        reader = ResultReader(open_blobs(home), redactor.redact)
         specs = [tool.spec for tool in server_tools(link, reader)]
         return ConnectionTest(version=link.version, tools=specs)

@@ -1,5 +1,6 @@
 """Sessions as they are listed, searched and changed."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import UNSET, Struct, UnsetType, structs
@@ -89,6 +90,21 @@ class SearchHit(Struct, frozen=True, kw_only=True):
     at: datetime
     role: str
     snippet: str
+
+
+class SearchResult(Struct, frozen=True):
+    """Hits, best first. `unindexed` messages are not yet in the index and were not searched."""
+
+    hits: Sequence[SearchHit] = ()
+    unindexed: int = 0
+
+    @property
+    def note(self) -> str:
+        """A sentence for whoever reads partial results; empty if they are complete."""
+        if not self.unindexed:
+            return ""
+        number = f"about {self.unindexed:,} messages are" if self.unindexed > 1 else "a message is"
+        return f"The results are partial: {number} still being indexed."
 
 
 class ModelUsage(Struct, frozen=True, kw_only=True):

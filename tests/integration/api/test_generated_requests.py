@@ -293,7 +293,7 @@ class Disk:
     """
 
     def __init__(self, home: Path) -> None:
-        (file,) = home.glob("state.db")
+        (file,) = home.glob("hermes.db")
         self._db = connect(file, READ_ONLY)
         self._version = 0
 

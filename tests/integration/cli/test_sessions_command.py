@@ -27,7 +27,7 @@ class Home:
 
     @property
     def database(self) -> Path:
-        return self.path / "state.db"
+        return self.path / "hermes.db"
 
     def run(
         self, *words: str, code: int = 0, stdin: bytes = b"", **env: str

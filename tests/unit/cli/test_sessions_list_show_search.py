@@ -196,7 +196,7 @@ def test_search_finds_similar_meaning(cli: SessionsCli) -> None:
     texts = ["The cat takes pills.", "Trains are late."]
     cli.store(*simple_session("s1", words=texts))
     # A search of its own waits two seconds for vectors; a busy machine may take longer.
-    anyio.run(with_vectors, cli.home / "state.db")
+    anyio.run(with_vectors, cli.home / "hermes.db")
     (hit,) = cli("search", "feline", "medication", "--json").documents
     assert hit["snippet"] == "The cat takes pills."
     assert cli("search", '"feline medication"', "--json").documents == []
@@ -205,7 +205,7 @@ def test_search_finds_similar_meaning(cli: SessionsCli) -> None:
 async def with_vectors(path: Path) -> None:
     with anyio.fail_after(TEST_TIMEOUT):
         async with open_store(path, SystemClock()) as store:
-            while not await store.compute_vectors():
+            while not await store.maintenance.build_vectors():
                 pass
 
 

@@ -83,7 +83,7 @@ async def test_fact_is_readable_elsewhere_before_it_is_emitted(tmp_path: Path) -
     )
     async with (
         conversation_harness(tmp_path, *scripts, tools=tools) as harness,
-        open_store(tmp_path / "state.db", FakeClock()) as other,
+        open_store(tmp_path / "hermes.db", FakeClock()) as other,
     ):
         ear = Reader(other, harness.conversation.session.id)
         assert await harness.submit("go", ear) is Outcome.DONE

@@ -54,7 +54,7 @@ class PastSessions:
 @pytest.fixture
 async def past(tmp_path: Path) -> AsyncGenerator[PastSessions]:
     clock = FakeClock()
-    async with open_store(tmp_path / "state.db", clock) as store:
+    async with open_store(tmp_path / "hermes.db", clock) as store:
         yield PastSessions(store, clock)
 
 

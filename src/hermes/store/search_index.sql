@@ -1,6 +1,9 @@
 -- name: newest
 SELECT coalesce(max(id), 0) FROM messages;
 
+-- name: upto
+SELECT upto FROM indexed;
+
 -- name: behind
 SELECT EXISTS (SELECT 1 FROM messages WHERE id > (SELECT upto FROM indexed) AND id <= :goal);
 
@@ -8,7 +11,7 @@ SELECT EXISTS (SELECT 1 FROM messages WHERE id > (SELECT upto FROM indexed) AND 
 SELECT m.id, m.role, m.state, m.body, s.principal, s.id, m.seq
 FROM messages AS m JOIN sessions AS s ON s.n = m.session
 WHERE m.id > (SELECT upto FROM indexed)
-ORDER BY m.id LIMIT 1000;
+ORDER BY m.id LIMIT :limit;
 
 -- name: add words
 INSERT INTO words (rowid, text, tags) VALUES (?, ?, ?);

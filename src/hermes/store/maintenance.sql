@@ -4,7 +4,7 @@ SELECT source, count(*), sum(messages) FROM sessions GROUP BY source ORDER BY so
 -- name: messages
 SELECT count(*) FROM messages;
 
--- name: parcels
+-- name: queue items
 SELECT coalesce(sum(state < 2), 0), coalesce(sum(state = 3), 0) FROM parcels WHERE state <> 2;
 
 -- name: pages
