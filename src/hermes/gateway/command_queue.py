@@ -36,7 +36,7 @@ from hermes.schema.scope import Address
 
 log = logging.getLogger(__name__)
 
-AFTER_COMMANDS = "behind"
+AFTER_COMMANDS = "after_commands"
 """Queue of messages to submit once the commands before them are done."""
 
 COMMAND_TIMEOUT = 600.0

@@ -44,7 +44,7 @@ _PRINCIPAL_SQL = load_statements("archive")
 _OWNER_SQL = without_principal_filter(_PRINCIPAL_SQL)
 _DELETE_STATEMENTS = (
     "unindex words", "unindex grams", "keep generation", "forget lease", "forget runs",
-    "forget responses", "forget matters", "delete",
+    "forget responses", "forget records", "delete",
 )  # fmt: skip
 SEARCH_BATCHES = 8
 """Batches a search indexes before it answers; each takes about 50 ms."""
@@ -204,7 +204,7 @@ class SqliteArchive:
             connection.execute(self._sql["trim vectors"])
             # Once for all sessions, because most items are done and not indexed by topic.
             gone = msgspec.json.encode(deleted).decode()
-            connection.execute(self._sql["forget parcels"], {"ids": gone})
+            connection.execute(self._sql["forget queue items"], {"ids": gone})
         return len(deleted)
 
 

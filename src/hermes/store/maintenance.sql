@@ -5,7 +5,7 @@ SELECT source, count(*), sum(messages) FROM sessions GROUP BY source ORDER BY so
 SELECT count(*) FROM messages;
 
 -- name: queue items
-SELECT coalesce(sum(state < 2), 0), coalesce(sum(state = 3), 0) FROM parcels WHERE state <> 2;
+SELECT coalesce(sum(state < 2), 0), coalesce(sum(state = 3), 0) FROM queue_items WHERE state <> 2;
 
 -- name: pages
 SELECT page_count * page_size, freelist_count * page_size

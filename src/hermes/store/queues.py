@@ -15,7 +15,7 @@ from hermes.store.leases import latest_expiry, lease_span
 from hermes.store.rows import fetch_all, fetch_number, from_micros, to_micros
 from hermes.store.writes import enqueue
 
-_SQL = load_statements("lanes")
+_SQL = load_statements("queues")
 _STATUSES: dict[object, ItemStatus] = {2: ItemStatus.DONE, 3: ItemStatus.PARKED}
 
 

@@ -13,7 +13,7 @@ from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.engine import Engine
 from hermes.store.rows import fields_of, from_micros, to_micros
 
-_SQL = load_statements("matters")
+_SQL = load_statements("records")
 _NO_LIMIT = 2**31
 
 

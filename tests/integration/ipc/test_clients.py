@@ -360,7 +360,7 @@ def test_steering_message_is_read_by_the_turn(
 def is_queued(hermes: HermesCli, key: str) -> bool:
     """Use the store's SQLite library: another one would drop its locks."""
     with closing(apsw.Connection(str(hermes.home / "hermes.db"), apsw.SQLITE_OPEN_READONLY)) as db:
-        return bool(list(db.execute("SELECT 1 FROM parcels WHERE key = ? AND state < 2", [key])))
+        return bool(list(db.execute("SELECT 1 FROM queue_items WHERE key = ? AND state < 2", [key])))
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -1,6 +1,7 @@
 """Opening the database file: creation, refusal and migration."""
 
 import hashlib
+from datetime import timedelta
 from pathlib import Path
 
 import apsw
@@ -203,7 +204,7 @@ async def test_damage_found_by_a_reader_stops_the_writer(path: Path, clock: Fake
         breaker = create_database(path)
         breaker.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
         breaker.execute("PRAGMA writable_schema = ON")
-        breaker.execute("UPDATE sqlite_schema SET rootpage = 9999 WHERE name = 'uses'")
+        breaker.execute("UPDATE sqlite_schema SET rootpage = 9999 WHERE name = 'model_usage'")
         breaker.pragma("schema_version", breaker.pragma("schema_version") + 1)
         breaker.close()
         with pytest.raises(StoreCorrupt):
@@ -243,3 +244,38 @@ async def test_older_schema_is_migrated(path: Path, clock: FakeClock):
     async with open_store(path, clock) as store:
         found = await store.archive_for(OWNER).get("s1")
         assert (found.model, found.cwd, found.effort, found.personality) == ("m", "/w", "", "")
+
+
+async def test_stored_names_are_migrated(path: Path, clock: FakeClock):
+    """Queues and records of a file of version 0.1.0 are found under their plain names."""
+    old = create_database(
+        path, *(script.read_text() for number, script in migrations() if number <= 6)
+    )
+    old.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    old.execute("PRAGMA user_version = 6")
+    queues = {
+        "inbox": "inbox",
+        "outbox:test": "outbox:test",
+        "behind": "after_commands",
+        "bubbles": "progress",
+        "farewells:test": "final_edits:test",
+        "gone": "unreachable",
+        "refused": "rejected",
+    }
+    for name in queues:
+        insert = "INSERT INTO parcels (key, lane, topic, body, attempts) VALUES (?, ?, 't', x'31', 0)"
+        old.execute(insert, (name, name))
+    kinds = {"place": "location", "far_session": "remote_session", "question": "question"}
+    for kind in kinds:
+        insert = (
+            "INSERT INTO matters VALUES (NULL, ?, 'id', 's', 'open', 1, CAST('1' AS BLOB), 1, '')"
+        )
+        old.execute(insert, (kind,))
+    old.close()
+    async with open_store(path, clock) as store:
+        for name, plain in queues.items():
+            (item,) = await store.queues.claim(plain, None, "me", timedelta(seconds=1))
+            assert (item.key, item.lane) == (name, plain)
+        for plain in kinds.values():
+            assert [one.id for one in await store.records.find(plain)] == ["id"]
+        assert list(await store.maintenance.integrity()) == []

@@ -95,7 +95,7 @@ async def test_deleted_session_leaves_nothing(store: SqliteStore, clock: FakeClo
     await store.archive_for(OWNER).search("pear")
     await store.archive_for(OWNER).delete(["s1"])
     raw = apsw.Connection(str(path))
-    for table in ("sessions", "prompts", "messages", "uses", "intents", "parcels"):
+    for table in ("sessions", "prompts", "messages", "model_usage", "intents", "queue_items"):
         assert raw.execute(f"SELECT count(*) FROM {table}").get == 0, table  # noqa: S608
     assert raw.execute("SELECT count(*) FROM leases WHERE session = 's1'").get == 0
     raw.close()

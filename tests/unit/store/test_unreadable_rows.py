@@ -47,7 +47,7 @@ def corrupt_row(path: Path, seq: int, body: bytes | str, *, unindex: bool) -> No
     with closing(apsw.Connection(str(path))) as raw:
         raw.execute("UPDATE messages SET body = ? WHERE session = 1 AND seq = ?", (body, seq))
         if unindex:
-            raw.execute("DELETE FROM words; DELETE FROM grams; UPDATE indexed SET upto = 0")
+            raw.execute("DELETE FROM words; DELETE FROM grams; UPDATE index_state SET upto = 0")
 
 
 async def test_tail_can_be_read_despite_earlier_damage(path: Path, clock: FakeClock) -> None:

@@ -203,7 +203,7 @@ async def test_vectors_of_other_weights_are_recomputed(path: Path, clock: FakeCl
         await say(store, "s", "The cat takes pills.", *OTHER)
         assert await recalled(store, "feline medication") == ["The cat takes pills."]
     with closing(open_writer(path)) as connection:
-        connection.execute("UPDATE embedded SET made_by = 'others'")
+        connection.execute("UPDATE vector_state SET made_by = 'others'")
         connection.execute("UPDATE vectors SET body = zeroblob(256)")
     async with open_store(path, clock) as store:
         assert await recalled(store, "feline medication") == ["The cat takes pills."]
