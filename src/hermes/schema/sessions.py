@@ -100,11 +100,10 @@ class SearchResult(Struct, frozen=True):
 
     @property
     def note(self) -> str:
-        """A sentence for whoever reads partial results; empty if they are complete."""
-        if not self.unindexed:
-            return ""
-        number = f"about {self.unindexed:,} messages are" if self.unindexed > 1 else "a message is"
-        return f"The results are partial: {number} still being indexed."
+        """A sentence about partial results; how much others have stored is not said."""
+        return (
+            "These results are partial: messages are still being indexed." if self.unindexed else ""
+        )
 
 
 class ModelUsage(Struct, frozen=True, kw_only=True):

@@ -192,6 +192,16 @@ def test_search_shows_matches_in_context(cli: SessionsCli) -> None:
         cli("search", "  ")
 
 
+def test_search_says_that_results_are_partial(cli: SessionsCli) -> None:
+    cli.store(*simple_session("s", words=[f"fish {number}" for number in range(14_000)]))
+    ran = cli("search", '"fish 3"')
+    assert "    fish 3" in ran.lines
+    assert "partial" in ran.err
+    assert "hermes sessions optimize" in ran.err
+    cli("optimize")
+    assert cli("search", '"fish 9999"').err == ""
+
+
 def test_search_finds_similar_meaning(cli: SessionsCli) -> None:
     texts = ["The cat takes pills.", "Trains are late."]
     cli.store(*simple_session("s1", words=texts))

@@ -23,6 +23,7 @@ from hermes.store.search_index import INDEX_ROWS
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
+from support.cli_process import TEST_TIMEOUT
 
 pytestmark = pytest.mark.anyio
 
@@ -380,3 +381,15 @@ async def test_search_of_a_large_backlog_is_partial(store: SqliteStore, clock: F
     complete = await archive.search("number9000")
     assert ([hit.seq for hit in complete.hits], complete.unindexed) == ([9_001], 0)
     assert complete.note == ""
+
+
+async def test_index_is_completed_in_the_background(store: SqliteStore, clock: FakeClock):
+    """Nobody searches; the writer uses its idle time."""
+    texts = [f"pear {number}" for number in range(3 * INDEX_ROWS)]
+    await store.commit(
+        OpenSession(session(clock, "s1")),
+        *(AppendMessage("s1", "r", user_message(text), clock.now()) for text in texts),
+    )
+    with anyio.fail_after(TEST_TIMEOUT):
+        while (await store.maintenance.index_state()).missing:
+            pass

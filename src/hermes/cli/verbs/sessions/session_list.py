@@ -178,7 +178,8 @@ def search(action: SessionsAction) -> int:
         lambda store: store.archive_for(OWNER).search_by_meaning(query, action.args.limit, role)
     )
     if found.note:
-        action.note(f"{found.note} Complete the index: hermes sessions optimize")
+        left = f"About {found.unindexed:,} are left; to do it now: hermes sessions optimize"
+        action.note(f"{found.note} {left}")
     if action.args.json:
         for hit in found.hits:
             action.printer.data(msgspec.json.encode(_json_row(hit)) + b"\n")
