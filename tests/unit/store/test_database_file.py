@@ -17,6 +17,10 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
 
 pytestmark = pytest.mark.anyio
+OLD_BODY = (
+    '{"type":"letter","user":{"n":12345678901234567890,"text":"\\u00e9 \\"é\\" 🙂"}}'.encode()
+)
+NEW_BODY = OLD_BODY.replace(b"letter", b"message")
 
 
 def create_database(path: Path, *statements: str) -> apsw.Connection:
@@ -263,8 +267,8 @@ async def test_stored_names_are_migrated(path: Path, clock: FakeClock):
         "refused": "rejected",
     }
     for name in queues:
-        insert = "INSERT INTO parcels (key, lane, topic, body, attempts) VALUES (?, ?, 't', x'31', 0)"
-        old.execute(insert, (name, name))
+        insert = "INSERT INTO parcels (key, lane, topic, body, attempts) VALUES (?, ?, 't', ?, 0)"
+        old.execute(insert, (name, name, OLD_BODY))
     kinds = {"place": "location", "far_session": "remote_session", "question": "question"}
     for kind in kinds:
         insert = (
@@ -275,7 +279,7 @@ async def test_stored_names_are_migrated(path: Path, clock: FakeClock):
     async with open_store(path, clock) as store:
         for name, plain in queues.items():
             (item,) = await store.queues.claim(plain, None, "me", timedelta(seconds=1))
-            assert (item.key, item.lane) == (name, plain)
+            assert (item.key, item.lane, bytes(item.body)) == (name, plain, NEW_BODY)
         for plain in kinds.values():
             assert [one.id for one in await store.records.find(plain)] == ["id"]
         assert list(await store.maintenance.integrity()) == []

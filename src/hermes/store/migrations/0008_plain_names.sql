@@ -18,6 +18,11 @@ UPDATE queue_items SET queue = CASE queue
     ELSE 'final_edits:' || substr(queue, length('farewells:') + 1) END
 WHERE queue IN ('behind', 'bubbles', 'gone', 'refused') OR queue LIKE 'farewells:%';
 
+-- Bodies of messages from chats; those of done items are empty.
+UPDATE queue_items SET body = CAST(json_set(CAST(body AS TEXT), '$.type', 'message') AS BLOB)
+WHERE state <> 2 AND json_valid(CAST(body AS TEXT))
+    AND json_extract(CAST(body AS TEXT), '$.type') = 'letter';
+
 ALTER TABLE matters RENAME TO records;
 DROP INDEX matters_session;
 DROP INDEX matters_open;
