@@ -1,3 +1,5 @@
+"""Maintenance of the database file: backup, vacuum, integrity and locks."""
+
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,7 +10,6 @@ from msgspec import Raw
 
 from hermes.ports.store import (
     AppendMessage,
-    CompleteItem,
     EnqueueItem,
     Intent,
     OpenSession,
@@ -20,7 +21,6 @@ from hermes.schema.errors import StoreError
 from hermes.schema.messages import Usage
 from hermes.schema.scope import OWNER
 from hermes.schema.tools import Effect
-from hermes.store.maintenance import SourceCounts
 from hermes.store.queues import ParkedItem
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
@@ -33,51 +33,11 @@ def queue_item(key: str) -> QueueItem:
     return QueueItem(key=key, lane="outbox", topic="s", body=Raw(b"1"))
 
 
-async def test_stats_count_by_source(store: SqliteStore, clock: FakeClock):
-    for name, source in (("s1", "cli"), ("s2", "cron"), ("s3", "cron")):
-        await store.commit(
-            OpenSession(session(clock, name, source=source)),
-            AppendMessage(name, "r", user_message("x"), clock.now()),
-        )
-    await store.queues.put(queue_item("k1"))
-    await store.queues.put(queue_item("k2"))
-    await store.queues.park("k2", "why")
-    stats = await store.maintenance.stats()
-    assert (stats.sessions, stats.messages) == (3, 3)
-    assert stats.sources == [SourceCounts("cli", 1, 1), SourceCounts("cron", 2, 2)]
-    assert (stats.waiting, stats.parked) == (1, 1)
-    assert stats.size > 0
-
-
 async def test_parked_items_are_listed(store: SqliteStore):
     await store.queues.put(queue_item("k1"))
     await store.queues.park("k1", "no such chat")
     assert await store.queues.parked("outbox") == [ParkedItem(queue_item("k1"), "no such chat")]
     assert await store.queues.parked("inbox") == []
-
-
-async def test_keys_of_done_items_are_forgotten(store: SqliteStore, clock: FakeClock):
-    await store.queues.put(queue_item("k1"))
-    await store.commit(CompleteItem("k1"))
-    await clock.advance(3600)
-    await store.queues.put(queue_item("k2"))
-    assert await store.maintenance.prune_queues(clock.now() - timedelta(hours=2)) == 0
-    assert await store.maintenance.prune_queues(clock.now()) == 1
-    assert await store.queues.put(queue_item("k1"))
-    assert not await store.queues.put(queue_item("k2"))
-
-
-async def test_optimize_forgets_old_done_items(store: SqliteStore, clock: FakeClock):
-    for key in ("done", "waiting", "parked", "fresh"):
-        await store.queues.put(queue_item(key))
-    await store.commit(CompleteItem("done"))
-    await store.queues.park("parked", "why")
-    await clock.advance(8 * 24 * 3600)
-    await store.commit(CompleteItem("fresh"))
-    await store.maintenance.optimize()
-    assert await store.queues.put(queue_item("done"))
-    for key in ("waiting", "parked", "fresh"):
-        assert not await store.queues.put(queue_item(key))
 
 
 async def test_deleted_session_leaves_nothing(store: SqliteStore, clock: FakeClock, path: Path):

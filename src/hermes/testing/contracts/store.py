@@ -26,6 +26,7 @@ from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.coordination import FencesContract, LeasesContract, QueuesContract
 from hermes.testing.contracts.journal import JournalContract, ResponsesContract
+from hermes.testing.contracts.maintenance import MaintenanceContract
 from hermes.testing.contracts.samples import (
     append,
     calling_message,
@@ -375,5 +376,6 @@ class StoreContract(
     FencesContract,
     JournalContract,
     ResponsesContract,
+    MaintenanceContract,
 ):
     """The complete contract."""
