@@ -50,13 +50,15 @@ def move_database(old: Path, new: Path) -> None:
 
 def _is_to_move(old: Path, new: Path) -> bool:
     if new.exists():
-        # Both names after a crash between the last two steps.
-        return old.exists() and old.samefile(new)
+        # Both names of one file after a crash between the last two steps.
+        links = old.is_symlink() or new.is_symlink()
+        return not links and old.exists() and old.samefile(new)
     check_not_lost(new)
     check_not_lost(old)
-    if not old.is_file():
+    try:
+        owner = _application_id(old)
+    except (FileNotFoundError, IsADirectoryError):
         return False
-    owner = _application_id(old)
     if owner is None:
         raise StoreCorrupt(f"{old} is damaged or not a database.", hint=recovery_hint(old))
     return owner == APPLICATION_ID

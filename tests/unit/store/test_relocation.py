@@ -178,6 +178,18 @@ async def test_link_is_renamed(tmp_path: Path, old: Path, new: Path, clock: Fake
     assert await sessions(new, clock) == {"ours"}
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+async def test_link_between_the_names_is_kept(
+    old: Path, new: Path, clock: FakeClock, reverse: bool
+):
+    target, link = (new, old) if reverse else (old, new)
+    await write_ours(target, clock)
+    link.symlink_to(target)
+    move_database(old, new)
+    assert names(new) == {"hermes.db", "state.db"}
+    assert await sessions(new, clock) == {"ours"}
+
+
 async def test_database_in_use_is_not_moved(old: Path, new: Path, clock: FakeClock):
     async with open_store(old, clock) as store:
         await store.commit(OpenSession(session(clock, "ours")))
