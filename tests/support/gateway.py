@@ -135,7 +135,7 @@ class GatewayHarness:
         return [text_of(message) for message in await self.transcript(chat)]
 
     async def open_rows(self, lane: str = "inbox") -> list[str]:
-        rows = await self.store.queues.claim(lane, None, "somebody", timedelta(0), 1000)
+        rows = await self.store.queues.claim(lane, None, self.store.workers.own, None, 1000)
         return [row.key for row in rows]
 
     def running(self, chat: str = "1") -> str | None:
@@ -161,8 +161,9 @@ def make_inbound(text: str, key: str, *, chat: str = "1", channel: str = "fake")
     return Inbound(key, Address(channel, chat), "ann", (Text(text),), None, f"m-{key}")
 
 
+NO_CHECKS = SupervisorRules(check_interval=86_400.0, claim_interval=86_400.0)
 NO_POLLING = GatewayRules(
-    progress=False, poll_interval=86_400.0, supervisor=SupervisorRules(check_interval=86_400.0)
+    progress=False, poll_interval=86_400.0, supervisor=NO_CHECKS
 )  # fmt: skip
 """No periodic polling: each poll costs real time when hours of fake time pass."""
 

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hermes.app.build import App
-from hermes.session.lease import LEASE_TTL, Lease
+from hermes.ports.store import WORKER_TTL
+from hermes.session.lease import Lease
 from hermes.session.runner import Runner
 
 OTHER_HOLDER = "elsewhere/boot/7/1"
@@ -29,7 +30,7 @@ class LeaseLosingRunner:
                 yield lease
                 return
             await self._leases.release(session, lease.generation)
-            generation = await self._leases.hold(session, OTHER_HOLDER, LEASE_TTL)
+            generation = await self._leases.hold(session, OTHER_HOLDER, WORKER_TTL)
             try:
                 yield lease
             finally:

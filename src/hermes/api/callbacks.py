@@ -297,7 +297,7 @@ class CallbackChannel:
 
     @property
     def caps(self) -> ChannelCapabilities:
-        return ChannelCapabilities(max_text=MAX_TEXT, direct=False)
+        return ChannelCapabilities(max_text=MAX_TEXT, direct=False, nonce=True)
 
     async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
         """Receive nothing: programs send messages through the API routes."""
@@ -308,19 +308,21 @@ class CallbackChannel:
         if callback is None:
             raise TargetGone(f"Session {to.chat} has no callback.")
         text = "".join(part.text for part in post.parts if isinstance(part, Text))
-        event = self._event_of(to.chat, text.removeprefix(RECOVERED_MARK), post.reply_to)
+        event = self._event_of(to.chat, text.removeprefix(RECOVERED_MARK), post)
         await self._call(callback, event)
         return Receipt(to, event.id)
 
-    def _event_of(self, session: str, text: str, key: str | None) -> CallbackEvent:
+    def _event_of(self, session: str, text: str, post: Outbound) -> CallbackEvent:
         """Decode our own event by its key; any other text becomes a session message event."""
         with suppress(msgspec.MsgspecError):
             event = msgspec.json.decode(text, type=CallbackEvent)
-            if event.id == key:
+            if event.id == post.reply_to:
                 return event
         at = self._clock.now().isoformat()
         data: dict[str, object] = {"session_id": session, "text": text}
-        return CallbackEvent(id=new_id("due"), type=MESSAGE_EVENT, timestamp=at, data=data)
+        return CallbackEvent(
+            id=post.nonce or new_id("due"), type=MESSAGE_EVENT, timestamp=at, data=data
+        )
 
     async def _call(self, callback: Callback, event: CallbackEvent) -> None:
         if self._http is None:

@@ -7,7 +7,6 @@ repeat the request.
 
 import logging
 from collections.abc import Sequence
-from datetime import timedelta
 
 import anyio
 import anyio.abc
@@ -30,7 +29,6 @@ from hermes.gateway.delivery import Delivery
 from hermes.gateway.delivery_rules import DeadTargets
 from hermes.gateway.messages import CHAT_KEY_PREFIX, INBOX, topic_of
 from hermes.kit.ids import new_id
-from hermes.kit.process_identity import process_id
 from hermes.ports.store import AppendMessage, CompleteItem, QueueItem, Write
 from hermes.schema.errors import HermesError, NotFound, SessionBusy
 from hermes.schema.events import Event, Outcome, RunEnded
@@ -142,9 +140,8 @@ class FollowupService:
         return True
 
     async def _claim_messages(self, session: Session) -> list[FollowupMessage]:
-        queues = self.app.store.queues
-        no_wait = timedelta(0)
-        items = await queues.claim(INBOX, session.id, process_id(), no_wait, MAX_CLAIMED)
+        queues, worker = self.app.store.queues, self.app.store.workers.own
+        items = await queues.claim(INBOX, session.id, worker, None, MAX_CLAIMED)
         found: list[FollowupMessage] = []
         for item in items:
             try:

@@ -22,7 +22,6 @@ from hermes.api.context import KEY_HEADER, SESSION_ID_HEADER, ApiContext
 from hermes.api.errors import ApiError, invalid
 from hermes.app.build import App
 from hermes.kit.clock import Clock
-from hermes.kit.process_identity import is_surely_dead, new_holder_id
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import Store, Write
 from hermes.schema.errors import StateConflict, StoreError
@@ -157,7 +156,6 @@ class IdempotentRequests:
     def __init__(self, context: ApiContext) -> None:
         self._context = context
         self._clock = context.clock
-        self._holder = new_holder_id()
         self._running: dict[str, tuple[str, anyio.Event]] = {}
         self._unwritten: set[str] = set()
         self._swept: dict[str, float] = {}
@@ -174,7 +172,7 @@ class IdempotentRequests:
         topic = hashlib.sha256(f"{app.home.profile}\0{key}".encode()).hexdigest()
         fingerprint = hashlib.sha256("".join(f"{one}\0" for one in (request.path, *extra)).encode())
         fingerprint.update(body)
-        return KeyClaim(topic, fingerprint.hexdigest(), self._holder)
+        return KeyClaim(topic, fingerprint.hexdigest(), app.store.workers.own)
 
     def keyed_turn(self, app: App, claim: KeyClaim | None, session: str) -> KeyedTurn:
         return KeyedTurn(app.store, self._clock, claim, session, self._unwritten)
@@ -233,7 +231,8 @@ class IdempotentRequests:
         if bytes(stored.finished) != bytes(_NO_ANSWER):
             return stored.finished.copy()
         if record.open:
-            if record.holder != self._holder and not is_surely_dead(record.holder):
+            workers = app.store.workers
+            if record.holder != workers.own and await workers.alive(record.holder):
                 raise request_in_progress()
             await mark_lost(app.store, record, self._clock.now())
         raise turn_interrupted(record.session)

@@ -24,7 +24,6 @@ from hermes.api.turn_gate import ApiTurnRequest, TurnSlot
 from hermes.app.build import App
 from hermes.gateway.messages import INBOX
 from hermes.kit.clock import Clock
-from hermes.kit.process_identity import is_surely_dead, new_holder_id
 from hermes.ports.journal import RunEvent, RunRecord, RunStatus
 from hermes.ports.store import CompleteItem, EnqueueItem, QueueItem, Store, Write
 from hermes.schema.errors import HermesError, NotFound
@@ -90,7 +89,6 @@ class RunService:
     def __init__(self, context: ApiContext) -> None:
         self._context = context
         self._live: dict[str, LiveRun] = {}
-        self._holder = new_holder_id()
 
     async def start(
         self,
@@ -105,7 +103,8 @@ class RunService:
         If an earlier request used the same key, its run is returned. Errors before the start are
         raised, and nothing of the run remains.
         """
-        live = LiveRun(app.store, app.clock, msgspec.structs.replace(record, holder=self._holder))
+        own = msgspec.structs.replace(record, holder=app.store.workers.own)
+        live = LiveRun(app.store, app.clock, own)
         live.callback, live.followups = callback, self._context.followup_service(app)
         live.trust = request.question.trust if request.question else Trust.OWNER
         if callback is not None or (
@@ -191,7 +190,8 @@ class RunService:
             return msgspec.structs.replace(record, status=live.status, last_event=name, result=None)
         if record.status.ended:
             return record
-        if record.holder == self._holder or is_surely_dead(record.holder):
+        workers = app.store.workers
+        if record.holder == workers.own or not await workers.alive(record.holder):
             await end_interrupted_run(app.store, app.clock, record)
             return await app.store.journal.get(run, OWNER)
         return record

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,13 +43,14 @@ from hermes.models.catalog import price
 from hermes.models.key_pool import stored_secrets
 from hermes.models.settings import ModelOverrides
 from hermes.ports.runtime import Runtime
-from hermes.ports.store import Blobs, Store
+from hermes.ports.store import WORKER_TTL, Blobs, Store
 from hermes.ports.tool import Tool
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.messages import Text, Usage
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation, MessageParts, SessionOptions, unchanged_parts
+from hermes.session.heartbeat import heartbeat
 from hermes.session.runner import Runner
 from hermes.session.spend_guard import SpendCaps, SpendGuard
 from hermes.subagents.delegations import Delegations, open_delegations
@@ -74,6 +76,7 @@ class AppOptions(Struct, frozen=True, kw_only=True):
     reviews_turns: bool = False  # the process continues after a turn, so reviews can run
     logs: bool = False  # write the home's log files; only in a process of our own
     log_scope: LogScope = LogScope.EVERYTHING
+    worker_ttl: timedelta = WORKER_TTL
 
 
 class App:
@@ -281,7 +284,8 @@ async def _open_base(home: Home, env: Env, choices: AppOptions, stack: AsyncExit
     logs = _logs(home, loaded.config, redactor, choices)
     if logs is not None:
         stack.callback(logs.close)
-    store = await stack.enter_async_context(open_archive(home, clock))
+    store = await stack.enter_async_context(open_archive(home, clock, choices.worker_ttl))
+    await stack.enter_async_context(heartbeat(store.workers, clock))
     await import_public_sessions(store, home, LoggedProgress())
     return _AppBase(
         home=home,

@@ -45,6 +45,7 @@ from hermes.schema.errors import ConfigError, UsageError
 from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
+from hermes.session.heartbeat import BEATS
 from hermes.session.keys import DIRECT_CHAT
 
 log = logging.getLogger(__name__)
@@ -134,6 +135,10 @@ def build_gateway(app: App, parts: GatewayOptions) -> Gateway:
         cross_poster=CrossPoster(app.store, app.clock, parts.access.namespace, app.runner.holding),
     )
     rules = gateway_rules(app.config, app.chats)
+    check = app.store.workers.ttl.total_seconds() / BEATS
+    rules = structs.replace(
+        rules, supervisor=structs.replace(rules.supervisor, claim_interval=check)
+    )
     if parts.park_interrupted:
         rules = structs.replace(rules, limits=structs.replace(rules.limits, park=True))
     if backoff := parts.backoff:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import anyio
 from anyio.to_thread import run_sync
@@ -12,7 +13,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.files import MAX_IMAGE_BYTES, image_type
 from hermes.kit.terminal_text import single_line
 from hermes.ports.maintenance import ReportProgress
-from hermes.ports.store import Blobs, SessionArchive, Store
+from hermes.ports.store import WORKER_TTL, Blobs, SessionArchive, Store
 from hermes.schema.errors import StoreError, UsageError
 from hermes.schema.messages import Media
 from hermes.schema.sessions import Session, SessionFilter
@@ -27,10 +28,12 @@ log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_archive(home: Home, clock: Clock) -> AsyncGenerator[Store]:
+async def open_archive(
+    home: Home, clock: Clock, worker_ttl: timedelta = WORKER_TTL
+) -> AsyncGenerator[Store]:
     """Creates a missing database; check `home.has_sessions` first if that is unwanted."""
     await run_sync(move_database, home.legacy_database, home.database)
-    async with open_store(home.database, clock) as store:
+    async with open_store(home.database, clock, worker_ttl) as store:
         yield store
 
 

@@ -9,7 +9,7 @@ from msgspec import Raw, Struct, structs
 
 from hermes.approvals.saved_approvals import SavedApproval
 from hermes.kit.clock import Clock
-from hermes.kit.process_identity import is_surely_dead, shares_boot
+from hermes.kit.process_identity import shares_boot
 from hermes.ports.approvals import ApprovalRequest
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import Store
@@ -39,7 +39,7 @@ class QuestionRecord(Struct, frozen=True, kw_only=True):
 
     `words` is a reason, or the answer to a clarification. `digest` identifies a repeated request,
     `principal` asked for it, and `wish` is missing for a clarification. `call` is the tool call
-    that waits, `key` its session's topic in the inbox. `holder` is the process that receives the
+    that waits, `key` its session's topic in the inbox. `holder` is the worker that receives the
     answer; empty when there is none. `ends` is the deadline by its machine's monotonic clock.
     """
 
@@ -103,6 +103,10 @@ class ApprovalStore:
     async def is_resumable(self, row: QuestionRecord) -> bool:
         """Whether its turn resumes after a restart: the message that began it is still queued."""
         return bool(row.call and row.key) and row.key in await self._store.queues.topics(INBOX)
+
+    async def is_abandoned(self, row: QuestionRecord) -> bool:
+        """Whether the worker that asked is dead."""
+        return not row.holder or not await self._store.workers.alive(row.holder)
 
     async def update(
         self,
@@ -188,7 +192,7 @@ class ApprovalStore:
     async def close_abandoned(self) -> None:
         """Close open questions that no process waits for or will resume."""
         for row in await self.all_open():
-            if is_abandoned(row) and not await self.is_resumable(row):
+            if await self.is_abandoned(row) and not await self.is_resumable(row):
                 await self.lapse(row)
 
     async def delete_old(self) -> None:
@@ -197,11 +201,6 @@ class ApprovalStore:
         before = self._clock.now() - RETENTION
         for kind in (QUESTION_KIND, GRANT_KIND, YOLO_KIND):
             await self._store.records.forget(kind, before)
-
-
-def is_abandoned(row: QuestionRecord) -> bool:
-    """Whether the process that asked has ended."""
-    return not row.holder or is_surely_dead(row.holder)
 
 
 def is_awaited(row: QuestionRecord, clock: Clock) -> bool:

@@ -16,7 +16,6 @@ from hermes.approvals.approval_store import (
     ApprovalStore,
     QuestionRecord,
     digest_of,
-    is_abandoned,
     is_awaited,
 )
 from hermes.approvals.policy import (
@@ -92,7 +91,7 @@ class ApprovalService:
         timeouts: QuestionTimeouts | None = None,
         ask_model: AskModel | None = None,
     ) -> None:
-        self._holder = new_holder_id()
+        self._holder = new_holder_id(store.workers.own)
         self._rows = ApprovalStore(store, clock, self._holder)
         self._clock = clock
         self._rules = rules
@@ -259,7 +258,7 @@ class ApprovalService:
     async def _is_awaited(self, row: QuestionRecord, answerer: Answerer) -> bool:
         if row.holder == self._holder:
             return self._waiting.is_waiting(row.question.id)
-        if not is_abandoned(row):
+        if not await self._rows.is_abandoned(row):
             return is_awaited(row, self._clock)
         # Another session may have replaced it meanwhile; then the turn is over.
         same = row.question.elsewhere or row.question.session == answerer.session

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Collection, Sequence
-from datetime import timedelta
 from functools import partial
 
 import anyio
@@ -125,7 +124,7 @@ class Actor:
         queues = self._deps.store.queues
         in_hand = self.running.keys if self.running else set[str]()
         limit = MAX_WAITING + len(in_hand)
-        items = await queues.claim(INBOX, self.key, self._deps.holder, timedelta(0), limit)
+        items = await queues.claim(INBOX, self.key, self._deps.holder, None, limit)
         in_hand = self.running.keys if self.running else in_hand
         waiting: list[QueuedMessage] = []
         for item in items:
@@ -145,7 +144,9 @@ class Actor:
             return QueuedMessage(item.key, read_inbox_message(item))
         except msgspec.DecodeError as error:
             log.warning("inbox item %s cannot be decoded: %s", item.key, error)
-            await self._deps.store.queues.park(item.key, f"It cannot be decoded: {error}")
+            await self._deps.store.queues.park(
+                item.key, f"It cannot be decoded: {error}", self._deps.holder
+            )
             return None
 
     async def _wait_for_burst(self) -> None:
@@ -232,7 +233,7 @@ class Actor:
             scope=anyio.CancelScope(),
             started=parts.clock.monotonic(),
             last_active=parts.clock.monotonic(),
-            progress=parts.callbacks.progress_message(shown_at, run_id),
+            progress=parts.callbacks.progress_message(shown_at, run_id, batch[0].key),
         )
         self._fresh -= run.keys
         self._waiting = [queued for queued in self._waiting if queued.key not in run.keys]

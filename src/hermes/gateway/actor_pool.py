@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping
-from datetime import timedelta
 
 import anyio
 import msgspec
@@ -15,7 +14,6 @@ from hermes.gateway.messages import CHAT_KEY_PREFIX, INBOX, BusyMode, read_inbox
 from hermes.gateway.progress_message import ProgressMessage
 from hermes.gateway.user_limits import TurnSlots
 from hermes.kit.clock import Clock
-from hermes.kit.process_identity import process_id
 from hermes.kit.tasks import sleep_unless
 from hermes.ports.store import CompleteItem, QueueItem, Store
 from hermes.schema.errors import StoreError
@@ -89,7 +87,7 @@ class ActorPool:
             runner=runner,
             sessions=sessions,
             rules=rules or ActorRules(),
-            holder=process_id(),
+            holder=store.workers.own,
             slots=TurnSlots(self._limits.turns),
             callbacks=ActorCallbacks(),
             draining=lambda: self._draining,
@@ -114,7 +112,7 @@ class ActorPool:
     async def run(self) -> None:
         """Run until drained or cancelled, starting with what an earlier process left."""
         unfinished = await self._waiting_sessions()
-        self._pending |= dict.fromkeys(unfinished)
+        self._pending |= dict.fromkeys(filter(self._deps.callbacks.serves, unfinished))
         if self._limits.park:
             self._crash_suspects |= set(unfinished)
         try:
@@ -135,7 +133,7 @@ class ActorPool:
 
     async def poll_queues(self) -> None:
         """Wake sessions whose inbox rows were written by another process."""
-        for key in await self._waiting_sessions():
+        for key in filter(self._deps.callbacks.serves, await self._waiting_sessions()):
             self.wake(key)
 
     async def drain(self, seconds: float) -> bool:
@@ -174,9 +172,7 @@ class ActorPool:
         if running is not None:
             running.cancel(CancelCause.STOPPED)
         kept = running.keys - {queued.key for queued in running.to_steer} if running else set[str]()
-        items = await self._store.queues.claim(
-            INBOX, key, self._deps.holder, timedelta(0), MAX_CLAIMED
-        )
+        items = await self._store.queues.claim(INBOX, key, self._deps.holder, None, MAX_CLAIMED)
         theirs = [item.key for item in items if _belongs_to(item, principal)]
         dropped = [key for key in theirs if key not in kept]
         await self._store.commit(*map(CompleteItem, dropped))
@@ -228,8 +224,10 @@ class ActorPool:
         """Return the activity of every active session, including those waiting for a slot."""
         return {key: self.activity(key) for key in (*self._live, *self._pending)}
 
-    def _new_progress_message(self, address: Address, run: str) -> ProgressMessage | None:
-        progress = self._progress_message(address, run)
+    def _new_progress_message(
+        self, address: Address, run: str, item: str
+    ) -> ProgressMessage | None:
+        progress = self._progress_message(address, run, item)
         if progress is not None and self._group is not None:
             self._progress_count += 1
             self._group.start_soon(self._show, progress)

@@ -65,13 +65,16 @@ class ActorCallbacks(Struct, frozen=True, kw_only=True):
     """Callbacks of the actors of one `profile`.
 
     `posted`: an address has something to deliver. `progress_message`: create the progress message
-    of a run. `rejection`: the reason a turn may not start, or "". `ended`: a run has ended.
-    `can_send_later`: whether an address can be messaged after the turn. `store_failed`: the store
-    failed. `footer`: the footer of an answer.
+    of a run that answers an inbox item. `rejection`: the reason a turn may not start, or "".
+    `ended`: a run has ended. `can_send_later`: whether an address can be messaged after the turn.
+    `store_failed`: the store failed. `footer`: the footer of an answer. `serves`: whether this
+    worker has the channel of a session.
     """
 
     posted: Callable[[Address], None] = lambda address: None
-    progress_message: Callable[[Address, str], ProgressMessage | None] = lambda address, run: None
+    progress_message: Callable[[Address, str, str], ProgressMessage | None] = (
+        lambda address, run, item: None
+    )
     rejection: Callable[[InboxMessage], Awaitable[str]] = no_rejection
     ended: Callable[[InboxMessage, Outcome, str], None] = lambda message, outcome, text: None
     hooks: Hooks = NoHooks()
@@ -79,6 +82,7 @@ class ActorCallbacks(Struct, frozen=True, kw_only=True):
     store_failed: Callable[[Address, StoreError], None] = lambda address, error: None
     footer: Callable[[Sequence[Message]], str] = lambda messages: ""
     profile: str = DEFAULT_PROFILE
+    serves: Callable[[str], bool] = lambda key: True
 
 
 class ActorDeps(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ that they stay in order without blocking other sessions.
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
 from typing import TypeAlias
 
 import anyio
@@ -26,11 +25,10 @@ from hermes.gateway.messages import (
 )
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
-from hermes.kit.process_identity import process_id
 from hermes.kit.tasks import DeadlineExceeded, run_with_timeout, sleep_unless
 from hermes.kit.text import one_line
 from hermes.ports.store import CompleteItem, EnqueueItem, ItemStatus, QueueItem, Store, Write
-from hermes.schema.errors import HermesError
+from hermes.schema.errors import HermesError, LeaseLost
 from hermes.schema.messages import Media, Text, User, text_of
 from hermes.schema.scope import Address
 
@@ -101,14 +99,15 @@ class StoppedCommands(Struct, frozen=True):
 
 
 class CommandQueue:
-    """`put` stores an item and returns whether its key is new."""
+    """`put` stores an item for a holder and returns whether its key is new."""
 
     def __init__(
-        self, store: Store, clock: Clock, put: Callable[[QueueItem, Address], Awaitable[bool]]
+        self, store: Store, clock: Clock, put: Callable[[QueueItem, Address, str], Awaitable[bool]]
     ) -> None:
         self._store = store
         self._clock = clock
         self._put = put
+        self._holder = store.workers.own
         self._open: dict[str, QueuedCommand] = {}
         self._not_started: list[QueuedCommand] = []
         self._idle = anyio.Event()
@@ -133,10 +132,11 @@ class CommandQueue:
             self._group, self._closed = None, True
 
     async def recover(self) -> None:
-        """Report unfinished commands without repeating them, and submit waiting messages."""
+        """Report commands that a dead worker left, without repeating them; submit messages."""
         for lane in (COMMANDS, AFTER_COMMANDS):
-            claim = self._store.queues.claim
-            for item in await claim(lane, None, process_id(), timedelta(0), _MAX_CLAIMED):
+            for item in await self._store.queues.claim(
+                lane, None, self._holder, None, _MAX_CLAIMED
+            ):
                 await self._recover_row(item)
 
     async def submit(self, command: QueuedCommand) -> bool:
@@ -213,7 +213,7 @@ class CommandQueue:
         if not command.urgent:
             command.after = [one.finished for one in earlier if one is not command]
         try:
-            new = await self._put(item, command.message.address)
+            new = await self._put(item, command.message.address, self._holder)
         except BaseException:
             self._remove(command)
             raise
@@ -225,7 +225,7 @@ class CommandQueue:
                 self._group.start_soon(self._run_queued, command)
         elif mine:
             self._remove(command)
-            await self._recover_row(item)
+            await self.recover()
         return new
 
     def _remove(self, command: QueuedCommand) -> None:
@@ -238,6 +238,8 @@ class CommandQueue:
     async def _run_queued(self, command: QueuedCommand) -> None:
         try:
             await self._run_and_reply(command)
+        except LeaseLost as error:
+            log.warning("%s", error)
         except Exception as error:
             # The row is reported later; a caller still waiting gets the error now.
             log.exception("the result of %s could not be stored", command.label)
@@ -260,7 +262,7 @@ class CommandQueue:
             await self._submit_message(command, answer)
         else:
             key, address = command.key, command.message.address
-            await self.reply(f"{key}:reply", address, answer, CompleteItem(key))
+            await self.reply(f"{key}:reply", address, answer, CompleteItem(key, self._holder))
         failpoint("commands.replied")
 
     async def _answer(self, command: QueuedCommand) -> CommandResult:
@@ -281,7 +283,9 @@ class CommandQueue:
         user = User(message.user.id, submitted.parts, message.user.trust)
         new_message = structs.replace(message, user=user, manner=submitted.busy_mode)
         post = EnqueueItem(inbox_item(f"{key}:said", command.session, new_message))
-        await self.reply(f"{key}:reply", message.address, submitted.notice, post, CompleteItem(key))
+        await self.reply(
+            f"{key}:reply", message.address, submitted.notice, post, CompleteItem(key, self._holder)
+        )
         self._wake(command.session)
 
     async def _recover_row(self, item: QueueItem) -> None:
@@ -292,19 +296,23 @@ class CommandQueue:
         if status is not ItemStatus.WAITING:
             return
         failpoint("commands.before_give_back")
-        await self._report_unfinished(item)
+        try:
+            await self._report_unfinished(item)
+        except LeaseLost as error:
+            log.info("%s", error)
         failpoint("commands.after_give_back")
 
     async def _report_unfinished(self, item: QueueItem) -> None:
         try:
             message = read_inbox_message(item)
         except msgspec.DecodeError as error:
-            await self._store.queues.park(item.key, f"It cannot be decoded: {error}")
+            await self._store.queues.park(item.key, f"It cannot be decoded: {error}", self._holder)
             return
+        done = CompleteItem(item.key, self._holder)
         if item.lane == AFTER_COMMANDS:
             post = EnqueueItem(inbox_item(f"{item.key}:said", item.topic, message))
-            await self._store.commit(post, CompleteItem(item.key))
+            await self._store.commit(post, done)
             self._wake(item.topic)
             return
         text = INTERRUPTED.format(line=one_line(text_of(message.user), _WIDTH))
-        await self.reply(f"{item.key}:reply", message.address, text, CompleteItem(item.key))
+        await self.reply(f"{item.key}:reply", message.address, text, done)

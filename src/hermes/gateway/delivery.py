@@ -23,7 +23,6 @@ from hermes.gateway.rate_limiter import MAX_PAUSE, RateLimiter
 from hermes.gateway.stale_progress import final_edit_beside
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
-from hermes.kit.process_identity import process_id
 from hermes.kit.tasks import run_with_timeout
 from hermes.ports.channel import (
     Channel,
@@ -36,7 +35,7 @@ from hermes.ports.channel import (
     Throttled,
 )
 from hermes.ports.store import CompleteItem, QueueItem, Store, Write
-from hermes.schema.errors import StoreError
+from hermes.schema.errors import LeaseLost, StoreError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 
@@ -71,7 +70,7 @@ class Delivery:
         self._rate_limiter = RateLimiter(clock, channel.caps)
         self._rules = rules or DeliveryRules()
         self._questions: QuestionPosts | None = None
-        self._holder = process_id()
+        self._holder = store.workers.own
         self._online: Callable[[], bool] = lambda: True
         self._on_arrived: Callable[[Address, str], None] = lambda address, text: None
         self._wake_final_edits: Callable[[], None] = lambda: None
@@ -208,15 +207,20 @@ class Delivery:
     async def _next(self, topic: str) -> float | None:
         """Deliver the oldest item; return seconds to wait before the next, or None at the end.
 
-        The claim has no duration, so the oldest item stays first until it is completed. Each claim
-        counts as an attempt, even across a crash.
+        This worker may claim its item again, so the oldest one stays first until it is completed.
+        Each claim counts as an attempt, even across a crash.
         """
-        claim = self._store.queues.claim
-        items = await claim(self._queue, topic, self._holder, timedelta(0))
+        items = await self._store.queues.claim(self._queue, topic, self._holder, None)
         if not items:
             return None
-        (item,) = items
         failpoint("delivery.claimed")
+        try:
+            return await self._deliver(items[0])
+        except LeaseLost as error:
+            log.warning("%s", error)
+            return 0.0
+
+    async def _deliver(self, item: QueueItem) -> float:
         try:
             reply = read_outbox_message(item)
         except msgspec.DecodeError as error:
@@ -224,7 +228,7 @@ class Delivery:
         if item.attempts > reply.known:
             unsure = reply.unsure + item.attempts - reply.known
             reply = structs.replace(reply, doubt=True, unsure=unsure, known=item.attempts)
-            await self._store.commit(outbox_amendment(item.key, reply))
+            await self._store.commit(self._amendment(item, reply))
             failpoint("delivery.doubted")
         pending = PendingDelivery(item, reply)
         if reason := self._reason_to_give_up(pending):
@@ -252,18 +256,20 @@ class Delivery:
                 pending.reply = reply
                 if index + 1 < len(chunks):
                     failpoint("delivery.before_next_part")
-                    await self._retry_until_stored(outbox_amendment(item.key, reply), *records)
+                    await self._retry_until_stored(self._amendment(item, reply), *records)
                     failpoint("delivery.after_part")
         except TargetGone as error:
             await self._dead.mark_dead(reply.address, str(error))
             return await self._park(pending, str(error))
         except NotSent as error:
             return await self._not_sent(pending, error)
+        except LeaseLost:
+            raise
         except Exception as error:  # noqa: BLE001 - any channel error leaves the outcome unknown
             log.warning("delivery of %s has an unknown outcome: %r", item.key, error)
             return self._rules.backoff.delay(pending.attempts + 1)
         failpoint("delivery.before_settle")
-        await self._retry_until_stored(CompleteItem(item.key), *records)
+        await self._retry_until_stored(CompleteItem(item.key, self._holder), *records)
         failpoint("delivery.after_settle")
         self._on_delivered(reply.address)
         if pending.sent_separately:
@@ -271,6 +277,14 @@ class Delivery:
         if reply.brought:
             self._on_arrived(reply.address, reply.text)
         return 0.0
+
+    async def _check_claim(self, item: QueueItem) -> None:
+        """Raise `LeaseLost` if another worker has taken over the item: then it sends it."""
+        if not await self._store.queues.held(item.key, self._holder):
+            raise LeaseLost(f"Another process delivers {item.key}; nothing was sent here.")
+
+    def _amendment(self, item: QueueItem, reply: OutboxMessage) -> Write:
+        return outbox_amendment(item.key, reply, self._holder)
 
     def _cut(self, reply: OutboxMessage) -> list[str]:
         # Reserve space for the mark, so that the chunks stay the same if it is added.
@@ -297,13 +311,17 @@ class Delivery:
             # Stored before sending: if the outcome stays unknown, the progress message must not be
             # edited into the same text later.
             pending.reply = structs.replace(pending.reply, apart=True)
-            await self._retry_until_stored(outbox_amendment(pending.item.key, pending.reply))
+            await self._retry_until_stored(self._amendment(pending.item, pending.reply))
         reply = pending.reply
-        if reply.doubt or (index == 0 and reply.recovered):
+        # A platform that knows the nonce shows the text once, however often it is sent.
+        repeated = reply.doubt and not self._channel.caps.nonce
+        if repeated or (index == 0 and reply.recovered):
             text = RECOVERED_MARK + text
-        post = Outbound((Text(text),), reply.reply_to if self._rules.quotes(index) else None)
+        reply_to = reply.reply_to if self._rules.quotes(index) else None
+        post = Outbound((Text(text),), reply_to, f"{pending.item.key}:{index}")
         to = platform_address(reply.address)
         await self._wait_for_rate_limit(to)
+        await self._check_claim(pending.item)
         failpoint("delivery.before_send")
         receipt = await run_with_timeout(
             self._clock, self._rules.send_timeout, lambda: self._channel.send(to, post)
@@ -321,6 +339,7 @@ class Delivery:
         receipt = Receipt(platform_address(reply.address), reply.bubble)
         post = Outbound((Text(text),))
         await self._wait_for_rate_limit(receipt.address)
+        await self._check_claim(pending.item)
         try:
             failpoint("delivery.before_edit")
             await run_with_timeout(
@@ -343,7 +362,7 @@ class Delivery:
         known, free_count = pending.item.attempts + 1, pending.reply.free + free
         reply = structs.replace(pending.reply, known=known, free=free_count)
         failpoint("delivery.not_sent")
-        await self._retry_until_stored(outbox_amendment(pending.item.key, reply))
+        await self._retry_until_stored(self._amendment(pending.item, reply))
         log.info("%s was not sent: %s", pending.item.key, error)
         if isinstance(error, Throttled):
             self._rate_limiter.pause(error, pending.reply.address)
@@ -361,14 +380,14 @@ class Delivery:
         if reply.bubble is not None:
             mark = RECOVERED_MARK if reply.apart else ""
             text = mark + self._cut(reply)[0] if reply.unsure else UNDELIVERED
-            settled = outbox_amendment(item.key, structs.replace(reply, bubble=None))
+            settled = self._amendment(item, structs.replace(reply, bubble=None))
             await self._store.commit(settled, final_edit_beside(reply, reply.bubble, text))
             self._wake_final_edits()
         return await self._park_item(item, reason)
 
     async def _park_item(self, item: QueueItem, reason: str) -> float:
         log.warning("gave up delivering %s: %s", item.key, reason)
-        await self._store.queues.park(item.key, reason)
+        await self._store.queues.park(item.key, reason, self._holder)
         return 0.0
 
     async def _retry_until_stored(self, *writes: Write) -> None:
@@ -377,6 +396,8 @@ class Delivery:
         while True:
             try:
                 return await self._store.commit(*writes)
+            except LeaseLost:
+                raise
             except StoreError as error:
                 failures += 1
                 log.warning("the outbox could not be written: %s", error)

@@ -49,6 +49,7 @@ from hermes.schema.events import Outcome
 from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
+from hermes.session.keys import platform_in
 from hermes.session.runner import Runner
 
 log = logging.getLogger(__name__)
@@ -163,7 +164,9 @@ class Gateway:
         self._approvals = deps.approvals
         self.intake = Intake(store, clock, deps.authorize, self.actors, commands, self.dead)
         commands.set_command_queue(self.intake.command_queue)
-        self.supervisor = Supervisor(deps.channels, clock, rules.supervisor)
+        self.supervisor = Supervisor(deps.channels, clock, rules.supervisor, workers=store.workers)
+        self._outgoing: set[str] = set()
+        """Channels this worker delivers to."""
         self.rate_limiters = {
             **{name: RateLimiter(clock, own.caps) for name, own in deps.channels.items()},
             **deps.rate_limiters,
@@ -191,18 +194,15 @@ class Gateway:
         await self.intake.command_queue.recover()
         await self._stale_progress.recover()
         await self._deps.runner.close_questions()
+        await self.supervisor.claim_free()
         async with anyio.create_task_group() as group:
             self._group = group
-            for delivery in self.deliveries.values():
-                group.start_soon(delivery.run)
             group.start_soon(self._outage_notices.run)
             group.start_soon(self.intake.command_queue.run)
             group.start_soon(self.actors.run)
             group.start_soon(self._poll)
-            for name, channel in self._channels.items():
-                online, limiter = partial(self._is_online, name), self.rate_limiters[name]
-                editor = EditChannel(channel, online, limiter)
-                group.start_soon(self._stale_progress.run, name, editor)
+            for name in self._channels:
+                group.start_soon(self._serve_outgoing, name, group)
             group.start_soon(self.supervisor.run, handle or self.intake.accept)
             emit_startup(self._deps.hooks, self._deps.channels)
             try:
@@ -213,6 +213,24 @@ class Gateway:
                 self.intake.command_queue.cancel_all()
             self.supervisor.close()
             group.cancel_scope.cancel()
+
+    async def _serve_outgoing(self, name: str, group: anyio.abc.TaskGroup) -> None:
+        """Deliver to a channel once this worker has it, with what others left for it."""
+        if name in self._deps.channels and not self.supervisor.claims(name):
+            await self.supervisor.wait_claimed(name)
+            self.poll_queues()
+        self._outgoing.add(name)
+        group.start_soon(self.deliveries[name].run)
+        editor = EditChannel(
+            self._channels[name], partial(self._is_online, name), self.rate_limiters[name]
+        )
+        group.start_soon(self._stale_progress.run, name, editor)
+
+    def _serves(self, key: str) -> bool:
+        """Whether this worker has a channel for the chat, or no other worker can have one."""
+        platform = platform_in(key)
+        own = [name for name in self._deps.channels if platform_of(name) == platform]
+        return not own or any(map(self.supervisor.claims, own))
 
     async def _shut_down(self) -> None:
         if self._approvals is not None:
@@ -249,8 +267,8 @@ class Gateway:
 
         async def drain() -> None:
             async with anyio.create_task_group() as group:
-                for delivery in self.deliveries.values():
-                    group.start_soon(delivery.drain)
+                for name in self._outgoing:
+                    group.start_soon(self.deliveries[name].drain)
 
         try:
             await run_with_timeout(self._deps.clock, SEND_SECONDS, drain)
@@ -271,6 +289,7 @@ class Gateway:
             self._poll_now = anyio.Event()
             try:
                 await self.intake.command_queue.recover()
+                await self._stale_progress.recover_abandoned()
                 await self.actors.poll_queues()
                 for delivery in self.deliveries.values():
                     await delivery.poll_queues()
@@ -307,6 +326,7 @@ class Gateway:
                 store_failed=self._outage_notices.notify,
                 footer=self._deps.footer.text_for,
                 profile=self._deps.profile,
+                serves=self._serves,
             )
         )
         self.intake.set_store_watch(self._outage_notices.store_watch)
@@ -323,7 +343,7 @@ class Gateway:
         else:
             delivery.wake(topic_of(address))
 
-    def _progress_message(self, address: Address, run: str) -> ProgressMessage | None:
+    def _progress_message(self, address: Address, run: str, item: str) -> ProgressMessage | None:
         channel = self._channels.get(address.channel)
         if not self._rules.progress or not isinstance(channel, SupportsEdit | SupportsTyping):
             return None
@@ -337,6 +357,7 @@ class Gateway:
             self._rules.progress_timing,
             display,
             self.rate_limiters[address.channel],
+            held=partial(self._deps.store.queues.held, item, self._deps.store.workers.own),
         )
         progress.set_listeners(
             partial(self._stale_progress.add_live, run, address),

@@ -200,9 +200,9 @@ class Intake:
         )
         return True
 
-    async def _put(self, item: QueueItem, address: Address) -> bool:
+    async def _put(self, item: QueueItem, address: Address, holder: str = "") -> bool:
         with self._store_watch(address):
-            return await self._store.queues.put(item)
+            return await self._store.queues.put(item, holder)
 
     async def _with_unique_key(self, admitted: Admitted, address: Address) -> Admitted:
         """Replace the session key if another chat uses it."""

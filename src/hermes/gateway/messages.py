@@ -128,5 +128,5 @@ def read_outbox_message(item: QueueItem) -> OutboxMessage:
     return msgspec.json.decode(item.body, type=OutboxMessage)
 
 
-def outbox_amendment(key: str, reply: OutboxMessage) -> AmendItem:
-    return AmendItem(key, Raw(msgspec.json.encode(reply)))
+def outbox_amendment(key: str, reply: OutboxMessage, holder: str) -> AmendItem:
+    return AmendItem(key, Raw(msgspec.json.encode(reply)), holder)

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
 
 import anyio
 import anyio.abc
@@ -73,7 +72,8 @@ async def post_restart_notices(
     """
     if not homes and not await store.queues.topics(RESTARTS):
         return
-    rows = await store.queues.claim(RESTARTS, None, "the start", timedelta(0), _MAX_CLAIMED)
+    worker = store.workers.own
+    rows = await store.queues.claim(RESTARTS, None, worker, None, _MAX_CLAIMED)
     addresses = dict.fromkeys([*homes, *(address_of_topic(row.topic) for row in rows)])
     now = clock.now()
     posts = [
@@ -81,7 +81,7 @@ async def post_restart_notices(
         for address in addresses
         if address.channel in channels
     ]
-    await store.commit(*posts, *(CompleteItem(row.key) for row in rows))
+    await store.commit(*posts, *(CompleteItem(row.key, worker) for row in rows))
 
 
 class OutageNotices:

@@ -75,10 +75,14 @@ class ProgressDisplay(Struct, frozen=True, kw_only=True):
     cursor: str = ""
 
 
+async def is_held() -> bool:
+    return True
+
+
 class ProgressMessage:
     """The progress of one run. `handle_event` never blocks; `freeze` ends it immediately."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword-only collaborators
         self,
         channel: Channel,
         address: Address,
@@ -86,7 +90,11 @@ class ProgressMessage:
         timing: ProgressTiming,
         display: ProgressDisplay = ProgressDisplay(),  # noqa: B008 - a frozen value
         rate_limiter: RateLimiter | None = None,
+        *,
+        held: Callable[[], Awaitable[bool]] = is_held,
     ) -> None:
+        """`held` tells whether this worker still has the messages that the run answers."""
+        self._held = held
         self._channel = channel
         self._posted: Callable[[str], Awaitable[None]] = _ignore_posted
         self._on_final_edit: Callable[[str, str], None] = lambda post, text: None
@@ -253,6 +261,10 @@ class ProgressMessage:
 
     async def _show(self, text: str) -> None:
         post = Outbound((Text(text),))
+        if not await self._held():
+            # Another worker shows the progress now.
+            self._failures = MAX_FAILURES
+            return
         if self._receipt is None:
             self._not_reusable |= self._has_pending()
             failpoint("bubble.before_send")

@@ -44,6 +44,7 @@ class ReplyWriter:
         self._key = key
         self._store = deps.store
         self._clock = deps.clock
+        self._holder = deps.holder
         self._posted = deps.callbacks.posted
         self._footer = deps.callbacks.footer
         self._profile = deps.callbacks.profile
@@ -59,8 +60,7 @@ class ReplyWriter:
 
         An answer made by an earlier process is `recovered` under the current lease's fence.
         """
-        done = [CompleteItem(queued.key) for queued in batch]
-        await self.post(batch, key, text, *done, recovered=recovered)
+        await self.post(batch, key, text, *self._completed(*batch), recovered=recovered)
 
     async def post(
         self,
@@ -113,7 +113,7 @@ class ReplyWriter:
             return ()
         stored = {message.id for message in messages}
         steered = [queued for queued in run.steered if queued.message.user.id in stored]
-        writes: list[Write] = [CompleteItem(queued.key) for queued in (*run.batch, *steered)]
+        writes: list[Write] = self._completed(*run.batch, *steered)
         role = run.batch[-1].message.role
         text = run.reply_text = final_reply_text(ended, messages, run.cause, role)
         if ended.outcome is Outcome.FAILED:
@@ -143,7 +143,7 @@ class ReplyWriter:
         else:
             return
         with anyio.CancelScope(shield=True):
-            done = [CompleteItem(queued.key) for queued in run.batch]
+            done = self._completed(*run.batch)
             final_reply = self._end(run, text.strip(), progress_post)
             await self._store.commit(*done, *final_reply, *_final_edit_of(run))
         self.announce(run.batch[-1].message)
@@ -155,8 +155,13 @@ class ReplyWriter:
         writes = outbox_posts(f"{run.id}:end", reply, run.batch)
         if progress_post:
             # The progress message becomes the answer, so it needs no final edit.
-            writes.insert(0, CompleteItem(progress_key(run.id, progress_post)))
+            key = progress_key(run.id, progress_post)
+            writes.insert(0, CompleteItem(key, self._holder))
         return writes
+
+    def _completed(self, *batch: QueuedMessage) -> list[Write]:
+        """Complete the messages, unless another worker has taken them over."""
+        return [CompleteItem(queued.key, self._holder) for queued in batch]
 
     def _reply(self, message: InboxMessage, text: str) -> OutboxMessage:
         reply_to = None if message.answer_at else message.message

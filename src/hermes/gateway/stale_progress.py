@@ -5,8 +5,7 @@ answer, it moves to the queue `final_edits:<channel>` with its final text.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import anyio
@@ -17,7 +16,6 @@ from hermes.gateway.messages import OutboxMessage, address_of_topic, platform_ad
 from hermes.gateway.progress_message import ANSWER_BELOW
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.kit.clock import Clock
-from hermes.kit.process_identity import process_id
 from hermes.kit.retry import Backoff
 from hermes.kit.tasks import run_with_timeout, sleep_unless
 from hermes.ports.channel import (
@@ -30,7 +28,7 @@ from hermes.ports.channel import (
     Throttled,
 )
 from hermes.ports.store import AmendItem, CompleteItem, EnqueueItem, QueueItem, Store, Write
-from hermes.schema.errors import StoreError
+from hermes.schema.errors import LeaseLost, StoreError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 
@@ -92,8 +90,8 @@ class StaleProgress:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._holder = process_id()
-        self._unstored: dict[str, list[Write]] = {}
+        self._holder = store.workers.own
+        self._unstored: dict[str, list[tuple[CompleteItem, EnqueueItem]]] = {}
         """Final edits per channel that are not stored yet."""
         self._woken: dict[str, anyio.Event] = {}
         self._wanted: set[str] = set()
@@ -103,22 +101,34 @@ class StaleProgress:
         self._idle = anyio.Event()
 
     async def recover(self) -> None:
-        """Mark all live posts as interrupted; call before any turn starts."""
+        """Mark the posts of dead workers and of this one as interrupted, before any turn starts."""
         while items := await self._claim(LIVE_PROGRESS):
-            writes: list[Write] = []
-            for item in items:
-                try:
-                    writes += _interrupted(item)
-                except msgspec.DecodeError as error:
-                    await self._park(item, error)
-            if writes:
-                await self._store.commit(*writes)
+            await self._mark_interrupted(items)
+
+    async def recover_abandoned(self) -> None:
+        """Mark the posts of dead workers as interrupted, and wake their channels."""
+        claim = self._store.queues.claim_abandoned
+        while items := await claim(LIVE_PROGRESS, self._holder, MAX_CLAIMED):
+            await self._mark_interrupted(items)
+            for channel in {address_of_topic(item.topic).channel for item in items}:
+                self.wake(channel)
+
+    async def _mark_interrupted(self, items: Sequence[QueueItem]) -> None:
+        writes: list[Write] = []
+        for item in items:
+            try:
+                writes += _interrupted(item, self._holder)
+            except msgspec.DecodeError as error:
+                await self._park(item, error)
+        if writes:
+            await self._store.commit(*writes)
 
     async def add_live(self, run: str, address: Address, post: str) -> None:
         """Store the progress post of a run, so that it can be found after a crash."""
         try:
             await self._store.queues.put(
-                _queue_item(progress_key(run, post), LIVE_PROGRESS, address, FinalEdit(post))
+                _queue_item(progress_key(run, post), LIVE_PROGRESS, address, FinalEdit(post)),
+                self._holder,
             )
         except StoreError as error:
             log.warning("cannot store the progress message in %s: %s", address, error)
@@ -126,7 +136,7 @@ class StaleProgress:
     def add_final_edit(self, run: str, address: Address, post: str, text: str) -> None:
         edit = _final_edit_post(run, address, FinalEdit(post, text))
         edits = self._unstored.setdefault(address.channel, [])
-        edits += [CompleteItem(progress_key(run, post)), edit]
+        edits.append((CompleteItem(progress_key(run, post), self._holder), edit))
         self.wake(address.channel)
 
     def wake(self, name: str) -> None:
@@ -175,16 +185,16 @@ class StaleProgress:
             self._idle.set()
 
     async def _claim(self, lane: str) -> list[QueueItem]:
-        """Claim without a duration, so that a successor need not wait."""
-        claim = self._store.queues.claim
-        return list(await claim(lane, None, self._holder, timedelta(0), MAX_CLAIMED))
+        return list(await self._store.queues.claim(lane, None, self._holder, None, MAX_CLAIMED))
 
     async def _store_edits(self, name: str) -> None:
         edits = self._unstored.get(name, [])
-        if writes := tuple(edits):
-            await self._store.commit(*writes)
-            # More may have been added meanwhile.
-            del edits[: len(writes)]
+        while edits:
+            try:
+                await self._store.commit(*edits[0])
+            except LeaseLost:
+                log.info("another worker has ended the progress message %s", edits[0][0].key)
+            del edits[0]
 
     async def _make_final_edit(
         self, item: QueueItem, target: EditChannel, channel: SupportsEdit
@@ -196,7 +206,10 @@ class StaleProgress:
             except msgspec.DecodeError as error:
                 return await self._retry_until_stored(partial(self._park, item, error))
             await self._end(key, target, lambda: channel.edit(receipt, content), receipt.address)
-            await self._retry_until_stored(lambda: self._store.commit(CompleteItem(key)))
+            done = CompleteItem(key, self._holder)
+            await self._retry_until_stored(lambda: self._store.commit(done))
+        except LeaseLost as error:
+            log.info("%s", error)
         finally:
             self._in_progress.discard(key)
             self._offline.discard(key)
@@ -209,6 +222,8 @@ class StaleProgress:
         while failures < MAX_FAILURES:
             await self._wait_until_online(key, target)
             await target.rate_limiter.acquire(to)
+            if not await self._store.queues.held(key, self._holder):
+                return
             try:
                 async with target.concurrency:
                     await run_with_timeout(self._clock, EDIT_TIMEOUT, edit)
@@ -238,25 +253,28 @@ class StaleProgress:
 
     async def _park(self, item: QueueItem, error: msgspec.DecodeError) -> None:
         log.warning("the progress message %s cannot be decoded: %s", item.key, error)
-        await self._store.queues.park(item.key, f"It cannot be decoded: {error}")
+        await self._store.queues.park(item.key, f"It cannot be decoded: {error}", self._holder)
 
     async def _retry_until_stored(self, work: Callable[[], Awaitable[None]]) -> None:
         failures = 0
         while True:
             try:
                 return await work()
+            except LeaseLost:
+                raise
             except StoreError as error:
                 failures += 1
                 log.warning("a final edit was made but could not be stored: %s", error)
                 await self._clock.sleep(EDIT_BACKOFF.delay(failures))
 
 
-def _interrupted(item: QueueItem) -> list[Write]:
+def _interrupted(item: QueueItem, holder: str) -> list[Write]:
     """Raises `msgspec.DecodeError`. Older versions stored only the id of the post."""
     body = msgspec.json.decode(item.body, type=FinalEdit | str)
     edit = FinalEdit(body) if isinstance(body, str) else body
     run = item.key.partition(":")[0]
-    return [CompleteItem(item.key), _final_edit_post(run, address_of_topic(item.topic), edit)]
+    done = CompleteItem(item.key, holder)
+    return [done, _final_edit_post(run, address_of_topic(item.topic), edit)]
 
 
 def _read(item: QueueItem) -> tuple[Receipt, Outbound]:

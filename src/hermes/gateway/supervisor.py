@@ -11,6 +11,8 @@ from msgspec import Struct, structs
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Channel, Inbound, SupportsLiveness
+from hermes.ports.store import Claim, Workers
+from hermes.schema.errors import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +25,7 @@ class ChannelCondition(StrEnum):
     FAILED = "failed"
     SILENT = "deaf"
     PAUSED = "paused"
+    STANDBY = "standby"
     CLOSED = "closed"
 
 
@@ -36,20 +39,39 @@ class ChannelState(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+def standby_reason(worker: str) -> str:
+    host, _, pid, *_ = [*worker.split("/"), "", ""]
+    return f"Process {pid} on {host} receives for this account."
+
+
 class SupervisorRules(Struct, frozen=True, kw_only=True):
-    """Seconds: silence after which a channel counts as dead, between checks, of a good run."""
+    """Seconds: silence after which a channel counts as dead, between checks, of a good run.
+
+    `claim_interval`: seconds between checks of who receives for an account.
+    """
 
     silence_limit: float = 60.0
     check_interval: float = 15.0
     stable_after: float = 60.0
+    claim_interval: float = 20.0
     backoff: Backoff = Backoff(base=1.0, cap=60.0)
 
 
 class Supervisor:
+    """Runs each channel whose account no other worker receives for; the others stand by."""
+
     def __init__(
-        self, channels: Mapping[str, Channel], clock: Clock, rules: SupervisorRules | None = None
+        self,
+        channels: Mapping[str, Channel],
+        clock: Clock,
+        rules: SupervisorRules | None = None,
+        *,
+        workers: Workers,
     ) -> None:
         self._channels = channels
+        self._workers = workers
+        self._claims: dict[str, Claim] = {}
+        self._first_claim = {name: anyio.Event() for name in channels}
         self._clock = clock
         self._rules = rules or SupervisorRules()
         self._last_update: dict[str, datetime] = {}
@@ -60,6 +82,20 @@ class Supervisor:
 
     def online(self, name: str) -> bool:
         return self._states[name].condition is ChannelCondition.LISTENING
+
+    def claims(self, name: str) -> bool:
+        """Whether this worker receives for the channel's account."""
+        return name in self._claims
+
+    async def claim_free(self) -> None:
+        """Claim every account that no other worker receives for."""
+        for name in self._channels:
+            await self._try_claim(name)
+
+    async def wait_claimed(self, name: str) -> None:
+        """Wait until this worker receives for the account for the first time."""
+        if not self.claims(name):
+            await self._first_claim[name].wait()
 
     def snapshot(self) -> Mapping[str, ChannelState]:
         return {name: self._state(name) for name in self._states}
@@ -99,6 +135,7 @@ class Supervisor:
         failures = 0
         try:
             while True:
+                await self._claim(name)
                 while (resumed := self._paused.get(name)) is not None:
                     self._set(name, ChannelCondition.PAUSED, 0, "Paused.")
                     await resumed.wait()
@@ -107,12 +144,55 @@ class Supervisor:
                     failures = await self._listen_once(name, handle, failures)
         finally:
             self._set(name, ChannelCondition.CLOSED, failures)
+            await self._release(name)
+
+    async def _claim(self, name: str) -> None:
+        """Stand by until no other worker receives for the account."""
+        while not self.claims(name) and not await self._try_claim(name):
+            await self._clock.sleep(self._rules.claim_interval)
+
+    async def _try_claim(self, name: str) -> bool:
+        try:
+            claim = await self._workers.claim(f"channel:{name}")
+        except StoreError as error:
+            log.warning("cannot claim channel %s: %s", name, error)
+            self._set(name, ChannelCondition.FAILED, 0, str(error))
+            return False
+        if isinstance(claim, str):
+            self._set(name, ChannelCondition.STANDBY, 0, standby_reason(claim))
+            return False
+        self._claims[name] = claim
+        self._first_claim[name].set()
+        return True
+
+    async def _release(self, name: str) -> None:
+        if (claim := self._claims.pop(name, None)) is None:
+            return
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._workers.release(claim)
+            except StoreError as error:
+                log.info("channel %s stays claimed until this process ends: %s", name, error)
+
+    async def _wait_until_lost(self, name: str) -> None:
+        """Return once another worker receives for the account, after a freeze of this one."""
+        while claim := self._claims.get(name):
+            await self._clock.sleep(self._rules.claim_interval)
+            try:
+                if not await self._workers.holds(claim):
+                    del self._claims[name]
+            except StoreError as error:
+                log.warning("cannot check the claim of channel %s: %s", name, error)
 
     async def _listen_once(self, name: str, deliver: HandleInbound, failures: int) -> int:
         """Listen until it fails, then back off; return the number of failures."""
         self._set(name, ChannelCondition.LISTENING, failures)
         started = self._clock.monotonic()
         condition, reason = await self._listen(name, deliver)
+        if condition is ChannelCondition.STANDBY:
+            self._set(name, condition, 0, reason)
+            log.warning("channel %s: %s", name, reason)
+            return 0
         lasted = self._clock.monotonic() - started
         failures = 1 if lasted >= self._rules.stable_after else failures + 1
         self._set(name, condition, failures, reason)
@@ -122,23 +202,27 @@ class Supervisor:
 
     async def _listen(self, name: str, deliver: HandleInbound) -> tuple[ChannelCondition, str]:
         """Run the channel and return how and why it ended."""
-        silent = False
+        ends: list[ChannelCondition] = []
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
 
-            async def watch() -> None:
-                nonlocal silent
-                await self._wait_until_silent(name)
-                silent = True
+            async def watch(
+                wait: Callable[[str], Awaitable[None]], condition: ChannelCondition
+            ) -> None:
+                await wait(name)
+                ends.append(condition)
                 group.cancel_scope.cancel()
 
-            group.start_soon(watch)
+            group.start_soon(watch, self._wait_until_silent, ChannelCondition.SILENT)
+            group.start_soon(watch, self._wait_until_lost, ChannelCondition.STANDBY)
             try:
                 await self._channels[name].run(deliver)
             except Exception as error:  # noqa: BLE001 - a channel may fail in any way
                 failure = error
             group.cancel_scope.cancel()
-        if silent:
+        if ChannelCondition.STANDBY in ends:
+            return ChannelCondition.STANDBY, "Another process has taken over this account."
+        if ends:
             limit = self._rules.silence_limit
             return ChannelCondition.SILENT, f"No sign of life for {limit:g} seconds."
         if failure is not None:

@@ -83,6 +83,6 @@ class TurnRecovery:
         text = reason + NEXT_STEP
         await self._replies.post(started.batch, f"{started.batch[0].key}:parked", text)
         for queued in started.batch:
-            await self._deps.store.queues.park(queued.key, text)
+            await self._deps.store.queues.park(queued.key, text, self._deps.holder)
         await self._deps.runner.close_questions()
         return True

@@ -5,6 +5,8 @@ import secrets
 import socket
 from pathlib import Path
 
+_WORKER_PARTS = 5
+
 
 def process_id() -> str:
     """`host/boot.pids/pid/start`: a pid used again after a crash has another start time."""
@@ -12,9 +14,30 @@ def process_id() -> str:
     return f"{socket.gethostname()}/{_boot()}.{_pid_namespace()}/{pid}/{_start(pid)}"
 
 
-def new_holder_id() -> str:
-    """A unique holder within this process."""
+def new_worker_id() -> str:
+    """`host/boot.pids/pid/start/token`: one worker, never named twice."""
     return f"{process_id()}/{secrets.token_hex(4)}"
+
+
+def new_holder_id(worker: str) -> str:
+    """A unique holder of claims within a worker."""
+    return f"{worker}/{secrets.token_hex(4)}"
+
+
+def worker_of(holder: str) -> str:
+    """The worker that a holder belongs to; a holder without one stands for itself."""
+    return "/".join(holder.split("/", _WORKER_PARTS)[:_WORKER_PARTS])
+
+
+def names_worker(holder: str) -> bool:
+    """False for holders of earlier versions, which had no workers."""
+    return holder.count("/") >= _WORKER_PARTS - 1
+
+
+def runs_here(holder: str) -> bool:
+    """Whether the process is on this machine, alive and not a reused pid."""
+    here = holder.split("/")[:2] == process_id().split("/")[:2]
+    return here and not is_surely_dead(holder)
 
 
 def is_surely_dead(holder: str) -> bool:

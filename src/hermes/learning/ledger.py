@@ -18,7 +18,6 @@ from hermes.kit.errors import HermesError, UsageError
 from hermes.kit.failpoints import failpoint
 from hermes.kit.files import read_regular_file, write_atomic
 from hermes.kit.ids import new_id
-from hermes.kit.process_identity import process_id
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import Store
 from hermes.schema.errors import NotFound, StateConflict
@@ -343,7 +342,7 @@ class Ledger:
             at=change.at,
             body=Raw(msgspec.json.encode(change)),
             open=state is ChangeState.APPLYING,
-            holder=process_id() if state is ChangeState.APPLYING else "",
+            holder=self._store.workers.own if state is ChangeState.APPLYING else "",
         )
         await self._store.commit(PutRecord(record, expected_state=was))
 

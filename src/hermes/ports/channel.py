@@ -92,6 +92,7 @@ class Inbound(Struct, frozen=True):
 class Outbound(Struct, frozen=True):
     parts: tuple[Text | Media, ...]
     reply_to: str | None = None
+    nonce: str = ""  # the same for every attempt to send this post
 
 
 class Receipt(Struct, frozen=True):
@@ -108,6 +109,7 @@ class ChannelCapabilities(Struct, frozen=True):
     async_delivery: bool = True  # can deliver messages after the turn has ended
     rate: float = 0.0  # messages per second in total; 0 is unlimited
     chat_rate: float = 0.0  # messages per second to one chat; 0 is unlimited
+    nonce: bool = False  # the platform shows posts with the same nonce once
 
 
 class Channel(Protocol):

@@ -38,7 +38,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     created: datetime
     updated: datetime
     status: RunStatus = RunStatus.QUEUED
-    holder: str = ""  # the process that runs it
+    holder: str = ""  # the worker that runs it
     model: str = ""
     key: str = ""  # idempotency key
     fingerprint: str = ""  # detects a different request with the same key
@@ -100,7 +100,7 @@ class Journal(Protocol):
         ...
 
     async def abandoned(self) -> Sequence[RunRecord]:
-        """Unfinished runs whose process is certainly gone."""
+        """Unfinished runs whose worker is dead."""
         ...
 
     async def forget(self, before: datetime, max_bytes: int) -> int:

@@ -17,7 +17,7 @@ class StateRecord(Struct, frozen=True, kw_only=True):
     at: datetime
     body: Raw  # JSON, defined by the kind
     open: bool = True  # still needs attention
-    holder: str = ""  # the process that attends to it
+    holder: str = ""  # the worker that attends to it
 
 
 class PutRecord(Struct, frozen=True):
@@ -47,7 +47,7 @@ class Records(Protocol):
         ...
 
     async def abandoned(self, kind: str) -> Sequence[StateRecord]:
-        """Open records whose holder is certainly gone, oldest first."""
+        """Open records whose holder's worker is dead, oldest first."""
         ...
 
     async def forget(self, kind: str, before: datetime) -> int:

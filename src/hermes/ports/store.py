@@ -23,6 +23,9 @@ from hermes.schema.sessions import (
 )
 from hermes.schema.tools import Effect
 
+WORKER_TTL = timedelta(seconds=60)
+"""A worker without a heartbeat for this time counts as dead."""
+
 
 class QueueItem(Struct, frozen=True, kw_only=True):
     """An item of the inbox or outbox."""
@@ -97,22 +100,32 @@ class RecordUsage(Struct, frozen=True):
 
 
 class EnqueueItem(Struct, frozen=True):
-    """Put an item into its queue; a key seen before changes nothing."""
+    """Put an item into its queue; a key seen before changes nothing.
+
+    With a `holder`, the item is claimed from the start, for as long as that worker lives.
+    """
 
     item: QueueItem
+    holder: str = ""
 
 
 class CompleteItem(Struct, frozen=True):
-    """The item needs no more work."""
+    """The item needs no more work.
+
+    With a `holder`, the commit fails with `LeaseLost` unless that worker holds the item or has
+    completed it.
+    """
 
     key: str
+    holder: str = ""
 
 
 class AmendItem(Struct, frozen=True):
-    """Replace the body of an item that is not done."""
+    """Replace the body of an item that is not done; `holder` as for `CompleteItem`."""
 
     key: str
     body: Raw
+    holder: str = ""
 
 
 class ParkedItem(Struct, frozen=True):
@@ -139,6 +152,13 @@ class ReleaseLease(Struct, frozen=True):
     """Release a lease together with the last write under it."""
 
     session: str
+    generation: int
+
+
+class Claim(Struct, frozen=True):
+    """What this worker alone may do; the generation is never given twice."""
+
+    name: str
     generation: int
 
 
@@ -254,14 +274,26 @@ class SessionArchive(Protocol):
 class Queues(Protocol):
     """The durable inbox and outbox."""
 
-    async def put(self, item: QueueItem) -> bool:
-        """False when the key was seen before."""
+    async def put(self, item: QueueItem, holder: str = "") -> bool:
+        """False when the key was seen before. With a `holder`, the item is claimed at once."""
         ...
 
     async def claim(
-        self, lane: str, topic: str | None, holder: str, lease: timedelta, limit: int = 1
+        self, lane: str, topic: str | None, holder: str, lease: timedelta | None, limit: int = 1
     ) -> Sequence[QueueItem]:
-        """Claim due items, oldest first; an expired claim is due again with one more attempt."""
+        """Claim due items, oldest first, for `lease` or for as long as the holder's worker lives.
+
+        An item is due again, with one more attempt, when its claim has expired, or when the same
+        worker claimed it for life. A topic in which another worker holds something is left alone.
+        """
+        ...
+
+    async def claim_abandoned(self, lane: str, holder: str, limit: int = 1) -> Sequence[QueueItem]:
+        """Like `claim`, but leave alone what the same worker holds."""
+        ...
+
+    async def held(self, key: str, holder: str) -> bool:
+        """Whether the holder's worker still has its claim; checked before an outside effect."""
         ...
 
     async def topics(self, lane: str) -> Sequence[str]:
@@ -277,8 +309,11 @@ class Queues(Protocol):
 
     async def retry(self, key: str, at: datetime, reason: str) -> None: ...
 
-    async def park(self, key: str, reason: str) -> None:
-        """Give up on an item; it is kept with the reason until someone acts."""
+    async def park(self, key: str, reason: str, holder: str = "") -> None:
+        """Give up on an item; it is kept with the reason until someone acts.
+
+        Raises `LeaseLost` if a `holder` is named and does not hold it.
+        """
         ...
 
     async def parked(self, lane: str, limit: int = 100) -> Sequence[ParkedItem]:
@@ -311,7 +346,53 @@ class Leases(Protocol):
         ...
 
 
+class Workers(Protocol):
+    """The processes that work on this store. A worker lives while its heart beats.
+
+    Times are those of the store's own clock, which all its workers share.
+    """
+
+    @property
+    def own(self) -> str:
+        """The id of this process; whatever it claims names it."""
+        ...
+
+    @property
+    def ttl(self) -> timedelta:
+        """A worker without a heartbeat for this time is dead."""
+        ...
+
+    async def register(self) -> None:
+        """Make this worker known; its first claim does so by itself."""
+        ...
+
+    async def beat(self) -> bool:
+        """Renew this worker if it is registered, and forget those that are dead.
+
+        False if it had expired itself, so that others may have taken over its claims.
+        """
+        ...
+
+    async def alive(self, holder: str) -> bool:
+        """Whether the worker of this holder is alive."""
+        ...
+
+    async def forget(self, worker: str) -> None:
+        """Remove a worker; what it holds is free."""
+        ...
+
+    async def claim(self, name: str) -> Claim | str:
+        """Claim a name for as long as this worker lives, or return the worker that has it."""
+        ...
+
+    async def holds(self, claim: Claim) -> bool: ...
+
+    async def release(self, claim: Claim) -> None: ...
+
+
 class Store(Protocol):
+    @property
+    def workers(self) -> Workers: ...
     @property
     def queues(self) -> Queues: ...
     @property

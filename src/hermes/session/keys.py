@@ -42,6 +42,11 @@ class ChatId(Struct, frozen=True, kw_only=True):
         return ":".join([head, *(part for part in (self.chat, self.thread, self.user) if part)])
 
 
+def platform_in(key: str) -> str:
+    """The platform in a session key; empty if there is none."""
+    return [*key.split(":", 3), "", "", ""][2]
+
+
 def build_session_key(
     source: SessionSource,
     *,

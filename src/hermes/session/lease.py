@@ -15,8 +15,8 @@ from hermes.schema.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-LEASE_TTL = timedelta(seconds=60)
-RENEW_INTERVAL = 20.0
+RENEWALS = 3
+"""How often a lease is renewed within the time it lasts."""
 
 
 class Lease:
@@ -43,7 +43,9 @@ class Lease:
         """Raises `SessionBusy`."""
         # If cancelled halfway, an acquired lease would block others until it expires.
         with anyio.CancelScope(shield=True):
-            self.generation = await self._store.leases.hold(self.session, self.holder, LEASE_TTL)
+            self.generation = await self._store.leases.hold(
+                self.session, self.holder, self._store.workers.ttl
+            )
 
     async def release_now(self) -> None:
         if not self.generation or self.released:
@@ -55,7 +57,9 @@ class Lease:
     async def renew(self) -> None:
         """Sets `lost` if another process has the session now."""
         try:
-            kept = await self._store.leases.renew(self.session, self.generation, LEASE_TTL)
+            kept = await self._store.leases.renew(
+                self.session, self.generation, self._store.workers.ttl
+            )
         except StoreError as error:
             # Unknown does not mean lost: the next renewal will show.
             log.warning("the lease of session %s could not be renewed: %s", self.session, error)
@@ -71,8 +75,9 @@ class LeaseRenewer:
     which the renewer was created.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, ttl: timedelta) -> None:
         self._clock = clock
+        self._interval = ttl.total_seconds() / RENEWALS
         self._turns: dict[Lease, anyio.CancelScope] = {}
         self._task: asyncio.Task[None] | None = None
         self._context = copy_context()
@@ -114,7 +119,7 @@ class LeaseRenewer:
 
     async def _renew_all(self) -> None:
         while True:
-            await self._clock.sleep(RENEW_INTERVAL)
+            await self._clock.sleep(self._interval)
             if not self._turns:
                 return
             await asyncio.gather(*map(self._renew, list(self._turns)))

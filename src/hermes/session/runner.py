@@ -30,7 +30,7 @@ from hermes.logs import SessionLogContext
 from hermes.ports.approvals import PendingQuestions
 from hermes.ports.store import AppendMessage, Store
 from hermes.ports.turn import Emit
-from hermes.schema.errors import SessionBusy, StoreError, UsageError
+from hermes.schema.errors import LeaseLost, SessionBusy, UsageError
 from hermes.schema.events import Event, Outcome
 from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import OWNER, Role, Scope
@@ -81,8 +81,8 @@ class Runner:
         self.compaction = compaction
         self._acceptor = TurnAcceptor(store, clock)
         self._runtime_compactor = RuntimeCompactor(store, clock, price)
-        self._holder = new_holder_id()
-        self.lease_renewer = LeaseRenewer(clock)
+        self._holder = new_holder_id(store.workers.own)
+        self.lease_renewer = LeaseRenewer(clock, store.workers.ttl)
         self._reserved: set[str] = set()
         self._transcripts = TranscriptCache()
         self._after: list[AfterTurn] = []
@@ -333,7 +333,7 @@ class Runner:
                 log.exception("turn %s failed", plan.scope.run)
                 raise
         if lease.lost:
-            raise StoreError(
+            raise LeaseLost(
                 "Another process took over this session while the turn was running.",
                 hint="Check what it did before you continue.",
             )

@@ -29,7 +29,7 @@ from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import Address, InheritedLimits, Requester, Role
 from hermes.schema.sessions import Session, SessionChange
 from hermes.schema.tools import ToolSpec
-from hermes.session.lease import LEASE_TTL, Lease
+from hermes.session.lease import Lease
 from hermes.session.recorder import AcceptedMessages, FinalWrites, no_final_writes
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class TurnAcceptor:
         begin = BeginTurn(
             session=session.id,
             holder=lease.holder,
-            ttl=LEASE_TTL,
+            ttl=self._store.workers.ttl,
             generation=lease.generation,
             limit=0 if first is None else MAX_RECOVERED,
             first=first,

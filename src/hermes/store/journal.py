@@ -7,7 +7,6 @@ from itertools import pairwise
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.kit.process_identity import is_surely_dead
 from hermes.ports.journal import AppendRunEvents, RunEvent, RunRecord, RunStatus, StoredResponse
 from hermes.schema.errors import NotFound, StoreError
 from hermes.store.connection import Connection, load_statements
@@ -20,6 +19,7 @@ from hermes.store.rows import (
     to_micros,
     unreadable_error,
 )
+from hermes.store.workers import SqliteWorkers
 
 _SQL = load_statements("journal")
 _MAX_INTEGER = 2**63 - 1
@@ -82,11 +82,12 @@ class _ResponseRow(Struct, array_like=True, frozen=True):
 class SqliteJournal:
     """Implements `hermes.ports.journal.Journal`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, workers: SqliteWorkers) -> None:
         self._engine = engine
+        self._workers = workers
 
     async def open(self, record: RunRecord) -> RunRecord:
-        return await self._engine.write(lambda connection: _open(connection, record))
+        return await self._workers.write(lambda connection: _open(connection, record))
 
     async def by_key(self, key: str, principal: str) -> RunRecord | None:
         values = {"key": key, "principal": principal}
@@ -113,7 +114,8 @@ class SqliteJournal:
     async def abandoned(self) -> Sequence[RunRecord]:
         def read(connection: Connection) -> list[RunRecord]:
             rows = fetch_all(connection.execute(_SQL["unended"]), _RunRow)
-            return [row.record() for row in rows if is_surely_dead(row.holder)]
+            is_alive = self._workers.is_alive
+            return [row.record() for row in rows if not is_alive(connection, row.holder)]
 
         return await self._engine.read(read)
 

@@ -1,8 +1,7 @@
 """One runner per session: a row with holder, expiry and generation.
 
-`until` is a time of the machine's monotonic clock, which its processes share and nobody can set.
-An expiry further ahead than any lease lasts was written before a reboot, or by a version that
-stored the time of day.
+`until` is a time of the store's clock (see `workers`). An expiry further ahead than any lease lasts
+was written before a reboot, or by a version that stored the time of day.
 """
 
 from datetime import timedelta
@@ -126,7 +125,7 @@ def latest_expiry(now: int) -> int:
 
 def _session_busy(session: str, holder: str) -> SessionBusy:
     match holder.split("/"):
-        case [host, _, pid, _] | [host, _, pid, _, _]:
+        case [host, _, pid, _, *_]:
             owner = f"process {pid} on {host}"
         case _:
             owner = holder

@@ -1,19 +1,21 @@
 """Durable queues: items wait, are claimed for a while, and are settled."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 from msgspec import Raw, Struct
 
 from hermes.kit.clock import Clock
-from hermes.kit.process_identity import is_surely_dead
+from hermes.kit.process_identity import is_surely_dead, worker_of
 from hermes.ports.store import ItemStatus, ParkedItem, QueueItem
-from hermes.schema.errors import NotFound
-from hermes.store.connection import Connection, load_statements
+from hermes.schema.errors import LeaseLost, NotFound
+from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.engine import Engine
 from hermes.store.leases import latest_expiry, lease_span
 from hermes.store.rows import fetch_all, fetch_number, from_micros, to_micros
-from hermes.store.writes import enqueue
+from hermes.store.workers import SqliteWorkers
+from hermes.store.writes import check_held, enqueue
 
 _SQL = load_statements("queues")
 _STATUSES: dict[object, ItemStatus] = {2: ItemStatus.DONE, 3: ItemStatus.PARKED}
@@ -46,33 +48,62 @@ class _ParkedItemRow(_ItemRow, array_like=True, frozen=True):
 class ClaimRequest(Struct, frozen=True):
     """What to take from a queue, for which holder, and for how long.
 
-    `now` is the time of day, which decides what is due; `span` is that of the claim.
+    `now` is the time of day, which decides what is due; `tick` is the time of the claim by the
+    store's clock, and `until` its end (None: as long as the holder's worker lives).
     """
 
     lane: str
     topic: str | None
     holder: str
     now: int
-    span: tuple[int, int]
+    tick: int
+    until: int | None
     limit: int
+    abandoned: bool = False
 
 
 class SqliteQueues:
-    def __init__(self, engine: Engine, clock: Clock) -> None:
+    def __init__(self, engine: Engine, clock: Clock, workers: SqliteWorkers) -> None:
         self._engine = engine
         self._clock = clock
+        self._workers = workers
 
-    async def put(self, item: QueueItem) -> bool:
+    async def put(self, item: QueueItem, holder: str = "") -> bool:
+        if holder:
+            return await self._workers.write(lambda connection: enqueue(connection, item, holder))
         return await self._engine.write(lambda connection: enqueue(connection, item))
 
     async def claim(
-        self, lane: str, topic: str | None, holder: str, lease: timedelta, limit: int = 1
+        self, lane: str, topic: str | None, holder: str, lease: timedelta | None, limit: int = 1
     ) -> Sequence[QueueItem]:
-        now, span = to_micros(self._clock.now()), lease_span(self._clock, lease)
-        wanted = ClaimRequest(lane, topic, holder, now, span, limit)
-        return await self._engine.write(
-            lambda connection: claim_items(connection, wanted), droppable=True
+        tick, until = lease_span(self._clock, lease or timedelta(0))
+        now = to_micros(self._clock.now())
+        end = None if lease is None else until
+        return await self._claim(ClaimRequest(lane, topic, holder, now, tick, end, limit))
+
+    async def claim_abandoned(self, lane: str, holder: str, limit: int = 1) -> Sequence[QueueItem]:
+        tick, _ = lease_span(self._clock, timedelta(0))
+        now = to_micros(self._clock.now())
+        return await self._claim(
+            ClaimRequest(lane, None, holder, now, tick, None, limit, abandoned=True)
         )
+
+    async def _claim(self, wanted: ClaimRequest) -> Sequence[QueueItem]:
+        write = self._workers.write if wanted.until is None else self._engine.write
+        is_alive = self._workers.is_alive
+        return await write(
+            lambda connection: claim_items(connection, wanted, is_alive), droppable=True
+        )
+
+    async def held(self, key: str, holder: str) -> bool:
+        def read(connection: Connection) -> bool:
+            try:
+                check_held(connection, key, holder)
+            except LeaseLost:
+                return False
+            return True
+
+        return await self._engine.read(read)
 
     async def topics(self, lane: str) -> Sequence[str]:
         def read(connection: Connection) -> list[str]:
@@ -88,9 +119,14 @@ class SqliteQueues:
         values = {"key": key, "due": to_micros(at), "reason": reason}
         await self._engine.write(lambda connection: _settle_item(connection, "retry", values))
 
-    async def park(self, key: str, reason: str) -> None:
+    async def park(self, key: str, reason: str, holder: str = "") -> None:
         values = {"key": key, "reason": reason}
-        await self._engine.write(lambda connection: _settle_item(connection, "park", values))
+
+        def park(connection: Connection) -> None:
+            check_held(connection, key, holder)
+            _settle_item(connection, "park", values)
+
+        await self._engine.write(park)
 
     async def parked(self, lane: str, limit: int = 100) -> Sequence[ParkedItem]:
         values = {"lane": lane, "limit": limit}
@@ -119,31 +155,53 @@ def is_queue_empty(connection: Connection, lane: str, topic: str) -> bool:
     return not fetch_number(connection.execute(_SQL["waits"], {"lane": lane, "topic": topic}))
 
 
-def claim_items(connection: Connection, wanted: ClaimRequest) -> list[QueueItem]:
-    """Claim what is due, oldest first."""
+IsAlive: TypeAlias = Callable[[Connection, str], bool]
+
+
+def claim_items(
+    connection: Connection, wanted: ClaimRequest, is_alive: IsAlive | None = None
+) -> list[QueueItem]:
+    """Claim what is due, oldest first; without `is_alive` the claims of others do not count."""
     scope = "any" if wanted.topic is None else "topic"
-    tick, until = wanted.span
     values = {
         "lane": wanted.lane,
         "topic": wanted.topic,
-        "holder": wanted.holder,
+        "worker": worker_of(wanted.holder),
         "now": wanted.now,
-        "tick": tick,
-        "latest": latest_expiry(tick),
+        "tick": wanted.tick,
+        "latest": latest_expiry(wanted.tick),
         "limit": max(wanted.limit, 0),
+        "all": is_alive is None,
     }
-    # Items of a process that has ended need not wait for their claim to expire.
-    holders = connection.execute(_SQL[f"holders of {scope}"], values).fetchall()
-    for (holder,) in dict.fromkeys(holders):
-        if is_surely_dead(str(holder)):
-            lapsing = {"lane": wanted.lane, "tick": tick, "holder": holder}
-            connection.execute(_SQL["lapse"], lapsing)
+    if is_alive is not None:
+        others = connection.execute(_SQL[f"holders of {scope}"], values).fetchall()
+        gone = [
+            _lapse_if_dead(connection, values, str(holder), None if timed else is_alive)
+            for holder, timed in others
+        ]
+        if scope == "topic" and not all(gone):
+            # Items of a topic are processed in order, by one worker.
+            return []
     # Two plain statements: a combined one would sort in temporary tables.
-    rows = fetch_all(connection.execute(_SQL[f"due in {scope}"], values), _ItemRow)
+    statement = "abandoned in any" if wanted.abandoned else f"due in {scope}"
+    rows = fetch_all(connection.execute(_SQL[statement], values), _ItemRow)
     connection.executemany(
-        _SQL["claim"], [(row.attempts, wanted.holder, until, row.n) for row in rows]
+        _SQL["claim"], [(row.attempts, wanted.holder, wanted.until, row.n) for row in rows]
     )
     return [row.item() for row in rows]
+
+
+def _lapse_if_dead(
+    connection: Connection, values: Mapping[str, Value], holder: str, is_alive: IsAlive | None
+) -> bool:
+    """End the claims of a dead worker; return whether it is dead.
+
+    Claims with an end of their own, judged without `is_alive`, end early if that is certain.
+    """
+    if is_alive(connection, holder) if is_alive else not is_surely_dead(holder):
+        return False
+    connection.execute(_SQL["lapse"], {**values, "holder": holder})
+    return True
 
 
 def _settle_item(connection: Connection, statement: str, values: Mapping[str, str | int]) -> None:

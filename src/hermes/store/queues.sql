@@ -1,26 +1,42 @@
 -- name: holders of any
-SELECT DISTINCT holder FROM queue_items WHERE queue = :lane AND state = 1
-    AND until > :tick AND until <= :latest;
+SELECT DISTINCT holder, until IS NOT NULL FROM queue_items
+WHERE queue = :lane AND state = 1 AND (until IS NULL OR (until > :tick AND until <= :latest))
+    AND holder <> :worker AND substr(holder, 1, length(:worker) + 1) <> :worker || '/';
 
 -- name: holders of topic
-SELECT holder FROM queue_items
+SELECT DISTINCT holder, until IS NOT NULL FROM queue_items
 WHERE queue = :lane AND topic = :topic AND state < 2 AND state = 1
-    AND until > :tick AND until <= :latest;
+    AND (until IS NULL OR (until > :tick AND until <= :latest))
+    AND holder <> :worker AND substr(holder, 1, length(:worker) + 1) <> :worker || '/';
 
 -- name: lapse
 UPDATE queue_items SET until = :tick
-WHERE queue = :lane AND holder = :holder AND state = 1 AND until > :tick;
+WHERE queue = :lane AND holder = :holder AND state = 1 AND coalesce(until > :tick, 1);
 
 -- name: due in any
 SELECT n, key, queue, topic, body, due, attempts + (state = 1) FROM queue_items
 WHERE queue = :lane AND state < 2
-    AND iif(state = 1, until <= :tick OR until > :latest, coalesce(due, :now) <= :now)
+    AND iif(state = 1, coalesce(until <= :tick OR until > :latest, 0)
+        OR until IS NULL
+            AND (holder = :worker OR substr(holder, 1, length(:worker) + 1) = :worker || '/'),
+        coalesce(due, :now) <= :now)
+ORDER BY n LIMIT :limit;
+
+-- name: abandoned in any
+SELECT n, key, queue, topic, body, due, attempts + (state = 1) FROM queue_items
+WHERE queue = :lane AND state < 2
+    AND iif(state = 1, coalesce(until <= :tick OR until > :latest, 0)
+        AND holder <> :worker AND substr(holder, 1, length(:worker) + 1) <> :worker || '/',
+        coalesce(due, :now) <= :now)
 ORDER BY n LIMIT :limit;
 
 -- name: due in topic
 SELECT n, key, queue, topic, body, due, attempts + (state = 1) FROM queue_items
 WHERE queue = :lane AND topic = :topic AND state < 2
-    AND iif(state = 1, until <= :tick OR until > :latest, coalesce(due, :now) <= :now)
+    AND iif(state = 1, :all OR coalesce(until <= :tick OR until > :latest, 0)
+        OR until IS NULL
+            AND (holder = :worker OR substr(holder, 1, length(:worker) + 1) = :worker || '/'),
+        coalesce(due, :now) <= :now)
 ORDER BY n LIMIT :limit;
 
 -- name: claim

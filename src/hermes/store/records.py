@@ -6,12 +6,12 @@ from datetime import datetime
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.kit.process_identity import is_surely_dead
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.schema.errors import StateConflict
 from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.engine import Engine
-from hermes.store.rows import fields_of, from_micros, to_micros
+from hermes.store.rows import fetch_all, fields_of, from_micros, to_micros
+from hermes.store.workers import SqliteWorkers
 
 _SQL = load_statements("records")
 _NO_LIMIT = 2**31
@@ -35,8 +35,9 @@ class _RecordRow(Struct, array_like=True, frozen=True):
 class SqliteRecords:
     """Implements `hermes.ports.records.Records`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, workers: SqliteWorkers) -> None:
         self._engine = engine
+        self._workers = workers
 
     async def get(self, kind: str, id: str) -> StateRecord | None:  # noqa: A002 the field's name
         return next(iter(await self._records("get", {"kind": kind, "id": id})), None)
@@ -59,8 +60,15 @@ class SqliteRecords:
         return newest[::-1]
 
     async def abandoned(self, kind: str) -> Sequence[StateRecord]:
-        records = await self.find(kind, only_open=True, limit=_NO_LIMIT)
-        return [one for one in records if not one.holder or is_surely_dead(one.holder)]
+        values = {"kind": kind, "limit": _NO_LIMIT}
+
+        def read(connection: Connection) -> list[StateRecord]:
+            rows = fetch_all(connection.execute(_SQL["find open"], values), _RecordRow)
+            return [
+                row.record() for row in rows if not self._workers.is_alive(connection, row.holder)
+            ]
+
+        return (await self._engine.read(read))[::-1]
 
     async def forget(self, kind: str, before: datetime) -> int:
         values = {"kind": kind, "before": to_micros(before)}

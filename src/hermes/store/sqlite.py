@@ -1,14 +1,16 @@
 """The store on one SQLite file."""
 
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import anyio
 
 from hermes.kit.clock import Clock
 from hermes.ports.store import (
+    WORKER_TTL,
     BeginTurn,
     BeginTurnResult,
     EnqueueItem,
@@ -18,6 +20,7 @@ from hermes.ports.store import (
     ReleaseLease,
     Write,
 )
+from hermes.schema.errors import StoreError
 from hermes.store.archive import SqliteArchive
 from hermes.store.connection import Connection, load_statements
 from hermes.store.database_file import open_writer
@@ -28,7 +31,10 @@ from hermes.store.maintenance import SqliteMaintenance
 from hermes.store.queues import ClaimRequest, SqliteQueues, claim_items, is_queue_empty
 from hermes.store.records import SqliteRecords
 from hermes.store.rows import IntentRow, to_micros
-from hermes.store.writes import apply_writes, enqueue_claimed
+from hermes.store.workers import SqliteWorkers
+from hermes.store.writes import apply_writes, enqueue_claimed, names_holder
+
+log = logging.getLogger(__name__)
 
 _INTENTS = load_statements("archive")["intents"]
 _INBOX = "inbox"
@@ -37,25 +43,33 @@ _INBOX = "inbox"
 class SqliteStore:
     """Implements `hermes.ports.store.Store`; safe to use from several event loops."""
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
+    def __init__(self, engine: Engine, clock: Clock, worker_ttl: timedelta = WORKER_TTL) -> None:
         self._engine = engine
         self._clock = clock
-        self.queues = SqliteQueues(engine, clock)
+        self.workers = SqliteWorkers(engine, clock, worker_ttl)
+        self.queues = SqliteQueues(engine, clock, self.workers)
         self.leases = SqliteLeases(engine, clock)
-        self.journal = SqliteJournal(engine)
+        self.journal = SqliteJournal(engine, self.workers)
         self.responses = SqliteResponses(engine)
-        self.records = SqliteRecords(engine)
+        self.records = SqliteRecords(engine, self.workers)
         self.maintenance = SqliteMaintenance(engine, self.queues, clock)
 
     @classmethod
-    async def open(cls, path: Path, clock: Clock) -> "SqliteStore":
+    async def open(
+        cls, path: Path, clock: Clock, worker_ttl: timedelta = WORKER_TTL
+    ) -> "SqliteStore":
         """Raises `StoreError` when the file is not ours, or of a newer version."""
         connection = await anyio.to_thread.run_sync(open_writer, path)
-        return cls(Engine(connection, path), clock)
+        return cls(Engine(connection, path), clock, worker_ttl)
 
     async def close(self) -> None:
-        """Finish pending writes, then close."""
-        await self._engine.close()
+        """Finish pending writes and leave the workers, then close."""
+        try:
+            await self.workers.end()
+        except StoreError as error:
+            log.info("this worker stays listed until it expires: %s", error)
+        finally:
+            await self._engine.close()
 
     def archive_for(self, principal: str) -> SqliteArchive:
         return SqliteArchive(self._engine, principal)
@@ -68,7 +82,10 @@ class SqliteStore:
         def write(connection: Connection) -> None:
             apply_writes(connection, _check_fence(connection, writes, fence), now)
 
-        await self._engine.write(write)
+        if any(map(names_holder, writes)):
+            await self.workers.write(write)
+        else:
+            await self._engine.write(write)
 
     async def begin_turn(self, begin: BeginTurn, *writes: Write) -> BeginTurnResult:
         now, span = self._clock.now(), lease_span(self._clock, begin.ttl)
@@ -94,8 +111,10 @@ def _check_fence(
 
 
 @asynccontextmanager
-async def open_store(path: Path, clock: Clock) -> AsyncGenerator[SqliteStore]:
-    store = await SqliteStore.open(path, clock)
+async def open_store(
+    path: Path, clock: Clock, worker_ttl: timedelta = WORKER_TTL
+) -> AsyncGenerator[SqliteStore]:
+    store = await SqliteStore.open(path, clock, worker_ttl)
     try:
         yield store
     finally:
@@ -132,7 +151,7 @@ def _begin_turn(
     waiting: list[QueueItem] = []
     if begin.limit:
         # The session's lease keeps others away, so the claim itself may expire immediately.
-        claim = ClaimRequest(_INBOX, begin.session, begin.holder, at, (tick, tick), begin.limit)
+        claim = ClaimRequest(_INBOX, begin.session, begin.holder, at, tick, tick, begin.limit)
         waiting = claim_items(connection, claim)
     appended = first is not None and [item.key for item in waiting] == [first.message.id]
     if first is not None and appended:

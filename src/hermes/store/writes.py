@@ -6,6 +6,7 @@ from typing import assert_never
 import apsw
 from msgspec import UNSET, Struct
 
+from hermes.kit.process_identity import worker_of
 from hermes.kit.text import one_line
 from hermes.ports.journal import AppendRunEvents, SaveResponse
 from hermes.ports.records import PutRecord
@@ -27,7 +28,7 @@ from hermes.ports.store import (
     Write,
 )
 from hermes.schema.attachments import typed_text
-from hermes.schema.errors import NotFound, StateConflict, StoreError
+from hermes.schema.errors import LeaseLost, NotFound, StateConflict, StoreError
 from hermes.schema.messages import Assistant, Message, Result, Trust, User
 from hermes.schema.sessions import Session, SessionChange
 from hermes.store.connection import Connection, Value, load_statements
@@ -78,11 +79,13 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
             connection.execute(_SQL["settle"], {"session": session, "call": call})
         case RecordUsage():
             _record_usage(connection, write)
-        case EnqueueItem(item):
-            enqueue(connection, item)
-        case CompleteItem(key):
+        case EnqueueItem(item, holder):
+            enqueue(connection, item, holder)
+        case CompleteItem(key, holder):
+            check_held(connection, key, holder)
             connection.execute(_SQL["done"], {"key": key, "now": now})
-        case AmendItem(key, body):
+        case AmendItem(key, body, holder):
+            check_held(connection, key, holder)
             connection.execute(_SQL["amend"], {"key": key, "body": bytes(body)})
         case ReleaseLease(session, generation):
             release_lease(connection, session, generation)
@@ -96,14 +99,39 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
             assert_never(write)
 
 
-def enqueue(connection: Connection, item: QueueItem) -> bool:
-    """Return False when the key was seen before."""
+def names_holder(write: Write) -> bool:
+    """Whether the write stores the name of a worker."""
+    match write:
+        case PutRecord(record):
+            return bool(record.holder)
+        case EnqueueItem(_, holder):
+            return bool(holder)
+        case _:
+            return False
+
+
+def check_held(connection: Connection, key: str, holder: str) -> None:
+    """Raise `LeaseLost` if a holder is named and its worker does not hold the item."""
+    values = {"key": key, "worker": worker_of(holder)}
+    if holder and not fetch_number(connection.execute(_SQL["held"], values)):
+        raise LeaseLost(
+            f"Another process has taken over the queue item {key}; nothing was written.",
+            hint="Nothing needs to be done: the other process finishes it.",
+        )
+
+
+def enqueue(connection: Connection, item: QueueItem, holder: str = "") -> bool:
+    """Return False when the key was seen before; with a holder it is claimed at once."""
+    if holder:
+        return enqueue_claimed(connection, item, holder, None)
     due = None if item.due is None else to_micros(item.due)
     connection.execute(_SQL["post"], _item_values(item) | {"due": due})
     return connection.changes() > 0
 
 
-def enqueue_claimed(connection: Connection, item: QueueItem, holder: str, until: int) -> bool:
+def enqueue_claimed(
+    connection: Connection, item: QueueItem, holder: str, until: int | None
+) -> bool:
     """Add an item that is already claimed. Return False when the key is known."""
     connection.execute(
         _SQL["post claimed"], _item_values(item) | {"holder": holder, "until": until}

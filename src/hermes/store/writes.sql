@@ -121,8 +121,13 @@ VALUES (:key, :lane, :topic, :body, :attempts, 1, :holder, :until)
 ON CONFLICT (key) DO NOTHING;
 
 -- name: done
-UPDATE queue_items SET state = 2, body = x'', holder = '', until = NULL, settled = :now
+-- The holder stays: it may complete the item again, others may not.
+UPDATE queue_items SET state = 2, body = x'', until = NULL, settled = :now
 WHERE key = :key AND state <> 2;
 
 -- name: amend
 UPDATE queue_items SET body = :body WHERE key = :key AND state <> 2;
+
+-- name: held
+SELECT EXISTS (SELECT 1 FROM queue_items WHERE key = :key AND state IN (1, 2)
+    AND (holder = :worker OR substr(holder, 1, length(:worker) + 1) = :worker || '/'));

@@ -15,7 +15,6 @@ from msgspec import Raw, Struct, structs
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
-from hermes.kit.process_identity import process_id
 from hermes.kit.retry import Backoff
 from hermes.kit.tasks import background_tasks
 from hermes.ports.delegation import ReportProgress, Task, TaskReport, TaskStatus
@@ -320,7 +319,7 @@ class Delegations:
             state=state,
             at=self._deps.clock.now(),
             body=Raw(msgspec.json.encode(work)),
-            holder=process_id(),
+            holder=self._deps.store.workers.own,
         )
 
 

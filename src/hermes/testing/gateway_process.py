@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 
@@ -27,6 +28,7 @@ from hermes.kit.failpoints import watch_failpoints
 from hermes.kit.redact import Redactor
 from hermes.logs import LogSettings, set_up_logs
 from hermes.ports.channel import ChannelManifest
+from hermes.ports.store import WORKER_TTL
 from hermes.testing.event_loop_guard import MAX_TEST_BLOCK, EventLoopGuard, LoopBlocked
 from hermes.testing.homes import CHANNEL_NAME, ProfileSettings, profile_path, write_profile
 from hermes.testing.platform.gateway import TEST_MANIFEST
@@ -38,8 +40,9 @@ class GatewaySpec(Struct, frozen=True, kw_only=True):
     """How to run a gateway process.
 
     The process is killed when it passes the failpoint `die_at` for the `nth` time; without `armed`,
-    counting starts at SIGUSR2. `factory` opens the channels. The profiles in `overheard` wrongly
-    receive the logs of the whole process, to test that such a leak is detected.
+    counting starts at SIGUSR2. `factory` opens the channels, `worker_ttl` is in seconds. The
+    profiles in `overheard` wrongly receive the logs of the whole process, to test that such a leak
+    is detected.
     """
 
     folder: str
@@ -47,6 +50,7 @@ class GatewaySpec(Struct, frozen=True, kw_only=True):
     die_at: str = ""
     nth: int = 1
     armed: bool = True
+    worker_ttl: float = WORKER_TTL.total_seconds()
     factory: str = TEST_MANIFEST.factory
     overheard: tuple[str, ...] = ()
 
@@ -140,7 +144,7 @@ def run_gateway_spec(
     """Run until SIGTERM; return the exit code and the report."""
     env = Env({**process_env(), "HERMES_HOME": spec.home})
     watch = LoopWatch(loaded)
-    options = RunOptions(ready_fd=os.dup(1))
+    options = RunOptions(ready_fd=os.dup(1), worker_ttl=timedelta(seconds=spec.worker_ttl))
     manifest = ChannelManifest(name=CHANNEL_NAME, factory=spec.factory)
     with ExitStack() as stack:
         stack.enter_context(watch_failpoints(plan))

@@ -32,6 +32,7 @@ from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import OWNER, Address, Role, Scope
 from hermes.schema.sessions import Session
 from hermes.session.keys import ChatId
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.channel import FakeChannel
 from hermes.testing.clock import FakeClock
 from support.lost_lease import LeaseLosingRunner
@@ -197,9 +198,9 @@ async def test_image_is_loaded(tmp_path: Path) -> None:
             await pictures.load(str(tmp_path / "b.png"))
 
 
-async def test_platform_states_come_from_the_supervisor() -> None:
+async def test_platform_states_come_from_the_supervisor(store: SqliteStore) -> None:
     channel = FakeChannel()
-    supervisor = Supervisor({"fake": channel}, FakeClock())
+    supervisor = Supervisor({"fake": channel}, FakeClock(), workers=store.workers)
     platforms = GatewayPlatforms(supervisor)
     assert [(one.name, one.state) for one in platforms.states()] == [("fake", "waiting")]
     platforms.pause("fake")

@@ -9,9 +9,9 @@ from hermes.gateway.actor_pool import ActorLimits
 from hermes.gateway.chat_runs import ENDED_WHEN_IDLE
 from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.messages import BusyMode
+from hermes.ports.store import WORKER_TTL
 from hermes.schema.errors import Unauthorized
 from hermes.schema.scope import OWNER
-from hermes.session.lease import LEASE_TTL
 from hermes.testing.channel import FakeChannel
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import answer_script
@@ -68,7 +68,7 @@ async def test_actor_waits_for_session_held_elsewhere(tmp_path: Path) -> None:
         await harness.wait_until_idle()
         session = await harness.store.archive_for(OWNER).by_key(SESSION_KEY)
         assert session is not None
-        generation = await harness.store.leases.hold(session.id, "elsewhere/boot/7/1", LEASE_TTL)
+        generation = await harness.store.leases.hold(session.id, "elsewhere/boot/7/1", WORKER_TTL)
         await harness.channel.say("second")
         await wait_until(lambda: clock.sleepers > 0)
         assert len(harness.model.requests) == 1

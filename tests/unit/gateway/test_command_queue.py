@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.gateway.command_queue import AFTER_COMMANDS, INLINE_WAIT
+from hermes.gateway.command_queue import AFTER_COMMANDS, INLINE_WAIT, INTERRUPTED
 from hermes.gateway.command_runner import CommandRequest
 from hermes.gateway.messages import COMMANDS, Admitted, BusyMode, InboxMessage, inbox_item
 from hermes.ports.channel import Inbound
@@ -57,6 +57,33 @@ async def test_slow_command_is_acknowledged(tmp_path: Path) -> None:
         await harness.channel.type(make_inbound("/dig deep", "c1"))
         await harness.wait_until_idle()
         assert digging.times == 1
+
+
+async def test_running_command_of_another_worker_is_left_alone(tmp_path: Path) -> None:
+    clock, digging = FakeClock(), SlowCommand()
+    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as first:
+        await dig(first, clock)
+        async with gateway_harness(tmp_path, clock=clock) as second:
+            await clock.advance(0)
+            await second.gateway.intake.command_queue.recover()
+            assert await second.store.queues.topics("outbox:fake") == []
+        digging.done.set()
+        await first.wait_for_posts(DUG)
+
+
+async def test_command_taken_over_while_frozen_is_reported_once(tmp_path: Path) -> None:
+    clock, digging = FakeClock(), SlowCommand()
+    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as first:
+        await dig(first, clock)
+        clock.skip(first.store.workers.ttl.total_seconds())
+        async with gateway_harness(tmp_path, clock=clock) as second:
+            report = INTERRUPTED.format(line="/dig deep")
+            await second.wait_for_posts(report)
+            digging.done.set()
+            await wait_until(lambda: not first.gateway.intake.command_queue.count)
+            await first.store.workers.beat()
+            await first.wait_until_idle()
+            assert first.channel.texts_in("1") + second.channel.texts_in("1") == [report]
 
 
 async def test_later_messages_wait_in_order(tmp_path: Path) -> None:

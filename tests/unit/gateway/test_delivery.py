@@ -17,7 +17,7 @@ from hermes.gateway.messages import OutboxMessage, outbox_post, read_outbox_mess
 from hermes.gateway.stale_progress import FinalEdit, final_edits_name
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import ChannelCapabilities, NotSent, Outbound, Receipt
-from hermes.ports.store import QueueItem
+from hermes.ports.store import CompleteItem, QueueItem
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.store.sqlite import SqliteStore, open_store
@@ -91,6 +91,37 @@ async def test_quoting_follows_the_settings(
         await harness.post("words " * 25, reply_to="m-1")
         await harness.finish()
     assert [post.reply_to for _, post in channel.posts.values()] == quoted
+
+
+async def test_post_with_a_nonce_is_repeated_without_a_mark(tmp_path: Path) -> None:
+    caps = ChannelCapabilities(max_text=4096, nonce=True)
+    channel = FakeFaultyChannel(SendFault.LOST_REPLY, caps=caps)
+    async with delivery_harness(tmp_path, channel=channel) as harness:
+        await harness.post("hello")
+        await harness.finish()
+    assert (channel.texts_in("1"), channel.calls) == (["hello"], 2)
+
+
+async def test_nothing_is_sent_after_another_worker_took_over(tmp_path: Path) -> None:
+    """The freeze comes between the claim and the call: while waiting for the rate limit."""
+    clock = FakeClock()
+    channel = FakeFaultyChannel(caps=ChannelCapabilities(max_text=4096, chat_rate=0.01))
+    async with (
+        delivery_harness(tmp_path, channel=channel, clock=clock) as harness,
+        open_store(tmp_path / "hermes.db", clock) as peer,
+    ):
+        await harness.post("one")
+        await wait_until(lambda: channel.texts_in("1") == ["one"])
+        await harness.post("two")
+        await clock.advance(peer.workers.ttl.total_seconds())
+        claim, worker = peer.queues.claim, peer.workers.own
+        (item,) = await claim("outbox:fake", topic_of(HOME), worker, None)
+        await clock.advance(50)
+        assert channel.texts_in("1") == ["one"]
+        await peer.commit(CompleteItem(item.key, worker))
+        await harness.post("three")
+        await clock.advance(200)
+        assert channel.texts_in("1") == ["one", "three"]
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ async def test_slow_store_is_notified(notices: NoticeHarness) -> None:
 async def test_full_disk_is_notified_once_and_all_is_answered_later(tmp_path: Path) -> None:
     with faulty_disk() as disk:
         async with gateway_harness(tmp_path) as harness:
+            await harness.gateway.supervisor.wait_claimed("fake")
             disk.fail(DiskFailure.FULL, 1, 10**9)
             for _ in range(3):
                 with pytest.raises(StoreFull):

@@ -1,8 +1,11 @@
 """Channels that fail, stop or go silent are restarted."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
@@ -10,6 +13,8 @@ import pytest
 from hermes.gateway.supervisor import ChannelCondition, Supervisor, SupervisorRules
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Inbound
+from hermes.ports.store import Claim
+from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.channel import FakeChannel, FakeFaultyChannel
 from hermes.testing.clock import FakeClock
 from support.gateway import wait_until
@@ -40,6 +45,13 @@ class UnstableChannel(FakeChannel):
 
 
 @asynccontextmanager
+async def temporary_store(clock: FakeClock) -> AsyncGenerator[SqliteStore]:
+    with TemporaryDirectory() as folder:
+        async with open_store(Path(folder) / "hermes.db", clock) as store:
+            yield store
+
+
+@asynccontextmanager
 async def supervised(
     channel: FakeChannel, clock: FakeClock
 ) -> AsyncGenerator[tuple[Supervisor, list[str]]]:
@@ -48,9 +60,10 @@ async def supervised(
     async def deliver(update: Inbound) -> None:
         received.append(update.key)
 
-    supervisor = Supervisor({channel.name: channel}, clock, RULES)
-    async with anyio.create_task_group() as group:
+    async with temporary_store(clock) as store, anyio.create_task_group() as group:
+        supervisor = Supervisor({channel.name: channel}, clock, RULES, workers=store.workers)
         group.start_soon(supervisor.run, deliver)
+        await supervisor.wait_claimed(channel.name)
         await anyio.wait_all_tasks_blocked()
         yield supervisor, received
         supervisor.close()
@@ -142,15 +155,16 @@ async def test_clock_changes_do_not_affect_liveness(step: float) -> None:
 async def test_failing_channel_does_not_affect_others() -> None:
     clock = FakeClock()
     bad, good = UnstableChannel(*[OSError("no")] * 50), FakeFaultyChannel(name="good")
-    supervisor = Supervisor({"bad": bad, "good": good}, clock, RULES)
     received: list[str] = []
 
     async def deliver(update: Inbound) -> None:
         received.append(update.key)
 
-    async with anyio.create_task_group() as group:
+    async with temporary_store(clock) as store, anyio.create_task_group() as group:
+        channels = {"bad": bad, "good": good}
+        supervisor = Supervisor(channels, clock, RULES, workers=store.workers)
         group.start_soon(supervisor.run, deliver)
-        await anyio.wait_all_tasks_blocked()
+        await clock.advance(0)
         await good.say("hello")
         assert received == ["good:1"]
         assert supervisor.online("good")
@@ -209,3 +223,62 @@ async def test_channel_without_sign_of_life_is_connecting() -> None:
         assert supervisor.online("fake")
         channel.seen_at = clock.now()
         assert supervisor.snapshot()["fake"].condition is ChannelCondition.LISTENING
+
+
+class TwoWorkers:
+    """Two workers on one store, each with a channel for the same account."""
+
+    def __init__(self, stores: Sequence[SqliteStore], clock: FakeClock) -> None:
+        self.stores = stores
+        self.channels = [UnstableChannel(), UnstableChannel()]
+        self.supervisors = [
+            Supervisor({"fake": channel}, clock, RULES, workers=store.workers)
+            for channel, store in zip(self.channels, stores, strict=True)
+        ]
+
+    def conditions(self) -> list[ChannelCondition]:
+        return [one.snapshot()["fake"].condition for one in self.supervisors]
+
+
+@asynccontextmanager
+async def two_workers(folder: Path, clock: FakeClock) -> AsyncGenerator[TwoWorkers]:
+    async def ignore(update: Inbound) -> None:
+        raise AssertionError(update)
+
+    path = folder / "hermes.db"
+    async with (
+        open_store(path, clock) as first,
+        open_store(path, clock) as second,
+        anyio.create_task_group() as group,
+    ):
+        both = TwoWorkers([first, second], clock)
+        group.start_soon(both.supervisors[0].run, ignore)
+        await both.supervisors[0].wait_claimed("fake")
+        group.start_soon(both.supervisors[1].run, ignore)
+        await clock.advance(0)
+        yield both
+        group.cancel_scope.cancel()
+
+
+async def test_second_worker_stands_by_until_the_first_ends(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with two_workers(tmp_path, clock) as both:
+        assert both.conditions() == [ChannelCondition.LISTENING, ChannelCondition.STANDBY]
+        reason = both.supervisors[1].snapshot()["fake"].reason
+        assert re.fullmatch(r"Process \d+ on \S+ receives for this account.", reason)
+        both.supervisors[0].close()
+        await clock.advance(RULES.claim_interval)
+        assert both.conditions() == [ChannelCondition.CLOSED, ChannelCondition.LISTENING]
+        assert [one.starts for one in both.channels] == [1, 1]
+
+
+async def test_frozen_worker_stands_by_after_it_was_replaced(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with two_workers(tmp_path, clock) as both:
+        clock.skip(both.stores[0].workers.ttl.total_seconds())
+        frozen, other = both.stores
+        await other.workers.beat()
+        assert isinstance(await other.workers.claim("channel:fake"), Claim)
+        await frozen.workers.beat()
+        await clock.advance(RULES.claim_interval)
+        assert both.conditions() == [ChannelCondition.STANDBY, ChannelCondition.LISTENING]

@@ -9,12 +9,12 @@ import pytest
 from msgspec import Raw
 
 from hermes.ports.approvals import RecoveredQuestions
-from hermes.ports.store import AppendMessage, Fence, OpenSession, QueueItem, Write
+from hermes.ports.store import WORKER_TTL, AppendMessage, Fence, OpenSession, QueueItem, Write
 from hermes.schema.errors import LeaseLost, StoreError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Message, Result, Text, User
 from hermes.schema.sessions import Session
-from hermes.session.lease import LEASE_TTL, Lease
+from hermes.session.lease import Lease
 from hermes.session.runner import Runner
 from hermes.session.transcripts import close_lost_calls
 from hermes.session.turn_request import TurnRequest
@@ -108,7 +108,7 @@ async def test_runner_without_the_session_closes_no_calls(
         lease = Lease(harness.store, "s1", "we/boot/1/1")
         await lease.acquire()
         await harness.store.leases.release("s1", lease.generation)
-        await harness.store.leases.hold("s1", ELSEWHERE, LEASE_TTL)
+        await harness.store.leases.hold("s1", ELSEWHERE, WORKER_TTL)
         with pytest.raises(LeaseLost):
             await close_lost_calls(harness.store, CLOCK, lease.fence, asked, left)
         await harness.conversation.resume("s1")

@@ -10,14 +10,16 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from hermes.ports.store import Leases
+from hermes.ports.store import WORKER_TTL, Leases
 from hermes.schema.errors import SessionBusy
-from hermes.session.lease import LEASE_TTL, RENEW_INTERVAL, Lease, LeaseRenewer
+from hermes.session.lease import RENEWALS, Lease, LeaseRenewer
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 from support.conversation import HANGING_SCRIPT, PatchedStore, conversation_harness
 
 pytestmark = pytest.mark.anyio
+
+RENEW_INTERVAL = WORKER_TTL.total_seconds() / RENEWALS
 
 ELSEWHERE = "elsewhere/boot/7/1"
 ABOUT: ContextVar[str] = ContextVar("ABOUT", default="nobody")
@@ -75,7 +77,7 @@ async def held(store: SqliteStore, **parts: object) -> AsyncGenerator[Lease]:
 async def test_renewal_logs_outside_any_turn(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "hermes.db", clock) as store:
-        lease_renewer, leases = LeaseRenewer(clock), NotingLeases(store.leases)
+        lease_renewer, leases = LeaseRenewer(clock, WORKER_TTL), NotingLeases(store.leases)
         async with held(store, leases=leases) as lease:
             ABOUT.set("the first turn")
             with lease_renewer.renewing(lease):
@@ -89,13 +91,13 @@ async def test_failed_renewal_task_is_logged_and_restarted(
 ) -> None:
     clock = FailingClock()
     async with open_store(tmp_path / "hermes.db", clock) as store, held(store) as lease:
-        lease_renewer = LeaseRenewer(clock)
+        lease_renewer = LeaseRenewer(clock, WORKER_TTL)
         with lease_renewer.renewing(lease):
             await asleep(clock, 1)
             for _ in range(4):
                 await clock.advance(RENEW_INTERVAL)
             with pytest.raises(SessionBusy):
-                await store.leases.hold(lease.session, ELSEWHERE, LEASE_TTL)
+                await store.leases.hold(lease.session, ELSEWHERE, WORKER_TTL)
         await lease_renewer.stop()
     assert "no such time" in caplog.text
 
@@ -103,7 +105,7 @@ async def test_failed_renewal_task_is_logged_and_restarted(
 async def test_failed_renewal_task_without_turns_is_not_restarted(tmp_path: Path) -> None:
     clock = FailingClock()
     async with open_store(tmp_path / "hermes.db", clock) as store, held(store) as lease:
-        with LeaseRenewer(clock).renewing(lease):
+        with LeaseRenewer(clock, WORKER_TTL).renewing(lease):
             pass
         await anyio.wait_all_tasks_blocked()
         assert clock.sleepers == 0
@@ -126,7 +128,7 @@ async def test_renewal_ends_with_its_owner(tmp_path: Path) -> None:
 async def test_many_turns_share_one_renewal_task(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "hermes.db", clock) as store:
-        lease_renewer = LeaseRenewer(clock)
+        lease_renewer = LeaseRenewer(clock, WORKER_TTL)
         leases = [Lease(store, f"s{number}", "we/boot/1/1") for number in range(3)]
         for lease in leases:
             await lease.acquire()
@@ -137,12 +139,12 @@ async def test_many_turns_share_one_renewal_task(tmp_path: Path) -> None:
             await beat(clock)
             assert clock.sleepers == 1
             await store.leases.release(lost.session, lost.generation)
-            await store.leases.hold(lost.session, ELSEWHERE, LEASE_TTL)
+            await store.leases.hold(lost.session, ELSEWHERE, WORKER_TTL)
             for _ in range(4):
                 await beat(clock)
             for lease in (leases[0], leases[2]):
                 with pytest.raises(SessionBusy):
-                    await store.leases.hold(lease.session, ELSEWHERE, LEASE_TTL)
+                    await store.leases.hold(lease.session, ELSEWHERE, WORKER_TTL)
             assert [lease.lost for lease in leases] == [False, True, False]
             group.cancel_scope.cancel()
         await beat(clock)

@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from hermes.kit.process_identity import process_id
 from hermes.ports.store import (
+    WORKER_TTL,
     AppendMessage,
     BeginTurn,
     BeginTurnResult,
@@ -28,7 +29,7 @@ from hermes.schema.messages import Message, Trust, User, text_of
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session, SessionChange
 from hermes.session.conversation import Conversation, SessionOptions
-from hermes.session.lease import LEASE_TTL, RENEW_INTERVAL
+from hermes.session.lease import RENEWALS
 from hermes.session.runner import Runner
 from hermes.testing.clock import FakeClock
 from hermes.testing.history_validators import check_request
@@ -51,6 +52,8 @@ from support.turns import (
 )
 
 pytestmark = pytest.mark.anyio
+
+RENEW_INTERVAL = WORKER_TTL.total_seconds() / RENEWALS
 
 ELSEWHERE = "elsewhere/boot/7/1"
 
@@ -134,7 +137,7 @@ async def test_failing_planner_leaves_nothing_behind(tmp_path: Path) -> None:
 async def test_session_held_by_another_process_is_busy(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("later")) as harness:
         session = harness.conversation.session.id
-        generation = await harness.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
+        generation = await harness.store.leases.hold(session, ELSEWHERE, WORKER_TTL)
         with pytest.raises(SessionBusy) as busy:
             await harness.submit("hello")
         assert session in str(busy.value)
@@ -149,8 +152,8 @@ async def test_session_held_by_another_process_is_busy(tmp_path: Path) -> None:
 async def test_expired_lease_is_taken_over(tmp_path: Path) -> None:
     clock = FakeClock(auto=True)
     async with conversation_harness(tmp_path, answer_script("mine"), clock=clock) as harness:
-        await harness.store.leases.hold(harness.conversation.session.id, ELSEWHERE, LEASE_TTL)
-        await clock.sleep(LEASE_TTL.total_seconds() + 1)
+        await harness.store.leases.hold(harness.conversation.session.id, ELSEWHERE, WORKER_TTL)
+        await clock.sleep(WORKER_TTL.total_seconds() + 1)
         assert await harness.submit("hello") is Outcome.DONE
 
 
@@ -158,7 +161,7 @@ async def test_lease_of_a_dead_process_is_taken_over_immediately(tmp_path: Path)
     host, boot, _, start = process_id().split("/")
     async with conversation_harness(tmp_path, answer_script("mine")) as harness:
         session = harness.conversation.session.id
-        await harness.store.leases.hold(session, f"{host}/{boot}/4999999/{start}", LEASE_TTL)
+        await harness.store.leases.hold(session, f"{host}/{boot}/4999999/{start}", WORKER_TTL)
         assert await harness.submit("hello") is Outcome.DONE
 
 
@@ -189,11 +192,11 @@ async def test_long_turn_keeps_its_lease(tmp_path: Path) -> None:
             await harness.wait_until_hanging()
             for _ in range(5):
                 await beat(clock)
-            assert clock.monotonic() > LEASE_TTL.total_seconds()
+            assert clock.monotonic() > WORKER_TTL.total_seconds()
             with pytest.raises(SessionBusy):
-                await harness.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
+                await harness.store.leases.hold(session, ELSEWHERE, WORKER_TTL)
             harness.conversation.interrupt()
-        await harness.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
+        await harness.store.leases.hold(session, ELSEWHERE, WORKER_TTL)
 
 
 async def test_lost_lease_ends_the_turn(tmp_path: Path) -> None:
@@ -216,7 +219,7 @@ async def test_lost_lease_ends_the_turn(tmp_path: Path) -> None:
             group.start_soon(run)
             await gates.reached("a")
             await harness.store.leases.release(session, 1)
-            await harness.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
+            await harness.store.leases.hold(session, ELSEWHERE, WORKER_TTL)
             await beat(clock)
     assert (harness.ear.ended.outcome, harness.ear.ended.code) == (Outcome.FAILED, "lease_lost")
     assert "took over" in str(raised[0])
@@ -283,7 +286,7 @@ async def test_processed_message_is_not_asked_twice(tmp_path: Path) -> None:
         twin = msgspec.structs.replace(heard, id="msg_twin")
         await harness.store.queues.put(inbox_item(twin, harness.conversation.session.id))
         session = harness.conversation.session.id
-        generation = await harness.store.leases.hold(session, "elsewhere", LEASE_TTL)
+        generation = await harness.store.leases.hold(session, "elsewhere", WORKER_TTL)
         await harness.store.commit(AppendMessage(session, "run_0", twin, FakeClock().now()))
         await harness.store.leases.release(session, generation)
         await harness.submit("second")
@@ -338,7 +341,7 @@ async def test_cancel_before_acceptance_leaves_nothing(tmp_path: Path) -> None:
         assert await harness.sessions() == []
         assert await waiting(harness) == []
         assert harness.ear.events == []
-        await harness.store.leases.hold(conversation.session.id, ELSEWHERE, LEASE_TTL)
+        await harness.store.leases.hold(conversation.session.id, ELSEWHERE, WORKER_TTL)
 
 
 async def test_cancel_during_acceptance_still_starts_and_ends_the_turn(tmp_path: Path) -> None:
@@ -459,7 +462,7 @@ async def test_run_without_its_lease_writes_nothing(tmp_path: Path) -> None:
             group.start_soon(harness.submit, "hello")
             await gates.reached("a")
             await harness.store.leases.release(session, 1)
-            await harness.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
+            await harness.store.leases.hold(session, ELSEWHERE, WORKER_TTL)
             before = len(await harness.rows())
             gates.open("a")
         assert len(await harness.rows()) == before

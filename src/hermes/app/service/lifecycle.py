@@ -1,6 +1,6 @@
 """Options of a gateway run, its endings, and the marker files that explain them to others."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from msgspec import Struct
 from hermes.app.service.lock import ProcessRecord
 from hermes.config.home import Home
 from hermes.kit.files import read_regular_file, write_atomic
+from hermes.ports.store import WORKER_TTL
 
 STOP_REASON = "stop"
 """Reason of a stop without a restart; any other reason is followed by a start."""
@@ -18,7 +19,8 @@ STOP_REASON = "stop"
 class RunOptions(Struct, frozen=True, kw_only=True):
     """`replace` stops a running gateway first; `force` skips the wait after repeated restarts.
 
-    `ready_fd` is a pipe on which the starting process waits for readiness.
+    `ready_fd` is a pipe on which the starting process waits for readiness. Other gateways on the
+    same store take over when this one has not been heard of for `worker_ttl`.
     """
 
     replace: bool = False
@@ -26,6 +28,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     verbose: int = 0
     quiet: bool = False
     ready_fd: int | None = None
+    worker_ttl: timedelta = WORKER_TTL
 
 
 class ExitCode(IntEnum):

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from hermes.config.home import DEFAULT_PROFILE, Home
 from hermes.kit.errors import ConfigError, HermesError
 from hermes.kit.files import file_error, read_regular_file
-from hermes.kit.process_identity import is_surely_dead, process_id
+from hermes.kit.process_identity import is_surely_dead, process_id, runs_here
 
 RECORD_KIND = "hermes-gateway"
 _TRIES = 100
@@ -47,8 +47,7 @@ class ProcessRecord(Struct, frozen=True, kw_only=True):
     @property
     def surely_alive(self) -> bool:
         """Whether the process is on this machine, alive and not a reused pid."""
-        ours = self.holder.split("/")[:2] == process_id().split("/")[:2]
-        return bool(self.holder) and ours and not is_surely_dead(self.holder)
+        return bool(self.holder) and runs_here(self.holder)
 
     def serves_other_profile(self, home: Home) -> bool:
         """Whether it is another profile's gateway, which serves this home, too."""

@@ -97,6 +97,7 @@ class GatewayService:
             api_host=self._api_host,
             park_interrupted=advice.park,
             multiplexed=multiplexed,
+            worker_ttl=self._gateway_process.options.worker_ttl,
             restarted=self._gateway_process.previous_ending is Ending.RESTART,
         )
         async with anyio.create_task_group() as group, AsyncExitStack() as stack:
@@ -254,7 +255,7 @@ class GatewayService:
 def status_line(snapshot: Snapshot) -> str:
     """Summarize for `systemctl status`: served profiles and platforms that are not connected."""
     parts = [f"serving {', '.join(snapshot.served_profiles)}"]
-    for state in ("connecting", "retrying", "paused", "fatal"):
+    for state in ("connecting", "standby", "retrying", "paused", "fatal"):
         found = sorted(item for item in snapshot.platforms.items() if item[1].state == state)
         if found:
             parts.append(f"{state}: {', '.join(_with_reason(*one) for one in found)}")

@@ -67,7 +67,7 @@ class GatewayProcess:
         self.record = record
         self.state = StateFile(home, record, clock)
         self._clock = clock
-        self._options = options
+        self.options = options
         self._ended: Ending | None = None
         self._restart_follows = False
         self.previous_ending = take_previous_ending(home)
@@ -79,7 +79,7 @@ class GatewayProcess:
         with _write_errors_named(self.home):
             starts = record_start(self.home, start)
         advice = advise_start(starts, settings)
-        return structs.replace(advice, wait=0.0) if self._options.force else advice
+        return structs.replace(advice, wait=0.0) if self.options.force else advice
 
     def ending_of_signal(self, signal: int) -> Ending:
         """Return what a signal means: SIGUSR1 restarts, others stop, announced or not."""

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import anyio
@@ -33,6 +34,7 @@ from hermes.kit.errors import ConfigError
 from hermes.kit.retry import Backoff
 from hermes.logs import LogScope, log_to
 from hermes.ports.channel import Channel, ChannelManifest
+from hermes.ports.store import WORKER_TTL
 from hermes.schema.errors import StoreError
 from hermes.schema.scope import platform_of
 
@@ -76,6 +78,13 @@ class ApiHost:
         await end_abandoned_runs(app.store, app.clock)
         await settle_interrupted_turns(app)
         self._server.attach(profile, app)
+
+    async def recover(self, app: App) -> None:
+        """End the runs of workers that died meanwhile."""
+        if self._server is not None:
+            from hermes.api.run_service import end_abandoned_runs  # noqa: PLC0415 - as above
+
+            await end_abandoned_runs(app.store, app.clock)
 
     def detach(self, profile: str) -> None:
         if self._server is not None:
@@ -125,6 +134,7 @@ class ProfileServiceDeps(Struct, frozen=True, kw_only=True):
     park_interrupted: bool = False
     multiplexed: bool = False
     restarted: bool = False
+    worker_ttl: timedelta = WORKER_TTL
     retry: Backoff | None = None
 
 
@@ -241,6 +251,18 @@ class ProfileService:
         """Check the queues for rows written by another process."""
         self.gateway.poll_queues()
 
+    async def _recover_regularly(self) -> None:
+        """Settle what dead workers of this store left besides messages."""
+        app = self.app
+        while True:
+            await app.clock.sleep(app.store.workers.ttl.total_seconds())
+            try:
+                await app.processes.recover()
+                await app.delegations.recover()
+                await self._deps.api_host.recover(app)
+            except StoreError as error:
+                log.warning("cannot recover the work of dead processes: %s", error)
+
     async def run(self) -> None:
         """Run until the gateway is closed; rebuild it after a failure."""
         await self._ready.wait()
@@ -271,6 +293,7 @@ class ProfileService:
             if self.closing:
                 local.close()
             group.start_soon(ProfileMaintenance(self.app).run)
+            group.start_soon(self._recover_regularly)
             group.start_soon(self._directory.run)
             if self.app.remote_followups is not None:
                 group.start_soon(self.app.remote_followups.run)
@@ -300,6 +323,7 @@ async def serve_profile(
         reviews_turns=True,
         logs=True,
         log_scope=LogScope.OWN_AND_SHARED if own else LogScope.OWN,
+        worker_ttl=deps.worker_ttl,
     )
     with log_to(home.logs):
         async with AsyncExitStack() as stack:

@@ -91,12 +91,18 @@ _STATES = {
     ChannelCondition.LISTENING: "connected",
     ChannelCondition.WAITING: "connecting",
     ChannelCondition.PAUSED: "paused",
+    ChannelCondition.STANDBY: "standby",
     ChannelCondition.CLOSED: "disconnected",
     ChannelCondition.FAILED: "retrying",
     ChannelCondition.SILENT: "retrying",
 }
 _HEALTHY = frozenset(
-    {ChannelCondition.LISTENING, ChannelCondition.WAITING, ChannelCondition.PAUSED}
+    {
+        ChannelCondition.LISTENING,
+        ChannelCondition.WAITING,
+        ChannelCondition.PAUSED,
+        ChannelCondition.STANDBY,
+    }
 )
 
 
@@ -105,16 +111,17 @@ def platforms_of(channels: Mapping[str, ChannelState]) -> dict[str, PlatformStat
 
 
 def phase_of(channels: Mapping[str, ChannelState]) -> Phase:
-    """Degraded while a channel fails; connecting or paused channels do not count."""
+    """Degraded while a channel fails; channels that connect, pause or stand by do not count."""
     healthy = all(channel.condition in _HEALTHY for channel in channels.values())
     return Phase.RUNNING if healthy else Phase.DEGRADED
 
 
 def _platform(channel: ChannelState) -> PlatformState:
     failed = channel.condition in {ChannelCondition.FAILED, ChannelCondition.SILENT}
+    explained = failed or channel.condition is ChannelCondition.STANDBY
     return PlatformState(
         state=_STATES[channel.condition],
         error_code=channel.condition.value if failed else None,
-        error_message=channel.reason or None if failed else None,
+        error_message=channel.reason or None if explained else None,
         updated_at=channel.since,
     )

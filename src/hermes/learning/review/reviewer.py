@@ -85,7 +85,7 @@ class ReviewDeps(Struct, frozen=True, kw_only=True):
 class Reviewer:
     def __init__(self, deps: ReviewDeps) -> None:
         self._deps = deps
-        self._holder = new_holder_id()
+        self._holder = new_holder_id(deps.store.workers.own)
 
     async def review(self, turn: ReviewedTurn, due: DueReviews) -> ReviewResult:
         parts = self._deps

@@ -115,14 +115,15 @@ class RecordsContract:
         assert await ids({}, "x") == "1"
         assert await ids({"kind": "it's"}) == ""
 
-    async def test_abandoned_lists_records_whose_holder_is_gone(self, store: Store) -> None:
+    async def test_records_of_dead_workers_are_abandoned(self, store: Store) -> None:
         host, boot, *_ = process_id().split("/")
-        gone = f"{host}/{boot}/1/0"
-        for number, holder in enumerate((process_id(), gone, "", "elsewhere/x/1/2")):
+        dead, elsewhere = f"{host}/{boot}/1/0", "elsewhere/x/1/2"
+        holders = (process_id(), dead, "", elsewhere, store.workers.own)
+        for number, holder in enumerate(holders):
             record = structs.replace(RECORD, id=str(number), holder=holder)
             await store.commit(PutRecord(record, expected_state=""))
         abandoned = await store.records.abandoned("question")
-        assert [record.id for record in abandoned] == ["1", "2"]
+        assert [record.id for record in abandoned] == ["1", "2", "3"]
 
     async def test_forget_deletes_old_closed_records(self, store: Store) -> None:
         old = structs.replace(RECORD, id="2", open=False, state="lapsed")

@@ -1,5 +1,6 @@
 """Serve the fake platform over HTTP: a gateway API and an API for the people in chats."""
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
@@ -56,6 +57,7 @@ class PlatformServer:
         self.url = ""
         self._changed = anyio.Event()
         self._held: dict[str, anyio.Event] = {}
+        self._blocked: Counter[str] = Counter()
         self._doubtful: set[tuple[str, str]] = set()
 
     def say(
@@ -77,6 +79,10 @@ class PlatformServer:
     def hold(self, kind: str) -> None:
         """Block calls of this kind: `posts`, `edits`, `typing` or `signs`."""
         self._held[kind] = anyio.Event()
+
+    def held(self, kind: str) -> int:
+        """The number of calls of this kind that are blocked."""
+        return self._blocked[kind]
 
     def release(self, kind: str) -> None:
         self._held.pop(kind).set()
@@ -172,7 +178,11 @@ class PlatformServer:
         platform, rates = self.platform, self.platform.fault_rates
         platform.calls += 1
         if kind in self._held:
-            await self._held[kind].wait()
+            self._blocked[kind] += 1
+            try:
+                await self._held[kind].wait()
+            finally:
+                self._blocked[kind] -= 1
         if rates.delay:
             await anyio.sleep(platform.chance.random() * rates.delay)
         match self._draw_fault((request.match_info["account"], kind)):

@@ -125,7 +125,7 @@ class ProcessRegistry:
     def __init__(self, deps: ProcessDeps, group: TaskGroup) -> None:
         self._deps = deps
         self._group = group
-        self._holder = new_holder_id()
+        self._holder = new_holder_id(deps.store.workers.own)
         self._notice_limit = NoticeLimit(deps.clock)
         self._processes: dict[str, LiveProcess] = {}
         self._starting = 0

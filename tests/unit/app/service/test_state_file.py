@@ -150,17 +150,19 @@ def test_channel_conditions_map_to_platform_states() -> None:
             ("d", ChannelCondition.WAITING, ""),
             ("e", ChannelCondition.CLOSED, ""),
             ("f", ChannelCondition.PAUSED, "Paused."),
+            ("g", ChannelCondition.STANDBY, "Process 7 on box receives for this account."),
         ]
     }
     found = platforms_of(channels)
     assert {name: one.state for name, one in found.items()} == {
         "a": "connected", "b": "retrying", "c": "retrying", "d": "connecting", "e": "disconnected",
-        "f": "paused",
+        "f": "paused", "g": "standby",
     }  # fmt: skip
     assert (found["b"].error_code, found["b"].error_message) == ("failed", "no route")
     assert found["c"].error_code == "deaf"
+    assert (found["g"].error_code, found["g"].error_message) == (None, channels["g"].reason)
     assert phase_of(channels) is Phase.DEGRADED
     assert phase_of({"a": channels["a"]}) is Phase.RUNNING
-    assert phase_of({name: channels[name] for name in "adf"}) is Phase.RUNNING
+    assert phase_of({name: channels[name] for name in "adfg"}) is Phase.RUNNING
     assert phase_of({"e": channels["e"]}) is Phase.DEGRADED
     assert phase_of({}) is Phase.RUNNING

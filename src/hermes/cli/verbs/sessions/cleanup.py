@@ -13,7 +13,6 @@ from hermes.cli.verbs.sessions.session_list import (
     print_table,
     selection_from,
 )
-from hermes.kit.process_identity import process_id
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
 from hermes.ports.store import ChangeSession, Store
@@ -128,7 +127,7 @@ async def _remove(
 async def _busy_sessions(store: Store, sessions: Sequence[str]) -> list[str]:
     """Sessions with a running turn; checked concurrently, so that they share commits."""
     busy: list[str] = []
-    holder = process_id()
+    holder = store.workers.own
 
     async def probe(session: str) -> None:
         try:
