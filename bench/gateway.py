@@ -124,7 +124,7 @@ def _cpu(pid: int) -> float:
 def _known_sessions(env: dict[str, str]) -> Iterator[Number]:
     with _running(env) as (pid, _):
         before = _memory(pid)
-    anyio.run(_remember, Path(env["HERMES_HOME"]) / "state.db")
+    anyio.run(_remember, Path(env["HERMES_HOME"]) / "hermes.db")
     with _running(env) as (pid, _):
         after = _memory(pid)
     name = f"memory with {KNOWN:,} known sessions / with none"

@@ -41,7 +41,7 @@ def measure() -> Iterator[Number]:
 async def _prompts(folder: Path) -> list[Number]:
     home = _furnished(folder)
     clock = FakeClock()
-    async with open_store(home.state_db, clock) as store:
+    async with open_store(home.database, clock) as store:
         learning = Learning(home, Env({}), Config(), store, clock)
         briefing = PromptContext(home, Config(), learning, clock)
         _prompt(briefing, home, -1)

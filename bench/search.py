@@ -21,11 +21,12 @@ QUERIES = 300
 async def building(store: SqliteStore) -> list[Number]:
     """The first recall starts building the vectors and does not wait for them."""
     archive = store.archive_for(OWNER)
-    await archive.search("warm up")
+    while (await store.maintenance.index_state()).missing:
+        await archive.search("warm up")
     began = time.perf_counter()
     await archive.search_by_meaning("something that was said")
     first = time.perf_counter() - began
-    while not await store.compute_vectors():
+    while not await store.maintenance.build_vectors():
         pass
     rate = ROWS / (time.perf_counter() - began)
     return [
@@ -55,10 +56,10 @@ async def recalls(store: SqliteStore, prose: Prose) -> list[Number]:
 
 async def _measure(folder: Path) -> list[Number]:
     prose = Prose(7)
-    async with open_store(folder / "state.db", SystemClock()) as store:
+    async with open_store(folder / "hermes.db", SystemClock()) as store:
         await bulk(store, prose)
         lines = await building(store) + await recalls(store, prose)
-        stats = await store.stats()
+        stats = await store.maintenance.stats()
         lines.append(plain("database size with vectors", stats.size / 1e6, "MB"))
     return lines
 

@@ -127,7 +127,7 @@ async def _crowd(folder: Path) -> float:
     """Return the share of one core used by this process, the reaper and the commands."""
     clock = SystemClock()
     with Spawner() as spawner:
-        async with open_store(folder / "state.db", clock) as store:
+        async with open_store(folder / "hermes.db", clock) as store:
             later = FollowupRouter(store, MemoryBus())
             parts = ProcessDeps(
                 store=store,

@@ -86,7 +86,7 @@ async def _cost_per_call(effect: Effect) -> float:
     model = ScriptedModel(*calls, [Assistant("end", (Text("done"),), Stop.END)])
     clock = SystemClock()
     with tempfile.TemporaryDirectory() as folder:
-        async with open_store(Path(folder) / "state.db", clock) as store:
+        async with open_store(Path(folder) / "hermes.db", clock) as store:
             planner = _FixedPlanner(model, _Nothing(effect))
             runner = Runner(
                 store=store,

@@ -201,7 +201,7 @@ async def codex_harness(setup: CodexSetup) -> AsyncGenerator[CodexHarness]:
     settings = f"{setup.before}\n{codex_config(setup.url, setup.sandbox)}{setup.config}"
     (home / "config.toml").write_text(settings)
     clock = SystemClock()
-    async with open_store(setup.path / "state.db", clock) as store:
+    async with open_store(setup.path / "hermes.db", clock) as store:
         with Spawner() as door:
             async with _opened(setup, home, door, store) as house:
                 yield house

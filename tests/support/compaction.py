@@ -191,7 +191,7 @@ async def compaction_harness(
     limits: CompactionLimits | None = None,
 ) -> AsyncGenerator[CompactionHarness]:
     clock = FakeClock()
-    async with open_store(path / "state.db", clock) as store:
+    async with open_store(path / "hermes.db", clock) as store:
         tools_by_name = {tool.spec.name: tool for tool in tools}
         yield CompactionHarness(
             store,

@@ -135,5 +135,5 @@ async def conversation_harness(
     questions: PendingQuestions | None = None,
 ) -> AsyncGenerator[ConversationHarness]:
     clock = clock or FakeClock()
-    async with open_store(path / "state.db", clock) as store:
+    async with open_store(path / "hermes.db", clock) as store:
         yield ConversationHarness(store, clock, scripts, tools, questions=questions)

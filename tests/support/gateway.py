@@ -301,7 +301,7 @@ async def gateway_harness(
     clock = clock or FakeClock()
     channel = channel or FakeFaultyChannel()
     bus = MemoryBus()
-    async with open_store(path / "state.db", clock) as store:
+    async with open_store(path / "hermes.db", clock) as store:
         model = EchoModel(*scripts)
         planner = FakePlanner(model, {tool.spec.name: tool for tool in tools})
         approvals = ApprovalService(store, clock, approval_rules or ApprovalRules())

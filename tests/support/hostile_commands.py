@@ -54,7 +54,7 @@ class AttackTarget:
                 ".git-credentials", ".pypirc", ".bash_history", ".zsh_history",
                 ".mozilla/firefox/p/cookies.sqlite", ".config/google-chrome/Default/Cookies",
                 ".local/share/keyrings/login.keyring", ".hermes/.env", ".hermes/auth.json",
-                ".hermes/config.yaml", ".hermes/state.db", ".hermes/sessions/s.json",
+                ".hermes/config.yaml", ".hermes/hermes.db", ".hermes/state.db", ".hermes/sessions/s.json",
                 ".hermes/logs/gateway.log", ".hermes/profiles/other/.env",
                 ".hermes/cron/jobs.json", ".hermes/pairing/p.json",
             )
@@ -305,7 +305,7 @@ def _secrets(target: AttackTarget) -> list[str]:
         f"tar -cf - -C {home} . | cat",
         f"cp -r {home} sub/h$$; cat sub/h$$/.ssh/* sub/h$$/.hermes/.e*",
         f"cat {home}/.[a-z]*/*",
-        f"cat {home}/.hermes/{{.env,auth.json,state.db}}",
+        f"cat {home}/.hermes/{{.env,auth.json,hermes.db}}",
         f"cat {home}/.herm?s/.e?v",
         f"cat /proc/self/root{files[15]}",
         f"cat /proc/$PPID/root{files[15]}; cat /proc/1/root{files[0]}",

@@ -28,6 +28,7 @@ class TrapWorkspace:
             folder.mkdir(parents=True)
         self.closed = [
             self.hermes / ".env",
+            self.hermes / "hermes.db",
             self.hermes / "state.db",
             self.hermes / "vault" / "key",
         ]

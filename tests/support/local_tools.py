@@ -27,7 +27,7 @@ async def local_tools(
 ) -> AsyncGenerator[tuple[SqliteStore, dict[str, Tool]]]:
     with Spawner(grace=grace) as spawner:
         async with (
-            open_store(folder / "state.db", clock) as store,
+            open_store(folder / "hermes.db", clock) as store,
             process_registry(store, clock, folder) as registry,
         ):
             deps = ToolCollaborators(

@@ -11,7 +11,7 @@ from hermes.cli.context import CliContext
 from hermes.cli.verbs.sessions import run
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.store.blobs import FileBlobs
+from hermes.ports.store import Blobs
 from hermes.testing.clock import FakeClock
 from support.stored_sessions import NOON, write_store
 
@@ -44,10 +44,10 @@ class SessionsCli:
 
     @property
     def database(self) -> Path:
-        return self.home / "state.db"
+        return self.home / "hermes.db"
 
     @property
-    def blobs(self) -> FileBlobs:
+    def blobs(self) -> Blobs:
         return open_blobs(Home(self.home, self.home))
 
     def store(self, *writes: object) -> None:

@@ -84,7 +84,7 @@ async def shared_store(folder: Path) -> AsyncGenerator[SharedStore]:
             for name in ("one", "two")
         ]
         first, second = (Home(Path(spec.home), Path(spec.home)) for spec in specs)
-        second.state_db.symlink_to(first.state_db)
+        second.database.symlink_to(first.database)
         yield SharedStore(server, specs)
 
 

@@ -22,7 +22,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[SqliteStore]:
-    async with open_store(tmp_path / "state.db", clock) as opened:
+    async with open_store(tmp_path / "hermes.db", clock) as opened:
         yield opened
 
 

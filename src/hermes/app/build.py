@@ -21,6 +21,7 @@ from hermes.app.models import ModelSelector
 from hermes.app.planner import RuntimePlanner, StandardPlanner, turn_settings
 from hermes.app.plugins import RuntimeSelector, plugin_services
 from hermes.app.prompt_context import PromptContext
+from hermes.app.storage import LoggedProgress, import_public_sessions, open_archive, open_blobs
 from hermes.app.subagents import delegation_deps
 from hermes.app.tool_factory import ToolFactory
 from hermes.app.toolbox import Toolbox
@@ -47,7 +48,7 @@ from hermes.plugins.shared import SharedPlugins
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.plugins import BuildModel
 from hermes.ports.runtime import Runtime
-from hermes.ports.store import WORKER_TTL
+from hermes.ports.store import WORKER_TTL, Store
 from hermes.ports.tool import Tool
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.messages import Text, Usage
@@ -57,8 +58,6 @@ from hermes.session.conversation import Conversation, MessageParts, SessionOptio
 from hermes.session.heartbeat import heartbeat
 from hermes.session.runner import Runner
 from hermes.session.spend_guard import SpendCaps, SpendGuard
-from hermes.store.blobs import FileBlobs
-from hermes.store.sqlite import SqliteStore, open_store
 from hermes.subagents.delegations import Delegations, recover_delegations
 from hermes.tools.processes.registry import ProcessDeps, ProcessRegistry, recover_processes
 
@@ -95,7 +94,7 @@ class App:
         redactor: Redactor,
         logs: Logs | None,
         clock: Clock,
-        store: SqliteStore,
+        store: Store,
         spawner: Spawner,
         tasks: TaskGroup,
         shared: SharedPlugins | None,
@@ -109,7 +108,7 @@ class App:
         self.store = store
         self.spawner = spawner
         self.bus = MemoryBus()
-        self.blobs = FileBlobs(home.cache / "blobs")
+        self.blobs = open_blobs(home)
         self.followups = FollowupRouter(store, self.bus)
         self._options = options
         self._logs = logs
@@ -382,9 +381,10 @@ async def open_app(
         logs = _logs(home, loaded.config, redactor, options)
         if logs is not None:
             stack.callback(logs.close)
-        opening = open_store(home.state_db, clock, options.worker_ttl)
+        opening = open_archive(home, clock, options.worker_ttl)
         store = await stack.enter_async_context(opening)
         await stack.enter_async_context(heartbeat(store.workers, clock))
+        await import_public_sessions(store, home, LoggedProgress())
         spawner = stack.enter_context(Spawner())
         closing = await stack.enter_async_context(AsyncExitStack())
         app = App(

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import apsw
 import msgspec
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
@@ -47,7 +46,7 @@ def command_services(
     """Services for the commands of one profile; a terminal has no platforms or restart."""
     return CommandServices(
         settings=SettingsWriter(app),
-        program=HomeInfo(app.home, app.config),
+        program=HomeInfo(app.home, app.config, app.store.maintenance.driver),
         model_offers=ConfiguredModels(app.config, app.home),
         toolsets=ToolsetSettings(app),
         images=BlobImageLoader(app.blobs),
@@ -135,9 +134,11 @@ class SettingsWriter:
 
 
 class HomeInfo:
-    def __init__(self, home: Home, config: Config) -> None:
+    def __init__(self, home: Home, config: Config, database: str) -> None:
+        """`database` is the name and version of the database software."""
         self._home = home
         self._config = config
+        self._database = database
         self.profile = home.profile
         self.home = str(home.path)
 
@@ -145,7 +146,7 @@ class HomeInfo:
         sizes = await run_sync(self._sizes)
         platforms = [name for name, one in self._config.platforms.items() if one.enabled]
         return [
-            ("sqlite", apsw.sqlite_lib_version()),
+            ("store", self._database),
             ("profile", self._home.profile),
             ("platforms", ", ".join(sorted(platforms)) or "none"),
             *sizes,
@@ -155,7 +156,7 @@ class HomeInfo:
         logs = self._home.logs
         files = logs.glob("*.log*") if logs.is_dir() else ()
         return [
-            ("database", f"{_file_size(self._home.state_db):,} bytes"),
+            ("database", f"{_file_size(self._home.database):,} bytes"),
             ("logs", f"{sum(map(_file_size, files)):,} bytes"),
         ]
 

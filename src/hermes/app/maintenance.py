@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from hermes.app.build import App
 from hermes.app.learning import curation_limits
+from hermes.app.storage import LoggedProgress, import_public_sessions
 from hermes.gateway.questions import QuestionPosts
 from hermes.kit.errors import HermesError
 from hermes.schema.errors import StoreError
@@ -54,7 +55,8 @@ class ProfileMaintenance:
     async def run_once(self) -> None:
         store, sessions = self._app.store, self._app.config.sessions
         now = self._app.clock.now()
-        forgotten = await store.queues.forget(now - QUEUE_RETENTION)
+        await import_public_sessions(store, self._app.home, LoggedProgress())
+        forgotten = await store.maintenance.prune_queues(now - QUEUE_RETENTION)
         runs = await store.journal.forget(now - RUN_RETENTION, MAX_RUN_BYTES)
         responses = await store.responses.forget(now - RESPONSE_RETENTION, MAX_RESPONSE_BYTES)
         await self._app.approvals.delete_old()
@@ -66,8 +68,8 @@ class ProfileMaintenance:
         if sessions.auto_prune:
             pruned = await self._prune(timedelta(days=sessions.retention_days))
             if pruned and sessions.vacuum_after_prune:
-                await store.vacuum()
-        await store.optimize()
+                await store.maintenance.vacuum()
+        await store.maintenance.optimize()
         log.info(
             "maintenance: deleted %d completed items, %d runs and %d responses, pruned %d sessions",
             forgotten,

@@ -1,27 +1,72 @@
-"""The session store and blobs of a home, without the rest of the program."""
+"""Open the store and the blobs of a home, without the rest of the program."""
 
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import anyio
+from anyio.to_thread import run_sync
 
 from hermes.config.home import Home
 from hermes.kit.clock import Clock
 from hermes.kit.files import MAX_IMAGE_BYTES, image_type
 from hermes.kit.terminal_text import single_line
-from hermes.ports.store import Blobs, SessionArchive
-from hermes.schema.errors import UsageError
+from hermes.ports.maintenance import ReportProgress
+from hermes.ports.store import WORKER_TTL, Blobs, SessionArchive, Store
+from hermes.schema.errors import StoreError, UsageError
 from hermes.schema.messages import Media
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.store.blobs import FileBlobs
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.relocation import move_database
+from hermes.store.sqlite import open_store
 
 _MAX_LISTED = 1000
+_LONG_IMPORT = 10_000
+"""Rows from which on the progress is logged."""
+log = logging.getLogger(__name__)
 
 
-def open_archive(home: Home, clock: Clock) -> AbstractAsyncContextManager[SqliteStore]:
-    """Creates a missing database; check `home.state_db.exists()` first if that is unwanted."""
-    return open_store(home.state_db, clock)
+@asynccontextmanager
+async def open_archive(
+    home: Home, clock: Clock, worker_ttl: timedelta = WORKER_TTL
+) -> AsyncGenerator[Store]:
+    """Creates a missing database; check `home.has_sessions` first if that is unwanted."""
+    await run_sync(move_database, home.legacy_database, home.database)
+    async with open_store(home.database, clock, worker_ttl) as store:
+        yield store
+
+
+async def import_public_sessions(store: Store, home: Home, report: ReportProgress) -> None:
+    """Import what is new in the public system's database, if there is one.
+
+    A failure is logged: our own sessions do not depend on it.
+    """
+    path = home.legacy_database
+    if not path.is_file():
+        return
+    try:
+        added = await store.maintenance.import_legacy(path, report)
+    except StoreError as error:
+        log.warning("the sessions of another program were not imported: %s", error)
+        return
+    if added.sessions or added.messages:
+        log.info(
+            "imported %d sessions and %d messages from %s", added.sessions, added.messages, path
+        )
+
+
+class LoggedProgress:
+    """Logs a long import in steps of a tenth."""
+
+    def __init__(self) -> None:
+        self._tenths = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        tenths = done * 10 // max(total, 1)
+        if tenths > self._tenths and total > _LONG_IMPORT:
+            log.info("importing sessions of another program: %d%%", tenths * 10)
+        self._tenths = tenths
 
 
 async def find_by_preview(archive: SessionArchive, name: str) -> Session | None:
@@ -35,7 +80,7 @@ async def find_by_preview(archive: SessionArchive, name: str) -> Session | None:
     return next(found, None)
 
 
-def open_blobs(home: Home) -> FileBlobs:
+def open_blobs(home: Home) -> Blobs:
     return FileBlobs(home.cache / "blobs")
 
 

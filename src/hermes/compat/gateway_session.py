@@ -10,7 +10,7 @@ __all__ = ["SessionSource", "SessionStore", "build_session_key"]
 
 
 class SessionStore:
-    """Builds session keys according to the settings. Sessions are stored in `state.db`."""
+    """Builds session keys according to the settings. Sessions are stored in `hermes.db`."""
 
     def __init__(self, sessions_dir: Path, config: GatewayConfig) -> None:
         self.sessions_dir = sessions_dir

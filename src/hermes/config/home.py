@@ -50,7 +50,9 @@ class Home(Struct, frozen=True):
     soul = _HomePath("SOUL.md")
     memories = _HomePath("memories")
     skills = _HomePath("skills")
-    state_db = _HomePath("state.db")
+    database = _HomePath("hermes.db")
+    legacy_database = _HomePath("state.db")
+    """The public system's file, and ours in version 0.1.0."""
     sessions = _HomePath("sessions")
     logs = _HomePath("logs")
     cache = _HomePath("cache")
@@ -76,6 +78,12 @@ class Home(Struct, frozen=True):
     profiles = _HomePath("profiles", shared=True)
     active_profile = _HomePath("active_profile", shared=True)
     """File with the name of the active profile."""
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether there is a database or what is left of one, perhaps under its former name."""
+        files = (self.database, self.legacy_database)
+        return any(Path(f"{file}{end}").exists() for file in files for end in ("", "-wal"))
 
     @property
     def pairing(self) -> Path:

@@ -40,7 +40,7 @@ NEVER_CLONED = (
 Subscriptions contain secrets of their callers; `callback.key` belongs to the history.
 """
 
-NEVER_CLONED_ANYWHERE = ("*.db", "*.db-*", "*.lock", "*.pid")
+NEVER_CLONED_ANYWHERE = ("*.db", "*.db-*", "*.db.*", "*.lock", "*.pid")
 """Databases are only copied through SQLite; locks and pids belong to a process."""
 
 

@@ -38,7 +38,7 @@ from hermes.schema.terminal import BusyMode
 
 log = logging.getLogger(__name__)
 
-AFTER_COMMANDS = "behind"
+AFTER_COMMANDS = "after_commands"
 """Queue of messages to submit once the commands before them are done."""
 
 COMMAND_TIMEOUT = 600.0

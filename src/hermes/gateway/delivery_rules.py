@@ -12,7 +12,7 @@ from hermes.kit.retry import Backoff
 from hermes.ports.store import QueueItem, Store
 from hermes.schema.scope import Address
 
-_QUEUE = "gone"
+_QUEUE = "unreachable"
 MAX_TARGETS = 10_000
 QuotePolicy: TypeAlias = Literal["off", "first", "all"]
 

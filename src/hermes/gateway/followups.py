@@ -12,7 +12,7 @@ from hermes.schema.errors import NotFound
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import OWNER, Address, Requester, Role, Scope
 
-LOCATION_KIND = "place"
+LOCATION_KIND = "location"
 
 
 class SessionLocation(Struct, frozen=True, kw_only=True):

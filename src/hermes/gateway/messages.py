@@ -40,7 +40,7 @@ class Rejected(Struct, frozen=True):
     reply: str = ""
 
 
-class InboxMessage(Struct, frozen=True, kw_only=True, tag="letter"):
+class InboxMessage(Struct, frozen=True, kw_only=True, tag="message"):
     """One message to a chat session; `manner` is the busy mode its sender asked for, if any."""
 
     user: User

@@ -46,7 +46,7 @@ _NOT_LOST = "your message will be answered once this is fixed. On my machine"
 DISK_FULL = f"My disk is full, so I cannot answer yet; {_NOT_LOST}, check: df -h"
 DATABASE_LOCKED = (
     "Another program has locked my database, so I cannot answer yet; "
-    f"{_NOT_LOST}, close the program that has state.db open; check with: hermes doctor"
+    f"{_NOT_LOST}, close the program that has hermes.db open; check with: hermes doctor"
 )
 STORE_BROKEN = (
     f"I cannot store anything, so I cannot answer yet; {_NOT_LOST}, find the cause: hermes doctor"

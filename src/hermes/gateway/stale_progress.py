@@ -1,7 +1,7 @@
 """Give progress messages a final text after their run, even when the process died.
 
-While the run goes on, its post is a row in the queue `bubbles`. If the post does not become the
-answer, it moves to the queue `farewells:<channel>` with its final text.
+While the run goes on, its post is a row in the queue `progress`. If the post does not become the
+answer, it moves to the queue `final_edits:<channel>` with its final text.
 """
 
 import logging
@@ -37,7 +37,7 @@ from hermes.schema.scope import Address
 log = logging.getLogger(__name__)
 
 INTERRUPTED_BY_RESTART = "Interrupted by a restart."
-LIVE_PROGRESS = "bubbles"
+LIVE_PROGRESS = "progress"
 """Queue of posts whose run is active or died."""
 
 EDIT_TIMEOUT = 20.0
@@ -66,7 +66,7 @@ class EditChannel(Struct, frozen=True):
 
 def final_edits_name(channel: str) -> str:
     """Name of the queue of posts that need a final edit."""
-    return f"farewells:{channel}"
+    return f"final_edits:{channel}"
 
 
 def progress_key(run: str, post: str) -> str:

@@ -23,7 +23,7 @@ MAX_USERS = 10_000
 NOTICE_INTERVAL = 60.0
 """Seconds between two notices to the same user."""
 
-REJECTED = "refused"
+REJECTED = "rejected"
 """Queue of rejected messages, so that a repetition is rejected, too."""
 
 TOO_FAST_NOTICE = (

@@ -8,11 +8,12 @@ from typing import Protocol, TypeAlias
 from msgspec import Raw, Struct
 
 from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveResponse
+from hermes.ports.maintenance import Maintenance
 from hermes.ports.records import PutRecord, Records
 from hermes.schema.messages import Media, Message, Usage
 from hermes.schema.sessions import (
     ModelUsage,
-    SearchHit,
+    SearchResult,
     Session,
     SessionChange,
     SessionFilter,
@@ -243,15 +244,16 @@ class SessionArchive(Protocol):
         """
         ...
 
-    async def search(
-        self, query: str, limit: int = 20, role: str | None = None
-    ) -> Sequence[SearchHit]:
-        """Words in any order, `"phrases"`, prefixes with `*`; also substrings and CJK."""
+    async def search(self, query: str, limit: int = 20, role: str | None = None) -> SearchResult:
+        """Words in any order, `"phrases"`, prefixes with `*`; also substrings and CJK.
+
+        Does not wait for a large backlog of messages to be indexed.
+        """
         ...
 
     async def search_by_meaning(
         self, query: str, limit: int = 20, role: str | None = None
-    ) -> Sequence[SearchHit]:
+    ) -> SearchResult:
         """Like `search`, plus results of similar meaning where embeddings are available."""
         ...
 
@@ -401,6 +403,8 @@ class Store(Protocol):
     def responses(self) -> Responses: ...
     @property
     def records(self) -> Records: ...
+    @property
+    def maintenance(self) -> Maintenance: ...
 
     def archive_for(self, principal: str) -> SessionArchive:
         """The owner sees everything, anyone else only their own sessions."""

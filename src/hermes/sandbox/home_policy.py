@@ -22,7 +22,7 @@ WORKSPACE = "workspace"
 """Visible as well, and writable for commands that work there."""
 
 BLOCKED_IN_HOME = (
-    ".env*", "auth.json", "config.yaml", "SOUL.md", "*.db", "*.db-*",
+    ".env*", "auth.json", "config.yaml", "SOUL.md", "*.db", "*.db-*", "*.db.*",
     "cron", "hooks", "memories", "plugins", "pairing", "platforms", "active_profile",
     "shell-hooks-allowlist.json", "mcp-acting.json",
     "mcp-tokens", "backups", "*.bak", "logs", "sessions", "checkpoints", "whatsapp",

@@ -1,5 +1,6 @@
 """Sessions as they are listed, searched and changed."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import UNSET, Struct, UnsetType, structs
@@ -89,6 +90,20 @@ class SearchHit(Struct, frozen=True, kw_only=True):
     at: datetime
     role: str
     snippet: str
+
+
+class SearchResult(Struct, frozen=True):
+    """Hits, best first. `unindexed` messages are not yet in the index and were not searched."""
+
+    hits: Sequence[SearchHit] = ()
+    unindexed: int = 0
+
+    @property
+    def note(self) -> str:
+        """A sentence about partial results; how much others have stored is not said."""
+        return (
+            "These results are partial: messages are still being indexed." if self.unindexed else ""
+        )
 
 
 class ModelUsage(Struct, frozen=True, kw_only=True):

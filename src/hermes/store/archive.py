@@ -11,7 +11,7 @@ from hermes.schema.errors import NotFound
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import (
     ModelUsage,
-    SearchHit,
+    SearchResult,
     Session,
     SessionFilter,
     SessionSummary,
@@ -35,6 +35,7 @@ from hermes.store.rows import (
     to_micros,
 )
 from hermes.store.search import MessageSearch, SearchRequest, fuse_rankings
+from hermes.store.search_index import read_index_state
 from hermes.store.writes import session_not_found
 
 R = TypeVar("R")
@@ -43,8 +44,10 @@ _PRINCIPAL_SQL = load_statements("archive")
 _OWNER_SQL = without_principal_filter(_PRINCIPAL_SQL)
 _DELETE_STATEMENTS = (
     "unindex words", "unindex grams", "keep generation", "forget lease", "forget runs",
-    "forget responses", "forget matters", "delete",
+    "forget responses", "forget records", "delete",
 )  # fmt: skip
+SEARCH_BATCHES = 8
+"""Batches a search indexes before it answers; each takes about 50 ms."""
 _DELETE_BATCH = 50
 """Sessions per transaction, so that a large deletion does not block other writes."""
 
@@ -114,23 +117,16 @@ class SqliteArchive:
 
         return await self._engine.read(read)
 
-    async def search(
-        self, query: str, limit: int = 20, role: str | None = None
-    ) -> Sequence[SearchHit]:
-        finder = MessageSearch(
-            SearchRequest.parse(query, limit=limit, role=role, principal=self._principal)
-        )
-        while (hits := await self._engine.read(finder.find)) is None:
-            await self._engine.catch_up(finder.goal or 0)
-        return hits
+    async def search(self, query: str, limit: int = 20, role: str | None = None) -> SearchResult:
+        return await self._search_words(self._request(query, limit, role))
 
     async def search_by_meaning(
         self, query: str, limit: int = 20, role: str | None = None
-    ) -> Sequence[SearchHit]:
-        by_words = await self.search(query, limit, role)
-        wanted = SearchRequest.parse(query, limit=limit, role=role, principal=self._principal)
+    ) -> SearchResult:
+        wanted = self._request(query, limit, role)
+        by_words = await self._search_words(wanted)
         by_meaning = await self._engine.vector_search.find(wanted, self._engine.read)
-        return fuse_rankings(by_words, by_meaning, limit)
+        return SearchResult(fuse_rankings(by_words.hits, by_meaning, limit), by_words.unindexed)
 
     async def usage(
         self, session: str | None = None, since: datetime | None = None
@@ -148,6 +144,18 @@ class SqliteArchive:
                 lambda connection, batch=batch: self._delete(connection, batch, fence)
             )
         return deleted
+
+    def _request(self, query: str, limit: int, role: str | None) -> SearchRequest:
+        return SearchRequest.parse(query, limit=limit, role=role, principal=self._principal)
+
+    async def _search_words(self, wanted: SearchRequest) -> SearchResult:
+        """Index what was written last; a large backlog is left to the background."""
+        search = MessageSearch(wanted)
+        if not search.is_empty:
+            state = await self._engine.read(read_index_state)
+            if state.missing:
+                await self._engine.catch_up(state.newest, SEARCH_BATCHES)
+        return await self._engine.read(search.find)
 
     async def _session(self, statement: str, values: dict[str, str | None]) -> Session | None:
         found = await self._fetch(statement, values, SessionRow, SessionRow.session)
@@ -196,7 +204,7 @@ class SqliteArchive:
             connection.execute(self._sql["trim vectors"])
             # Once for all sessions, because most items are done and not indexed by topic.
             gone = msgspec.json.encode(deleted).decode()
-            connection.execute(self._sql["forget parcels"], {"ids": gone})
+            connection.execute(self._sql["forget queue items"], {"ids": gone})
         return len(deleted)
 
 

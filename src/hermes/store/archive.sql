@@ -59,14 +59,14 @@ WHERE s.id = :id AND m.seq <= :after AND m.state = 0 AND s.principal = :who;
 -- name: usage of one
 SELECT u.model, u.provider, u.calls, u.input, u.output, u.cache_read, u.cache_write, u.reasoning,
     u.cost, u.unpriced
-FROM uses AS u JOIN sessions AS s ON s.n = u.session
+FROM model_usage AS u JOIN sessions AS s ON s.n = u.session
 WHERE s.id = :id AND (:since IS NULL OR s.last_at >= :since) AND s.principal = :who
 ORDER BY u.model, u.provider;
 
 -- name: usage of all
 SELECT u.model, u.provider, sum(u.calls), sum(u.input), sum(u.output), sum(u.cache_read),
     sum(u.cache_write), sum(u.reasoning), sum(u.cost), sum(u.unpriced)
-FROM uses AS u JOIN sessions AS s ON s.n = u.session
+FROM model_usage AS u JOIN sessions AS s ON s.n = u.session
 WHERE (:since IS NULL OR s.last_at >= :since) AND s.principal = :who
 GROUP BY u.model, u.provider
 ORDER BY u.model, u.provider;
@@ -100,18 +100,18 @@ DELETE FROM runs WHERE session = :id;
 -- name: forget responses
 DELETE FROM responses WHERE session = :id;
 
--- name: forget matters
-DELETE FROM matters WHERE session = :id;
+-- name: forget records
+DELETE FROM records WHERE session = :id;
 
--- name: forget parcels
-DELETE FROM parcels WHERE topic IN (SELECT value FROM json_each(:ids));
+-- name: forget queue items
+DELETE FROM queue_items WHERE topic IN (SELECT value FROM json_each(:ids));
 
 -- name: delete
 DELETE FROM sessions WHERE n = :n;
 
 -- name: trim index
-UPDATE indexed SET upto = min(upto, (SELECT coalesce(max(id), 0) FROM messages));
+UPDATE index_state SET upto = min(upto, (SELECT coalesce(max(id), 0) FROM messages));
 
 -- name: trim vectors
-UPDATE embedded SET upto = min(upto, (SELECT coalesce(max(id), 0) FROM messages)),
+UPDATE vector_state SET upto = min(upto, (SELECT coalesce(max(id), 0) FROM messages)),
     epoch = epoch + 1;

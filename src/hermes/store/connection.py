@@ -74,6 +74,14 @@ def connect(path: Path, flags: int) -> Connection:
     return connection
 
 
+def connect_uri(uri: str) -> Connection:
+    """Open a file only for reading, as the query of its `file:` address says."""
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    connection = cast("Connection", apsw.Connection(uri, flags=flags))
+    connection.set_busy_timeout(BUSY_MS)
+    return connection
+
+
 def begin_write(connection: Connection, tries: int = BUSY_TRIES) -> None:
     """Start a write transaction; wait several times while another process writes."""
     for left in reversed(range(tries)):

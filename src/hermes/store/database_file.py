@@ -24,13 +24,13 @@ from hermes.store.connection import (
 )
 from hermes.store.rows import fetch_number
 
-_SQL = load_statements("connect")
+_SQL = load_statements("connection")
 APPLICATION_ID = int.from_bytes(b"Hrms", "big")
 _LEGACY_TABLES = frozenset({"sessions", "messages", "schema_version"})
 _READER_BUSY_MS = 10_000
 _WAL_TRIES = 400
 """How often to retry while another process prepares a new file."""
-_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
+NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 _MIN_SIZE = 512
 """No database is smaller (in bytes), and SQLite takes a one-byte file for a new one."""
 _OTHER_HOME_HINT = "use another home: export HERMES_HOME=DIRECTORY"
@@ -46,7 +46,7 @@ def open_writer(path: Path) -> Connection:
     try:
         path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
-        _check_not_lost(path)
+        check_not_lost(path)
         if not path.exists():
             _create(path)
     except OSError as error:
@@ -63,7 +63,7 @@ def open_writer(path: Path) -> Connection:
     return connection
 
 
-def _check_not_lost(path: Path) -> None:
+def check_not_lost(path: Path) -> None:
     """Raise for a file without a single page, and for a journal without its database.
 
     SQLite would create a new database for the former, and delete the latter.
@@ -113,7 +113,7 @@ def _link_database(new: Path, path: Path) -> None:
     except FileExistsError:
         return
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
         # Without hard links, SQLite fills the file in place.
         path.touch(0o600)
@@ -177,11 +177,6 @@ def _check_owner(connection: Connection, path: Path) -> None:
 def _check_tables(connection: Connection, path: Path) -> None:
     if is_hermes_database(connection):
         return
-    if is_legacy_database(connection):
-        raise StoreError(
-            f"{path} belongs to another program of the same name.",
-            hint="Run `hermes sessions adopt` to import its sessions; the old file is kept.",
-        )
     if fetch_number(connection.execute(_SQL["application"])) or table_names(connection):
         raise StoreError(
             f"{path} is a database of another program.",

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -220,10 +221,12 @@ class Engine:
 
         return await self.write(write)
 
-    async def catch_up(self, goal: int) -> None:
+    async def catch_up(self, goal: int, max_batches: int | None = None) -> None:
         """Bring the search indexes up to the message `goal`, letting other writes in between."""
-        while await self.run_outside_transaction(lambda connection: index_batch(connection, goal)):
-            pass
+        for done in count(1):
+            more = await self.run_outside_transaction(lambda used: index_batch(used, goal))
+            if not more or done == max_batches:
+                return
 
     @property
     def vector_search(self) -> "VectorSearch":

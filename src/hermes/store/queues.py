@@ -17,7 +17,7 @@ from hermes.store.rows import fetch_all, fetch_number, from_micros, to_micros
 from hermes.store.workers import SqliteWorkers
 from hermes.store.writes import check_held, enqueue
 
-_SQL = load_statements("lanes")
+_SQL = load_statements("queues")
 _STATUSES: dict[object, ItemStatus] = {2: ItemStatus.DONE, 3: ItemStatus.PARKED}
 
 

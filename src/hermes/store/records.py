@@ -13,7 +13,7 @@ from hermes.store.engine import Engine
 from hermes.store.rows import fetch_all, fields_of, from_micros, to_micros
 from hermes.store.workers import SqliteWorkers
 
-_SQL = load_statements("matters")
+_SQL = load_statements("records")
 _NO_LIMIT = 2**31
 
 

@@ -1,23 +1,23 @@
 """Search messages by words, with snippets that mark what was found."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from hermes.ports.maintenance import IndexState
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Message, text_of
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import SearchHit, Session
+from hermes.schema.sessions import SearchHit, SearchResult, Session
 from hermes.store.connection import Connection, load_statements, without_principal_filter
 from hermes.store.rows import SessionRow, decode_message, fetch_all, fetch_one, from_micros, row_as
 from hermes.store.search_index import (
     indexed_text,
-    is_index_behind,
-    newest_message,
     owner_tag,
+    read_index_state,
     role_tag,
 )
 from hermes.store.search_text import SearchTerm, TermKind, fold_offsets, fold_text, parse_query
@@ -114,23 +114,24 @@ class MessageSearch:
     def __init__(self, request: SearchRequest) -> None:
         self._request = request
         self._sql: Mapping[str, str] = _OWNER_SQL if request.principal == OWNER else _PRINCIPAL_SQL
-        self.goal: int | None = None
-        """The newest message when the search began; later ones may or may not be found."""
         self._values = {"role": request.role, "who": request.principal}
 
-    def find(self, connection: Connection) -> list[SearchHit] | None:
-        """Return None while the indexes are behind the goal."""
-        if not self._request.terms or self._request.limit < 1:
-            return []
-        if self.goal is None:
-            self.goal = newest_message(connection)
-        if is_index_behind(connection, self.goal):
-            return None
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing can be found."""
+        return not self._request.terms or self._request.limit < 1
+
+    def find(self, connection: Connection) -> SearchResult:
+        """Search what is indexed, and the newest messages that are not."""
+        if self.is_empty:
+            return SearchResult()
+        state = read_index_state(connection)
         sessions: dict[int, Session] = {}
-        return [
+        hits = [
             self._hit(connection, found, text, sessions)
-            for found, text in islice(self._all(connection), self._request.limit)
+            for found, text in islice(self._all(connection, state), self._request.limit)
         ]
+        return SearchResult(hits, max(state.missing - MAX_SCANNED, 0))
 
     def vector_hits(self, connection: Connection, found: "Sequence[VectorHit]") -> list[SearchHit]:
         """Load hits of the vector search, filtered by principal, each with its matching passage."""
@@ -150,14 +151,23 @@ class MessageSearch:
                 hits.append(self._hit(connection, row, shown[0], sessions))
         return hits
 
-    def _all(self, connection: Connection) -> Iterator[tuple[_FoundRow, str]]:
+    def _all(self, connection: Connection, state: IndexState) -> Iterator[tuple[_FoundRow, str]]:
         """Yield messages with their text; unreadable ones are skipped."""
         seen: set[int] = set()
+        if state.missing:
+            after = max(state.indexed, state.newest - MAX_SCANNED)
+            values = {**self._values, "after": after}
+            rows = fetch_all(connection.execute(self._sql["unindexed"], values), _FoundRow)
+            seen.update(row.id for row in rows)
+            yield from self._containing_all_terms(rows)
         for found in self._by_words(connection):
             seen.add(found.id)
             if (text := _indexed_text(found)) is not None:
                 yield found, text
-        for found in islice(self._by_parts(connection, seen), MAX_SCANNED):
+        yield from self._containing_all_terms(islice(self._by_parts(connection, seen), MAX_SCANNED))
+
+    def _containing_all_terms(self, rows: Iterable[_FoundRow]) -> Iterator[tuple[_FoundRow, str]]:
+        for found in rows:
             text = _indexed_text(found)
             if text is None:
                 continue

@@ -17,6 +17,13 @@ WHERE m.state < 2 AND s.source <> 'review' AND (:role IS NULL OR m.role = :role)
     AND s.principal = :who
 ORDER BY m.id DESC LIMIT :limit;
 
+-- name: unindexed
+SELECT m.id, m.seq, m.at, m.role, m.session, m.body
+FROM messages AS m JOIN sessions AS s ON s.n = m.session
+WHERE m.id > :after AND m.state < 2 AND s.source <> 'review' AND (:role IS NULL OR m.role = :role)
+    AND s.principal = :who
+ORDER BY m.id DESC;
+
 -- name: message
 SELECT m.id, m.seq, m.at, m.role, m.session, m.body
 FROM messages AS m JOIN sessions AS s ON s.n = m.session

@@ -1,10 +1,11 @@
-"""Maintain the search indexes, which may lag behind writes but not behind a search."""
+"""Maintain the search indexes in short batches; they lag behind writes."""
 
 import hashlib
 import logging
 
 from msgspec import Struct
 
+from hermes.ports.maintenance import IndexState
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Assistant, Message, Result, text_of
 from hermes.schema.scope import OWNER
@@ -19,13 +20,15 @@ from hermes.store.connection import (
 from hermes.store.rows import decode_message, fetch_number, row_as
 from hermes.store.search_text import fold_text, space_signs
 
-_SQL = load_statements("index")
+_SQL = load_statements("search_index")
 log = logging.getLogger(__name__)
 
 MAX_INDEXED_TEXT = 262_144
 """Searchable characters of a message of a person or the model."""
 MAX_INDEXED_OUTPUT = 8_192
 """Searchable characters of a tool's arguments or output."""
+INDEX_ROWS = 1_000
+"""Messages indexed in one transaction at most."""
 _BATCH_CHARACTERS = 150_000
 """Characters indexed in one transaction: about 50 ms."""
 
@@ -72,6 +75,10 @@ def newest_message(connection: Connection) -> int:
     return fetch_number(connection.execute(_SQL["newest"]))
 
 
+def read_index_state(connection: Connection) -> IndexState:
+    return IndexState(newest_message(connection), fetch_number(connection.execute(_SQL["upto"])))
+
+
 def is_index_behind(connection: Connection, goal: int) -> bool:
     """Whether a message up to `goal` is missing from the indexes."""
     return fetch_number(connection.execute(_SQL["behind"], {"goal": goal})) > 0
@@ -98,7 +105,7 @@ def _index(connection: Connection) -> None:
     last: Value = 0
     words: list[tuple[int, str, str]] = []
     grams: list[tuple[int, str]] = []
-    rows = connection.execute(_SQL["next"]).fetchall()
+    rows = connection.execute(_SQL["next"], {"limit": INDEX_ROWS}).fetchall()
     for fields in rows:
         last = fields[0]
         found = _decode_row(fields)

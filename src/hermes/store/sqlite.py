@@ -21,18 +21,16 @@ from hermes.ports.store import (
     Write,
 )
 from hermes.schema.errors import StoreError
-from hermes.store import maintenance
 from hermes.store.archive import SqliteArchive
 from hermes.store.connection import Connection, load_statements
 from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
 from hermes.store.journal import SqliteJournal, SqliteResponses
 from hermes.store.leases import SqliteLeases, acquire_lease, check_fence, lease_span, release_fenced
-from hermes.store.maintenance import StoreStats
+from hermes.store.maintenance import SqliteMaintenance
 from hermes.store.queues import ClaimRequest, SqliteQueues, claim_items, is_queue_empty
 from hermes.store.records import SqliteRecords
 from hermes.store.rows import IntentRow, to_micros
-from hermes.store.search_index import newest_message
 from hermes.store.workers import SqliteWorkers
 from hermes.store.writes import apply_writes, enqueue_claimed, names_holder
 
@@ -40,8 +38,6 @@ log = logging.getLogger(__name__)
 
 _INTENTS = load_statements("archive")["intents"]
 _INBOX = "inbox"
-_SETTLED_RETENTION = timedelta(days=7)
-"""No platform delivers a message again after this time."""
 
 
 class SqliteStore:
@@ -50,13 +46,13 @@ class SqliteStore:
     def __init__(self, engine: Engine, clock: Clock, worker_ttl: timedelta = WORKER_TTL) -> None:
         self._engine = engine
         self._clock = clock
-        self.path = engine.path
         self.workers = SqliteWorkers(engine, clock, worker_ttl)
         self.queues = SqliteQueues(engine, clock, self.workers)
         self.leases = SqliteLeases(engine, clock)
         self.journal = SqliteJournal(engine, self.workers)
         self.responses = SqliteResponses(engine)
         self.records = SqliteRecords(engine, self.workers)
+        self.maintenance = SqliteMaintenance(engine, self.queues, clock)
 
     @classmethod
     async def open(
@@ -99,31 +95,6 @@ class SqliteStore:
 
     async def open_intents(self, session: str) -> Sequence[Intent]:
         return await self._engine.fetch(_INTENTS, {"id": session}, IntentRow, IntentRow.intent)
-
-    async def stats(self) -> StoreStats:
-        return await self._engine.read(maintenance.read_stats)
-
-    async def integrity(self) -> Sequence[str]:
-        """Problems of the file; empty when there are none."""
-        return await self._engine.read(lambda _: maintenance.check_integrity(self.path))
-
-    async def optimize(self) -> None:
-        """Delete old settled items, merge the search indexes and shrink the journal."""
-        await self.queues.forget(self._clock.now() - _SETTLED_RETENTION)
-        await self._engine.catch_up(await self._engine.read(newest_message))
-        await self._engine.run_outside_transaction(maintenance.optimize)
-
-    async def compute_vectors(self) -> bool:
-        """Compute the vectors of all messages. False where that is not possible, or not yet."""
-        return await self._engine.vector_search.build_all(self._engine.read)
-
-    async def vacuum(self) -> None:
-        """Give the space of deleted sessions back to the disk."""
-        await self._engine.run_outside_transaction(maintenance.vacuum)
-
-    async def backup(self, to: Path) -> None:
-        """Copy the current database while others go on writing."""
-        await self._engine.read(lambda connection: maintenance.back_up(connection, self.path, to))
 
 
 def _check_fence(

@@ -131,7 +131,7 @@ class _VectorBuilder:
         self._rounds = 0
         self._wake_requested = False
         self._closed = False
-        self._worker = Worker("hermes-store-nearness", self._serve)
+        self._worker = Worker("hermes-store-vectors", self._serve)
         self._worker.start()
 
     def wait_for(self, message: int, timeout: float | None = SEARCH_WAIT) -> bool:

@@ -1,22 +1,22 @@
 -- name: state
-SELECT upto, epoch, made_by FROM embedded;
+SELECT upto, epoch, made_by FROM vector_state;
 
 -- name: next
 SELECT m.id, m.session, m.role, iif(m.role = 'result' OR m.state = 2, x'', m.body)
-FROM messages AS m WHERE m.id > (SELECT upto FROM embedded)
+FROM messages AS m WHERE m.id > (SELECT upto FROM vector_state)
 ORDER BY m.id LIMIT 256;
 
 -- name: add
 INSERT OR REPLACE INTO vectors (message, part, session, role, body) VALUES (?, ?, ?, ?, ?);
 
 -- name: mark
-UPDATE embedded SET upto = max(upto, :upto);
+UPDATE vector_state SET upto = max(upto, :upto);
 
 -- name: forget all
 DELETE FROM vectors;
 
 -- name: begin again
-UPDATE embedded SET upto = 0, epoch = epoch + 1, made_by = :made_by;
+UPDATE vector_state SET upto = 0, epoch = epoch + 1, made_by = :made_by;
 
 -- name: load
 SELECT v.message, v.part, v.role, s.principal, v.body

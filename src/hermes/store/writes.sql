@@ -96,7 +96,7 @@ WHERE id = :id
 RETURNING n;
 
 -- name: meter model
-INSERT INTO uses (session, model, provider, calls, input, output, cache_read, cache_write,
+INSERT INTO model_usage (session, model, provider, calls, input, output, cache_read, cache_write,
     reasoning, cost, unpriced)
 VALUES (:n, :model, :provider, :calls, :input, :output, :cache_read, :cache_write,
     :reasoning, :cost, :unpriced)
@@ -111,23 +111,23 @@ ON CONFLICT (session, model, provider) DO UPDATE SET
     unpriced = unpriced + excluded.unpriced;
 
 -- name: post
-INSERT INTO parcels (key, lane, topic, body, due, attempts)
+INSERT INTO queue_items (key, queue, topic, body, due, attempts)
 VALUES (:key, :lane, :topic, :body, :due, :attempts)
 ON CONFLICT (key) DO NOTHING;
 
 -- name: post claimed
-INSERT INTO parcels (key, lane, topic, body, attempts, state, holder, until)
+INSERT INTO queue_items (key, queue, topic, body, attempts, state, holder, until)
 VALUES (:key, :lane, :topic, :body, :attempts, 1, :holder, :until)
 ON CONFLICT (key) DO NOTHING;
 
 -- name: done
 -- The holder stays: it may complete the item again, others may not.
-UPDATE parcels SET state = 2, body = x'', until = NULL, settled = :now
+UPDATE queue_items SET state = 2, body = x'', until = NULL, settled = :now
 WHERE key = :key AND state <> 2;
 
 -- name: amend
-UPDATE parcels SET body = :body WHERE key = :key AND state <> 2;
+UPDATE queue_items SET body = :body WHERE key = :key AND state <> 2;
 
 -- name: held
-SELECT EXISTS (SELECT 1 FROM parcels WHERE key = :key AND state IN (1, 2)
+SELECT EXISTS (SELECT 1 FROM queue_items WHERE key = :key AND state IN (1, 2)
     AND (holder = :worker OR substr(holder, 1, length(:worker) + 1) = :worker || '/'));

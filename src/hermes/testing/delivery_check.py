@@ -258,7 +258,7 @@ async def check_store(
         ]:
             details = sorted(set(stored) ^ set(wanted)) or "wrong order or repeated"
             wrong.append(f"{chat}: {len(stored)} of {len(wanted)} questions stored: {details}")
-    for lane in ("inbox", "commands", "behind"):
+    for lane in ("inbox", "commands", "after_commands"):
         wrong += [f"{lane}: {topic} is not settled" for topic in await store.queues.topics(lane)]
     return wrong
 
@@ -284,7 +284,9 @@ def check_outbox(database: Path, spoken: Sequence[WrittenMessage] = ()) -> Outbo
     """
     connection = connect(database, READ_ONLY)
     try:
-        rows = connection.execute("SELECT lane, key, topic, state, body FROM parcels ORDER BY n")
+        rows = connection.execute(
+            "SELECT queue, key, topic, state, body FROM queue_items ORDER BY n"
+        )
         items = rows.fetchall()
     finally:
         connection.close()

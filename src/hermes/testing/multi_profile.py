@@ -35,7 +35,7 @@ from hermes.testing.platform.server import PlatformServer, serve_platform
 from hermes.testing.platform.state import GROUP_PREFIX, PlatformPost, WrittenMessage
 
 GROUP_CHAT = f"{GROUP_PREFIX}den"
-DATABASE = "state.db"
+DATABASE = "hermes.db"
 UNSCANNED = (".env", "profiles")
 """Skipped when a home is scanned: its own keys, and the homes of other profiles."""
 

@@ -173,7 +173,7 @@ class SessionPaths:
     """The working directory of each session, and the rules for reading and writing files.
 
     - `home`: the folder `~` stands for.
-    - `protected`: files and folders no tool may open; names may contain `*` (`state.db*`).
+    - `protected`: files and folders no tool may open; names may contain `*` (`hermes.db*`).
     - `temporary`: folders that need no approval to be written.
     - `private`: the user's files that need an approval to be read (keys, passwords, histories).
     - `own_tmp`: the folder that a principal's commands see as `/tmp`, if it is not the system's.

@@ -121,17 +121,18 @@ class SessionSearch:
         self, archive: SessionArchive, arguments: SearchArgs, here: str
     ) -> ToolOutput:
         role = None if isinstance(arguments.role_filter, UnsetType) else arguments.role_filter
-        hits = await archive.search_by_meaning(
+        searched = await archive.search_by_meaning(
             arguments.query, _MAX_HITS, "result" if role == "tool" else role
         )
-        chosen = _best_per_session([hit for hit in hits if hit.session.id != here])
+        chosen = _best_per_session([hit for hit in searched.hits if hit.session.id != here])
         if arguments.sort != "best":
             chosen.sort(key=lambda hit: hit.at, reverse=arguments.sort == "newest")
         found = [await _found_session(archive, hit) for hit in chosen[: arguments.limit]]
         results = [result for result, _ in found]
         foreign = any(result.strange for result in results)
         unverified = any(unverified for _, unverified in found)
-        note = UNSET if results else "Nothing was found. Try fewer or other words."
+        notes = [searched.note, "" if results else "Nothing was found. Try fewer or other words."]
+        note = " ".join(filter(None, notes)) or UNSET
         answer = DiscoverResult(mode="discover", results=results, note=note)
         shown = plural(len(results), "session")
         return ToolOutput((Text(encode_result(answer)),), shown, False, foreign, unverified)

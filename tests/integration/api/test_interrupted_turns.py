@@ -29,8 +29,8 @@ IDS = ["chat", "stream", "response", "run"]
 
 
 def unsettled(home: Path) -> list[tuple[str, int]]:
-    with closing(sqlite3.connect(home / "state.db")) as database:
-        rows = database.execute("SELECT topic, state FROM parcels WHERE state IN (0, 1)")
+    with closing(sqlite3.connect(home / "hermes.db")) as database:
+        rows = database.execute("SELECT topic, state FROM queue_items WHERE state IN (0, 1)")
         return rows.fetchall()
 
 

@@ -275,7 +275,7 @@ async def test_cancel_has_a_timeout(tmp_path: Path) -> None:
             await ask_and_leave(harness, RESPONSES, body, 1)
             (turn,) = await running_ids(harness)
             path = f"{RESPONSES}/{turn['run_id']}"
-            with closing(connect(harness.app.home.state_db, READ_WRITE)) as other:
+            with closing(connect(harness.app.home.database, READ_WRITE)) as other:
                 begin_to_write(other)
                 ended = await harness.ask("POST", f"{path}/cancel")
                 assert (ended.status, ended.json["status"]) == (200, "in_progress")

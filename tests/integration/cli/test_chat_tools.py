@@ -115,7 +115,7 @@ def _only_session(hermes: HermesCli) -> str:
 def test_home_is_private(job: tuple[HermesCli, FakeModelProcess, list[dict]]) -> None:
     hermes, _, _ = job
     assert hermes.home.stat().st_mode & 0o077 == 0
-    assert (hermes.home / "state.db").stat().st_mode & 0o077 == 0
+    assert (hermes.home / "hermes.db").stat().st_mode & 0o077 == 0
 
 
 def test_oneshot_waits_for_delegated_work(

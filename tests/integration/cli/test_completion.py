@@ -100,14 +100,14 @@ def test_bash_completes_sessions_and_profiles(shell: Shell) -> None:
     assert shell.bash("hermes", "sessions", "show", "") == []
     assert not shell.home.exists()
     write_store(
-        shell.home / "state.db",
+        shell.home / "hermes.db",
         *simple_session("20260131_120000_aaaaaa", title="A\ttab and \x1b[31m"),
         *simple_session("20250131_120000_bbbbbb"),
         *simple_session("no; rm -rf $(here)"),
     )
     (shell.home / "profiles" / "work").mkdir(parents=True)
     write_store(
-        shell.home / "profiles" / "work" / "state.db", *simple_session("20240131_120000_cccccc")
+        shell.home / "profiles" / "work" / "hermes.db", *simple_session("20240131_120000_cccccc")
     )
     assert sorted(shell.bash("hermes", "sessions", "delete", "x", "")) == [
         "20250131_120000_bbbbbb",
@@ -120,7 +120,7 @@ def test_bash_completes_sessions_and_profiles(shell: Shell) -> None:
 
 def test_completion_is_silent_with_a_broken_home(shell: Shell) -> None:
     shell.home.mkdir()
-    (shell.home / "state.db").write_bytes(b"this is no database, and it is long enough" * 100)
+    (shell.home / "hermes.db").write_bytes(b"this is no database, and it is long enough" * 100)
     assert shell.bash("hermes", "sessions", "show", "") == []
 
 

@@ -15,7 +15,7 @@ def hermes(tmp_path: Path) -> HermesCli:
 @pytest.mark.parametrize("contents", [b"", b"SQLite for"])
 def test_emptied_database_is_not_treated_as_new(hermes: HermesCli, contents: bytes) -> None:
     assert hermes("skills", "list").code == 0
-    database = hermes.home / "state.db"
+    database = hermes.home / "hermes.db"
     assert hermes("gateway", "start").code == 0
     assert hermes("gateway", "stop").code == 0
     assert database.stat().st_size > 0

@@ -63,7 +63,7 @@ def test_records_are_filtered_by_level_and_age(hermes: HermesCli, log: RotatingF
 
 
 def test_records_are_filtered_by_session_title(hermes: HermesCli, log: RotatingFile) -> None:
-    write_store(hermes.home / "state.db", *simple_session("ses_one", title="garden"))
+    write_store(hermes.home / "hermes.db", *simple_session("ses_one", title="garden"))
     log.append(record(1, more=" of session ses_one"))
     log.append(record(2, more=" of session ses_two"))
     assert numbers(hermes("logs", "--session", "ses_one").out) == [1]
@@ -72,7 +72,7 @@ def test_records_are_filtered_by_session_title(hermes: HermesCli, log: RotatingF
 
 
 def test_records_are_filtered_by_session_preview(hermes: HermesCli, log: RotatingFile) -> None:
-    write_store(hermes.home / "state.db", *simple_session("ses_one"))
+    write_store(hermes.home / "hermes.db", *simple_session("ses_one"))
     log.append(record(1, more=" of session ses_one"))
     log.append(record(2, more=" of session ses_two"))
     listed = hermes("sessions", "list").out.splitlines()[-1]
@@ -91,7 +91,7 @@ def test_unknown_session_is_reported(
         assert (ran.code, ran.out) == (1, "")
         assert "Unknown session: 'nope'. No log record mentions it." in ran.err
         assert ran.err.endswith("hermes sessions list\n")
-        write_store(hermes.home / "state.db", *simple_session(session))
+        write_store(hermes.home / "hermes.db", *simple_session(session))
 
 
 def test_log_text_is_escaped(hermes: HermesCli, log: RotatingFile) -> None:

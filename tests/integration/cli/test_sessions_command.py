@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -27,7 +29,7 @@ class Home:
 
     @property
     def database(self) -> Path:
-        return self.path / "state.db"
+        return self.path / "hermes.db"
 
     def run(
         self, *words: str, code: int = 0, stdin: bytes = b"", **env: str
@@ -61,6 +63,21 @@ class Home:
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home")
+
+
+def write_public_database(home: Home, messages: int) -> None:
+    home.path.mkdir()
+    with closing(sqlite3.connect(home.path / "state.db")) as old, old:
+        old.executescript(
+            "CREATE TABLE schema_version (version INTEGER);"
+            "CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT, started_at REAL);"
+            "CREATE TABLE messages (id INTEGER PRIMARY KEY, session_id TEXT, role TEXT,"
+            " content TEXT, timestamp REAL);"
+            "INSERT INTO sessions VALUES ('theirs', 'cli', 1)"
+        )
+        rows = [("theirs", "user", f"number {n}", float(n)) for n in range(messages)]
+        insert = "INSERT INTO messages (session_id, role, content, timestamp) VALUES (?, ?, ?, ?)"
+        old.executemany(insert, rows)
 
 
 def many(count: int) -> list[OpenSession]:
@@ -246,3 +263,15 @@ def test_help_describes_the_json_output(home: Home) -> None:
     shown = home.run("search", "--help").stdout.decode()
     for name in json.loads(home.run("search", "file", "two", "--json").stdout):
         assert f'"{name}"' in shown
+
+
+def test_first_import_shows_a_bar_at_a_terminal(home: Home) -> None:
+    write_public_database(home, 3_000)
+    before = (home.path / "state.db").read_bytes()
+    child = home.terminal("list")
+    child.expect(r"\[#+\.+\] +\d+% importing sessions")
+    child.expect("theirs")
+    child.expect(pexpect.EOF)
+    assert (home.path / "state.db").read_bytes() == before
+    assert b"importing" not in home.run("list").stderr
+    assert home.ids() == ["theirs"]

@@ -98,7 +98,7 @@ class DiskScenario:
         for chat in chats:
             check_posts({"": chat.expected}, lambda _, chat=chat: chat.seen(), RECOVERED_MARK)
         if self._count % CHECK_EVERY == 0:
-            assert await self._store.integrity() == []
+            assert await self._store.maintenance.integrity() == []
         return failed
 
     async def _is_over(self, chats: Sequence[Chat]) -> bool:
@@ -126,7 +126,7 @@ async def scenarios(folder: Path, cases: Sequence[tuple[DiskFailure, int, int]])
                     except BaseException as error:
                         error.add_note(f"{failure} for {many} at write {nth}")
                         raise
-                assert await service.app.store.integrity() == []
+                assert await service.app.store.maintenance.integrity() == []
     effects = (work / "effects").read_text().splitlines()
     assert len(effects) == len(set(effects))
     return f"{len(cases)} scenarios, in {failed} of them the disk failed: 0 acknowledged rows lost"

@@ -104,7 +104,7 @@ async def crash_at_every_failpoint(folder: Path, nths: range) -> str:
     fatal: list[str] = []
     async with serve_platform(FAULTS, seed=1) as server, fork_server(folder) as birth:
         spec = single_profile_spec(folder, server.url, ACCOUNT)
-        answers = AnswerWaiter(server, folder / "home" / "state.db")
+        answers = AnswerWaiter(server, folder / "home" / "hermes.db")
         site = Site(server, answers, birth)
         for nth in nths:
             for wave, failpoint in enumerate(places, nth * len(places)):
@@ -123,12 +123,12 @@ async def crash_at_every_failpoint(folder: Path, nths: range) -> str:
 
         last = await run_instance(spec, end, birth)
     spoken = server.platform.written
-    outbox = check_outbox(folder / "home" / "state.db", spoken)
+    outbox = check_outbox(folder / "home" / "hermes.db", spoken)
     verdict = check_delivery(server.platform, outbox.parked, outbox.receipts)
-    async with open_store(folder / "home" / "state.db", SystemClock()) as store:
+    async with open_store(folder / "home" / "hermes.db", SystemClock()) as store:
         keys = {one.chat: session_key_of("test", one.chat, "") for one in spoken}
         wrong = outbox.wrong + await check_store(store, spoken, keys, verdict.reported)
-        assert wrong + await store.integrity() == []
+        assert wrong + await store.maintenance.integrity() == []
     verdict.check()
     reply = [one for one in spoken if question_name(one.text) in verdict.reported]
     released = [one for one in reply if one.text.startswith("/")]

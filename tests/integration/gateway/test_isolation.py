@@ -69,7 +69,7 @@ LEAKS: dict[str, tuple[IsolationOptions, str, str]] = {
         "words",
         "request",
     ),
-    "one database for all profiles": (IsolationOptions(databases=False), "words", "state.db: "),
+    "one database for all profiles": (IsolationOptions(databases=False), "words", "hermes.db: "),
     "everybody reads as the owner": (IsolationOptions(principals=False), "words", "chat"),
     "answers go to whoever spoke last": (
         IsolationOptions(factory="hermes.testing.multi_profile:open_last_chat_channel"),

@@ -103,7 +103,7 @@ async def test_twenty_thousand_turns_do_not_leak_memory(
 
 
 async def store_sessions(home: Path, sessions: int) -> None:
-    async with open_store(home / "state.db", SystemClock()) as store:
+    async with open_store(home / "hermes.db", SystemClock()) as store:
         for first in range(0, sessions, BATCH):
             numbers = range(first, min(first + BATCH, sessions))
             await store.commit(*[OpenSession(stored_session(number)) for number in numbers])

@@ -84,7 +84,7 @@ async def run_with_kills(
 ) -> str:
     """Without members, the owner asks in every chat."""
     chance = random.Random(seed)  # noqa: S311
-    places, database = sorted(failpoints()), folder / "home" / "state.db"
+    places, database = sorted(failpoints()), folder / "home" / "hermes.db"
     async with serve_platform(SOME_FAULTS, seed) as server, fork_server(folder) as start_instance:
         spec = single_profile_spec(folder, server.url, ACCOUNT)
         if members:
@@ -110,7 +110,7 @@ async def run_with_kills(
         keys = {f"c{chat}": session_key_of("test", f"c{chat}", "") for chat in range(CHATS)}
         reply = {name.rpartition(" ")[2] for name in verdict.reported}
         wrong = outbox.wrong + await check_store(store, truth.written, keys, reply)
-        wrong += await store.integrity()
+        wrong += await store.maintenance.integrity()
     effects = (folder / "work" / "effects").read_text().splitlines()
     verdict.check()
     assert wrong == []

@@ -259,7 +259,7 @@ def test_first_run_shows_a_note(open_client: Opener, tmp_path: Path) -> None:
             with closing(TerminalClient(lambda: nullcontext(client), context)) as terminal:
                 terminal.open()
                 assert terminal.greeting.notes == notes
-            (tmp_path / "state.db").touch()
+            (tmp_path / "hermes.db").touch()
 
 
 def test_recent_history_is_bounded(open_client: Opener, hermes: HermesCli) -> None:
@@ -267,7 +267,7 @@ def test_recent_history_is_bounded(open_client: Opener, hermes: HermesCli) -> No
     clock = SystemClock()
 
     async def store_session(name: str, *sizes: int) -> None:
-        async with open_store(hermes.home / "state.db", clock) as store:
+        async with open_store(hermes.home / "hermes.db", clock) as store:
             session = Session(id=name, started_at=clock.now())
             user_input = [User(f"{name}-{n}", (Text("x" * size),)) for n, size in enumerate(sizes)]
             rows = [AppendMessage(name, "r1", one, clock.now()) for one in user_input]
@@ -359,8 +359,10 @@ def test_steering_message_is_read_by_the_turn(
 
 def is_queued(hermes: HermesCli, key: str) -> bool:
     """Use the store's SQLite library: another one would drop its locks."""
-    with closing(apsw.Connection(str(hermes.home / "state.db"), apsw.SQLITE_OPEN_READONLY)) as db:
-        return bool(list(db.execute("SELECT 1 FROM parcels WHERE key = ? AND state < 2", [key])))
+    with closing(apsw.Connection(str(hermes.home / "hermes.db"), apsw.SQLITE_OPEN_READONLY)) as db:
+        return bool(
+            list(db.execute("SELECT 1 FROM queue_items WHERE key = ? AND state < 2", [key]))
+        )
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

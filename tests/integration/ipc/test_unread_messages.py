@@ -30,7 +30,7 @@ def test_unread_message_is_read_once(
         with open_in_process(home, env, ConversationOptions(cwd=str(hermes.work))) as client:
             client.submit(UserInput((Text("first"),)), lambda event: None)
             session = client.state.session
-        anyio.run(_store_message, home.state_db, session)
+        anyio.run(_store_message, home.database, session)
         start = ConversationOptions(cwd=str(hermes.work), resume=session, unheard=resent)
         with open_in_process(home, env, start) as client:
             client.submit(UserInput((Text("second"),)), lambda event: None)

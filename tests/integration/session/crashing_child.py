@@ -105,7 +105,7 @@ async def main(folder: Path, place: str, pipe: int) -> None:
     first = assistant_message("I will.", *(tool_call(name, known_as) for name, known_as in CALLS))
     model = ScriptedModel([TextDelta("I will."), first], answer_script("Done."))
     clock = SystemClock()
-    async with open_store(folder / "state.db", clock) as store:
+    async with open_store(folder / "hermes.db", clock) as store:
         planner = StoppingPlanner(stop, model, tools(folder, stop))
         runner = Runner(
             store=store,

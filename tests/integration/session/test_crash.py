@@ -59,7 +59,7 @@ async def reopened(folder: Path) -> AsyncGenerator[tuple[ConversationHarness, li
     """The same home in another process: here."""
     tools = [FakeTool("look"), FakeTool("act", effect=Effect.OUTSIDE), FakeTool("peek")]
     clock = SystemClock()
-    async with open_store(folder / "state.db", clock) as store:
+    async with open_store(folder / "hermes.db", clock) as store:
         yield (
             ConversationHarness(
                 store, clock, [answer_script("Here we are."), answer_script("And on.")], tools
@@ -89,7 +89,7 @@ async def check_going_on(tmp_path: Path, place: str) -> None:
         left = await one.store.queues.claim("inbox", None, "me", timedelta(0), 10)
         assert list(left) == []
         assert list(await one.store.open_intents("s1")) == []
-        assert list(await one.store.integrity()) == []
+        assert list(await one.store.maintenance.integrity()) == []
     # Every word of the person is there once, in order.
     asked = [text_of(m) for m in rows if isinstance(m, User)]
     assert asked == ["do it", "and?", "more?"]

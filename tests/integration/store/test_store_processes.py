@@ -117,7 +117,7 @@ class Writer:
 
 
 async def test_confirmed_writes_survive_killed_processes(tmp_path: Path):
-    path = tmp_path / "state.db"
+    path = tmp_path / "hermes.db"
     chance = random.Random(5)  # noqa: S311 - which marks to look at, not a secret
     kills = [None, chance.randrange(20, 200), None, chance.randrange(20, 200)]
     # Processes to be killed write endlessly, so that the kill always interrupts them.
@@ -127,7 +127,7 @@ async def test_confirmed_writes_survive_killed_processes(tmp_path: Path):
             group.start_soon(anyio.to_thread.run_sync, writer.watch, kill)
     assert [writer.exit_code for writer in writers] == [0, -9, 0, -9]
     async with open_store(path, FakeClock()) as store:
-        assert list(await store.integrity()) == []
+        assert list(await store.maintenance.integrity()) == []
         archive = store.archive_for(OWNER)
         for number, writer in enumerate(writers):
             stored = await archive.messages(f"p{number}")
@@ -139,7 +139,7 @@ async def test_confirmed_writes_survive_killed_processes(tmp_path: Path):
             )
             assert digest.messages == len(stored)
             for mark in chance.sample(writer.confirmed, 5):
-                assert len(await archive.search(f'"{mark}"')) == 1
+                assert len((await archive.search(f'"{mark}"')).hits) == 1
 
 
 async def test_killed_migration_leaves_the_old_or_new_schema(tmp_path: Path):
@@ -152,15 +152,15 @@ async def test_killed_migration_leaves_the_old_or_new_schema(tmp_path: Path):
         done = await anyio.run_process(command, check=False)
         opened = done.returncode == 0
         async with open_store(path, FakeClock()) as store:
-            assert list(await store.integrity()) == []
-            assert (await store.stats()).sessions == 0
+            assert list(await store.maintenance.integrity()) == []
+            assert (await store.maintenance.stats()).sessions == 0
         statement += 1
     assert statement > 30
 
 
 async def test_write_waits_for_another_process(tmp_path: Path):
     """Longer than SQLite itself would wait: the writer retries and logs it."""
-    path = tmp_path / "state.db"
+    path = tmp_path / "hermes.db"
     clock = FakeClock()
     warned = threading.Event()
     log = logging.getLogger("hermes.store.connection")
@@ -189,7 +189,7 @@ async def test_write_waits_for_another_process(tmp_path: Path):
 
 
 async def test_many_processes_can_create_the_same_file(tmp_path: Path):
-    path = tmp_path / "state.db"
+    path = tmp_path / "hermes.db"
     codes: list[int] = []
 
     async def start() -> None:

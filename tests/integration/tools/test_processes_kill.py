@@ -77,7 +77,7 @@ async def assert_each_reported_once(folder: Path, server: PlatformServer) -> Non
     assert len(started) == len(CHATS)
     assert set(found(server, REPORT)) == set(started)
     assert plain == dict.fromkeys(plain, 1)
-    async with open_store(folder / "home" / "state.db", SystemClock()) as store:
+    async with open_store(folder / "home" / "hermes.db", SystemClock()) as store:
         archive = store.archive_for(OWNER)
         texts = [
             text_of(row.message)

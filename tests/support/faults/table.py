@@ -41,12 +41,12 @@ def _config(text: str | bytes) -> Callable[[Path], object]:
 
 
 def _sql(home: Path, script: str) -> None:
-    with closing(sqlite3.connect(home / "state.db")) as database:
+    with closing(sqlite3.connect(home / "hermes.db")) as database:
         database.executescript(script)
 
 
 def _newer(home: Path) -> None:
-    write_store(home / "state.db", *simple_session("s", at=datetime(2026, 1, 1, tzinfo=UTC)))
+    write_store(home / "hermes.db", *simple_session("s", at=datetime(2026, 1, 1, tzinfo=UTC)))
     _sql(home, "PRAGMA user_version = 9999")
 
 
@@ -85,7 +85,7 @@ def _locked(home: Path) -> Generator[FaultSwitch]:
     held: list[subprocess.Popen[bytes]] = []
 
     def on() -> None:
-        file = home / "state.db"
+        file = home / "hermes.db"
         if not file.exists():
             with closing(sqlite3.connect(file)) as new:
                 new.execute("PRAGMA user_version = 1")
@@ -131,11 +131,6 @@ def _store_fault(
     )  # fmt: skip
 
 
-LEGACY_SCHEMA = """
-CREATE TABLE schema_version (version INTEGER);
-CREATE TABLE sessions (id TEXT);
-CREATE TABLE messages (id TEXT);
-"""
 EDIT = "hermes config edit"
 HOME = "export HERMES_HOME="
 
@@ -163,11 +158,7 @@ HOME_FAULTS: Sequence[FaultScenario] = [
     ),
     _store_fault(
         "no database", "is damaged or not a database", "restore a backup",
-        lambda home: (home / "state.db").write_bytes(b"this is none, not at all " * 200),
-    ),
-    _store_fault(
-        "the public system's", "another program of the same name", "hermes sessions adopt",
-        lambda home: _sql(home, LEGACY_SCHEMA),
+        lambda home: (home / "hermes.db").write_bytes(b"this is none, not at all " * 200),
     ),
     _store_fault(
         "another program's", "a database of another program", "mv ",
@@ -176,7 +167,7 @@ HOME_FAULTS: Sequence[FaultScenario] = [
     _store_fault("a newer one", "has schema 9999", "Update Hermes", _newer),
     _store_fault(
         "a folder", "cannot be opened for writing", "ls -ld",
-        lambda home: (home / "state.db").mkdir(),
+        lambda home: (home / "hermes.db").mkdir(),
     ),
     FaultScenario(
         name="logs are a file", moment=FaultMoment.OPENING, settings="", cannot=IN_STORES,

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def opened(path: Path) -> AsyncGenerator[tuple[SqliteStore, FakeClock, RunLog]]:
     clock = FakeClock()
-    async with open_store(path / "state.db", clock) as store:
+    async with open_store(path / "hermes.db", clock) as store:
         now = clock.now()
         record = RunRecord(run="run_1", session="s1", principal=OWNER, created=now, updated=now)
         await store.journal.open(record)

@@ -205,7 +205,7 @@ def test_skipped_checks_are_listed(home: Home, settings: str, left_out: str) -> 
 
 async def test_invalid_database_is_reported(home: Home) -> None:
     assert problems(await check_storage(check_context(home))) == []
-    home.state_db.write_bytes(b"this is no database at all" * 1000)
+    home.database.write_bytes(b"this is no database at all" * 1000)
     (one,) = problems(await check_storage(check_context(home)))
     assert (one.check, one.grade) == ("database", Grade.ERROR)
 
@@ -215,11 +215,11 @@ async def test_skills_are_checked_without_a_database(home: Home) -> None:
     (home.skills / "broken" / "SKILL.md").write_text("no head at all")
     (one,) = problems(await check_storage(check_context(home)))
     assert one.check == "skills"
-    assert not home.state_db.exists()
+    assert not home.database.exists()
 
 
 async def test_invalid_memory_and_skills_are_reported(home: Home) -> None:
-    async with open_store(home.state_db, SystemClock()):
+    async with open_store(home.database, SystemClock()):
         pass
     assert problems(await check_storage(check_context(home))) == []
     (home.memories / "MEMORY.md").write_text("x" * 100_000)

@@ -39,7 +39,7 @@ def test_background_work_of_a_process_is_listed_by_goal(tmp_path: Path) -> None:
     assert background_goals(home, 77) == ()
 
     async def fill() -> None:
-        async with open_store(home.state_db, FakeClock()) as store:
+        async with open_store(home.database, FakeClock()) as store:
             await store.commit(OpenSession(Session(id="s", started_at=FakeClock().now())))
             await store.commit(work("dlg_1", "Count the\nleaves", 77))
             await store.commit(work("dlg_2", "Somebody else's", 7))

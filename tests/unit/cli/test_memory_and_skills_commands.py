@@ -68,7 +68,7 @@ class LearningCli:
 
         async def learn() -> None:
             clock = SystemClock()
-            async with open_store(self.home / "state.db", clock) as store:
+            async with open_store(self.home / "hermes.db", clock) as store:
                 ledger = Ledger(store, self.home, clock)
                 notebook = MemoryStore(self.home, ledger, MemoryLimits(), clock)
                 step = MemoryOperation(action="add", content=text)
@@ -85,7 +85,7 @@ class LearningCli:
     def propose_skill(self, name: str = "tea") -> None:
         async def suggest() -> None:
             clock, folder = SystemClock(), self.home / "skills"
-            async with open_store(self.home / "state.db", clock) as store:
+            async with open_store(self.home / "hermes.db", clock) as store:
                 ledger = Ledger(store, self.home, clock)
                 catalog, usage = SkillCatalog(folder), SkillUsageLog(folder, clock)
                 editor = SkillEditor(self.home, catalog, usage, ledger, clock)

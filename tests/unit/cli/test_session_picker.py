@@ -19,7 +19,7 @@ def no_agent() -> AbstractContextManager[AgentClient]:
 def test_found_session_shows_the_matching_snippet(tmp_path: Path) -> None:
     texts = ("Plan the garden", "Put the beans into the first bed.")
     write_store(
-        tmp_path / "state.db",
+        tmp_path / "hermes.db",
         *simple_session("ses_one", words=texts),
         *simple_session("ses_two", title="Beans"),
     )

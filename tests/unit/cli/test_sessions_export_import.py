@@ -125,7 +125,7 @@ def test_import_grants_no_permissions(cli: SessionsCli, tmp_path: Path) -> None:
     assert cli("import", str(file)).lines == ["Imported 1 session with 4 messages."]
 
     async def look() -> tuple[Session, list[Message]]:
-        async with open_store(cli.home / "state.db", FakeClock()) as store:
+        async with open_store(cli.home / "hermes.db", FakeClock()) as store:
             archive = store.archive_for(OWNER)
             rows = await archive.messages("s1")
             return await archive.get("s1"), [row.message for row in rows]
@@ -269,19 +269,44 @@ def test_failed_export_keeps_the_old_file(cli: SessionsCli, tmp_path: Path) -> N
     assert file.read_text() == "precious"
 
 
-def test_upstream_database_is_adopted(cli: SessionsCli) -> None:
-    cli.home.mkdir()
-    with closing(sqlite3.connect(cli.database)) as old:
+def public_database(home: Path) -> Path:
+    home.mkdir()
+    path = home / "state.db"
+    with closing(sqlite3.connect(path)) as old:
         old.executescript(PUBLIC)
-    with pytest.raises(StoreError, match="another program") as caught:
-        cli("list")
-    assert "hermes sessions adopt" in caught.value.hint
-    ran = cli("adopt")
-    assert ran.lines[0] == "Converted 1 session with 2 messages."
-    assert Path(ran.lines[1].removeprefix("The old database is kept as ").rstrip(".")).exists()
+    return path
+
+
+def test_upstream_database_is_imported_by_the_first_command(cli: SessionsCli) -> None:
+    path = public_database(cli.home)
+    before = path.read_bytes()
     (line,) = cli("export", "--all").documents
     assert [each["content"] for each in line["messages"]] == ["Hello", "Hi."]
-    assert "already in the current format" in cli("adopt").err
+    assert path.read_bytes() == before
+    assert {file.name for file in cli.home.iterdir()} == {"state.db", "hermes.db"}
+    assert "There is nothing new" in cli("adopt").err
+
+
+def test_adopt_imports_the_upstream_database(cli: SessionsCli) -> None:
+    path = public_database(cli.home)
+    assert cli("adopt").lines == [f"Imported 1 session and 2 messages from {path}."]
+    with closing(sqlite3.connect(path)) as old, old:
+        old.execute(
+            "INSERT INTO messages (session_id, role, content) SELECT id, 'user', 'More'"
+            " FROM sessions"
+        )
+    assert cli("adopt").lines == [f"Imported 0 sessions and 1 message from {path}."]
+    (line,) = cli("export", "--all").documents
+    assert [each["content"] for each in line["messages"]] == ["Hello", "Hi.", "More"]
+
+
+def test_unreadable_upstream_database_does_not_hide_our_sessions(cli: SessionsCli) -> None:
+    cli.store(*simple_session("s"))
+    (cli.home / "state.db").write_bytes(b"this is no database at all" * 100)
+    (line,) = cli("export", "--all").documents
+    assert line["id"] == "s"
+    with pytest.raises(StoreError, match="cannot be imported"):
+        cli("adopt")
 
 
 def test_adopt_without_a_database_is_an_error(cli: SessionsCli) -> None:

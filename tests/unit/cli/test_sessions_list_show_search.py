@@ -192,11 +192,21 @@ def test_search_shows_matches_in_context(cli: SessionsCli) -> None:
         cli("search", "  ")
 
 
+def test_search_says_that_results_are_partial(cli: SessionsCli) -> None:
+    cli.store(*simple_session("s", words=[f"fish {number}" for number in range(14_000)]))
+    ran = cli("search", '"fish 3"')
+    assert "    fish 3" in ran.lines
+    assert "partial" in ran.err
+    assert "hermes sessions optimize" in ran.err
+    cli("optimize")
+    assert cli("search", '"fish 9999"').err == ""
+
+
 def test_search_finds_similar_meaning(cli: SessionsCli) -> None:
     texts = ["The cat takes pills.", "Trains are late."]
     cli.store(*simple_session("s1", words=texts))
     # A search of its own waits two seconds for vectors; a busy machine may take longer.
-    anyio.run(with_vectors, cli.home / "state.db")
+    anyio.run(with_vectors, cli.home / "hermes.db")
     (hit,) = cli("search", "feline", "medication", "--json").documents
     assert hit["snippet"] == "The cat takes pills."
     assert cli("search", '"feline medication"', "--json").documents == []
@@ -205,7 +215,7 @@ def test_search_finds_similar_meaning(cli: SessionsCli) -> None:
 async def with_vectors(path: Path) -> None:
     with anyio.fail_after(TEST_TIMEOUT):
         async with open_store(path, SystemClock()) as store:
-            while not await store.compute_vectors():
+            while not await store.maintenance.build_vectors():
                 pass
 
 

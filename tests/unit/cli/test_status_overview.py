@@ -45,7 +45,7 @@ def open_record(kind: str, name: str, *, still: bool = True) -> PutRecord:
 async def test_status_of_an_empty_home_creates_nothing(home: Home) -> None:
     seen = await collect_overview(home, env(home), SystemClock())
     assert (seen.model, seen.gateway, seen.sessions) == ("no model yet", "not running", 0)
-    assert not home.state_db.exists()
+    assert not home.database.exists()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ async def test_missing_key_is_reported_like_in_a_turn(home: Home) -> None:
 
 
 async def test_only_open_items_are_counted(home: Home) -> None:
-    async with open_store(home.state_db, SystemClock()) as store:
+    async with open_store(home.database, SystemClock()) as store:
         await store.commit(
             *simple_session("one"),
             *simple_session("two"),
@@ -96,7 +96,7 @@ async def test_only_open_items_are_counted(home: Home) -> None:
 
 async def test_broken_database_does_not_hide_other_rows(home: Home) -> None:
     home.config.write_text("agent: [\n")
-    home.state_db.write_bytes(b"this is no database at all" * 1000)
+    home.database.write_bytes(b"this is no database at all" * 1000)
     seen = await collect_overview(home, env(home), SystemClock())
     assert "hermes doctor" in seen.model
     assert seen.trouble

@@ -144,7 +144,7 @@ def test_existing_files_are_kept(tmp_path):
 def test_kanban_is_shared_and_the_rest_is_not(root):
     home = profile_home(root, "work")
     assert (home.kanban, home.kanban_db) == (root / "kanban", root / "kanban.db")
-    for own in (home.config, home.dotenv, home.state_db, home.cron, home.memories, home.skills):
+    for own in (home.config, home.dotenv, home.database, home.cron, home.memories, home.skills):
         assert own.parent == root / "profiles" / "work"
 
 

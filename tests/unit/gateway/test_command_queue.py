@@ -186,7 +186,7 @@ async def test_command_with_unstored_result_is_reported_later(tmp_path: Path) ->
     key = "agent:main:fake:dm:1"
     message = InboxMessage(user=User("m1", (Text("/dig"),)), address=Address("fake", "1"))
     async with gateway_harness(tmp_path, clock=clock) as harness:
-        async with open_store(tmp_path / "state.db", clock) as other:
+        async with open_store(tmp_path / "hermes.db", clock) as other:
             await other.queues.put(inbox_item("fake:c1", key, message, COMMANDS))
         await wait_until(lambda: harness.gateway.supervisor.online("fake"))
         harness.gateway.poll_queues()

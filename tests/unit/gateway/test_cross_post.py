@@ -48,7 +48,7 @@ class Chat:
 @asynccontextmanager
 async def chat(folder: Path) -> AsyncGenerator[Chat]:
     clock = SystemClock()
-    async with open_store(folder / "state.db", clock) as store:
+    async with open_store(folder / "hermes.db", clock) as store:
         runner = Runner(
             store=store,
             clock=clock,

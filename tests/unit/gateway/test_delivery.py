@@ -112,7 +112,7 @@ async def delivery_harness(
     rules: DeliveryRules = RULES,
 ) -> AsyncGenerator[DeliveryHarness]:
     clock = clock or FakeClock()
-    async with open_store(path / "state.db", clock) as store:
+    async with open_store(path / "hermes.db", clock) as store:
         one = DeliveryHarness(store, clock, channel or FakeFaultyChannel(*faults), rules)
         await one.dead.load()
         async with anyio.create_task_group() as group:
@@ -152,7 +152,7 @@ async def test_nothing_is_sent_after_another_worker_took_over(tmp_path: Path) ->
     channel = FakeFaultyChannel(caps=ChannelCapabilities(max_text=4096, chat_rate=0.01))
     async with (
         delivery_harness(tmp_path, channel=channel, clock=clock) as harness,
-        open_store(tmp_path / "state.db", clock) as peer,
+        open_store(tmp_path / "hermes.db", clock) as peer,
     ):
         await harness.post("one")
         await wait_until(lambda: channel.texts_in("1") == ["one"])
@@ -239,7 +239,7 @@ async def test_dead_address_is_skipped_until_a_message_comes_from_it(tmp_path: P
 
 async def test_oldest_dead_address_is_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
     first, second, third = (Address("fake", chat) for chat in "123")
-    async with open_store(tmp_path / "state.db", FakeClock()) as store:
+    async with open_store(tmp_path / "hermes.db", FakeClock()) as store:
         dead = DeadTargets(store, FakeClock(), max_targets=2)
         await dead.mark_dead(first, "Gone.")
         await dead.mark_dead(second, "Gone.")

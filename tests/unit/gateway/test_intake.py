@@ -188,7 +188,7 @@ async def test_gateway_commands_can_be_added(tmp_path: Path) -> None:
 
 async def test_command_interrupted_by_a_crash_is_reported(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with open_store(tmp_path / "state.db", clock) as store:
+    async with open_store(tmp_path / "hermes.db", clock) as store:
         message = InboxMessage(user=User("m1", (Text("/undo 3"),)), address=Address("fake", "1"))
         await store.queues.put(inbox_item("fake:c1", "agent:main:fake:dm:1", message, COMMANDS))
     async with gateway_harness(tmp_path, clock=clock) as harness:

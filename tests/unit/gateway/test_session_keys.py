@@ -66,7 +66,7 @@ async def test_ids_with_a_colon_do_not_share_a_session(tmp_path: Path) -> None:
 async def test_concurrent_chats_get_distinct_keys(tmp_path: Path) -> None:
     clock = FakeClock()
     keys: dict[Address, set[str]] = {WHOLE: set(), SPLIT: set()}
-    async with open_store(tmp_path / "state.db", clock) as store:
+    async with open_store(tmp_path / "hermes.db", clock) as store:
 
         async def ask(address: Address) -> None:
             chat = chat_id_of_address(address)

@@ -152,7 +152,7 @@ async def stale_progress_harness(
     path: Path, channel: FakeFaultyChannel | None = None, clock: FakeClock | None = None
 ) -> AsyncGenerator[StaleProgressHarness]:
     clock = clock or FakeClock()
-    store = await FailingStore.open(path / "state.db", clock)
+    store = await FailingStore.open(path / "hermes.db", clock)
     try:
         async with anyio.create_task_group() as group:
             yield StaleProgressHarness(store, clock, channel or FakeFaultyChannel(), group)

@@ -47,7 +47,7 @@ class UnstableChannel(FakeChannel):
 @asynccontextmanager
 async def temporary_store(clock: FakeClock) -> AsyncGenerator[SqliteStore]:
     with TemporaryDirectory() as folder:
-        async with open_store(Path(folder) / "state.db", clock) as store:
+        async with open_store(Path(folder) / "hermes.db", clock) as store:
             yield store
 
 
@@ -245,7 +245,7 @@ async def two_workers(folder: Path, clock: FakeClock) -> AsyncGenerator[TwoWorke
     async def ignore(update: Inbound) -> None:
         raise AssertionError(update)
 
-    path = folder / "state.db"
+    path = folder / "hermes.db"
     async with (
         open_store(path, clock) as first,
         open_store(path, clock) as second,

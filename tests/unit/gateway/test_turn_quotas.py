@@ -34,7 +34,7 @@ class OtherProcessQuotas:
         self._clock = clock
 
     async def refusal(self, message: InboxMessage) -> str:
-        async with open_store(self._path / "state.db", self._clock) as store:
+        async with open_store(self._path / "hermes.db", self._clock) as store:
             return await TurnQuotas(store, self._clock, powers).rejection(message)
 
 

@@ -83,7 +83,7 @@ def queue_items(rows: list[User]) -> list[QueueItem]:
 
 async def test_unposted_answer_is_delivered_with_a_mark(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with open_store(tmp_path / "state.db", clock) as store:
+    async with open_store(tmp_path / "hermes.db", clock) as store:
         asked, waiting = User("m1", (Text("first"),)), User("m2", (Text("second"),))
         await store.commit(
             OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
@@ -102,7 +102,7 @@ async def test_unposted_answer_is_delivered_with_a_mark(tmp_path: Path) -> None:
 
 async def test_answer_is_not_recovered_after_losing_the_lease(tmp_path: Path) -> None:
     clock, asked = FakeClock(), User("m1", (Text("first"),))
-    async with open_store(tmp_path / "state.db", clock) as store:
+    async with open_store(tmp_path / "hermes.db", clock) as store:
         await store.commit(
             OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
             AppendMessage("s1", "r1", asked, clock.now()),
@@ -122,7 +122,7 @@ async def test_answer_is_not_recovered_after_losing_the_lease(tmp_path: Path) ->
 
 async def test_crashing_session_is_parked(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with open_store(tmp_path / "state.db", clock) as store:
+    async with open_store(tmp_path / "hermes.db", clock) as store:
         asked = User("m1", (Text("reboot"),))
         await store.commit(
             OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
@@ -150,7 +150,7 @@ async def test_turn_interrupted_long_ago_is_not_resumed(
     tmp_path: Path, hours: float, goes_on: bool
 ) -> None:
     clock = FakeClock()
-    async with open_store(tmp_path / "state.db", clock) as store:
+    async with open_store(tmp_path / "hermes.db", clock) as store:
         asked = User("m1", (Text("clean up"),))
         await store.commit(
             OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
@@ -180,7 +180,7 @@ async def test_cross_post_is_not_taken_for_an_answer(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, HANGING_SCRIPT) as harness:
         await harness.channel.say("what now?")
         await wait_until(lambda: len(harness.model.requests) == 1)
-    async with open_store(tmp_path / "state.db", FakeClock()) as store:
+    async with open_store(tmp_path / "hermes.db", FakeClock()) as store:
         (found,) = await store.archive_for(OWNER).list(SessionFilter())
         cross_post = Assistant("b1", (Text("Weather: rain"),), Stop.END)
         await store.commit(AppendMessage(found.session.id, "", cross_post, FakeClock().now()))
@@ -191,7 +191,7 @@ async def test_cross_post_is_not_taken_for_an_answer(tmp_path: Path) -> None:
 
 async def test_undecodable_row_is_parked(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with open_store(tmp_path / "state.db", clock) as store:
+    async with open_store(tmp_path / "hermes.db", clock) as store:
         await store.queues.put(
             QueueItem(key="x", lane="inbox", topic=SESSION_KEY, body=Raw(b'{"a":1}'))
         )

@@ -88,7 +88,10 @@ async def test_secrets_of_the_home_are_hidden_and_skills_visible(parts: SandboxD
     root = parts.home.root
     (root / "profiles/other").mkdir(parents=True)
     (root / "skills").mkdir()
-    for name in (".env", "state.db", "profiles/other/.env", "gateway.sock", "new.file"):
+    for name in (
+        *(".env", "hermes.db", "hermes.db-wal", "state.db", "state.db-shm", "gateway.sock"),
+        *("profiles/other/.env", "new.file"),
+    ):
         (root / name).write_text("SECRET")
     (root / "skills/SKILL.md").write_text("open")
     for backend in ("bubblewrap", "landlock"):

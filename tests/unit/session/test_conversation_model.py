@@ -103,7 +103,7 @@ class Person:
         rest = list(script)
         current: str | None = None
         while rest:
-            async with open_store(folder / "state.db", self._clock) as store:
+            async with open_store(folder / "hermes.db", self._clock) as store:
                 one = ConversationHarness(store, self._clock, [], [FakeTool("look")])
                 one.planner.model = ScriptedModel(*[echo] * 100)
                 if current in self._sessions:

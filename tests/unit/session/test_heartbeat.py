@@ -19,7 +19,7 @@ ITEM = QueueItem(key="k1", lane="inbox", topic="s1", body=Raw(b"{}"))
 async def test_claim_lasts_while_the_worker_beats(
     tmp_path: Path, store: SqliteStore, clock: FakeClock
 ) -> None:
-    async with open_store(tmp_path / "state.db", clock) as other:
+    async with open_store(tmp_path / "hermes.db", clock) as other:
         async with heartbeat(other.workers, clock):
             await other.queues.put(ITEM, other.workers.own)
             await clock.advance(10 * other.workers.ttl.total_seconds())

@@ -25,7 +25,7 @@ SCOPE = Scope("default", "s1", "r1", "/w")
 async def test_reason_is_cut_and_old_failures_are_pruned(tmp_path: Path) -> None:
     clock = FakeClock()
     page = "It failed. " + "x" * 1_000_000
-    async with open_store(tmp_path / "state.db", clock) as store:
+    async with open_store(tmp_path / "hermes.db", clock) as store:
         failed = RunEnded("r1", Outcome.FAILED, page)
         await store.commit(*failure_writes(SCOPE, failed, clock.now()))
         (reason,) = (await failure_reasons(store, "s1")).values()

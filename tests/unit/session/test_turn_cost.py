@@ -98,7 +98,7 @@ class Counted:
 @asynccontextmanager
 async def counted(folder: Path, *scripts: Script) -> AsyncGenerator[Counted]:
     clock = FakeClock()
-    engine = CountingEngine(open_writer(folder / "state.db"), folder / "state.db")
+    engine = CountingEngine(open_writer(folder / "hermes.db"), folder / "hermes.db")
     store = SqliteStore(engine, clock)
     try:
         harness = ConversationHarness(store, clock, scripts, [FakeTool("look")])

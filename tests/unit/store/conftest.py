@@ -6,4 +6,4 @@ import pytest
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """The database file of `store`."""
-    return tmp_path / "state.db"
+    return tmp_path / "hermes.db"

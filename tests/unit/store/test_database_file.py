@@ -1,6 +1,7 @@
 """Opening the database file: creation, refusal and migration."""
 
 import hashlib
+from datetime import timedelta
 from pathlib import Path
 
 import apsw
@@ -16,6 +17,10 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
 
 pytestmark = pytest.mark.anyio
+OLD_BODY = (
+    '{"type":"letter","user":{"n":12345678901234567890,"text":"\\u00e9 \\"é\\" 🙂"}}'.encode()
+)
+NEW_BODY = OLD_BODY.replace(b"letter", b"message")
 
 
 def create_database(path: Path, *statements: str) -> apsw.Connection:
@@ -37,16 +42,16 @@ async def test_new_file_is_private_and_durable(path: Path, clock: FakeClock):
         assert check.pragma("user_version") == migrations()[-1][0]
         assert check.pragma("journal_mode") == "wal"
         check.close()
-        for file in (path, path.with_name("state.db-wal")):
+        for file in (path, path.with_name("hermes.db-wal")):
             assert file.stat().st_mode & 0o777 == 0o600
     async with open_store(path, clock) as store:
         assert (await store.archive_for(OWNER).get("s1")).id == "s1"
-    assert not path.with_name("state.db-wal").exists()
+    assert not path.with_name("hermes.db-wal").exists()
 
 
 async def test_missing_folder_is_created(tmp_path: Path, clock: FakeClock):
-    async with open_store(tmp_path / "a" / "b" / "state.db", clock):
-        assert (tmp_path / "a" / "b" / "state.db").exists()
+    async with open_store(tmp_path / "a" / "b" / "hermes.db", clock):
+        assert (tmp_path / "a" / "b" / "hermes.db").exists()
 
 
 async def test_public_database_is_refused_and_untouched(path: Path, clock: FakeClock):
@@ -58,9 +63,9 @@ async def test_public_database_is_refused_and_untouched(path: Path, clock: FakeC
         "CREATE TABLE schema_version (version INTEGER)",
     ).close()
     before = digest(path)
-    with pytest.raises(StoreError, match="another program of the same name") as caught:
+    with pytest.raises(StoreError, match="another program") as caught:
         await SqliteStore.open(path, clock)
-    assert "hermes sessions adopt" in caught.value.hint
+    assert "mv " in caught.value.hint
     assert digest(path) == before
 
 
@@ -125,13 +130,13 @@ async def test_journal_without_database_is_refused_and_kept(
     """SQLite would delete it, and the last changes with it."""
     away = tmp_path / "away"
     away.mkdir()
-    journal = path.with_name("state.db-wal")
+    journal = path.with_name("hermes.db-wal")
     async with open_store(path, clock) as store:
         await store.commit(OpenSession(session(clock, "s1")))
         copies = [(away / one.name, one.read_bytes()) for one in (path, journal)]
     for copy, data in copies:
         copy.write_bytes(data)
-    lost, kept = away / "state.db", away / "state.db-wal"
+    lost, kept = away / "hermes.db", away / "hermes.db-wal"
     if gone:
         lost.unlink()
     else:
@@ -175,7 +180,7 @@ async def test_folder_is_refused(tmp_path: Path, clock: FakeClock):
         await SqliteStore.open(tmp_path, clock)
     (tmp_path / "file").touch()
     with pytest.raises(StoreError):
-        await SqliteStore.open(tmp_path / "file" / "state.db", clock)
+        await SqliteStore.open(tmp_path / "file" / "hermes.db", clock)
 
 
 async def test_nothing_is_written_after_damage(path: Path, clock: FakeClock):
@@ -203,7 +208,7 @@ async def test_damage_found_by_a_reader_stops_the_writer(path: Path, clock: Fake
         breaker = create_database(path)
         breaker.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
         breaker.execute("PRAGMA writable_schema = ON")
-        breaker.execute("UPDATE sqlite_schema SET rootpage = 9999 WHERE name = 'uses'")
+        breaker.execute("UPDATE sqlite_schema SET rootpage = 9999 WHERE name = 'model_usage'")
         breaker.pragma("schema_version", breaker.pragma("schema_version") + 1)
         breaker.close()
         with pytest.raises(StoreCorrupt):
@@ -241,3 +246,38 @@ async def test_older_schema_is_migrated(path: Path, clock: FakeClock):
     async with open_store(path, clock) as store:
         found = await store.archive_for(OWNER).get("s1")
         assert (found.model, found.cwd, found.effort, found.personality) == ("m", "/w", "", "")
+
+
+async def test_stored_names_are_migrated(path: Path, clock: FakeClock):
+    """Queues and records of a file of version 0.1.0 are found under their plain names."""
+    old = create_database(
+        path, *(script.read_text() for number, script in migrations() if number <= 6)
+    )
+    old.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    old.execute("PRAGMA user_version = 6")
+    queues = {
+        "inbox": "inbox",
+        "outbox:test": "outbox:test",
+        "behind": "after_commands",
+        "bubbles": "progress",
+        "farewells:test": "final_edits:test",
+        "gone": "unreachable",
+        "refused": "rejected",
+    }
+    for name in queues:
+        insert = "INSERT INTO parcels (key, lane, topic, body, attempts) VALUES (?, ?, 't', ?, 0)"
+        old.execute(insert, (name, name, OLD_BODY))
+    kinds = {"place": "location", "far_session": "remote_session", "question": "question"}
+    for kind in kinds:
+        insert = (
+            "INSERT INTO matters VALUES (NULL, ?, 'id', 's', 'open', 1, CAST('1' AS BLOB), 1, '')"
+        )
+        old.execute(insert, (kind,))
+    old.close()
+    async with open_store(path, clock) as store:
+        for name, plain in queues.items():
+            (item,) = await store.queues.claim(plain, None, "me", timedelta(seconds=1))
+            assert (item.key, item.lane, bytes(item.body)) == (name, plain, NEW_BODY)
+        for plain in kinds.values():
+            assert [one.id for one in await store.records.find(plain)] == ["id"]
+        assert list(await store.maintenance.integrity()) == []

@@ -15,12 +15,15 @@ from hermes.ports.store import AppendMessage, ChangeSession, OpenSession, QueueI
 from hermes.schema.errors import NotFound, StoreError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange, SessionFilter
+from hermes.store.archive import SEARCH_BATCHES
 from hermes.store.connection import Connection
 from hermes.store.database_file import open_writer
 from hermes.store.engine import MAX_WAITING_WRITES, Engine
+from hermes.store.search_index import INDEX_ROWS
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
+from support.cli_process import TEST_TIMEOUT
 
 pytestmark = pytest.mark.anyio
 
@@ -164,7 +167,7 @@ async def test_full_queue_blocks_callers(
                 askers.cancel_scope.cancel()
         gate.open()
     await store.commit(OpenSession(session(clock, "last")))
-    assert (await store.stats()).sessions == kept + 1
+    assert (await store.maintenance.stats()).sessions == kept + 1
 
 
 async def test_error_in_the_work_reaches_the_caller(
@@ -254,7 +257,9 @@ async def test_search_ends_during_continuous_writes(store: SqliteStore, clock: F
             group.start_soon(keep_writing)
         for _ in range(20):
             before = written
-            assert len(await store.archive_for(OWNER).search("pear", limit=100_000)) >= before
+            assert (
+                len((await store.archive_for(OWNER).search("pear", limit=100_000)).hits) >= before
+            )
         found.set()
 
 
@@ -356,4 +361,35 @@ async def test_closing_finishes_pending_writes(path: Path, clock: FakeClock):
         await settle()
         gate.open()
     async with open_store(path, clock) as again:
-        assert (await again.stats()).sessions == 10
+        assert (await again.maintenance.stats()).sessions == 10
+
+
+async def test_search_of_a_large_backlog_is_partial(store: SqliteStore, clock: FakeClock):
+    """It indexes a bounded number of batches, reads the newest messages, and says what is left."""
+    archive = store.archive_for(OWNER)
+    texts = [f"pear number{number}" for number in range(SEARCH_BATCHES * INDEX_ROWS + 6_000)]
+    await store.commit(
+        OpenSession(session(clock, "s1")),
+        *(AppendMessage("s1", "r", user_message(text), clock.now()) for text in texts),
+    )
+    partial = await archive.search('"pear number13999"')
+    assert [hit.seq for hit in partial.hits] == [len(texts)]
+    assert 0 < partial.unindexed <= len(texts) - SEARCH_BATCHES * INDEX_ROWS
+    assert "partial" in partial.note
+    await store.maintenance.optimize()
+    assert (await store.maintenance.index_state()).missing == 0
+    complete = await archive.search("number9000")
+    assert ([hit.seq for hit in complete.hits], complete.unindexed) == ([9_001], 0)
+    assert complete.note == ""
+
+
+async def test_index_is_completed_in_the_background(store: SqliteStore, clock: FakeClock):
+    """Nobody searches; the writer uses its idle time."""
+    texts = [f"pear {number}" for number in range(3 * INDEX_ROWS)]
+    await store.commit(
+        OpenSession(session(clock, "s1")),
+        *(AppendMessage("s1", "r", user_message(text), clock.now()) for text in texts),
+    )
+    with anyio.fail_after(TEST_TIMEOUT):
+        while (await store.maintenance.index_state()).missing:
+            pass

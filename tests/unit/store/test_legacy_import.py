@@ -1,19 +1,22 @@
-"""Importing the public system's database is complete and atomic."""
+"""Importing the public system's database: complete, repeatable, and without changing it."""
 
 import hashlib
 import json
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+import anyio
 import apsw
 import pytest
 
+from hermes.ports.maintenance import ImportCounts
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, Usage, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUsage, SessionFilter
-from hermes.store.legacy_import import ImportResult, import_legacy
-from hermes.store.sqlite import open_store
+from hermes.store.legacy_import import PAGE_ROWS
+from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -62,8 +65,19 @@ def say(old: apsw.Connection, session: str, role: str, content: str | None, **mo
     insert(old, "messages", session_id=session, role=role, content=content, timestamp=START, **more)
 
 
+class Progress:
+    """Remembers every report."""
+
+    def __init__(self) -> None:
+        self.reports: list[tuple[int, int]] = []
+
+    def __call__(self, done: int, total: int) -> None:
+        self.reports.append((done, total))
+
+
 @pytest.fixture
-def public(path: Path) -> Path:
+def public(tmp_path: Path) -> Path:
+    path = tmp_path / "state.db"
     old = apsw.Connection(str(path))
     old.execute("PRAGMA journal_mode = WAL")
     old.execute(SCHEMA)
@@ -132,135 +146,202 @@ def public(path: Path) -> Path:
     return path
 
 
-async def test_everything_is_imported(public: Path, clock: FakeClock):
-    adopted = import_legacy(public, clock)
-    kept = public.with_name("state.db.public-1")
-    assert adopted == ImportResult(sessions=4, messages=9, backup_path=kept)
-    async with open_store(public, clock) as store:
-        archive = store.archive_for(OWNER)
-        first = await archive.get("20260131_120000_aaaaaa")
-        assert first.system == "You are old."
-        assert (first.title, first.model, first.provider) == ("Old plans", "gpt", "openai")
-        assert first.started_at == datetime.fromtimestamp(START, UTC)
-        assert first.end_reason == "agent_close"
-        second = await archive.get("20260131_120000_bbbbbb")
-        assert second.principal == "telegram:7"
-        assert second.parent == first.id
-        assert (await archive.get("early")).parent is None
-        assert (await archive.get("orphan")).id == "orphan"
-        assert list(await store.integrity()) == []
+async def import_from(store: SqliteStore, public: Path) -> ImportCounts:
+    return await store.maintenance.import_legacy(public, Progress())
 
 
-async def test_messages_are_converted(public: Path, clock: FakeClock):
-    import_legacy(public, clock)
-    async with open_store(public, clock) as store:
-        archive = store.archive_for(OWNER)
-        stored = await archive.messages("20260131_120000_aaaaaa")
-        asked, called, done, answer = [row.message for row in stored]
-        assert [row.seq for row in stored] == [3, 4, 5, 6]
-        assert isinstance(asked, User)
-        assert asked.parts == (Text("live kumquat"),)
-        assert isinstance(called, Assistant)
-        assert called.parts[0] == Reasoning("hm")
-        assert called.stop is Stop.TOOLS
-        assert bytes(called.calls[0].args) == b'{"a" : 1 }'
-        assert (bytes(called.calls[1].args), called.calls[1].broken) == (b"{}", '{"cut of')
-        assert isinstance(done, Result)
-        assert (done.call, done.parts) == ("c1", (Text("done"),))
-        assert isinstance(answer, Assistant)
-        assert (answer.text, answer.stop) == ("That is all.", Stop.END)
-        other = await archive.messages("20260131_120000_bbbbbb")
-        assert [part for row in other for part in row.message.parts] == [
-            Text("look"),
-            Text("[a part of the kind 'image_url' that was not brought over]"),
-            Text("be kind"),
-        ]
+def digests(folder: Path) -> dict[str, str]:
+    """The contents of the public system's files."""
+    files = folder.glob("state.db*")
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-async def test_compacted_messages_are_found_and_undone_ones_are_not(public: Path, clock: FakeClock):
-    import_legacy(public, clock)
-    async with open_store(public, clock) as store:
-        hits = await store.archive_for(OWNER).search("kumquat")
-        assert {hit.snippet for hit in hits} == {
-            "forgotten >>>kumquat<<<",
-            "live >>>kumquat<<<",
-        }
-        digests = await store.archive_for(OWNER).list(SessionFilter(title="Old plans"))
-        assert (digests[0].messages, digests[0].tool_calls) == (5, 2)
-        assert digests[0].preview == "forgotten kumquat"
+async def test_everything_is_imported(public: Path, store: SqliteStore):
+    assert await import_from(store, public) == ImportCounts(sessions=4, messages=8)
+    archive = store.archive_for(OWNER)
+    first = await archive.get("20260131_120000_aaaaaa")
+    assert first.system == "You are old."
+    assert (first.title, first.model, first.provider) == ("Old plans", "gpt", "openai")
+    assert first.started_at == datetime.fromtimestamp(START, UTC)
+    assert first.end_reason == "agent_close"
+    second = await archive.get("20260131_120000_bbbbbb")
+    assert second.principal == "telegram:7"
+    assert second.parent == first.id
+    assert (await archive.get("early")).parent is None
+    assert (await archive.get("orphan")).started_at == datetime.fromtimestamp(START, UTC)
+    assert list(await store.maintenance.integrity()) == []
 
 
-async def test_usage_is_imported(public: Path, clock: FakeClock):
-    import_legacy(public, clock)
-    async with open_store(public, clock) as store:
-        archive = store.archive_for(OWNER)
-        assert list(await archive.usage("20260131_120000_aaaaaa")) == [
-            ModelUsage(
-                model="gpt",
-                provider="openai",
-                calls=3,
-                usage=Usage(input=100, output=4, cache_read=90),
-                cost=0.5,
-            )
-        ]
-        (second,) = await archive.usage("20260131_120000_bbbbbb")
-        assert (second.calls, second.usage, second.cost) == (2, Usage(5, 1), None)
-        (digest,) = await archive.list(SessionFilter(source="telegram"))
-        assert (digest.model_calls, digest.cost) == (2, None)
+async def test_messages_are_converted(public: Path, store: SqliteStore):
+    await import_from(store, public)
+    archive = store.archive_for(OWNER)
+    stored = await archive.messages("20260131_120000_aaaaaa")
+    asked, called, done, answer = [row.message for row in stored]
+    assert [row.seq for row in stored] == [2, 3, 4, 5]
+    assert isinstance(asked, User)
+    assert asked.parts == (Text("live kumquat"),)
+    assert isinstance(called, Assistant)
+    assert called.parts[0] == Reasoning("hm")
+    assert called.stop is Stop.TOOLS
+    assert bytes(called.calls[0].args) == b'{"a" : 1 }'
+    assert (bytes(called.calls[1].args), called.calls[1].broken) == (b"{}", '{"cut of')
+    assert isinstance(done, Result)
+    assert (done.call, done.parts) == ("c1", (Text("done"),))
+    assert isinstance(answer, Assistant)
+    assert (answer.text, answer.stop) == ("That is all.", Stop.END)
+    other = await archive.messages("20260131_120000_bbbbbb")
+    assert [part for row in other for part in row.message.parts] == [
+        Text("look"),
+        Text("[a part of the kind 'image_url' that was not brought over]"),
+        Text("be kind"),
+    ]
 
 
-async def test_old_file_is_kept(public: Path, clock: FakeClock):
-    kept = import_legacy(public, clock).backup_path
-    assert kept is not None
-    old = apsw.Connection(str(kept))
-    assert old.execute("SELECT count(*) FROM messages").get == 9
-    assert old.pragma("integrity_check") == "ok"
-    old.close()
-    assert {file.name for file in public.parent.iterdir()} == {"state.db", "state.db.public-1"}
+async def test_compacted_messages_are_found_and_undone_ones_are_not(
+    public: Path, store: SqliteStore
+):
+    await import_from(store, public)
+    found = await store.archive_for(OWNER).search("kumquat")
+    assert {hit.snippet for hit in found.hits} == {
+        "forgotten >>>kumquat<<<",
+        "live >>>kumquat<<<",
+    }
+    digests = await store.archive_for(OWNER).list(SessionFilter(title="Old plans"))
+    assert (digests[0].messages, digests[0].tool_calls) == (5, 2)
+    assert digests[0].preview == "forgotten kumquat"
 
 
-async def test_second_import_changes_nothing(public: Path, clock: FakeClock):
-    import_legacy(public, clock)
-    before = hashlib.sha256(public.read_bytes()).hexdigest()
-    assert import_legacy(public, clock) == ImportResult(0, 0, None)
-    assert hashlib.sha256(public.read_bytes()).hexdigest() == before
-    assert not public.with_name("state.db.public-2").exists()
+async def test_usage_is_imported(public: Path, store: SqliteStore):
+    await import_from(store, public)
+    archive = store.archive_for(OWNER)
+    assert list(await archive.usage("20260131_120000_aaaaaa")) == [
+        ModelUsage(
+            model="gpt",
+            provider="openai",
+            calls=3,
+            usage=Usage(input=100, output=4, cache_read=90),
+            cost=0.5,
+        )
+    ]
+    (second,) = await archive.usage("20260131_120000_bbbbbb")
+    assert (second.calls, second.usage, second.cost) == (2, Usage(5, 1), None)
+    (digest,) = await archive.list(SessionFilter(source="telegram"))
+    assert (digest.model_calls, digest.cost) == (2, None)
 
 
-async def test_remains_of_a_killed_import_are_removed(public: Path, clock: FakeClock):
-    public.with_name(".state.db.adopting").write_bytes(b"half a database")
-    public.with_name(".state.db.adopting-wal").write_bytes(b"half a journal")
-    public.with_name("state.db.public-1").hardlink_to(public)
-    adopted = import_legacy(public, clock)
-    assert adopted.backup_path == public.with_name("state.db.public-1")
-    assert adopted.messages == 9
+async def test_public_database_stays_as_it_was(public: Path, store: SqliteStore):
+    before = digests(public.parent)
+    assert set(before) == {"state.db"}
+    await import_from(store, public)
+    await import_from(store, public)
+    assert digests(public.parent) == before
 
 
-async def test_older_kept_file_is_not_overwritten(public: Path, clock: FakeClock):
-    public.with_name("state.db.public-1").write_text("from long ago")
-    assert import_legacy(public, clock).backup_path == public.with_name("state.db.public-2")
-    assert public.with_name("state.db.public-1").read_text() == "from long ago"
-
-
-async def test_import_is_refused_while_the_file_is_open(public: Path, clock: FakeClock):
+async def test_public_system_can_write_meanwhile(public: Path, store: SqliteStore):
     running = apsw.Connection(str(public))
-    assert running.execute("SELECT count(*) FROM sessions").get == 3
-    with pytest.raises(StoreError, match="Another process") as caught:
-        import_legacy(public, clock)
-    assert caught.value.hint
-    running.execute("UPDATE sessions SET title = 'still running' WHERE id = 'early'")
+    say(running, "early", "user", "in the journal only")
+    before = digests(public.parent)
+    assert (await import_from(store, public)).messages == 9
+    assert {name: digests(public.parent)[name] for name in ("state.db", "state.db-wal")} == {
+        name: before[name] for name in ("state.db", "state.db-wal")
+    }
+    say(running, "early", "user", "later")
     running.close()
-    assert import_legacy(public, clock).sessions == 4
+    assert (await import_from(store, public)).messages == 1
 
 
-async def test_only_the_public_database_is_imported(path: Path, clock: FakeClock):
+async def test_unchanged_database_is_not_read_again(public: Path, store: SqliteStore):
+    await import_from(store, public)
+    public.chmod(0)  # so that reading it would fail, except for root
+    progress = Progress()
+    assert await store.maintenance.import_legacy(public, progress) == ImportCounts()
+    assert progress.reports == []
+
+
+async def test_new_sessions_and_messages_are_imported_once(public: Path, store: SqliteStore):
+    await import_from(store, public)
+    with closing(apsw.Connection(str(public))) as old:
+        say(old, "early", "user", "more of the old")
+        insert(old, "sessions", id="new", source="cli", started_at=START, title="Old plans")
+        say(old, "new", "user", "new words")
+    assert await import_from(store, public) == ImportCounts(sessions=1, messages=2)
+    assert await import_from(store, public) == ImportCounts()
+    archive = store.archive_for(OWNER)
+    assert [row.message.parts for row in await archive.messages("early")] == [
+        (Text("more of the old"),)
+    ]
+    assert (await archive.get("new")).title == "Old plans (new)"
+
+
+async def test_deleted_session_is_not_imported_again(public: Path, store: SqliteStore):
+    await import_from(store, public)
+    await store.archive_for(OWNER).delete(["20260131_120000_aaaaaa", "early"])
+    with closing(apsw.Connection(str(public))) as old:
+        say(old, "20260131_120000_bbbbbb", "user", "again")
+    assert await import_from(store, public) == ImportCounts(messages=1)
+
+
+async def test_chat_stays_in_its_session_when_another_one_is_imported(
+    public: Path, store: SqliteStore, clock: FakeClock
+):
+    await import_from(store, public)
+    key = "agent:main:telegram:dm:7"
+    with closing(apsw.Connection(str(public))) as old:
+        insert(
+            old, "sessions", id="later", source="telegram", user_id="7", session_key=key,
+            started_at=START + 99,
+        )  # fmt: skip
+    await import_from(store, public)
+    found = await store.archive_for(OWNER).by_key(key)
+    assert found is not None
+    assert found.id == "20260131_120000_bbbbbb"
+    assert (await store.archive_for(OWNER).get("later")).key == ""
+
+
+async def test_large_import_is_done_in_pages(public: Path, store: SqliteStore):
+    with closing(apsw.Connection(str(public))) as old, old:
+        for number in range(2 * PAGE_ROWS):
+            say(old, "early", "user", f"number {number}")
+    progress = Progress()
+    added = await store.maintenance.import_legacy(public, progress)
+    assert added.messages == 8 + 2 * PAGE_ROWS
+    done = [done for done, _ in progress.reports]
+    assert len(done) == 4
+    assert done == sorted(done)
+    assert progress.reports[-1][0] == progress.reports[-1][1]
+
+
+async def test_processes_that_import_together_import_once(
+    public: Path, path: Path, clock: FakeClock, store: SqliteStore
+):
+    added: list[ImportCounts] = []
+
+    async def work(one: SqliteStore) -> None:
+        added.append(await import_from(one, public))
+
+    async with open_store(path, clock) as other, anyio.create_task_group() as group:
+        group.start_soon(work, store)
+        group.start_soon(work, other)
+    assert sum(one.messages for one in added) == 8
+    assert (await store.maintenance.stats()).messages == 8
+
+
+async def test_unreadable_row_is_left_out(public: Path, store: SqliteStore):
+    with closing(apsw.Connection(str(public))) as old:
+        insert(old, "messages", session_id="early", role="user", timestamp=START, active="no")
+        say(old, "early", "user", "after it")
+    assert (await import_from(store, public)).messages == 9
+
+
+async def test_only_the_public_database_is_imported(tmp_path: Path, store: SqliteStore):
+    path = tmp_path / "state.db"
     with pytest.raises(StoreError, match="no database"):
-        import_legacy(path, clock)
+        await import_from(store, path)
     other = apsw.Connection(str(path))
     other.execute("CREATE TABLE cats (name TEXT)")
     other.close()
     with pytest.raises(StoreError, match="another program"):
-        import_legacy(path, clock)
+        await import_from(store, path)
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(StoreError):
-        import_legacy(path, clock)
+        await import_from(store, path)

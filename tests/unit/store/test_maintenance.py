@@ -1,3 +1,5 @@
+"""Maintenance of the database file: backup, vacuum, integrity and locks."""
+
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,7 +10,6 @@ from msgspec import Raw
 
 from hermes.ports.store import (
     AppendMessage,
-    CompleteItem,
     EnqueueItem,
     Intent,
     OpenSession,
@@ -20,7 +21,6 @@ from hermes.schema.errors import StoreError
 from hermes.schema.messages import Usage
 from hermes.schema.scope import OWNER
 from hermes.schema.tools import Effect
-from hermes.store.maintenance import SourceCounts
 from hermes.store.queues import ParkedItem
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
@@ -33,51 +33,11 @@ def queue_item(key: str) -> QueueItem:
     return QueueItem(key=key, lane="outbox", topic="s", body=Raw(b"1"))
 
 
-async def test_stats_count_by_source(store: SqliteStore, clock: FakeClock):
-    for name, source in (("s1", "cli"), ("s2", "cron"), ("s3", "cron")):
-        await store.commit(
-            OpenSession(session(clock, name, source=source)),
-            AppendMessage(name, "r", user_message("x"), clock.now()),
-        )
-    await store.queues.put(queue_item("k1"))
-    await store.queues.put(queue_item("k2"))
-    await store.queues.park("k2", "why")
-    stats = await store.stats()
-    assert (stats.sessions, stats.messages) == (3, 3)
-    assert stats.sources == [SourceCounts("cli", 1, 1), SourceCounts("cron", 2, 2)]
-    assert (stats.waiting, stats.parked) == (1, 1)
-    assert stats.size > 0
-
-
 async def test_parked_items_are_listed(store: SqliteStore):
     await store.queues.put(queue_item("k1"))
     await store.queues.park("k1", "no such chat")
     assert await store.queues.parked("outbox") == [ParkedItem(queue_item("k1"), "no such chat")]
     assert await store.queues.parked("inbox") == []
-
-
-async def test_keys_of_done_items_are_forgotten(store: SqliteStore, clock: FakeClock):
-    await store.queues.put(queue_item("k1"))
-    await store.commit(CompleteItem("k1"))
-    await clock.advance(3600)
-    await store.queues.put(queue_item("k2"))
-    assert await store.queues.forget(clock.now() - timedelta(hours=2)) == 0
-    assert await store.queues.forget(clock.now()) == 1
-    assert await store.queues.put(queue_item("k1"))
-    assert not await store.queues.put(queue_item("k2"))
-
-
-async def test_optimize_forgets_old_done_items(store: SqliteStore, clock: FakeClock):
-    for key in ("done", "waiting", "parked", "fresh"):
-        await store.queues.put(queue_item(key))
-    await store.commit(CompleteItem("done"))
-    await store.queues.park("parked", "why")
-    await clock.advance(8 * 24 * 3600)
-    await store.commit(CompleteItem("fresh"))
-    await store.optimize()
-    assert await store.queues.put(queue_item("done"))
-    for key in ("waiting", "parked", "fresh"):
-        assert not await store.queues.put(queue_item(key))
 
 
 async def test_deleted_session_leaves_nothing(store: SqliteStore, clock: FakeClock, path: Path):
@@ -95,7 +55,7 @@ async def test_deleted_session_leaves_nothing(store: SqliteStore, clock: FakeClo
     await store.archive_for(OWNER).search("pear")
     await store.archive_for(OWNER).delete(["s1"])
     raw = apsw.Connection(str(path))
-    for table in ("sessions", "prompts", "messages", "uses", "intents", "parcels"):
+    for table in ("sessions", "prompts", "messages", "model_usage", "intents", "queue_items"):
         assert raw.execute(f"SELECT count(*) FROM {table}").get == 0, table  # noqa: S608
     assert raw.execute("SELECT count(*) FROM leases WHERE session = 's1'").get == 0
     raw.close()
@@ -112,19 +72,19 @@ async def test_backup_works_during_writes(store: SqliteStore, clock: FakeClock, 
 
     async with anyio.create_task_group() as group:
         group.start_soon(keep_writing)
-        await store.backup(to)
+        await store.maintenance.backup(to)
     assert to.stat().st_mode & 0o777 == 0o600
     assert not list(tmp_path.glob(".*"))
     async with open_store(to, clock) as copy:
         assert (await copy.archive_for(OWNER).get("s1")).id == "s1"
-        assert list(await copy.integrity()) == []
+        assert list(await copy.maintenance.integrity()) == []
 
 
 async def test_impossible_backup_raises(store: SqliteStore, path: Path, tmp_path: Path):
     with pytest.raises(StoreError):
-        await store.backup(path)
+        await store.maintenance.backup(path)
     with pytest.raises(StoreError):
-        await store.backup(tmp_path / "nowhere" / "backup.db")
+        await store.maintenance.backup(tmp_path / "nowhere" / "backup.db")
 
 
 async def test_vacuum_frees_space(store: SqliteStore, clock: FakeClock):
@@ -136,15 +96,15 @@ async def test_vacuum_frees_space(store: SqliteStore, clock: FakeClock):
                 for _ in range(20)
             ),
         )
-    await store.optimize()
-    before = await store.stats()
+    await store.maintenance.optimize()
+    before = await store.maintenance.stats()
     await store.archive_for(OWNER).delete([f"s{number}" for number in range(1, 20)])
-    await store.optimize()
-    await store.vacuum()
-    after = await store.stats()
+    await store.maintenance.optimize()
+    await store.maintenance.vacuum()
+    after = await store.maintenance.stats()
     assert after.size < before.size / 3
-    assert len(await store.archive_for(OWNER).search("pear", limit=50)) == 20
-    assert list(await store.integrity()) == []
+    assert len((await store.archive_for(OWNER).search("pear", limit=50)).hits) == 20
+    assert list(await store.maintenance.integrity()) == []
 
 
 async def test_integrity_check_finds_damage(path: Path, clock: FakeClock):
@@ -155,17 +115,19 @@ async def test_integrity_check_finds_damage(path: Path, clock: FakeClock):
     breaker.execute("INSERT INTO prompts VALUES (99, 'nobody')")
     breaker.close()
     async with open_store(path, clock) as store:
-        assert list(await store.integrity()) == ["prompts refers to missing rows"]
+        assert list(await store.maintenance.integrity()) == ["prompts refers to missing rows"]
 
 
-async def test_no_call_drops_file_locks(store: SqliteStore, clock: FakeClock, tmp_path: Path):
+async def test_no_call_drops_file_locks(
+    store: SqliteStore, clock: FakeClock, path: Path, tmp_path: Path
+):
     """Opening the file without SQLite would drop this process's locks on it."""
     await store.commit(OpenSession(session(clock, "s1")))
     archive = store.archive_for(OWNER)
     await archive.latest()
 
     def locks() -> set[str]:
-        inode = str(store.path.stat().st_ino)
+        inode = str(path.stat().st_ino)
         lines = Path("/proc/locks").read_text().splitlines()
         return {line.split(":", 1)[1] for line in lines if f":{inode} " in line}
 
@@ -173,9 +135,9 @@ async def test_no_call_drops_file_locks(store: SqliteStore, clock: FakeClock, tm
     assert before
     await store.commit(AppendMessage("s1", "r", user_message("pear"), clock.now()))
     await archive.search("pear")
-    await store.stats()
-    await store.integrity()
-    await store.backup(tmp_path / "copy.db")
-    await store.optimize()
-    await store.vacuum()
+    await store.maintenance.stats()
+    await store.maintenance.integrity()
+    await store.maintenance.backup(tmp_path / "copy.db")
+    await store.maintenance.optimize()
+    await store.maintenance.vacuum()
     assert before <= locks()

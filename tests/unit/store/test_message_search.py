@@ -40,7 +40,7 @@ words = st.text(LETTERS, max_size=60)
 
 @pytest.fixture(scope="module")
 def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
-    opened = open_writer(tmp_path_factory.mktemp("search") / "state.db")
+    opened = open_writer(tmp_path_factory.mktemp("search") / "hermes.db")
     apply_writes(opened, [OpenSession(session(FakeClock(), "s1"))], 0)
     yield opened
     opened.close()
@@ -48,9 +48,9 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]
 
 def find(connection: Connection, query: str, limit: int = 400) -> list[str]:
     finder = MessageSearch(SearchRequest.parse(query, limit=limit, role=None, principal=OWNER))
-    while (hits := finder.find(connection)) is None:
-        index_batch(connection)
-    return [hit.snippet for hit in hits]
+    while index_batch(connection):
+        pass
+    return [hit.snippet for hit in finder.find(connection).hits]
 
 
 def say(connection: Connection, text: str) -> None:
@@ -148,7 +148,7 @@ def test_only_the_beginning_of_tool_output_is_searchable():
 
 
 def test_indexing_runs_in_short_batches(tmp_path: Path):
-    connection = open_writer(tmp_path / "state.db")
+    connection = open_writer(tmp_path / "hermes.db")
     clock = FakeClock()
     apply_writes(connection, [OpenSession(session(clock, "s1"))], 0)
     texts = ["lorem ipsum " * 5_000 for _ in range(10)]

@@ -120,7 +120,7 @@ async def compare(store: SqliteStore, who: str, world: dict[str, Model]) -> None
     )
     for word in WORDS:
         for query in (word, word[1:]) if len(word) > 3 else (word,):
-            found = {(hit.session.id, hit.seq) for hit in await archive.search(query, 500)}
+            found = {(hit.session.id, hit.seq) for hit in (await archive.search(query, 500)).hits}
             assert found == {
                 (name, seq) for name, m in mine.items() for seq, w, _ in m.visible if query in w
             }
@@ -130,9 +130,9 @@ def run(body: Callable[[SqliteStore, FakeClock], Awaitable[None]]) -> None:
     async def main() -> None:
         clock = FakeClock()
         with tempfile.TemporaryDirectory() as folder:
-            async with open_store(Path(folder) / "state.db", clock) as store:
+            async with open_store(Path(folder) / "hermes.db", clock) as store:
                 await body(store, clock)
-                assert list(await store.integrity()) == []
+                assert list(await store.maintenance.integrity()) == []
 
     anyio.run(main)
 

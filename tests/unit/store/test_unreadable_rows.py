@@ -47,7 +47,7 @@ def corrupt_row(path: Path, seq: int, body: bytes | str, *, unindex: bool) -> No
     with closing(apsw.Connection(str(path))) as raw:
         raw.execute("UPDATE messages SET body = ? WHERE session = 1 AND seq = ?", (body, seq))
         if unindex:
-            raw.execute("DELETE FROM words; DELETE FROM grams; UPDATE indexed SET upto = 0")
+            raw.execute("DELETE FROM words; DELETE FROM grams; UPDATE index_state SET upto = 0")
 
 
 async def test_tail_can_be_read_despite_earlier_damage(path: Path, clock: FakeClock) -> None:
@@ -68,20 +68,20 @@ async def test_unreadable_row_blocks_neither_writes_nor_searches(
 ):
     async with open_store(path, clock) as store:
         await fill(store, clock)
-        await store.optimize()
+        await store.maintenance.optimize()
     corrupt_row(path, 2, body, unindex=True)
     async with open_store(path, clock) as store:
         archive = store.archive_for(OWNER)
-        found = {hit.snippet for hit in await archive.search("kumquat")}
+        found = {hit.snippet for hit in (await archive.search("kumquat")).hits}
         assert found == {f">>>kumquat<<< {name}" for name in ("0", "2", "elsewhere")}
         assert "skipped a message in the search index" in caplog.text
         await store.commit(AppendMessage("s1", "r", user_message("a new kumquat"), clock.now()))
-        assert len(await archive.search("kumquat")) == 4
+        assert len((await archive.search("kumquat")).hits) == 4
         assert len(await archive.messages("s2")) == 1
         with pytest.raises(StoreError):
             await archive.messages("s1")
         assert [row.seq for row in await archive.messages("s1", after=2)] == [3, 4]
-        await store.optimize()
+        await store.maintenance.optimize()
 
 
 async def test_error_names_the_row(store: SqliteStore, clock: FakeClock, path: Path):
@@ -97,10 +97,10 @@ async def test_row_of_another_version_is_skipped_in_searches(
 ):
     await fill(store, clock)
     archive = store.archive_for(OWNER)
-    assert len(await archive.search("kumquat")) == 4
+    assert len((await archive.search("kumquat")).hits) == 4
     corrupt_row(path, 2, FROM_THE_FUTURE, unindex=False)
     for query in ("kumquat", "umqua"):
-        assert len(await archive.search(query)) == 3, query
+        assert len((await archive.search(query)).hits) == 3, query
 
 
 async def test_invalid_columns_raise_store_errors(store: SqliteStore, clock: FakeClock, path: Path):

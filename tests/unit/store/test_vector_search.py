@@ -85,13 +85,14 @@ async def say(store: SqliteStore, name: str, *texts: str) -> None:
 async def ready(store: SqliteStore) -> None:
     """Wait for all vectors; a search itself waits only two seconds."""
     with anyio.fail_after(TEST_TIMEOUT):
-        while not await store.compute_vectors():
+        while not await store.maintenance.build_vectors():
             pass
 
 
 async def recalled(store: SqliteStore, query: str, who: str = OWNER, limit: int = 5) -> list[str]:
     await ready(store)
-    return [hit.snippet for hit in await store.archive_for(who).search_by_meaning(query, limit)]
+    found = await store.archive_for(who).search_by_meaning(query, limit)
+    return [hit.snippet for hit in found.hits]
 
 
 def test_extra_is_installed():
@@ -108,9 +109,9 @@ async def test_paraphrased_questions_find_their_messages(
     with_meaning = by_words = 0
     for question, expected in MEANINGS.items():
         with_meaning += expected in [
-            hit.snippet for hit in await archive.search_by_meaning(question, 5)
+            hit.snippet for hit in (await archive.search_by_meaning(question, 5)).hits
         ]
-        by_words += expected in [hit.snippet for hit in await archive.search(question, 5)]
+        by_words += expected in [hit.snippet for hit in (await archive.search(question, 5)).hits]
     assert by_words == 0
     assert with_meaning >= 27
 
@@ -145,7 +146,7 @@ async def test_role_filter_applies(store: SqliteStore):
     await ready(store)
     archive = store.archive_for(OWNER)
     for role, expected in (("user", [0]), ("assistant", [1]), ("result", []), (None, [0, 1])):
-        hits = await archive.search_by_meaning("kitten medication", 9, role)
+        hits = (await archive.search_by_meaning("kitten medication", 9, role)).hits
         assert sorted(hit.snippet for hit in hits) == sorted(texts[index] for index in expected)
 
 
@@ -162,7 +163,7 @@ async def test_late_passage_of_a_long_message_is_found(store: SqliteStore):
     pills = "The cat must take her pills, and the cat hates pills. " * 9
     await say(store, "s", minutes + pills + minutes)
     await ready(store)
-    (hit,) = await store.archive_for(OWNER).search_by_meaning("kitten medication")
+    (hit,) = (await store.archive_for(OWNER).search_by_meaning("kitten medication")).hits
     assert (hit.seq, "cat hates pills" in hit.snippet) == (1, True)
 
 
@@ -202,7 +203,7 @@ async def test_vectors_of_other_weights_are_recomputed(path: Path, clock: FakeCl
         await say(store, "s", "The cat takes pills.", *OTHER)
         assert await recalled(store, "feline medication") == ["The cat takes pills."]
     with closing(open_writer(path)) as connection:
-        connection.execute("UPDATE embedded SET made_by = 'others'")
+        connection.execute("UPDATE vector_state SET made_by = 'others'")
         connection.execute("UPDATE vectors SET body = zeroblob(256)")
     async with open_store(path, clock) as store:
         assert await recalled(store, "feline medication") == ["The cat takes pills."]
@@ -247,7 +248,7 @@ async def test_two_processes_compute_each_vector_once(path: Path, clock: FakeClo
             group.start_soon(recalled, one, "anything")
             group.start_soon(recalled, other, "anything")
         assert await recalled(other, "feline medication") == [MEANINGS["feline medication"]]
-        assert await one.integrity() == []
+        assert await one.maintenance.integrity() == []
     with closing(apsw.Connection(str(path))) as check:
         (count,) = check.execute("SELECT count(*) FROM vectors").fetchone()
         assert count == len(MEANINGS) + len(OTHER)
@@ -259,7 +260,7 @@ async def test_store_closes_while_vectors_are_computed(path: Path, clock: FakeCl
             await begin(store, "s")
             await say(store, "s", *OTHER * 30)
             async with anyio.create_task_group() as group:
-                group.start_soon(store.compute_vectors)
+                group.start_soon(store.maintenance.build_vectors)
                 await store.archive_for(OWNER).search("anything")
                 group.cancel_scope.cancel()
 
@@ -317,7 +318,7 @@ heavy = {"numpy", "tokenizers", "wordllama", "hermes.store.vector_search", "herm
 print(*heavy & set(sys.modules))
 """
     done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "state.db")],
+        [sys.executable, "-c", program, str(tmp_path / "hermes.db")],
         capture_output=True,
         text=True,
         timeout=60,

@@ -54,11 +54,11 @@ async def test_thread_awaited_in_a_generator_is_waited_for() -> None:
 
 async def test_store_calls_are_waited_for(tmp_path: Path) -> None:
     counted: list[int] = []
-    async with open_store(tmp_path / "state.db", FakeClock()) as store:
+    async with open_store(tmp_path / "hermes.db", FakeClock()) as store:
 
         async def count() -> None:
             while len(counted) < 20:
-                counted.append((await store.stats()).sessions)
+                counted.append((await store.maintenance.stats()).sessions)
 
         async with anyio.create_task_group() as group:
             group.start_soon(count)

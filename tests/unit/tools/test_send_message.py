@@ -63,7 +63,7 @@ class SendMessageHarness:
 @pytest.fixture
 async def harness(tmp_path: Path) -> AsyncGenerator[SendMessageHarness]:
     clock = FakeClock()
-    async with open_store(tmp_path / "state.db", clock) as store:
+    async with open_store(tmp_path / "hermes.db", clock) as store:
         yield SendMessageHarness(tmp_path, store, clock)
 
 

@@ -1,8 +1,5 @@
 """Past sessions are found by those who took part in them only."""
 
-from collections.abc import AsyncGenerator
-from pathlib import Path
-
 import msgspec
 import pytest
 from msgspec import Raw
@@ -14,7 +11,7 @@ from hermes.schema.errors import ToolError
 from hermes.schema.messages import Assistant, Stop, Text, User
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 from hermes.tools.session_search import SessionSearch
 
@@ -52,10 +49,8 @@ class PastSessions:
 
 
 @pytest.fixture
-async def past(tmp_path: Path) -> AsyncGenerator[PastSessions]:
-    clock = FakeClock()
-    async with open_store(tmp_path / "state.db", clock) as store:
-        yield PastSessions(store, clock)
+def past(store: SqliteStore, clock: FakeClock) -> PastSessions:
+    return PastSessions(store, clock)
 
 
 async def test_match_includes_surrounding_messages(past: PastSessions) -> None:
@@ -70,6 +65,18 @@ async def test_match_includes_surrounding_messages(past: PastSessions) -> None:
     ]  # fmt: skip
     assert (found["messages_before"], found["messages_after"]) == (0, 2)
     assert (found["bookend_start"], found["bookend_end"]) == ("a", "bye")
+
+
+async def test_partial_results_say_so(past: PastSessions, store: SqliteStore) -> None:
+    await past.talk("one", "where is the teapot")
+    now = FakeClock().now()
+    texts = (User(new_id("msg"), (Text(f"kettle {number}"),)) for number in range(14_000))
+    await store.commit(*(AppendMessage("one", "run", text, now) for text in texts))
+    answer = await past.ask(query="teapot")
+    assert [one["session_id"] for one in answer["results"]] == ["one"]
+    assert "partial" in answer["note"]
+    await store.maintenance.optimize()
+    assert "note" not in await past.ask(query="teapot")
 
 
 async def test_each_session_is_found_once_except_the_current_one(past: PastSessions) -> None:

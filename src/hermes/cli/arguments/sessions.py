@@ -63,7 +63,9 @@ def _add_sessions_arguments(parser: ArgumentParser) -> None:
     _add_export_arguments(verb("export", "Export sessions to a file or stdout.", _EXPORT_HELP))
     import_ = verb("import", "Import sessions from an export (jsonl).")
     import_.add_argument("file", metavar="FILE", help="exported file, or - for stdin")
-    verb("adopt", "Convert the state.db of an upstream Hermes; the old file is kept.")
+    verb(
+        "adopt", "Import new sessions from the state.db of an upstream Hermes, which is only read."
+    )
     backup = verb("backup", "Copy the database to a file, even while it is in use.")
     backup.add_argument("file", metavar="FILE", help="target file; must not exist")
     rename = verb("rename", "Set the title of a session; an empty one removes it.")

@@ -7,6 +7,7 @@ from typing import TypeVar
 import anyio
 from msgspec import Struct
 
+from hermes.app.storage import open_archive
 from hermes.cli.context import CliContext
 from hermes.config.home import Home, ensure_home
 from hermes.config.loader import load_config
@@ -27,7 +28,6 @@ from hermes.learning.skills.document import (
     list_bundles,
 )
 from hermes.learning.skills.editor import SKILL_KIND
-from hermes.store.sqlite import open_store
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ def _apply(action: _BundlesAction, summary: str, edit: FileEdit) -> str:
     """Apply and log the edit; return the id of the change."""
 
     async def carry_out() -> str:
-        async with open_store(action.home.state_db, action.clock) as store:
+        async with open_archive(action.home, action.clock) as store:
             change = Change(
                 id=new_id("chg"),
                 kind=SKILL_KIND,

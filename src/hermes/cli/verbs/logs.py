@@ -323,7 +323,7 @@ def _parse_since(text: str) -> datetime:
 
 def _session_names(session: str, home: Home) -> tuple[str, ...]:
     """The names of a session in the log: its id and session key; empty if unknown."""
-    if not home.state_db.exists():
+    if not home.has_sessions:
         return ()
     import anyio
 

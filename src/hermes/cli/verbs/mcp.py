@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from hermes.app.service.lock import running_gateway
+from hermes.app.storage import open_blobs
 from hermes.app.toolbox import reserved_toolsets
 from hermes.cli.context import CliContext
 from hermes.cli.output import Printer
@@ -30,7 +31,6 @@ from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ConfigError, NotFound, UsageError
 from hermes.schema.tools import Effect
-from hermes.store.blobs import FileBlobs
 
 
 class ServerRow(Struct, frozen=True, kw_only=True):
@@ -210,7 +210,7 @@ def _test(action: McpAction, name: str, *, as_json: bool) -> int:
                 Sandboxes(parts).local,
                 action.redactor(),
                 action.home,
-                FileBlobs(action.home.cache / "blobs"),
+                open_blobs(action.home),
             )
 
     result = anyio.run(connect)

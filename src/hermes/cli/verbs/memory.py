@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from hermes.app.storage import open_archive
 from hermes.cli.context import CliContext
 from hermes.cli.ledger_actions import LedgerActions
 from hermes.config.home import ensure_home
@@ -25,7 +26,6 @@ from hermes.learning.memory import (
     MemoryTarget,
     join_entries,
 )
-from hermes.store.sqlite import open_store
 
 
 def run(args: Namespace, context: CliContext) -> int:
@@ -40,7 +40,7 @@ async def _perform(args: Namespace, context: CliContext) -> int:
     def say(text: str) -> None:
         context.stdout.write(escape_controls(text) + "\n")
 
-    async with open_store(home.state_db, clock) as store:
+    async with open_archive(home, clock) as store:
         ledger = Ledger(store, home.path, clock)
         limits = MemoryLimits(settings.memory_char_limit, settings.user_char_limit)
         memory = MemoryStore(home.path, ledger, limits, clock)

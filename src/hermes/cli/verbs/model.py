@@ -9,6 +9,7 @@ from msgspec import structs
 
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelSelector, ProviderModels, find_available, with_embedded_models
+from hermes.app.storage import open_blobs
 from hermes.cli.context import CliContext
 from hermes.cli.output import Style
 from hermes.cli.verbs.setup.local_model import DownloadableModel, downloadable_models
@@ -23,7 +24,6 @@ from hermes.models.resolver import NoProviderConfigured
 from hermes.models.urls import redacted_url
 from hermes.ports.model import Model
 from hermes.schema.errors import HermesError, UsageError
-from hermes.store.blobs import FileBlobs
 
 MAX_MODELS = 12
 _CHANGE_HINT = "\nChange it: hermes model NAME [--provider NAME]\n"
@@ -44,7 +44,7 @@ async def _show_or_choose(args: Namespace, context: CliContext) -> int:
     home, env, clock = context.home(), context.profile_env(), SystemClock()
     configured = model_settings(context.load_config().config)
     settings = with_embedded_models(KeyPool(home.auth, clock).with_keys(configured), home)
-    selector = ModelSelector(home, env, configured, FileBlobs(home.cache / "blobs"), clock)
+    selector = ModelSelector(home, env, configured, open_blobs(home), clock)
     try:
         if args.name:
             ensure_home(home)

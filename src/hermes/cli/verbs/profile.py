@@ -98,7 +98,7 @@ def _show(context: CliContext, name: str | None) -> int:
 
 def _sessions(home: Home) -> str:
     """The number of sessions and messages."""
-    if not home.state_db.exists():
+    if not home.has_sessions:
         return "none yet"
     import anyio
 
@@ -108,7 +108,7 @@ def _sessions(home: Home) -> str:
 
     async def count() -> str:
         async with open_archive(home, SystemClock()) as store:
-            stats = await store.stats()
+            stats = await store.maintenance.stats()
         return f"{plural(stats.sessions, 'session')}, {plural(stats.messages, 'message')}"
 
     try:

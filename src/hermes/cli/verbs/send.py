@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from hermes.app.chat_directory import SendTargets, load_send_targets, resolve_names
 from hermes.app.service.status import GatewayStatus, gateway_status
+from hermes.app.storage import open_archive
 from hermes.cli.context import CliContext
 from hermes.cli.output import Printer
 from hermes.cli.verbs.chat import decode_argument
@@ -37,7 +38,6 @@ from hermes.kit.terminal_text import single_line
 from hermes.ports.store import EnqueueItem, ItemStatus, Store
 from hermes.schema.errors import ConfigError, UsageError
 from hermes.schema.scope import Address
-from hermes.store.sqlite import open_store
 
 MAX_TEXT_BYTES = 1024 * 1024
 """Bytes of one message; it is split for platforms with smaller limits."""
@@ -197,7 +197,7 @@ class _Sender:
     ) -> list[TargetResult]:
         rows = [_QueuedText(new_id("send"), address) for address in addresses]
         now = self._clock.now()
-        async with open_store(self._home.state_db, self._clock) as store:
+        async with open_archive(self._home, self._clock) as store:
             await store.commit(*(_post(row, text, now) for row in rows))
             woken = await anyio.to_thread.run_sync(self._wake_gateway)
             if self._gateway.record is not None and seconds > 0:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from hermes.app.learning import SNAPSHOT_FILE, curation_limits
 from hermes.app.skill_sources import SkillFetchDeps, fetch_skill, normalized_source
+from hermes.app.storage import open_archive
 from hermes.cli.context import CliContext
 from hermes.cli.ledger_actions import LedgerActions
 from hermes.cli.output import Style
@@ -34,7 +35,6 @@ from hermes.learning.skills.installer import (
     scan_package,
 )
 from hermes.learning.skills.usage import SkillUsage, SkillUsageLog
-from hermes.store.sqlite import open_store
 
 MAX_DIFF_LINES = 400
 """How much of the diff to show before an installation."""
@@ -81,7 +81,7 @@ async def _perform(args: Namespace, context: CliContext) -> int:
     home, clock = context.home(), SystemClock()
     ensure_home(home)
     config = load_config(home, context.env).config
-    async with open_store(home.state_db, clock) as store:
+    async with open_archive(home, clock) as store:
         ledger = Ledger(store, home.path, clock)
         catalog = SkillCatalog(home.skills, _external_folders(config), home.path / SNAPSHOT_FILE)
         usage = SkillUsageLog(home.skills, clock)

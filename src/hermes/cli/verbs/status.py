@@ -12,7 +12,7 @@ from hermes.app.channels import enabled_platforms
 from hermes.app.model_settings import model_settings
 from hermes.app.models import NO_MODEL, ModelSelector
 from hermes.app.service.status import GatewayStatus, gateway_status
-from hermes.app.storage import open_archive
+from hermes.app.storage import open_archive, open_blobs
 from hermes.app.unserved import unserved
 from hermes.approvals.approval_store import QUESTION_KIND
 from hermes.cli.context import CliContext
@@ -33,7 +33,6 @@ from hermes.models.settings import ModelOverrides
 from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ConfigError, StoreError
-from hermes.store.blobs import FileBlobs
 from hermes.subagents.delegations import KIND as DELEGATION
 from hermes.tools.processes.record import PROCESS_KIND as PROCESS
 
@@ -122,7 +121,7 @@ def _settings(home: Home, env: Env) -> tuple[Config, Env] | None:
 async def _model(home: Home, settings: tuple[Config, Env], clock: Clock) -> tuple[str, str]:
     """The model's name, and the error that a turn would report for a missing model or key."""
     config, env = settings
-    blobs = FileBlobs(home.cache / "blobs")
+    blobs = open_blobs(home)
     selector = ModelSelector(home, env, model_settings(config), blobs, clock)
     name = NO_MODEL
     try:
@@ -177,10 +176,10 @@ async def _sandbox(gateway: GatewayStatus, settings: tuple[Config, Env], clock: 
 
 
 async def _store_counts(home: Home, clock: Clock) -> tuple[int, int, PendingWork]:
-    if not home.state_db.exists():
+    if not home.has_sessions:
         return _NO_COUNTS
     async with open_archive(home, clock) as store:
-        stats = await store.stats()
+        stats = await store.maintenance.stats()
 
         async def count(kind: str) -> int:
             return len(await store.records.find(kind, only_open=True))

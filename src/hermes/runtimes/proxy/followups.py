@@ -34,7 +34,7 @@ from hermes.schema.scope import Scope
 
 log = logging.getLogger(__name__)
 
-FOLLOWED_KIND = "far_session"
+FOLLOWED_KIND = "remote_session"
 FOLLOWUP_PREFIX = "far-said:"
 """Prefix of the ids of such messages."""
 MAX_FOLLOWED = 32

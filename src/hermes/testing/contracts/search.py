@@ -42,7 +42,7 @@ async def fill_session(store: Store, clock: FakeClock, *messages: Message) -> No
 
 async def found_numbers(store: Store, query: str, role: str | None = None) -> list[int]:
     """Return the sequence numbers of the hits, sorted."""
-    return sorted(hit.seq for hit in await store.archive_for(OWNER).search(query, role=role))
+    return sorted(hit.seq for hit in (await store.archive_for(OWNER).search(query, role=role)).hits)
 
 
 class SearchContract:
@@ -123,7 +123,7 @@ class SearchContract:
     ) -> None:
         long = "word " * 200 + "the golden needle lies here " + "word " * 200
         await fill_session(store, clock, user_message("hello"), assistant_message(long))
-        (hit,) = await store.archive_for(OWNER).search("NEEDLE golden")
+        (hit,) = (await store.archive_for(OWNER).search("NEEDLE golden")).hits
         assert hit.session == await store.archive_for(OWNER).get("s1")
         assert (hit.seq, hit.role, hit.at) == (2, "assistant", clock.now())
         assert ">>>golden<<< >>>needle<<<" in hit.snippet
@@ -135,11 +135,11 @@ class SearchContract:
         await fill_session(
             store, clock, user_message("Zum Frühstück: Crème brûlée"), user_message("去東京出差")
         )
-        (first,) = await store.archive_for(OWNER).search("creme")
+        (first,) = (await store.archive_for(OWNER).search("creme")).hits
         assert first.snippet == "Zum Frühstück: >>>Crème<<< brûlée"
-        (second,) = await store.archive_for(OWNER).search("東京")
+        (second,) = (await store.archive_for(OWNER).search("東京")).hits
         assert second.snippet == "去>>>東京<<<出差"
-        (third,) = await store.archive_for(OWNER).search("hstuc")
+        (third,) = (await store.archive_for(OWNER).search("hstuc")).hits
         assert third.snippet == "Zum Frü>>>hstüc<<<k: Crème brûlée"
 
     async def test_search_respects_role_and_limit(self, store: Store, clock: FakeClock) -> None:
@@ -154,8 +154,8 @@ class SearchContract:
         assert await found_numbers(store, "plum", "user") == [1]
         assert await found_numbers(store, "plum", "result") == [3]
         assert await found_numbers(store, "plu", "assistant") == [2]
-        assert len(await store.archive_for(OWNER).search("plum", limit=2)) == 2
-        assert len(await store.archive_for(OWNER).search("lum", limit=1)) == 1
+        assert len((await store.archive_for(OWNER).search("plum", limit=2)).hits) == 2
+        assert len((await store.archive_for(OWNER).search("lum", limit=1)).hits) == 1
 
     async def test_search_covers_tool_calls_but_not_reasoning(
         self, store: Store, clock: FakeClock
@@ -180,8 +180,12 @@ class SearchContract:
 
     async def test_newer_of_equal_hits_comes_first(self, store: Store, clock: FakeClock) -> None:
         await fill_session(store, clock, *(user_message("the same words") for _ in range(3)))
-        assert [hit.seq for hit in await store.archive_for(OWNER).search("same words")] == [3, 2, 1]
-        assert [hit.seq for hit in await store.archive_for(OWNER).search("ame")] == [3, 2, 1]
+        assert [hit.seq for hit in (await store.archive_for(OWNER).search("same words")).hits] == [
+            3,
+            2,
+            1,
+        ]
+        assert [hit.seq for hit in (await store.archive_for(OWNER).search("ame")).hits] == [3, 2, 1]
 
     async def test_hidden_messages_are_not_found(self, store: Store, clock: FakeClock) -> None:
         await fill_session(store, clock, user_message("apple one"), user_message("apple two"))
@@ -218,7 +222,7 @@ class PrincipalsContract:
         assert latest is not None
         assert latest.principal == who
         for query in ("mango", "ang", "mango of", "芒果", "芒", '"mango"'):
-            assert {hit.session.principal for hit in await archive.search(query)} == {who}
+            assert {hit.session.principal for hit in (await archive.search(query)).hits} == {who}
         assert [use.model for use in await archive.usage()] == [f"model {who}"]
         assert (await archive.find("session-")).principal == who
 
@@ -249,7 +253,7 @@ class PrincipalsContract:
         await populate(store, clock)
         archive = store.archive_for(OWNER)
         assert len(await archive.list(SessionFilter())) == 3
-        assert len(await archive.search("mango")) == 3
+        assert len((await archive.search("mango")).hits) == 3
         assert len(await archive.usage()) == 3
         assert await archive.delete([f"session-{number}" for number in range(3)]) == 3
 
@@ -259,6 +263,6 @@ class PrincipalsContract:
             archive = store.archive_for(principal)
             assert await archive.latest() is None
             assert list(await archive.list(SessionFilter())) == []
-            assert list(await archive.search("mango")) == []
-            assert list(await archive.search("ango")) == []
+            assert list((await archive.search("mango")).hits) == []
+            assert list((await archive.search("ango")).hits) == []
             assert list(await archive.usage()) == []

@@ -26,6 +26,7 @@ from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.coordination import FencesContract, LeasesContract, QueuesContract
 from hermes.testing.contracts.journal import JournalContract, ResponsesContract
+from hermes.testing.contracts.maintenance import MaintenanceContract
 from hermes.testing.contracts.samples import (
     append,
     calling_message,
@@ -226,18 +227,18 @@ class SessionsContract:
             ),
             RecordUsage("s1", "r", "m", "p", Usage(input=1), 0.5, clock.now()),
         )
-        assert len(await archive.search("kumquat")) == 1
+        assert len((await archive.search("kumquat")).hits) == 1
         assert await archive.delete(["s1", "s1", "unknown"]) == 1
         with pytest.raises(NotFound):
             await archive.get("s1")
         assert (await archive.get("s2")).parent is None
         assert list(await archive.messages("s1")) == []
-        assert list(await archive.search("kumquat")) == []
+        assert list((await archive.search("kumquat")).hits) == []
         assert list(await archive.usage()) == []
         assert list(await store.open_intents("s1")) == []
         await store.commit(OpenSession(session(clock, "s1", title="t")))
         await store.commit(append(clock, "a new kumquat"))
-        assert [hit.seq for hit in await archive.search("kumquat")] == [1]
+        assert [hit.seq for hit in (await archive.search("kumquat")).hits] == [1]
         assert await archive.delete([]) == 0
 
 
@@ -375,5 +376,6 @@ class StoreContract(
     FencesContract,
     JournalContract,
     ResponsesContract,
+    MaintenanceContract,
 ):
     """The complete contract."""

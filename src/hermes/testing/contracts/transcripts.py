@@ -98,12 +98,12 @@ class TranscriptContract:
         for message in (user_message("alpha"), calling_message("ls"), user_message("beta")):
             await store.commit(AppendMessage("s1", "r", message, clock.now()))
         archive = store.archive_for(OWNER)
-        assert len(await archive.search("beta")) == 1
+        assert len((await archive.search("beta")).hits) == 1
         await store.commit(HideMessages("s1", 2))
         assert [row.seq for row in await archive.messages("s1")] == [1]
         (summary,) = await archive.list(EVERYTHING)
         assert (summary.messages, summary.tool_calls) == (1, 0)
-        assert list(await archive.search("beta")) == []
+        assert list((await archive.search("beta")).hits) == []
         await store.commit(append(clock, "gamma"))
         assert [row.seq for row in await archive.messages("s1")] == [1, 4]
         await store.commit(HideMessages("s1", 1))
@@ -126,7 +126,7 @@ class TranscriptContract:
         archive = store.archive_for(OWNER)
         with pytest.raises(NotFound):
             await archive.get("s1")
-        assert list(await archive.search("hello")) == []
+        assert list((await archive.search("hello")).hits) == []
 
     async def test_message_that_cannot_be_decoded_is_rejected(
         self, store: Store, clock: FakeClock

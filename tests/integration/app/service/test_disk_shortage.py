@@ -74,7 +74,7 @@ def test_full_disk_for_the_database_requests_a_restart(small_disk: SmallDisk) ->
     """The small files of the start fit, but not the database."""
     leave_a_little = 'truncate -s -100k "$HERMES_HOME/fill"'
     made = "hermes gateway start > /dev/null && hermes gateway stop > /dev/null"
-    gone = 'rm "$HERMES_HOME"/state.db*'
+    gone = 'rm "$HERMES_HOME"/hermes.db*'
     reply = "hermes gateway status"
     ran = small_disk(made, gone, FILL, leave_a_little, RUN, reply, RECOVERS)
     assert f"code={TRY_AGAIN}" in ran.out

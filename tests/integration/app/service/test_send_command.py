@@ -57,7 +57,7 @@ class SendHome:
 
     def waiting(self, channel: str = "telegram") -> list[tuple[Address, str]]:
         async def look() -> list[tuple[Address, str]]:
-            async with open_store(self.home.state_db, SystemClock()) as store:
+            async with open_store(self.home.database, SystemClock()) as store:
                 rows = await store.queues.claim(outbox_name(channel), None, "me", timedelta(0), 100)
                 replies = [read_outbox_message(row) for row in rows]
                 assert all(reply.brought for reply in replies)
@@ -109,7 +109,7 @@ def test_invalid_arguments_are_reported(
     ran = send_home(*words, stdin=stdin)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("hermes: ")
-    assert not send_home.home.state_db.exists()
+    assert not send_home.home.database.exists()
 
 
 def test_origin_is_the_current_chat_or_the_first_home(send_home: SendHome) -> None:
@@ -208,7 +208,7 @@ class FakeGateway:
 
     def _settle(self, folder: Path, *, refused: bool) -> bool:
         async def settle() -> None:
-            async with open_store(self.send_home.home.state_db, SystemClock()) as store:
+            async with open_store(self.send_home.home.database, SystemClock()) as store:
                 lane = outbox_name("telegram")
                 for row in await store.queues.claim(lane, None, "me", timedelta(0), 100):
                     if refused:

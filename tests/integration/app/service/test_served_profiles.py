@@ -142,7 +142,7 @@ def _nothing_crossed(harness: ProfilesHarness) -> None:
         assert f"HERMES_SESSION_KEY=agent:{space}:test:dm:c1\n" in seen
         for text in (asked, seen):
             assert not any(secret in text for secret in SECRETS.values())
-    for name in ("state.db", "state.db-wal"):
+    for name in ("hermes.db", "hermes.db-wal"):
         own = harness.home / name
         if own.exists():
             assert b"hello work" not in own.read_bytes()

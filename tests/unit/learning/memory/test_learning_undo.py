@@ -107,7 +107,7 @@ def test_memory_changes_can_be_undone(
         if start is not None:
             (home / "memories").mkdir(parents=True)
             (home / MemoryTarget.MEMORY.file).write_bytes(start)
-        async with open_store(folder / "state.db", clock) as store:
+        async with open_store(folder / "hermes.db", clock) as store:
             ledger = Ledger(store, home, clock)
             memory = MemoryStore(home, ledger, MemoryLimits(120, 80), clock)
             seen: list[dict[str, bytes]] = []
@@ -134,7 +134,7 @@ def test_skill_changes_can_be_undone(
 
     async def run() -> None:
         clock, home = FakeClock(), folder / "home"
-        async with open_store(folder / "state.db", clock) as store:
+        async with open_store(folder / "hermes.db", clock) as store:
             ledger = Ledger(store, home, clock)
             catalog, usage = SkillCatalog(home / "skills"), SkillUsageLog(home / "skills", clock)
             editor = SkillEditor(home, catalog, usage, ledger, clock)

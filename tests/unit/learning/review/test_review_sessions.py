@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncGenerator[SqliteStore]:
     clock = FakeClock()
-    async with open_store(tmp_path / "state.db", clock) as opened:
+    async with open_store(tmp_path / "hermes.db", clock) as opened:
         for name, source in (("talk", "cli"), ("looked-back", REVIEW_SOURCE)):
             await clock.advance(60)
             session = Session(id=name, started_at=clock.now(), source=source)
@@ -53,7 +53,10 @@ async def test_review_session_is_never_resumed(store: SqliteStore) -> None:
 @pytest.mark.parametrize("query", ["teapot", "eapo", "kitchen*", '"teapot is"', "."])
 async def test_review_sessions_are_not_searched(store: SqliteStore, query: str) -> None:
     archive = store.archive_for(OWNER)
-    for found in (await archive.search(query), await archive.search_by_meaning(query)):
+    for found in (
+        (await archive.search(query)).hits,
+        (await archive.search_by_meaning(query)).hits,
+    ):
         assert {hit.session.id for hit in found} == {"talk"}
 
 

@@ -44,7 +44,7 @@ def sandbox() -> FakeSandbox:
 
 @pytest.fixture
 async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
-    async with open_store(tmp_path / "state.db", clock) as opened:
+    async with open_store(tmp_path / "hermes.db", clock) as opened:
         yield opened
 
 

@@ -30,7 +30,7 @@ Use = Callable[..., Awaitable[dict[str, Any]]]
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    async with open_store(tmp_path / "state.db", SystemClock()) as opened:
+    async with open_store(tmp_path / "hermes.db", SystemClock()) as opened:
         yield opened
 
 

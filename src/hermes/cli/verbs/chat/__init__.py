@@ -20,6 +20,7 @@ def run(args: Namespace, context: CliContext) -> int:
 
         accept_hooks(context)
     prompt = _prompt(args, context)
+    _import_sessions(context)
     if prompt is None:
         _choose_first_model(args, context)
         if _wants_tui(args, context):
@@ -30,6 +31,23 @@ def run(args: Namespace, context: CliContext) -> int:
     from hermes.cli.verbs.chat.oneshot import run_oneshot
 
     return run_oneshot(args, prompt, context)
+
+
+def _import_sessions(context: CliContext) -> None:
+    """Show how a first import advances; without a terminal it runs when the agent is opened."""
+    if not context.home().legacy_database.exists() or not context.stderr.isatty():
+        return
+    import anyio
+
+    from hermes.app.storage import import_public_sessions, open_archive
+    from hermes.cli.import_progress import ImportProgress
+    from hermes.kit.clock import SystemClock
+
+    async def import_new() -> None:
+        async with open_archive(context.home(), SystemClock()) as store:
+            await import_public_sessions(store, context.home(), ImportProgress(context))
+
+    anyio.run(import_new)
 
 
 def _wants_tui(args: Namespace, context: CliContext) -> bool:

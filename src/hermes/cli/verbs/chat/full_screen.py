@@ -100,7 +100,7 @@ class TerminalClient:
         self._opening = Lock()
         self._found: local.AgentClient | None = None
         self._commands: Mapping[str, str] = {}
-        self._first = () if context.home().state_db.exists() else (FIRST_RUN_NOTE,)
+        self._first = () if context.home().has_sessions else (FIRST_RUN_NOTE,)
 
     def open(self) -> None:
         with self._opening:
@@ -174,7 +174,7 @@ class TerminalClient:
         from hermes.app.storage import open_archive
 
         home = self._context.home()
-        if not home.state_db.exists():
+        if not home.has_sessions:
             return []
         async with open_archive(home, SystemClock()) as store:
             archive = store.archive_for(OWNER)
@@ -183,7 +183,7 @@ class TerminalClient:
                 return [_session_option(one) for one in summaries]
             found = [one for one in summaries if _matches(one, query)]
             snippets: dict[str, str] = {}
-            for hit in await archive.search(query, _MAX_HITS):
+            for hit in (await archive.search(query, _MAX_HITS)).hits:
                 snippets.setdefault(hit.session.id, _HIT_MARKS.sub("", hit.snippet))
         matched = {one.session.id for one in found}
         found += [one for one in summaries if one.session.id in snippets.keys() - matched]

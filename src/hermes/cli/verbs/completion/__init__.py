@@ -267,7 +267,7 @@ def _print_sessions(beginning: str, context: CliContext) -> int:
 
     async def recent_sessions() -> Sequence[SessionSummary]:
         home = context.home()
-        if not home.state_db.exists():
+        if not home.has_sessions:
             return []
         async with open_archive(home, SystemClock()) as store:
             return await store.archive_for(OWNER).list(SessionFilter(), _MAX_SESSIONS)

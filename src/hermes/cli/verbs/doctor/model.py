@@ -4,6 +4,7 @@ import anyio
 
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelSelector
+from hermes.app.storage import open_blobs
 from hermes.cli.verbs.doctor.finding import CheckContext, Finding
 from hermes.kit.text import similar_names
 from hermes.models.discovery import is_listed, list_models
@@ -20,7 +21,6 @@ from hermes.models.resolver import ModelTarget
 from hermes.models.settings import ModelOverrides
 from hermes.models.urls import redacted_url
 from hermes.schema.errors import BadRequest, ConfigError, ModelError
-from hermes.store.blobs import FileBlobs
 
 MODEL_TIMEOUT = 5.0
 """Seconds for the whole check."""
@@ -28,7 +28,7 @@ MODEL_TIMEOUT = 5.0
 
 async def check_model(context: CheckContext) -> list[Finding]:
     home = context.home
-    blobs = FileBlobs(home.cache / "blobs")
+    blobs = open_blobs(home)
     settings = model_settings(context.config)
     selector = ModelSelector(home, context.env, settings, blobs, context.clock)
     where = "the model"

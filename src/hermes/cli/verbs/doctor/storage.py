@@ -11,8 +11,8 @@ from hermes.kit.errors import ConfigError
 from hermes.kit.text import plural
 from hermes.learning.memory import MemoryTarget
 from hermes.learning.skills.catalog import SkillCatalog
+from hermes.ports.store import Store
 from hermes.schema.errors import StoreError, UsageError
-from hermes.store.sqlite import SqliteStore
 
 _RESTORE = "Move it away and restore a backup made with `hermes sessions backup`."
 _MAX_SHOWN = 5
@@ -20,8 +20,7 @@ _MAX_SHOWN = 5
 
 
 async def check_storage(context: CheckContext) -> list[Finding]:
-    file = context.home.state_db
-    if not file.exists() and not file.with_name(f"{file.name}-wal").exists():
+    if not context.home.has_sessions:
         return [Finding.ok("database", "empty"), *_other_files(context)]
     try:
         async with open_archive(context.home, context.clock) as store:
@@ -46,10 +45,14 @@ def _other_files(context: CheckContext) -> Iterator[Finding]:
         yield Finding.warning("home", says, f"Check it, then: rm {file}")
 
 
-async def _database(store: SqliteStore) -> list[Finding]:
-    if problem := await store.integrity():
-        return [Finding.error("database", f"{store.path} is damaged: {problem[0]}.", _RESTORE)]
-    stats = await store.stats()
+async def _database(store: Store) -> list[Finding]:
+    if problem := await store.maintenance.integrity():
+        return [
+            Finding.error(
+                "database", f"{store.maintenance.location} is damaged: {problem[0]}.", _RESTORE
+            )
+        ]
+    stats = await store.maintenance.stats()
     counts = f"{plural(stats.sessions, 'session')}, {plural(stats.messages, 'message')}"
     findings = [Finding.ok("database", f"intact; {counts}")]
     if stats.parked:
@@ -58,7 +61,7 @@ async def _database(store: SqliteStore) -> list[Finding]:
     return findings
 
 
-def _memory(context: CheckContext, store: SqliteStore) -> Iterator[Finding]:
+def _memory(context: CheckContext, store: Store) -> Iterator[Finding]:
     learning = Learning(context.home, context.env, context.config, store, context.clock)
     for target in MemoryTarget:
         try:

@@ -231,7 +231,7 @@ _ENDINGS = {
 
 
 def _outbox(home: Home, channels: Sequence[str]) -> dict[str, str]:
-    if not home.state_db.exists() or not channels:
+    if not home.has_sessions or not channels:
         return {}
     try:
         return anyio.run(_outbox_counts, home, channels)
@@ -241,7 +241,7 @@ def _outbox(home: Home, channels: Sequence[str]) -> dict[str, str]:
 
 def background_goals(home: Home, pid: int) -> Sequence[str]:
     """Goals of the background subagents that run in this process."""
-    if not home.state_db.exists():
+    if not home.has_sessions:
         return ()
     try:
         return anyio.run(_delegated_goals, home, f"/{pid}/")

@@ -7,14 +7,15 @@ from typing import TypeVar
 
 import anyio
 
-from hermes.app.storage import open_archive
+from hermes.app.storage import import_public_sessions, open_archive
 from hermes.cli.context import CliContext
 from hermes.cli.dialog import TerminalDialog
+from hermes.cli.import_progress import ImportProgress
 from hermes.cli.output import Printer
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.terminal_text import escape_controls
+from hermes.ports.store import Store
 from hermes.schema.errors import NotFound, UsageError
-from hermes.store.sqlite import SqliteStore
 
 R = TypeVar("R")
 
@@ -32,11 +33,19 @@ class SessionsAction:
     @property
     def is_empty(self) -> bool:
         """Whether the database does not exist yet, so that reading does not create it."""
-        return not self.context.home().state_db.exists()
+        return not self.context.home().has_sessions
 
-    def with_store(self, work: Callable[[SqliteStore], Awaitable[R]]) -> R:
-        """Run `work` with the store open; print and ask outside of it."""
+    def with_store(self, work: Callable[[Store], Awaitable[R]]) -> R:
+        """Run `work` with the store open and up to date; print and ask outside of it."""
 
+        async def work_up_to_date(store: Store) -> R:
+            progress = ImportProgress(self.context)
+            await import_public_sessions(store, self.context.home(), progress)
+            return await work(store)
+
+        return self.open_store(work_up_to_date)
+
+    def open_store(self, work: Callable[[Store], Awaitable[R]]) -> R:
         async def run() -> R:
             async with open_archive(self.context.home(), self.clock) as store:
                 return await work(store)

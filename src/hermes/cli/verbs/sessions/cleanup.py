@@ -15,11 +15,10 @@ from hermes.cli.verbs.sessions.session_list import (
 )
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
-from hermes.ports.store import ChangeSession
+from hermes.ports.store import ChangeSession, Store
 from hermes.schema.errors import SessionBusy, UsageError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session, SessionChange, SessionSummary
-from hermes.store.sqlite import SqliteStore
 
 _MAX_SHOWN = 20
 _MAX_TITLE = 200
@@ -35,7 +34,7 @@ def rename(action: SessionsAction) -> int:
             f"The title has {len(title):,} characters.", hint=f"The limit is {_MAX_TITLE}."
         )
 
-    async def change(store: SqliteStore) -> Session:
+    async def change(store: Store) -> Session:
         session = await store.archive_for(OWNER).find(action.args.session)
         await store.commit(ChangeSession(session.id, SessionChange(title=title)))
         return session
@@ -49,7 +48,7 @@ def rename(action: SessionsAction) -> int:
 def delete(action: SessionsAction) -> int:
     action.require_sessions()
 
-    async def find(store: SqliteStore) -> list[Session]:
+    async def find(store: Store) -> list[Session]:
         archive = store.archive_for(OWNER)
         found = [await archive.find(name) for name in action.args.sessions]
         return list({session.id: session for session in found}.values())
@@ -61,7 +60,7 @@ def delete(action: SessionsAction) -> int:
     if not action.confirm(f"Delete {plural(len(sessions), 'session')} permanently?"):
         return 1
 
-    async def remove(store: SqliteStore) -> int:
+    async def remove(store: Store) -> int:
         ids = [session.id for session in sessions]
         if busy := await _busy_sessions(store, ids):
             raise SessionBusy(
@@ -82,7 +81,7 @@ def prune(action: SessionsAction) -> int:
             hint="For example: hermes sessions prune --older-than 90d",
         )
 
-    async def find(store: SqliteStore) -> list[SessionSummary]:
+    async def find(store: Store) -> list[SessionSummary]:
         return [summary async for summary in matching_sessions(store.archive_for(OWNER), wanted)]
 
     summaries = [] if action.is_empty else action.with_store(find)
@@ -114,7 +113,7 @@ def _print_preview(action: SessionsAction, summaries: Sequence[SessionSummary]) 
 
 
 async def _remove(
-    store: SqliteStore, wanted: SessionSelection, confirmed: set[str]
+    store: Store, wanted: SessionSelection, confirmed: set[str]
 ) -> tuple[int, list[str]]:
     """Delete the confirmed sessions that still match: one may have been used meanwhile."""
     archive = store.archive_for(OWNER)
@@ -125,7 +124,7 @@ async def _remove(
     return await archive.delete([session for session in doomed if session not in kept]), busy
 
 
-async def _busy_sessions(store: SqliteStore, sessions: Sequence[str]) -> list[str]:
+async def _busy_sessions(store: Store, sessions: Sequence[str]) -> list[str]:
     """Sessions with a running turn; checked concurrently, so that they share commits."""
     busy: list[str] = []
     holder = store.workers.own

@@ -6,14 +6,14 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from hermes.cli.import_progress import ImportProgress
 from hermes.cli.verbs.sessions import NO_SESSIONS, SessionsAction
 from hermes.kit.terminal_text import escape_controls, single_line
 from hermes.kit.text import plural
-from hermes.schema.errors import UsageError
+from hermes.ports.store import Store
+from hermes.schema.errors import StoreError, UsageError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUsage
-from hermes.store.legacy_import import import_legacy
-from hermes.store.sqlite import SqliteStore
 
 PRICE_UNKNOWN = "price unknown"
 
@@ -36,7 +36,7 @@ class Totals(Struct, frozen=True, kw_only=True):
 
 
 def stats(action: SessionsAction) -> int:
-    path = str(action.context.home().state_db)
+    path = str(action.context.home().database)
     totals = Totals(path=path) if action.is_empty else action.with_store(_fetch)
     if action.args.json:
         action.printer.data(msgspec.json.encode(totals) + b"\n")
@@ -47,13 +47,13 @@ def stats(action: SessionsAction) -> int:
     return 0
 
 
-async def _fetch(store: SqliteStore) -> Totals:
-    counted = await store.stats()
+async def _fetch(store: Store) -> Totals:
+    counted = await store.maintenance.stats()
     sources = [
         SourceCount(source.name, source.sessions, source.messages) for source in counted.sources
     ]
     return Totals(
-        path=str(store.path),
+        path=store.maintenance.location,
         bytes=counted.size,
         sessions=counted.sessions,
         messages=sum(source.messages for source in sources),
@@ -115,21 +115,24 @@ def backup(action: SessionsAction) -> int:
         raise UsageError(f"{target} already exists.", hint="Choose another name.")
     if not target.parent.is_dir():
         raise UsageError(f"The folder {target.parent} does not exist.")
-    action.with_store(lambda store: store.backup(target))
+    action.with_store(lambda store: store.maintenance.backup(target))
     size = format_size(target.stat().st_size)
     action.printer.line(f"Copied {size} to {escape_controls(str(target))}.")
     return 0
 
 
 def adopt(action: SessionsAction) -> int:
-    path = action.context.home().state_db
-    adopted = import_legacy(path, action.clock)
-    if adopted.backup_path is None:
-        action.note(f"{path} is already in the current format.")
+    """Import what is new in the public system's database now, and say so if that fails."""
+    path = action.context.home().legacy_database
+    if not path.exists():
+        raise StoreError(f"There is no database {path} to import.")
+    progress = ImportProgress(action.context)
+    added = action.open_store(lambda store: store.maintenance.import_legacy(path, progress))
+    if not added.sessions and not added.messages:
+        action.note(f"There is nothing new in {escape_controls(str(path))}.")
         return 0
-    sessions, messages = plural(adopted.sessions, "session"), plural(adopted.messages, "message")
-    action.printer.line(f"Converted {sessions} with {messages}.")
-    action.printer.line(f"The old database is kept as {escape_controls(str(adopted.backup_path))}.")
+    sessions, messages = plural(added.sessions, "session"), plural(added.messages, "message")
+    action.printer.line(f"Imported {sessions} and {messages} from {escape_controls(str(path))}.")
     return 0
 
 
@@ -138,11 +141,11 @@ def optimize(action: SessionsAction) -> int:
         action.note(NO_SESSIONS)
         return 0
 
-    async def compact(store: SqliteStore) -> tuple[int, int]:
-        before = (await store.stats()).size
-        await store.optimize()
-        await store.vacuum()
-        return before, (await store.stats()).size
+    async def compact(store: Store) -> tuple[int, int]:
+        before = (await store.maintenance.stats()).size
+        await store.maintenance.optimize()
+        await store.maintenance.vacuum()
+        return before, (await store.maintenance.stats()).size
 
     before, after = map(format_size, action.with_store(compact))
     action.printer.line(f"The database now takes {after} (before: {before}).")

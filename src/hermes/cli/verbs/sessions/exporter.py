@@ -20,11 +20,10 @@ from hermes.cli.verbs.sessions.jsonl import SessionExport, encode
 from hermes.cli.verbs.sessions.session_list import matching_sessions, selection_from
 from hermes.cli.verbs.sessions.transcript import load_session
 from hermes.kit.text import plural
-from hermes.ports.store import Blobs
+from hermes.ports.store import Blobs, Store
 from hermes.schema.errors import NotFound, StoreError, UsageError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
-from hermes.store.sqlite import SqliteStore
 
 _SINGLE_JSON = "json"
 """Like `jsonl`, for a single session."""
@@ -51,7 +50,7 @@ def export(action: SessionsAction) -> int:
     output = Path(args.output).expanduser() if args.output not in {None, "-"} else None
     kind: str = args.format or _format_of(output)
 
-    async def write(store: SqliteStore) -> _ExportCounts:
+    async def write(store: Store) -> _ExportCounts:
         sessions = await _selected_sessions(store, action)
         if not sessions:
             raise NotFound("No matching sessions.", hint="List all sessions: hermes sessions list")
@@ -88,7 +87,7 @@ class _ExportCounts(Struct):
     unreadable: int = 0
 
 
-async def _selected_sessions(store: SqliteStore, action: SessionsAction) -> list[Session]:
+async def _selected_sessions(store: Store, action: SessionsAction) -> list[Session]:
     """The sessions without system prompts, oldest first, so that parents come first."""
     archive = store.archive_for(OWNER)
     if action.args.sessions:
@@ -103,7 +102,7 @@ class _Writer:
     """Writes one session at a time, so that only one is in memory."""
 
     def __init__(
-        self, store: SqliteStore, blobs: Blobs, kind: str, out: Callable[[bytes], object]
+        self, store: Store, blobs: Blobs, kind: str, out: Callable[[bytes], object]
     ) -> None:
         self._store = store
         self._blobs = blobs

@@ -19,12 +19,11 @@ from hermes.cli.verbs.sessions.jsonl import SessionExport, decode
 from hermes.config.home import ensure_home
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
-from hermes.ports.store import AppendMessage, Blobs, OpenSession, RecordUsage, Write
+from hermes.ports.store import AppendMessage, Blobs, OpenSession, RecordUsage, Store, Write
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.messages import Assistant, Message, Reasoning, Result, Trust, Usage, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
-from hermes.store.sqlite import SqliteStore
 
 _MAX_AMOUNT = 1_000_000_000
 """Upper bound for calls, tokens and cost of one session."""
@@ -60,7 +59,7 @@ def import_sessions(action: SessionsAction) -> int:
         ensure_home(home)
         blobs = open_blobs(home)
 
-        async def work(store: SqliteStore) -> _ImportReport:
+        async def work(store: Store) -> _ImportReport:
             report = _ImportReport()
             for position in positions:
                 file.seek(position.offset)
@@ -135,9 +134,7 @@ def _parents_first(positions: dict[str, _LinePosition]) -> Iterator[_LinePositio
         yield from reversed(chain)
 
 
-async def _import(
-    store: SqliteStore, blobs: Blobs, copy: SessionExport, report: _ImportReport
-) -> None:
+async def _import(store: Store, blobs: Blobs, copy: SessionExport, report: _ImportReport) -> None:
     session = structs.replace(
         copy.session, principal=OWNER, key="", system="", cwd="", effort="", personality=""
     )
@@ -192,7 +189,7 @@ def _clamp_usage(usage: Usage) -> Usage:
     return Usage(**{name: min(max(count, 0), _MAX_AMOUNT) for name, count in counts.items()})
 
 
-async def _exists(store: SqliteStore, session: str) -> bool:
+async def _exists(store: Store, session: str) -> bool:
     try:
         await store.archive_for(OWNER).get(session)
     except NotFound:
@@ -200,7 +197,7 @@ async def _exists(store: SqliteStore, session: str) -> bool:
     return True
 
 
-async def _free_title(store: SqliteStore, session: Session) -> str:
+async def _free_title(store: Store, session: Session) -> str:
     """Add a number to the title if it is taken."""
     title, number = session.title, 1
     while title and await _is_taken(store, session.principal, title):
@@ -209,7 +206,7 @@ async def _free_title(store: SqliteStore, session: Session) -> str:
     return title
 
 
-async def _is_taken(store: SqliteStore, principal: str, title: str) -> bool:
+async def _is_taken(store: Store, principal: str, title: str) -> bool:
     try:
         found = await store.archive_for(principal).find(title)
     except NotFound:

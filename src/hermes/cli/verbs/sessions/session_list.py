@@ -14,12 +14,11 @@ from hermes.cli.verbs.sessions import NO_SESSIONS, SessionsAction
 from hermes.cli.verbs.sessions.documents import session_name
 from hermes.kit.terminal_text import fit, single_line
 from hermes.kit.text import one_line
-from hermes.ports.store import SessionArchive
+from hermes.ports.store import SessionArchive, Store
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SearchHit, SessionFilter, SessionSummary
-from hermes.store.sqlite import SqliteStore
 from hermes.subagents.messages import SUBAGENT, goal_of_task_text
 
 _WIDE = 110
@@ -96,7 +95,7 @@ def _fetch(action: SessionsAction) -> tuple[list[SessionSummary], bool]:
     limit: int = action.args.limit
     wanted = selection_from(action.args, action.clock.now())
 
-    async def fetch(store: SqliteStore) -> list[SessionSummary]:
+    async def fetch(store: Store) -> list[SessionSummary]:
         archive = store.archive_for(OWNER)
         found = matching_sessions(archive, wanted, limit + 1)
         return [await _with_goal(archive, summary) async for summary in found]
@@ -175,16 +174,19 @@ def search(action: SessionsAction) -> int:
         action.note(NO_SESSIONS)
         return 0
     role = _STORED_ROLE.get(action.args.role or "")
-    hits = action.with_store(
+    found = action.with_store(
         lambda store: store.archive_for(OWNER).search_by_meaning(query, action.args.limit, role)
     )
+    if found.note:
+        left = f"About {found.unindexed:,} are left; to do it now: hermes sessions optimize"
+        action.note(f"{found.note} {left}")
     if action.args.json:
-        for hit in hits:
+        for hit in found.hits:
             action.printer.data(msgspec.json.encode(_json_row(hit)) + b"\n")
         return 0
-    if not hits:
+    if not found.hits:
         action.note("No matches.")
-    _print(action, hits)
+    _print(action, found.hits)
     return 0
 
 

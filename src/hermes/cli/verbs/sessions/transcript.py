@@ -13,6 +13,7 @@ from hermes.cli.verbs.sessions.documents import SPEAKERS, STOP_NOTES, session_fa
 from hermes.cli.verbs.sessions.jsonl import SessionExport, encode
 from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.kit.text import plural
+from hermes.ports.store import Store
 from hermes.schema.attachments import display_parts
 from hermes.schema.messages import (
     Assistant,
@@ -28,7 +29,6 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import StoredMessage
 from hermes.session.recap import INTERRUPTED, interrupted_at
 from hermes.session.recorder import failure_reasons
-from hermes.store.sqlite import SqliteStore
 
 _MAX_SUMMARY = 100
 
@@ -46,14 +46,14 @@ def show(action: SessionsAction) -> int:
     return 0
 
 
-async def _load(store: SqliteStore, name: str) -> tuple[SessionExport, frozenset[int]]:
+async def _load(store: Store, name: str) -> tuple[SessionExport, frozenset[int]]:
     copy = await load_session(store, name)
     going_on = await store.leases.held(copy.session.id)
     ends = await failure_reasons(store, copy.session.id)
     return copy, interrupted_at(copy.messages, running=going_on, failures=ends)
 
 
-async def load_session(store: SqliteStore, name: str) -> SessionExport:
+async def load_session(store: Store, name: str) -> SessionExport:
     archive = store.archive_for(OWNER)
     session = await archive.find(name)
     messages = await archive.messages(session.id)

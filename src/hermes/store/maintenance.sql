@@ -4,8 +4,8 @@ SELECT source, count(*), sum(messages) FROM sessions GROUP BY source ORDER BY so
 -- name: messages
 SELECT count(*) FROM messages;
 
--- name: parcels
-SELECT coalesce(sum(state < 2), 0), coalesce(sum(state = 3), 0) FROM parcels WHERE state <> 2;
+-- name: queue items
+SELECT coalesce(sum(state < 2), 0), coalesce(sum(state = 3), 0) FROM queue_items WHERE state <> 2;
 
 -- name: pages
 SELECT page_count * page_size, freelist_count * page_size
