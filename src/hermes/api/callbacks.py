@@ -51,7 +51,6 @@ from hermes.ports.channel import (
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import EnqueueItem, Store
 from hermes.schema.errors import ConfigError
-from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 
 CALLBACK_KIND = "api_callback"
@@ -307,8 +306,7 @@ class CallbackChannel:
         callback = await callback_of(self._store, to.chat)
         if callback is None:
             raise TargetGone(f"Session {to.chat} has no callback.")
-        text = "".join(part.text for part in post.parts if isinstance(part, Text))
-        event = self._event_of(to.chat, text.removeprefix(RECOVERED_MARK), post.reply_to)
+        event = self._event_of(to.chat, post.text.removeprefix(RECOVERED_MARK), post.reply_to)
         await self._call(callback, event)
         return Receipt(to, event.id)
 

@@ -28,7 +28,6 @@ from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.config.sections.messaging import HomeChannel
 from hermes.config.values import as_list, as_mapping
-from hermes.gateway.messages import platform_of
 from hermes.gateway.platform_settings import home_variables
 from hermes.gateway.roles import permitted_tools
 from hermes.gateway.supervisor import Supervisor
@@ -36,7 +35,7 @@ from hermes.ports.delegation import Task
 from hermes.ports.store import Blobs
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Media
-from hermes.schema.scope import Address, Role, Scope
+from hermes.schema.scope import Address, Role, Scope, platform_of
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
 

@@ -28,7 +28,8 @@ from hermes.gateway.hook_events import (
     emit_session_start,
     event_source,
 )
-from hermes.gateway.messages import INBOX, BusyMode, InboxMessage, read_inbox_message
+from hermes.gateway.message_changes import apply_changes
+from hermes.gateway.messages import INBOX, BusyMode, InboxKind, InboxMessage, read_inbox_message
 from hermes.gateway.replies import ReplyWriter
 from hermes.gateway.turn_recovery import TurnRecovery, find_started_turn
 from hermes.kit.failpoints import failpoint
@@ -99,7 +100,7 @@ class Actor:
             return not self._woken.is_set()
         failpoint("actor.claimed")
         await self._wait_for_burst()
-        if not self._waiting:
+        if not self._has_work:
             return False
         first = self._waiting[0].message
         async with self._deps.slots.acquire(first.principal, first.role):
@@ -135,10 +136,23 @@ class Actor:
             if queued is not None and item.key not in in_hand:
                 waiting.append(queued)
         self._fresh &= {item.key for item in items}
-        self._waiting = waiting
+        self._waiting = await self._with_changes(waiting)
         if waiting:
             self._at = waiting[0].message.address
-        return bool(waiting)
+        return self._has_work
+
+    async def _with_changes(self, waiting: list[QueuedMessage]) -> list[QueuedMessage]:
+        """Apply the edits and deletions among the waiting messages."""
+        run = self.running
+        started = (*run.batch, *run.steered) if run else ()
+        applied = apply_changes(waiting, started, self._fresh)
+        if applied.writes:
+            await self._deps.store.commit(*applied.writes)
+        return list(applied.waiting)
+
+    @property
+    def _has_work(self) -> bool:
+        return any(one.message.kind is not InboxKind.CONTEXT for one in self._waiting)
 
     async def _read(self, item: QueueItem) -> QueuedMessage | None:
         try:
@@ -160,7 +174,7 @@ class Actor:
         await self._read_inbox()
 
     async def _answer_next(self) -> None:
-        if not self._waiting:
+        if not self._has_work:
             return
         batch = next_batch(self._waiting, self._deps.rules)
         fresh = all(queued.key in self._fresh for queued in self._waiting)
@@ -324,7 +338,8 @@ class Actor:
             self._waiting = [queued for queued in self._waiting if queued.key not in run.keys]
 
     def _handle_while_running(self, run: ActiveRun, queued: QueuedMessage) -> None:
-        if not same_conversation(queued.message, run.batch[0].message):
+        other = not same_conversation(queued.message, run.batch[0].message)
+        if other or queued.message.kind is InboxKind.CONTEXT:
             # Messages from other principals never steer this run.
             run.seen.add(queued.key)
             return

@@ -13,7 +13,7 @@ from hermes.config.home import DEFAULT_PROFILE
 from hermes.gateway.chat_sessions import ChatSessions
 from hermes.gateway.failure_messages import failure_message, limit_message
 from hermes.gateway.hooks import Hooks, NoHooks
-from hermes.gateway.messages import BusyMode, InboxMessage, OutboxMessage, outbox_post
+from hermes.gateway.messages import BusyMode, InboxKind, InboxMessage, OutboxMessage, outbox_post
 from hermes.gateway.progress_message import ProgressMessage
 from hermes.gateway.user_limits import TurnSlots
 from hermes.kit.clock import Clock
@@ -188,7 +188,15 @@ def same_conversation(first: InboxMessage, other: InboxMessage) -> bool:
 
 
 def next_batch(waiting: Sequence[QueuedMessage], rules: ActorRules) -> list[QueuedMessage]:
-    """Choose the messages one turn answers: usually all that wait, from one person in one chat."""
+    """Choose the messages one turn answers: usually all that wait, from one person in one chat.
+
+    Context is added to the messages it is with, and never starts a turn.
+    """
+    context = [one for one in waiting if one.message.kind is InboxKind.CONTEXT]
+    if context:
+        batch = next_batch([one for one in waiting if one not in context], rules)
+        near = [one for one in context if same_conversation(one.message, batch[0].message)]
+        return [*near, *batch]
     first = _first_message(waiting, rules)
     if rules.busy is BusyMode.QUEUE or first.message.manner is BusyMode.QUEUE:
         return [first]

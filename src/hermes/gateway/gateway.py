@@ -25,7 +25,7 @@ from hermes.gateway.footer import AnswerFooter
 from hermes.gateway.hook_events import TurnObserver, emit_startup
 from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.intake import Authorize, Intake, MessageTimestamps
-from hermes.gateway.messages import InboxMessage, platform_address, platform_of, topic_of
+from hermes.gateway.messages import InboxMessage, platform_address, topic_of
 from hermes.gateway.notices import OutageNotices
 from hermes.gateway.progress_message import ProgressDisplay, ProgressMessage, ProgressTiming
 from hermes.gateway.questions import QuestionAnswers, QuestionPosts
@@ -46,7 +46,7 @@ from hermes.ports.store import Store
 from hermes.ports.tool import Tool
 from hermes.schema.errors import StoreError
 from hermes.schema.events import Outcome
-from hermes.schema.scope import Address
+from hermes.schema.scope import Address, platform_of
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
 from hermes.session.runner import Runner
@@ -68,6 +68,7 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     `drain`: seconds running turns get at shutdown. `poll_interval`: seconds between polls of the
     queues for rows of other processes. `progress_display`: progress display by platform,
     `default_display` for the others. `without_reactions`: platforms without reactions.
+    `reactions_in_context`: platforms whose reactions the model learns of.
     `quote_policies`: which chunks quote the question, by platform. `timestamps`: prefix messages
     with their time for the model.
     """
@@ -81,6 +82,7 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     progress_display: Mapping[str, ProgressDisplay] = {}
     default_display: ProgressDisplay = ProgressDisplay()
     without_reactions: frozenset[str] = frozenset()
+    reactions_in_context: frozenset[str] = frozenset()
     resets: ResetPolicy = ResetPolicy()
     quote_policies: Mapping[str, QuotePolicy] = {}
     timestamps: bool = False
@@ -161,7 +163,15 @@ class Gateway:
         if not isinstance(deps.hooks, NoHooks):
             runner.set_observer(TurnObserver(deps.hooks, self._channels))
         self._approvals = deps.approvals
-        self.intake = Intake(store, clock, deps.authorize, self.actors, commands, self.dead)
+        self.intake = Intake(
+            store,
+            clock,
+            deps.authorize,
+            self.actors,
+            commands,
+            self.dead,
+            reactions_in_context=rules.reactions_in_context,
+        )
         commands.set_command_queue(self.intake.command_queue)
         self.supervisor = Supervisor(deps.channels, clock, rules.supervisor)
         self.rate_limiters = {

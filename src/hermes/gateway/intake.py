@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, tzinfo
 from functools import partial
-from typing import TypeAlias, cast
+from typing import TypeAlias, assert_never, cast
 
 import msgspec
 from msgspec import Raw, structs
 
 from hermes.commands.registry import is_command
 from hermes.gateway.actor_pool import ActorPool
-from hermes.gateway.authorization import AUTHENTICATED_PLATFORMS
+from hermes.gateway.authorization import authenticated_role
 from hermes.gateway.command_queue import (
     AFTER_COMMANDS,
     CommandQueue,
@@ -22,14 +22,15 @@ from hermes.gateway.command_queue import (
 )
 from hermes.gateway.command_runner import IMMEDIATE_COMMANDS, CommandRunner, Shortcuts, command_name
 from hermes.gateway.delivery_rules import DeadTargets
+from hermes.gateway.message_changes import reaction_note
 from hermes.gateway.messages import (
     Admitted,
+    InboxKind,
     InboxMessage,
     OutboxMessage,
     Rejected,
     inbox_item,
     outbox_post,
-    platform_of,
 )
 from hermes.gateway.questions import QuestionAnswers
 from hermes.gateway.session_keys import SessionKeys
@@ -37,11 +38,19 @@ from hermes.gateway.user_limits import REJECTED, TOO_FAST, InboundLimit
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
-from hermes.ports.channel import Inbound, InboundRefused
+from hermes.ports.channel import (
+    ChangedReaction,
+    DeletedMessage,
+    EditedMessage,
+    Inbound,
+    InboundRefused,
+    NewMessage,
+    PressedButton,
+)
 from hermes.ports.store import CompleteItem, EnqueueItem, QueueItem, Store
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.messages import Text, User, text_of
-from hermes.schema.scope import Address, Requester
+from hermes.schema.scope import Address, Requester, platform_of
 from hermes.session.keys import DIRECT_CHAT
 
 log = logging.getLogger(__name__)
@@ -53,7 +62,7 @@ NO_SHELL = "Shell commands cannot be run directly from a chat."
 
 
 class Intake:
-    def __init__(
+    def __init__(  # noqa: PLR0913 - collaborators
         self,
         store: Store,
         clock: Clock,
@@ -61,7 +70,11 @@ class Intake:
         actors: ActorPool,
         command_runner: CommandRunner,
         dead: DeadTargets,
+        *,
+        reactions_in_context: frozenset[str] = frozenset(),
     ) -> None:
+        """`reactions_in_context` are the platforms whose reactions the model learns of."""
+        self._reactions_in_context = reactions_in_context
         self._store = store
         self._clock = clock
         self._authorize = authorize
@@ -132,7 +145,7 @@ class Intake:
         failpoint("intake.before_door")
         admitted = await (authorize or self._authorize)(inbound)
         if isinstance(admitted, Rejected):
-            if admitted.reply:
+            if admitted.reply and isinstance(inbound.update, NewMessage):
                 await self.command_queue.reply(f"{key}:reply", inbound.address, admitted.reply)
             return
         if await self._is_over_limit(key, admitted, inbound):
@@ -142,21 +155,73 @@ class Intake:
             await self._dead.revive(inbound.address)
         self._on_contact(inbound)
         message = self._inbox_message(inbound, admitted)
-        line = self._command_line(message)
         failpoint("intake.before_put")
-        if inbound.verbatim:
-            new = await self._deliver_verbatim(key, message)
-        elif line is not None:
-            new = await self._accept_command(key, admitted, message, line)
-        elif self._answers is not None and await self._answers.is_answer(admitted, message):
-            new = await self._accept_command(key, admitted, message, "")
-        else:
-            new = await self._accept_message(key, admitted, message)
-            if new:
-                self._react(inbound)
-        if new:
+        if await self._accept_update(key, admitted, inbound, message):
             self._inbound_limit.count(admitted.principal, admitted.role)
         failpoint("intake.before_ack")
+
+    async def _accept_update(
+        self, key: str, admitted: Admitted, inbound: Inbound, message: InboxMessage
+    ) -> bool:
+        """Store what the update asks for; return whether it is new."""
+        match inbound.update:
+            case NewMessage():
+                return await self._accept_new(key, admitted, inbound, message)
+            case PressedButton(value):
+                return await self._accept_press(key, admitted, message, value)
+            case EditedMessage() | DeletedMessage() | ChangedReaction():
+                change = self._change(inbound, inbound.update, message)
+                return change is not None and await self._accept_message(key, admitted, change)
+            case _:
+                assert_never(inbound.update)
+
+    def _change(
+        self,
+        inbound: Inbound,
+        update: EditedMessage | DeletedMessage | ChangedReaction,
+        message: InboxMessage,
+    ) -> InboxMessage | None:
+        """Return what is stored about a change to an earlier message; None if it is ignored."""
+        match update:
+            case EditedMessage():
+                is_text = message.user.parts and self._command_line(message) is None
+                return structs.replace(message, kind=InboxKind.EDIT) if is_text else None
+            case DeletedMessage():
+                return structs.replace(message, kind=InboxKind.DELETE)
+            case ChangedReaction(emoji, removed):
+                if platform_of(inbound.address.channel) not in self._reactions_in_context:
+                    return None
+                user = structs.replace(message.user, parts=(reaction_note(emoji, removed=removed),))
+                return structs.replace(message, user=user, kind=InboxKind.CONTEXT)
+
+    async def _accept_new(
+        self, key: str, admitted: Admitted, inbound: Inbound, message: InboxMessage
+    ) -> bool:
+        line = self._command_line(message)
+        if inbound.verbatim:
+            return await self._deliver_verbatim(key, message)
+        if line is not None:
+            return await self._accept_command(key, admitted, message, line)
+        if self._answers is not None and await self._answers.is_answer(admitted, message):
+            return await self._accept_command(key, admitted, message, "")
+        new = await self._accept_message(key, admitted, message)
+        if new:
+            self._react(inbound)
+        return new
+
+    async def _accept_press(
+        self, key: str, admitted: Admitted, message: InboxMessage, value: str
+    ) -> bool:
+        answers = self._answers
+        if answers is None:
+            return False
+
+        async def work() -> CommandResult:
+            return await answers.press(admitted, message, value)
+
+        return await self.command_queue.submit(
+            QueuedCommand(key=key, session=admitted.key, message=message, work=work, urgent=True)
+        )
 
     def _inbox_message(self, inbound: Inbound, admitted: Admitted) -> InboxMessage:
         return InboxMessage(
@@ -176,7 +241,8 @@ class Intake:
 
     async def _accept_message(self, key: str, admitted: Admitted, message: InboxMessage) -> bool:
         """Store it and wake the session; return whether it is new."""
-        message = structs.replace(message, user=self._stamp(message.user))
+        if message.kind is not InboxKind.DELETE:
+            message = structs.replace(message, user=self._stamp(message.user))
         if self.command_queue.has_open(admitted.key):
             return await self._submit_after_commands(key, admitted, message)
         new = await self._put(inbox_item(key, admitted.key, message), message.address)
@@ -191,7 +257,7 @@ class Intake:
         wait = self._inbound_limit.wait(admitted.principal, admitted.role)
         if not wait or not await self._is_new(f"{key}:0" if inbound.verbatim else key):
             return False
-        if platform_of(inbound.address.channel) in AUTHENTICATED_PLATFORMS:
+        if authenticated_role(platform_of(inbound.address.channel)) is not None:
             raise InboundRefused(TOO_FAST, wait=wait)
         rejected = QueueItem(key=key, lane=REJECTED, topic=admitted.key, body=Raw(b"null"))
         notice = self._inbound_limit.notice(admitted.principal)

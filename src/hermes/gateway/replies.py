@@ -22,6 +22,7 @@ from hermes.gateway.chat_runs import (
 from hermes.gateway.failure_messages import failure_message, with_profile_flag
 from hermes.gateway.messages import InboxMessage, OutboxMessage, outbox_post
 from hermes.gateway.progress_message import NO_ANSWER
+from hermes.gateway.questions import question_choices
 from hermes.gateway.stale_progress import final_edit_amendment, progress_key
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
@@ -84,7 +85,11 @@ class ReplyWriter:
             case QuestionAsked(question=question):
                 remaining = question.time_left(self._clock.now())
                 key, text = f"{question.id}:asked", question_text(question, remaining)
-                reply = structs.replace(self._reply(message, text), question=question.id)
+                reply = structs.replace(
+                    self._reply(message, text),
+                    question=question.id,
+                    choices=question_choices(question),
+                )
             case QuestionAnswered(question=question, answer=answer):
                 if answer:
                     return
