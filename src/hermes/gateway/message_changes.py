@@ -14,7 +14,7 @@ from hermes.schema.messages import Media, Text
 MAX_CONTEXT = 20
 """How many reactions wait for the next message; older ones are dropped."""
 
-EDITED = "(I edited the message you are answering. It now reads:)"
+EDITED = "(I edited the message you are answering. It now reads:)\n"
 DELETED = "(I deleted the message you are answering. Stop, unless something else remains to do.)"
 
 
@@ -48,15 +48,14 @@ def apply_changes(
                 continue
             case InboxKind.EDIT | InboxKind.DELETE:
                 pass
-        target = _target(one.message, [each for each in waiting if each.key in fresh])
-        if target is not None:
-            waiting, more = _changed(waiting, target, one)
-            writes += more
-        elif _target(one.message, in_progress) is not None:
+        if _target(one.message, in_progress) is not None:
             waiting.append(structs.replace(one, message=_steering(one.message)))
             if one.message.kind is InboxKind.EDIT:
                 # If the run ends first, the new text is answered in a turn of its own.
                 writes.append(_amended(waiting[-1]))
+        elif target := _target(one.message, waiting):
+            waiting, more = _changed(waiting, target, one)
+            writes += more
         else:
             writes.append(CompleteItem(one.key))
     return _without_old_context(AppliedChanges(waiting, writes))
