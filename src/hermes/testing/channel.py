@@ -116,7 +116,8 @@ class FakeChannel:
         to, shown = self.posts[post]
         if value not in {choice.value for choice in shown.choices}:
             raise NoSuchPost(f"Post {post} has no button {value}.")
-        return await self.change(PressedButton(value), Inbound("", to, sender, (), message=post))
+        about = Inbound("", to, sender, (), message=post)
+        return await self.change(PressedButton(value), about, sender=sender)
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
         self._check(to)
