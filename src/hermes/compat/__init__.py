@@ -27,7 +27,7 @@ NAMES = {
     "gateway.platforms.base": "hermes.compat.gateway_platforms_base",
     "gateway.run": "hermes.compat.gateway_run",
     "gateway.session": "hermes.compat.gateway_session",
-    "gateway.session_context": "hermes.session.session_context",
+    "gateway.session_context": "hermes.compat.gateway_session_context",
     "hermes_cli": None,
     "hermes_cli.config": "hermes.compat.hermes_cli_config",
     "hermes_cli.profiles": "hermes.compat.hermes_cli_profiles",

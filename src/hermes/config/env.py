@@ -14,6 +14,11 @@ def process_value(name: str, default: str = "") -> str:
     return os.environ.get(name, default)
 
 
+def set_process_value(name: str, value: str) -> None:
+    """Set a variable for programs of the public system, whose interface includes it."""
+    os.environ[name] = value
+
+
 def set_term(name: str) -> None:
     """Set TERM for libraries that read the environment themselves."""
     os.environ["TERM"] = name

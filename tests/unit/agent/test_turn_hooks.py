@@ -169,6 +169,7 @@ async def test_hook_context_is_added_as_data() -> None:
     assert text_of(said[1]).endswith("It rains.")
 
 
+@pytest.mark.slow
 async def test_cancelled_turn_does_not_wait_for_hooks() -> None:
     guard, gates, recorder = Guard(), GatedBody(), EventRecorder()
     guard.hangs = True

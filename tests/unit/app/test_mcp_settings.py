@@ -190,6 +190,7 @@ async def test_reloaded_settings_change_toolsets(tmp_path: Path) -> None:
         assert (theirs(box.tools_on("cli")), "todo" in box.tools_on("cli")) == ({"one_a"}, False)
 
 
+@pytest.mark.slow
 def test_package_that_fails_to_load_is_reported(tmp_path: Path) -> None:
     """Whatever it raises, a profile goes on."""
     (tmp_path / "mcp").mkdir()

@@ -30,7 +30,7 @@ from hermes.sandbox.isolation_probe import IsolationProbe
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import SandboxError
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 

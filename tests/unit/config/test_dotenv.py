@@ -152,6 +152,7 @@ def test_line_of_spaces_is_fast():
     assert parse_dotenv(f"A=1{spaces}2{spaces}# note")[0].value == f"1{spaces}2"
 
 
+@pytest.mark.slow
 def test_removing_one_of_many_lines_is_fast():
     many = "A=1\nB=2\n" * 50_000
     assert without_variable(many, "A") == "B=2\n" * 50_000

@@ -36,6 +36,7 @@ async def test_repeated_updates_are_not_counted(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_too_fast_user_is_notified_once_and_refusals_are_final(tmp_path: Path) -> None:
     clock = FakeClock()
     async with gateway_harness(

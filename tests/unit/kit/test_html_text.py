@@ -61,6 +61,7 @@ def filled(piece: str) -> str:
     return piece * (SIZE // len(piece))
 
 
+@pytest.mark.slow
 def test_hostile_pages_are_fast() -> None:
     """Read with effort that grows with its square, each of these would take hundreds of times."""
     half = SIZE // 16

@@ -421,6 +421,7 @@ def test_many_detail_pieces_are_joined_quickly():
     assert detail == {**piece, "text": "x" * 60 * 20_000, "signature": "seal"}
 
 
+@pytest.mark.slow
 def test_single_huge_event_is_cut_at_the_limit():
     stream = ChatStream()
     endless = "<x\n" * 2_000_000

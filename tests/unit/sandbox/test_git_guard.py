@@ -49,6 +49,7 @@ def test_missing_config_and_hooks_are_created(tmp_path: Path):
     assert sorted(read_only) == [f"{git}/config", f"{git}/hooks"]
 
 
+@pytest.mark.slow
 def test_many_repositories_need_few_mounts(tmp_path: Path):
     for number in range(MAX_GUARDED_PATHS):
         make_repository(tmp_path / f"{number % 7}/r{number}")

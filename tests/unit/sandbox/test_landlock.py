@@ -22,6 +22,8 @@ from hermes.sandbox.landlock import Landlock, allowed_rules
 from hermes.sandbox.spawner import Spawner
 from hermes.testing.contracts.sandbox import ENV, TEST_TIMEOUT, SandboxContract
 
+pytestmark = pytest.mark.slow
+
 
 class TestLandlock(SandboxContract):
     @pytest.fixture

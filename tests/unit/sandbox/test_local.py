@@ -4,6 +4,8 @@ from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
 from hermes.testing.contracts.sandbox import SandboxContract
 
+pytestmark = pytest.mark.slow
+
 
 class TestLocalSandbox(SandboxContract):
     @pytest.fixture

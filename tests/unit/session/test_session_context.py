@@ -47,7 +47,7 @@ def test_cleared_context_does_not_fall_back(monkeypatch):
 
 
 def test_unknown_variable_is_refused():
-    with pytest.raises(TypeError, match="CHATID"):
+    with pytest.raises(TypeError, match="chatid"):
         set_session_vars(chatid="1")
 
 

@@ -12,6 +12,8 @@ from hermes.testing.fork_server import EXIT_LINE, START_COMMAND
 from hermes.testing.gateway_process import GatewaySpec
 from support.cli_process import TEST_TIMEOUT, wait_for_data
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def server() -> Generator[subprocess.Popen[bytes]]:

@@ -9,6 +9,8 @@ from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode
 from support.fake_tui_client import FakeTuiClient, answer_events
 from support.tui_screen import tui_screen
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("line", "manner", "words"),

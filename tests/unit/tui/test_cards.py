@@ -7,12 +7,12 @@ from textual.events import Key, Paste
 
 from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta, ToolProgress
 from hermes.tui.widgets.cards import ThinkingCard, ToolCard
-from hermes.tui.widgets.code import CodeHead
+from hermes.tui.widgets.code import CodeHead, markdown_parser
 from hermes.tui.widgets.transcript import Answer
 from support.fake_tui_client import FakeTuiClient, answer_events, tool_events
 from support.tui_screen import tui_screen
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def test_typing_after_focus_on_a_card_goes_to_the_prompt(tmp_path: Path) -> None:
@@ -130,3 +130,29 @@ async def test_lost_deltas_are_restored_from_the_message(tmp_path: Path) -> None
         await screen.wait_for("All of the words.")
         await screen.wait_until_idle()
         assert len(screen.ui.chat.query(Answer)) == 1
+
+
+async def test_diff_has_line_numbers_of_the_file(tmp_path: Path) -> None:
+    diff = (
+        "--- a/x.py\n+++ b/x.py\n@@ -9,3 +9,3 @@ def f():\n one\n-two\n+zwei\n three\n"
+        "@@ -39,0 +40 @@\n+more\n"
+    )
+    edit = tool_events("patch", '{"path": "x.py"}', diff)
+    async with tui_screen(FakeTuiClient([*edit]), tmp_path) as screen:
+        await screen.submit("edit")
+        await screen.wait_until_idle()
+        for line in (" 9  one", "10 -two", "10 +zwei", "11  three", "⋮", "40 +more"):
+            assert line in screen.text
+
+
+async def test_language_that_arrives_in_pieces_is_shown_whole(tmp_path: Path) -> None:
+    pieces = [TextDelta("```p"), TextDelta("ython\n"), TextDelta("x = 1\n```\n")]
+    async with tui_screen(FakeTuiClient([*pieces]), tmp_path) as screen:
+        await screen.submit("go")
+        await screen.wait_for("python")
+
+
+def test_only_full_addresses_become_links() -> None:
+    (_, inline, _) = markdown_parser().parse("See calc.py, README.md and https://example.com/x.")
+    links = [token for token in inline.children or () if token.type == "link_open"]
+    assert [token.attrs["href"] for token in links] == ["https://example.com/x"]

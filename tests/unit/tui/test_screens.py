@@ -128,9 +128,8 @@ async def test_resumed_session(tmp_path: Path) -> None:
  I look.
 
  ✓ patch x.py  +1 -1 · 2.0 s
-   @@ -1 +1 @@
-   -old line
-   +new line
+   1 -old line
+   1 +new line
  ○ thought  6 characters
 
  Beans, mostly.
@@ -265,9 +264,8 @@ async def test_cards_of_tools(tmp_path: Path) -> None:
  ○ thought  11 characters
  ✓ terminal ls -la  2 lines
  ✓ patch x.py  +1 -1
-   @@ -1 +1 @@
-   -old line
-   +new line
+   1 -old line
+   1 +new line
  ✗ terminal make  exit code 2
  waiting for the provider
 
@@ -287,9 +285,8 @@ async def test_cards_of_tools(tmp_path: Path) -> None:
  ○ thought  11 characters
  ✓ terminal ls -la  2 lines
  ✓ patch x.py  +1 -1
-   @@ -1 +1 @@
-   -old line
-   +new line
+   1 -old line
+   1 +new line
  ✗ terminal make  exit code 2
    $ make
    boom

@@ -14,6 +14,7 @@ from hermes.app.models import NO_MODEL, ModelSelector
 from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from hermes.app.service.status import GatewayStatus, gateway_status
 from hermes.app.storage import open_archive
+from hermes.app.unserved import unserved
 from hermes.approvals.approval_store import QUESTION_KIND
 from hermes.cli.context import CliContext
 from hermes.cli.dates import relative_time
@@ -61,6 +62,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     gateway: str
     channels: Sequence[str]
     sandbox: Sequence[str]
+    unserved: Sequence[str] = ()
     sessions: int = 0
     stored_messages: int = 0
     waiting: PendingWork = PendingWork()
@@ -101,6 +103,7 @@ async def collect_overview(home: Home, env: Env, clock: Clock) -> Overview:
         gateway=_gateway(gateway, clock),
         channels=_channels(gateway, settings),
         sandbox=await _sandbox(gateway, settings, clock) if settings else [_SETTINGS_UNREADABLE],
+        unserved=[one.name for one in unserved(home, *settings)] if settings else (),
         sessions=sessions,
         stored_messages=messages,
         waiting=waiting,
@@ -204,6 +207,8 @@ def _rows(one: Overview) -> list[tuple[str, str]]:
     channels = ", ".join(one.channels) + inactive if one.channels else "none"
     rows.append(("channels", channels))
     rows += [("sandbox", line) for line in one.sandbox]
+    if one.unserved:
+        rows.append(("not served", f"{', '.join(one.unserved)} (hermes doctor)"))
     if one.trouble:
         return [*rows, ("sessions", "unknown"), ("waiting", "unknown"), ("database", one.trouble)]
     stored = f"{plural(one.sessions, 'session')}, {plural(one.stored_messages, 'message')}"

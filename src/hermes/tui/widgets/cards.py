@@ -1,5 +1,6 @@
 """Expandable cards for tool calls and reasoning."""
 
+import re
 from typing import ClassVar
 
 import msgspec
@@ -27,6 +28,8 @@ SHORT_DIFF_LINES = 12
 MIN_SHOWN_SECONDS = 0.1
 """Durations below this are not shown."""
 _MAX_PROGRESS = 8_000
+_HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
+_DIFF_STYLES = {"+": "$success", "-": "$error", "\\": "dim"}
 
 
 class CardHeader(Widget, can_focus=True):
@@ -195,17 +198,28 @@ def _error_text(text: str) -> str:
 
 
 def _colored_diff(diff: str) -> Content:
-    """Without the file names, which the header shows."""
+    """With line numbers of the new file, or of the old one for removed lines.
+
+    The file names are left out: the header shows them.
+    """
     lines = head_and_tail(escape_controls(diff), _MAX_OUTPUT).expandtabs().split("\n")[2:]
-    return Content("\n").join(Content.styled(line, _diff_style(line)) for line in lines if line)
-
-
-def _diff_style(line: str) -> str:
-    if line.startswith(("+++", "---", "@@")):
-        return "dim"
-    if line.startswith("+"):
-        return "$success"
-    return "$error" if line.startswith("-") else ""
+    ends = [int(hunk[2]) + int(hunk[3] or 1) for hunk in _HUNK.findall(diff)]
+    ends += [int(hunk[0]) + int(hunk[1] or 1) for hunk in _HUNK.findall(diff)]
+    width = len(str(max(ends, default=0)))
+    old = new = 0
+    shown: list[Content] = []
+    for line in filter(None, lines):
+        if (hunk := _HUNK.match(line)) is not None:
+            old, new = int(hunk[1]), int(hunk[3])
+            if shown:
+                shown.append(Content.styled("⋮", "dim"))
+            continue
+        number = old if line.startswith("-") else new
+        old += not line.startswith("+")
+        new += not line.startswith("-")
+        gutter = (f"{number:>{width}} ", "dim")
+        shown.append(Content.assemble(gutter, (line, _DIFF_STYLES.get(line[0], ""))))
+    return Content("\n").join(shown)
 
 
 class ToolCard(ExpandableCard):

@@ -132,13 +132,24 @@ class Code(MarkdownFence, can_focus=True):
         yield CodeHead(self)
         yield CodeText(self._highlighted_code)
 
+    def set_content(self, content: Content) -> None:
+        super().set_content(content)
+        # The name of the language may have arrived in pieces.
+        self.query(CodeHead).refresh()
+
     def action_copy(self) -> None:
         self.post_message(CopyRequest(self.code.rstrip("\n")))
 
 
-def _parser() -> MarkdownIt:
-    """Without HTML: most tags in answers are meant as text."""
-    return MarkdownIt("gfm-like", {"html": False})
+def markdown_parser() -> MarkdownIt:
+    """Without HTML: most tags in answers are meant as text.
+
+    Only full addresses become links: `calc.py` or `README.md` would be taken for web sites.
+    """
+    parser = MarkdownIt("gfm-like", {"html": False})
+    if parser.linkify is not None:
+        parser.linkify.set({"fuzzy_link": False, "fuzzy_email": False})  # pyright: ignore[reportUnknownMemberType]
+    return parser
 
 
 class Prose(Markdown):
@@ -155,7 +166,7 @@ class Prose(Markdown):
     BLOCKS: dict[str, type[MarkdownBlock]] = Markdown.BLOCKS | {"fence": Code, "code_block": Code}
 
     def __init__(self) -> None:
-        super().__init__(open_links=False, parser_factory=_parser)
+        super().__init__(open_links=False, parser_factory=markdown_parser)
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
         """Copy the link instead of opening it, so that the user sees the address first."""

@@ -11,12 +11,15 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.style import Style
 from textual.visual import RenderOptions, Visual
+from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from hermes.kit.clock import Clock
 from hermes.kit.terminal_text import (
+    display_width,
     escape_controls,
+    fit,
     show_invisible,
     show_invisible_line,
     single_line,
@@ -132,7 +135,6 @@ class QuestionCard(Vertical):
     }
     QuestionCard.settled { border-left: outer $panel; }
     QuestionCard > .asked { color: $warning; text-style: bold; }
-    QuestionCard.settled > .asked { color: $foreground 80%; text-style: none; }
     QuestionCard > .subject { padding: 0 2; color: $accent; }
     QuestionCard > .why { color: $foreground 70%; }
     """
@@ -262,9 +264,13 @@ class QuestionCard(Vertical):
             self.post_message(self.FocusReleased())
         self.add_class("settled")
         with app_of(self).batch_update():
-            await self.query("Choices, .hint, .left, .why").remove()
-            text = self._result_text(answer, expired=expired)
-            await self.mount(Static(Content.styled(text, "bold"), markup=False))
+            await self.query("*").remove()
+            await self.mount(ResultLine(self._result_text(answer, expired=expired), self._what))
+
+    @property
+    def _what(self) -> str:
+        """What was asked for, in one line."""
+        return single_line(show_invisible(self.question.subject or self.question.text))
 
     def _result_text(self, answer: str, *, expired: bool) -> str:
         approval = self.question.kind is QuestionKind.APPROVAL
@@ -274,6 +280,23 @@ class QuestionCard(Vertical):
         if not expired:
             return "→ not answered"
         return f"No answer within {_format_seconds(self._span)}" + (": denied" if approval else "")
+
+
+class ResultLine(Widget):
+    """The result of a question and what it was about, on one line."""
+
+    DEFAULT_CSS = "ResultLine { height: 1; width: 1fr; }"
+
+    def __init__(self, result: str, what: str) -> None:
+        super().__init__()
+        self._result = result
+        self._what = what
+
+    def render(self) -> Content:
+        room = self.size.width - display_width(self._result) - 2
+        return Content.assemble(
+            (self._result, "bold"), (f"  {fit(self._what, max(room, 0))}", "dim")
+        )
 
 
 def _parse_choice(text: str, choices: tuple[str, ...]) -> str:

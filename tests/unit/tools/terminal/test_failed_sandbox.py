@@ -126,6 +126,7 @@ async def test_commands_need_approval_while_the_sandbox_fails(
     assert len(changes) == 2, caplog.text
 
 
+@pytest.mark.slow
 async def test_retries_are_limited(tmp_path: Path, spawner: Spawner):
     machine = Machine(tmp_path, spawner, landlock=False)
     machine.break_bubblewrap()

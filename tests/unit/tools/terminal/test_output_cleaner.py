@@ -70,6 +70,7 @@ ENDLESS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_endless_sequences_are_not_kept_in_memory(kind: str):
     begin, shape = ENDLESS[kind]

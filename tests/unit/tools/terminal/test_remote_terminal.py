@@ -19,7 +19,7 @@ from hermes.schema.scope import Scope
 from hermes.tools.catalog import ToolDeps, build_tools
 from support.turns import assistant_message, tool_call
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 class OtherMachine:

@@ -381,6 +381,7 @@ async def test_unwritable_folder_loses_only_the_file(call, deps: ToolDeps):
     assert "full_output" not in answer.json
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("around", ["x", "\U0001f600", "\033[1m"])
 @pytest.mark.parametrize("line", ["", "\n"])
 async def test_cut_shows_no_part_of_a_secret(

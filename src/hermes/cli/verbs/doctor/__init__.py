@@ -117,12 +117,16 @@ def _skipped_checks(names: Sequence[str], until: str) -> Finding:
 def _later_checks() -> Sequence[Check]:
     """Imported late: with broken settings these checks do not run."""
     from hermes.cli.verbs.doctor.execution import check_hooks, check_sandbox, check_servers
-    from hermes.cli.verbs.doctor.gateway import check_channels, check_gateway
+    from hermes.cli.verbs.doctor.gateway import check_channels, check_gateway, check_unserved
     from hermes.cli.verbs.doctor.model import check_model
     from hermes.cli.verbs.doctor.storage import check_storage
 
     async def gateway_checks(context: CheckContext) -> Iterable[Finding]:
-        return [*check_gateway(context.home), *check_channels(context)]
+        return [
+            *check_gateway(context.home),
+            *check_channels(context),
+            *check_unserved(context),
+        ]
 
     return (check_model, check_sandbox, check_storage, check_servers, check_hooks, gateway_checks)
 

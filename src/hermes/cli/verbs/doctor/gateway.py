@@ -13,7 +13,7 @@ from hermes.api.settings import read_settings as read_api_settings
 from hermes.app.channels import enabled_platforms
 from hermes.app.service.lock import read_record
 from hermes.app.service.status import GatewayStatus, Phase, gateway_status
-from hermes.channels import MANIFESTS
+from hermes.app.unserved import unserved
 from hermes.channels.webhook.routes import WebhookSettings, with_shared_secrets
 from hermes.channels.webhook.routes import read_settings as read_webhook_settings
 from hermes.channels.webhook.subscriptions import FILE, Subscriptions, subscribed_routes
@@ -111,16 +111,15 @@ def _is_stale_socket(path: Path) -> bool:
     return False
 
 
+def check_unserved(context: CheckContext) -> Iterator[Finding]:
+    """Name what the home contains and this version does not serve."""
+    for one in unserved(context.home, context.config, context.env):
+        yield Finding.warning("not served", one.sentence, one.fix)
+
+
 def check_channels(context: CheckContext) -> Iterator[Finding]:
-    """Check for channels that are not installed, shared secrets and ports in use."""
+    """Check for shared secrets and ports in use."""
     wanted = enabled_platforms(context.config, context.env)
-    for name in wanted:
-        if name not in MANIFESTS:
-            yield Finding.warning(
-                "channels",
-                f"{name} is enabled but not available in this installation.",
-                f"hermes config set platforms.{name}.enabled false",
-            )
     try:
         if "webhook" in wanted:
             yield from _shared_secrets(context)

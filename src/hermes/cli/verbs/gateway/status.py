@@ -19,16 +19,20 @@ from hermes.app.service.status import (
     gateway_status,
 )
 from hermes.app.service.systemd import unit_path
+from hermes.app.unserved import unserved
 from hermes.cli.context import CliContext
 from hermes.cli.dates import local_time, relative_time
 from hermes.cli.output import Printer
 from hermes.cli.verbs.gateway.service import installed_service
+from hermes.config.dotenv import profile_env
+from hermes.config.env import Env
 from hermes.config.home import Home, hermes_root
+from hermes.config.loader import load_config
 from hermes.gateway.messages import outbox_name
 from hermes.kit.clock import SystemClock
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import one_line, plural
-from hermes.schema.errors import StoreError
+from hermes.schema.errors import ConfigError, StoreError
 
 NOT_RUNNING = 3
 CONNECTING = "connecting"
@@ -51,6 +55,8 @@ def status(args: Namespace, context: CliContext) -> int:
         rows.append(("process", _process(gateway.record, now)))
     if gateway.state is not None:
         rows += _state_rows(gateway, gateway.state)
+    if missing := _unserved(home, context.env):
+        rows.append(("not served", single_line(missing)))
     rows += [(name, single_line(text)) for name, text in below.items()]
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
@@ -61,6 +67,13 @@ def status(args: Namespace, context: CliContext) -> int:
         flag = "" if context.profile is None else f" -p {gateway.home.profile}"
         context.note(f"Start it: hermes{flag} gateway start")
     return code
+
+
+def _unserved(home: Home, env: Env) -> str:
+    with suppress(ConfigError):
+        own = profile_env(home.dotenv, env)
+        return ", ".join(one.name for one in unserved(home, load_config(home, own).config, own))
+    return ""
 
 
 def wait_until_settled(

@@ -1,0 +1,84 @@
+"""What a home contains that this version does not serve; the one list of it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.app.channels import SURFACES
+from hermes.channels import MANIFESTS
+from hermes.config.home import Home
+from hermes.config.platforms import PLATFORMS
+from hermes.config.schema import Config
+from hermes.kit.text import plural
+
+
+class Unserved(Struct, frozen=True):
+    """Something the owner may expect to work: in a few words, as a sentence, how to turn it off."""
+
+    name: str
+    sentence: str
+    fix: str = ""
+
+
+class _JobFile(Struct):
+    jobs: list[Raw]
+
+
+def unserved(home: Home, config: Config, env: Mapping[str, str]) -> list[Unserved]:
+    return [*_platforms(config, env), *_files(home)]
+
+
+def _platforms(config: Config, env: Mapping[str, str]) -> Iterator[Unserved]:
+    """Chat apps without a channel, by their settings or by a token in the environment."""
+    labels = {platform.prefix.lower(): platform.label for platform in PLATFORMS}
+    found = {
+        name: f"platforms.{name}.enabled"
+        for name, settings in config.platforms.items()
+        if settings.enabled and name not in MANIFESTS and name not in SURFACES
+    }
+    for platform in PLATFORMS:
+        name = platform.prefix.lower()
+        secrets = [
+            f"{platform.prefix}_{suffix}" for suffix, _, secret in platform.variables if secret
+        ]
+        if platform.prefix == "WHATSAPP":
+            secrets = ["WHATSAPP_ENABLED"]
+        if name not in MANIFESTS and (used := [one for one in secrets if env.get(one, "").strip()]):
+            found[name] = used[0]
+    for name, where in sorted(found.items()):
+        label = labels.get(name, name)
+        says = f"{label} is configured ({where}), but this version has no channel for it."
+        off = f"hermes config set {where} false" if where.endswith(".enabled") else ""
+        yield Unserved(label, says, off)
+
+
+def _files(home: Home) -> Iterator[Unserved]:
+    if count := _job_count(home.cron / "jobs.json"):
+        jobs = plural(count, "scheduled job")
+        yield Unserved(jobs, f"{jobs} in cron/jobs.json: this version does not run jobs yet.")
+    files = [home.kanban_db, *sorted((home.kanban / "boards").glob("*/kanban.db"))]
+    if count := sum(path.is_file() for path in files):
+        boards = plural(count, "board")
+        yield Unserved(boards, f"{boards} of the kanban tools: this version has no boards yet.")
+    if names := sorted(path.parent.name for path in home.plugins.glob("*/plugin.yaml")):
+        plugins = plural(len(names), "plugin")
+        says = (
+            f"{plugins} in plugins/ ({', '.join(names)}): this version does not load plugins yet."
+        )
+        yield Unserved(plugins, says)
+    if names := sorted(path.stem for path in (home.path / "skins").glob("*.yaml")):
+        skins = plural(len(names), "skin")
+        says = f"{skins} in skins/ ({', '.join(names)}): this version does not load skins yet."
+        yield Unserved(skins, says)
+
+
+def _job_count(path: Path) -> int:
+    """The jobs in the file; one that cannot be read counts as one."""
+    if not path.is_file():
+        return 0
+    with suppress(OSError, msgspec.MsgspecError):
+        return len(msgspec.json.decode(path.read_bytes(), type=_JobFile).jobs)
+    return 1
