@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from hermes.app.channels import ConfiguredChannels, open_process_resources
+from hermes.app.command_services import command_services
 from hermes.app.gateway import platform_rules
+from hermes.config.loader import load_config
 from hermes.config.sections.messaging import Platform, PlatformAccount, channel_settings
 from hermes.gateway.targets import ChatTarget, HomeTarget, home_channels, parse_targets
 from hermes.ports.channel import ChannelManifest
@@ -110,3 +112,15 @@ async def test_invalid_account_name_is_an_error(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match="cannot be the name of an account"):
             await ConfiguredChannels(app, KNOWN).open("pigeon/A b", stack, shared)
+
+
+@pytest.mark.anyio
+async def test_home_channel_of_an_account_is_saved_with_it(tmp_path: Path) -> None:
+    async with open_profile(tmp_path, TWO) as app:
+        settings = command_services(app).settings
+        assert settings is not None
+        await settings.save_home_channel(Address("pigeon/work", "9"), "Desk")
+        homes = home_channels(app.env, app.config.platforms)
+        stored = load_config(app.home, app.env).config.platforms
+    assert homes == home_channels({}, stored)
+    assert homes == {"pigeon": Address("pigeon", "1"), "pigeon/work": Address("pigeon/work", "9")}
