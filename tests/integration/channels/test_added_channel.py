@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -120,7 +120,7 @@ def write_home(home: Path, url: str) -> None:
 
 
 @contextmanager
-def gateway(folder: Path) -> Iterator[RunningCli]:
+def gateway(folder: Path) -> Generator[RunningCli]:
     env = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),

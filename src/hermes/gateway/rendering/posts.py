@@ -128,7 +128,7 @@ def _size(count: int) -> str:
     return f"{count / 1_000_000:.1f} MB" if count >= 1_000_000 else f"{max(count // 1000, 1)} KB"
 
 
-class _Held:
+class _OpenPost:
     """The units of one post so far, rendered."""
 
     def __init__(self, dialect: Dialect, length: LengthFunction) -> None:
@@ -191,14 +191,14 @@ class _Packer:
         if held.size:
             yield RenderedText(held.text, held.plain)
 
-    def _fits(self, held: _Held, unit: TextUnit) -> bool:
+    def _fits(self, held: _OpenPost, unit: TextUnit) -> bool:
         # The characters are counted first, because rendering a long unit takes time.
         return len(unit.text) <= self._most and held.size_with(unit) <= self._room
 
-    def _empty(self) -> _Held:
-        return _Held(self._dialect, self._length)
+    def _empty(self) -> _OpenPost:
+        return _OpenPost(self._dialect, self._length)
 
-    def _cut(self, held: _Held, unit: TextUnit) -> tuple[TextUnit | None, TextUnit | None]:
+    def _cut(self, held: _OpenPost, unit: TextUnit) -> tuple[TextUnit | None, TextUnit | None]:
         """Split the unit so that its first part fits behind what is held.
 
         Without a first part, the unit needs a post of its own.
