@@ -55,15 +55,3 @@ def keep_end(text: str, most: int, length: LengthFunction) -> str:
     while low < len(text) and not is_boundary(text, low):
         low += 1
     return "…" + text[low:]
-
-
-def prefix_length(text: str, most: int, length: LengthFunction) -> int:
-    """Return how many characters from the start fit."""
-    low, high = 0, len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if length(text[:middle]) <= most:
-            low = middle
-        else:
-            high = middle - 1
-    return low
