@@ -27,10 +27,14 @@ from hermes.config.env import Env
 from hermes.config.home import Home, profile_home
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import HermesError
-from hermes.ports.channel import Channel, ChannelDeps, ChannelManifest
+from hermes.ports.channel import Channel, ChannelCapabilities, ChannelDeps, ChannelManifest
 from hermes.testing.channel import FakeChannel
 
-CHANNEL_MANIFEST = ChannelManifest(name="slow", factory="support.interrupted_start:open_channel")
+CHANNEL_MANIFEST = ChannelManifest(
+    name="slow",
+    factory="support.interrupted_start:open_channel",
+    caps=ChannelCapabilities(max_text=100),
+)
 API = "api_server: {enabled: true, extra: {port: 0, key: 0123456789abcdef0123456789abcdef}}"
 
 

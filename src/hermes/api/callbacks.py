@@ -51,7 +51,6 @@ from hermes.ports.channel import (
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import EnqueueItem, Store
 from hermes.schema.errors import ConfigError
-from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 
 CALLBACK_KIND = "api_callback"
@@ -297,7 +296,7 @@ class CallbackChannel:
 
     @property
     def caps(self) -> ChannelCapabilities:
-        return ChannelCapabilities(max_text=MAX_TEXT, direct=False, nonce=True)
+        return ChannelCapabilities(max_text=MAX_TEXT, direct=False, idempotent=True)
 
     async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
         """Receive nothing: programs send messages through the API routes."""
@@ -307,8 +306,7 @@ class CallbackChannel:
         callback = await callback_of(self._store, to.chat)
         if callback is None:
             raise TargetGone(f"Session {to.chat} has no callback.")
-        text = "".join(part.text for part in post.parts if isinstance(part, Text))
-        event = self._event_of(to.chat, text.removeprefix(RECOVERED_MARK), post)
+        event = self._event_of(to.chat, post.text.removeprefix(RECOVERED_MARK), post)
         await self._call(callback, event)
         return Receipt(to, event.id)
 
@@ -321,7 +319,7 @@ class CallbackChannel:
         at = self._clock.now().isoformat()
         data: dict[str, object] = {"session_id": session, "text": text}
         return CallbackEvent(
-            id=post.nonce or new_id("due"), type=MESSAGE_EVENT, timestamp=at, data=data
+            id=post.key or new_id("due"), type=MESSAGE_EVENT, timestamp=at, data=data
         )
 
     async def _call(self, callback: Callback, event: CallbackEvent) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -11,14 +12,16 @@ from typing import TypeVar, cast
 from hermes.app.build import App
 from hermes.channels import MANIFESTS
 from hermes.config.schema import Config
-from hermes.config.sections.messaging import Platform
+from hermes.config.sections.messaging import Platform, channel_settings
 from hermes.gateway.platform_settings import is_true, platform_variable
 from hermes.plugins.shared import SharedPlugins, open_shared_plugins
 from hermes.ports.channel import Channel, ChannelDeps, ChannelFactory, ChannelManifest
 from hermes.schema.errors import ConfigError
+from hermes.schema.scope import platform_of
 
 T = TypeVar("T")
 
+_ACCOUNT = re.compile(r"[a-z0-9_-]{1,32}")
 SURFACES = frozenset({"api_server"})
 """Listed among the platforms, but served by the process itself."""
 
@@ -30,17 +33,23 @@ class ProcessResources:
         self.plugins = plugins
         self._stack = stack
         self._made: dict[str, object] = {}
-        self._users: dict[str, str] = {}
+        self._users: dict[str, tuple[str, str]] = {}
 
     async def get_or_open(self, name: str, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
         if name not in self._made:
             self._made[name] = await self._stack.enter_async_context(make())
         return cast("T", self._made[name])
 
-    def claim(self, platform: str, credential: str, profile: str) -> None:
+    def claim(self, channel: str, credential: str, profile: str) -> None:
         """Reject a second listener on one account: each would get only part of the messages."""
+        platform = platform_of(channel)
         account = f"{platform}:{hashlib.sha256(credential.encode()).hexdigest()}"
-        other = self._users.setdefault(account, profile)
+        other, first = self._users.setdefault(account, (profile, channel))
+        if other == profile and first != channel:
+            raise ConfigError(
+                f"{first} and {channel} use the same account.",
+                hint="Give each account its own credentials, or remove one of them.",
+            )
         if other != profile:
             raise ConfigError(
                 f"The profiles {other} and {profile} use the same {platform} account.",
@@ -56,7 +65,7 @@ async def open_process_resources() -> AsyncGenerator[ProcessResources]:
 
 
 class ConfiguredChannels:
-    """The channels enabled by a profile's settings and environment."""
+    """The channels enabled by a profile's settings and environment, one per account."""
 
     def __init__(self, app: App, more: Mapping[str, ChannelManifest] | None = None) -> None:
         self._app = app
@@ -64,8 +73,13 @@ class ConfiguredChannels:
 
     @property
     def names(self) -> list[str]:
-        """Platforms that can be opened."""
-        return [name for name in self._enabled() if name in self._known]
+        """Channels that can be opened."""
+        return [
+            channel
+            for name in self._enabled()
+            if name in self._known
+            for channel in self._accounts(self._known[name])
+        ]
 
     @property
     def missing(self) -> list[str]:
@@ -74,9 +88,16 @@ class ConfiguredChannels:
 
     async def open(self, name: str, stack: AsyncExitStack, shared: ProcessResources) -> Channel:
         """Raises `ConfigError` for wrong settings, a missing package or a timeout."""
-        app, manifest = self._app, self._known[name]
-        settings = app.config.platforms.get(name) or Platform()
-        variable = app.env.get(manifest.enabled_by[0], "") if manifest.enabled_by else ""
+        app, manifest = self._app, self._known[platform_of(name)]
+        settings = channel_settings(app.config.platforms).get(name) or Platform()
+        account = name.partition("/")[2]
+        if account and not _ACCOUNT.fullmatch(account):
+            raise ConfigError(
+                f"{account!r} cannot be the name of an account.",
+                hint="Use lower-case letters, digits, - and _.",
+            )
+        # The variable belongs to the platform's first account.
+        variable = "" if account else _first_variable(manifest, app.env)
         if credential := (settings.token or variable).strip():
             shared.claim(name, credential, app.home.profile)
         deps = ChannelDeps(
@@ -87,6 +108,8 @@ class ConfiguredChannels:
             env=app.env,
             clock=app.clock,
             shared=shared,
+            blobs=app.blobs,
+            account=account,
         )
         limit = app.config.gateway.platform_connect_timeout
         try:
@@ -98,6 +121,19 @@ class ConfiguredChannels:
                 f"Could not connect within {limit:g} seconds.",
                 hint="Raise gateway.platform_connect_timeout, or restart the gateway to try again.",
             ) from error
+
+    def _accounts(self, manifest: ChannelManifest) -> list[str]:
+        """Return the channels of a platform.
+
+        With named accounts, the platform's own settings are an account only if they have
+        credentials.
+        """
+        settings = self._app.config.platforms.get(manifest.name) or Platform()
+        named = [
+            f"{manifest.name}/{name}" for name, one in settings.accounts.items() if one.enabled
+        ]
+        own = settings.token or settings.api_key or _first_variable(manifest, self._app.env)
+        return [manifest.name, *named] if own.strip() or not settings.accounts else named
 
     def _enabled(self) -> list[str]:
         return enabled_platforms(self._app.config, self._app.env, self._known)
@@ -118,12 +154,17 @@ def enabled_platforms(
     return [name for name in names if name not in SURFACES]
 
 
+def _first_variable(manifest: ChannelManifest, env: Mapping[str, str]) -> str:
+    return env.get(manifest.enabled_by[0], "") if manifest.enabled_by else ""
+
+
 def _load_factory(manifest: ChannelManifest) -> ChannelFactory:
     module, _, name = manifest.factory.partition(":")
     try:
         return cast("ChannelFactory", getattr(import_module(module), name))
     except ImportError as error:
+        package = f"'hermes[{manifest.extra}]'" if manifest.extra else error.name
         raise ConfigError(
             f"The {manifest.name} channel needs a missing package: {error.name}.",
-            hint=f"Install it with: {sys.executable} -m pip install {error.name}",
+            hint=f"Install it with: {sys.executable} -m pip install {package}",
         ) from error

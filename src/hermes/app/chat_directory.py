@@ -16,13 +16,12 @@ from hermes.config.home import Home
 from hermes.config.loader import load_config
 from hermes.config.platforms import PLATFORMS
 from hermes.config.sections.messaging import Platform
-from hermes.gateway.messages import platform_of
 from hermes.gateway.targets import ChatTarget, Target, home_channels
 from hermes.kit.clock import Clock
 from hermes.kit.files import keep_aside, read_regular_file, write_atomic
 from hermes.ports.channel import Inbound
 from hermes.schema.errors import UsageError
-from hermes.schema.scope import Address
+from hermes.schema.scope import Address, own_channel
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +33,6 @@ CALL_TYPE = "webhook"
 """The chat type of single webhook calls, which cannot be sent to."""
 _DIRECT = "dm"
 _NAME_MARK = "#"
-_PLATFORM_NAMES = {
-    "QQ": "qqbot",
-    "HASS": "homeassistant",
-    "MSGRAPH": "msgraph_webhook",
-    "TWILIO": "sms",
-}
-"""Platforms whose variables have a different prefix."""
 
 
 class DirectoryChat(Struct, frozen=True):
@@ -66,10 +58,10 @@ class ChatDirectory:
     def record(self, inbound: Inbound) -> None:
         about, address = inbound.about, inbound.address
         # For another profile's account, the platform name alone would not reach it.
-        if platform_of(address.channel) != address.channel or about.chat_type == CALL_TYPE:
+        if own_channel(address.channel) != address.channel or about.chat_type == CALL_TYPE:
             return
         chat = _directory_chat(address.chat, about.chat_name, about.chat_type)
-        known = self._chats.setdefault(platform_of(address.channel), {})
+        known = self._chats.setdefault(address.channel, {})
         if known.pop(chat.id, None) != chat:
             self._changed.set()
         known[chat.id] = chat
@@ -237,7 +229,7 @@ def _platforms_from_env(env: Mapping[str, str]) -> Iterator[str]:
     for platform in PLATFORMS:
         names = (f"{platform.prefix}_{suffix}" for suffix, _, _ in platform.variables)
         if any(env.get(name) for name in (*names, f"{platform.prefix}_HOME_CHANNEL")):
-            yield _PLATFORM_NAMES.get(platform.prefix, platform.prefix.lower())
+            yield platform.platform
 
 
 def _origin_from_env(env: Mapping[str, str]) -> Address | None:

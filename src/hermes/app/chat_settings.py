@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from functools import cache
 
+import msgspec
+
 from hermes.config.schema import Config
 from hermes.config.sections.messaging import (
     ChannelOverride,
@@ -10,16 +12,17 @@ from hermes.config.sections.messaging import (
     Discord,
     Matrix,
     Platform,
+    channel_settings,
 )
-from hermes.gateway.authorization import AUTHENTICATED_PLATFORMS
-from hermes.gateway.messages import platform_of
+from hermes.gateway.authorization import authenticated_role
 from hermes.gateway.roles import (
     AUTHENTICATED_PERMISSIONS,
     DEFAULT_PERMISSIONS,
     RolePermissions,
     role_permissions_from,
 )
-from hermes.schema.scope import Address, Role, Scope
+from hermes.schema.errors import ConfigError
+from hermes.schema.scope import Address, Role, Scope, own_channel, platform_of
 
 
 class ChatSettings:
@@ -27,23 +30,24 @@ class ChatSettings:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._channels = channel_settings(config.platforms)
         self._permissions = cache(self._permissions_on)
 
     def platform(self, name: str) -> Platform:
-        return self._config.platforms.get(name) or Platform()
+        """The settings of a platform, or of one of its accounts."""
+        return self._channels.get(name) or self._channels.get(platform_of(name)) or Platform()
 
-    def section(self, platform: str) -> ChatPlatform | Discord | Matrix | None:
-        """The platform's own top-level section of the settings."""
-        config = self._config
-        sections: Mapping[str, ChatPlatform | Discord | Matrix] = {
-            "discord": config.discord,
-            "telegram": config.telegram,
-            "slack": config.slack,
-            "mattermost": config.mattermost,
-            "whatsapp": config.whatsapp,
-            "matrix": config.matrix,
-        }
-        return sections.get(platform)
+    def section(self, platform: str) -> ChatPlatform | Discord | Matrix:
+        """The platform's section of the settings; others give the same keys in `extra`."""
+        section: object = getattr(self._config, platform, None)
+        if isinstance(section, ChatPlatform | Discord | Matrix):
+            return section
+        given = self.platform(platform).extra
+        known = {name: given[name] for name in ChatPlatform.__struct_fields__ if name in given}
+        try:
+            return msgspec.convert(known, ChatPlatform, strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"platforms.{platform}.extra: {error}") from error
 
     def permissions(self, platform: str, role: Role) -> RolePermissions:
         return self._permissions(platform)[role]
@@ -52,7 +56,7 @@ class ChatSettings:
         """Settings of one chat that override the profile's."""
         if address is None:
             return ChannelOverride()
-        overrides = self.platform(platform_of(address.channel)).channel_overrides
+        overrides = self.platform(own_channel(address.channel)).channel_overrides
         override = overrides.get(address.thread or "") or overrides.get(address.chat)
         return override or ChannelOverride()
 
@@ -62,7 +66,7 @@ class ChatSettings:
             return ""
         platform = platform_of(scope.address.channel)
         section = self.section(platform)
-        prompts: Mapping[str, str] = section.channel_prompts if section else {}
+        prompts: Mapping[str, str] = section.channel_prompts
         hint = self._config.platform_hints.get(platform)
         parts = [
             hint if isinstance(hint, str) else "",
@@ -72,6 +76,6 @@ class ChatSettings:
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
     def _permissions_on(self, platform: str) -> Mapping[Role, RolePermissions]:
-        known = platform in AUTHENTICATED_PLATFORMS
+        known = authenticated_role(platform) is not None
         defaults = AUTHENTICATED_PERMISSIONS if known else DEFAULT_PERMISSIONS
         return role_permissions_from(self.platform(platform).extra, defaults)

@@ -26,7 +26,6 @@ from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.config.sections.messaging import HomeChannel
 from hermes.config.values import as_list, as_mapping
-from hermes.gateway.messages import platform_of
 from hermes.gateway.platform_settings import home_variables
 from hermes.gateway.roles import permitted_tools
 from hermes.gateway.supervisor import Supervisor
@@ -34,7 +33,7 @@ from hermes.ports.delegation import Task
 from hermes.ports.store import Blobs
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Media
-from hermes.schema.scope import Address, Role, Scope
+from hermes.schema.scope import Address, Role, Scope, own_channel
 from hermes.schema.sessions import Session
 from hermes.schema.terminal import BusyMode
 from hermes.schema.tools import ToolSpec
@@ -97,14 +96,14 @@ class SettingsWriter:
         self._progress = level
 
     async def save_home_channel(self, address: Address, name: str) -> None:
-        platform = platform_of(address.channel)
-        if platform != address.channel:
+        platform, _, account = address.channel.partition("/")
+        if own_channel(address.channel) != address.channel:
             raise UsageError(
                 "This chat uses another profile's account.",
                 hint="A home channel must be in an account of this profile.",
             )
         for variable in home_variables(platform):
-            if self._app.env.get(variable):
+            if self._app.env.get(variable) and not account:
                 raise UsageError(
                     f"The variable {variable} already sets the home channel of {platform}.",
                     hint="Remove it from .env first.",
@@ -114,9 +113,14 @@ class SettingsWriter:
         )
         # JSON is single-line YAML that safely quotes chat names.
         text = msgspec.json.encode({key: value for key, value in asdict(home).items() if value})
-        await self._write(f"platforms.{platform}.home_channel", text.decode())
-        config = self._app.config
-        changed = structs.replace(self._app.chats.platform(platform), home_channel=home)
+        place = f"{platform}.accounts.{account}" if account else platform
+        await self._write(f"platforms.{place}.home_channel", text.decode())
+        config, changed = self._app.config, self._app.chats.platform(platform)
+        if account:
+            own = structs.replace(changed.accounts[account], home_channel=home)
+            changed = structs.replace(changed, accounts={**changed.accounts, account: own})
+        else:
+            changed = structs.replace(changed, home_channel=home)
         self._app.config = structs.replace(
             config, platforms={**config.platforms, platform: changed}
         )

@@ -14,6 +14,7 @@ from hermes.app.build import App
 from hermes.app.chat_directory import ChatDirectory
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.command_services import GatewayPlatforms, command_services
+from hermes.channels import MANIFESTS
 from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
 from hermes.config.env import Env
@@ -31,7 +32,7 @@ from hermes.gateway.composition import BorrowedChannel, GatewayComposition
 from hermes.gateway.footer import AnswerFooter
 from hermes.gateway.gateway import Gateway, GatewayRules
 from hermes.gateway.hooks import Hooks
-from hermes.gateway.messages import BusyMode, platform_of
+from hermes.gateway.messages import BusyMode
 from hermes.gateway.notices import request_restart_notice
 from hermes.gateway.pairing import Pairing
 from hermes.gateway.platform_settings import is_true, platform_variable
@@ -44,7 +45,7 @@ from hermes.gateway.user_limits import TurnQuotas
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Channel
 from hermes.schema.errors import ConfigError, UsageError
-from hermes.schema.scope import Address
+from hermes.schema.scope import Address, platform_of
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
 from hermes.session.heartbeat import BEATS
@@ -63,10 +64,7 @@ def build_access(app: App, channels: Mapping[str, Channel], *, multiplexed: bool
         per_user_in_groups=app.config.group_sessions_per_user,
         per_user_in_threads=app.config.thread_sessions_per_user,
     )
-    rules = {
-        platform_of(name): platform_rules(platform_of(name), app.config, app.chats, app.env)
-        for name in channels
-    }
+    rules = {name: platform_rules(name, app.config, app.chats, app.env) for name in channels}
     pairing = Pairing(app.home.pairing, app.clock)
     commands = standard_commands().names
     return AccessControl(app.home.profile, rules, pairing, commands, keys)
@@ -238,14 +236,17 @@ def gateway_rules(
             by_platform=config.reset_by_platform,
             zone=_zone(config.timezone.strip()),
         ),
+        reactions_in_context=frozenset(
+            name for name, one in config.platforms.items() if one.inbound_reactions == "context"
+        ),
         timestamps=config.gateway.message_timestamps.enabled,
         quote_policies={name: one.reply_to_mode for name, one in config.platforms.items()},
         drain=config.agent.restart_drain_timeout or GatewayRules().drain,
     )
 
 
-def platform_rules(platform: str, config: Config, chats: ChatSettings, env: Env) -> PlatformRules:
-    settings = chats.platform(platform)
+def platform_rules(channel: str, config: Config, chats: ChatSettings, env: Env) -> PlatformRules:
+    settings, platform = chats.platform(channel), platform_of(channel)
     unauthorized = config.unauthorized_dm_behavior
     return PlatformRules(
         access=access_rules_from(platform, env, settings, unauthorized=unauthorized),
@@ -257,13 +258,15 @@ def platform_rules(platform: str, config: Config, chats: ChatSettings, env: Env)
 
 def _group_rules(platform: str, chats: ChatSettings, env: Env) -> GroupRules:
     section = chats.section(platform)
-    if section is None:
-        return GroupRules()
     matrix = isinstance(section, Matrix)
     free = section.free_response_rooms if matrix else section.free_response_channels
     only = section.allowed_rooms if matrix else section.allowed_channels
     variable = env.get(platform_variable(platform, "REQUIRE_MENTION"), "")
-    require = is_true(variable) if variable.strip() else bool(section.require_mention)
+    require = section.require_mention
+    if require is None:
+        manifest = MANIFESTS.get(platform)
+        require = manifest is not None and manifest.caps.mention_required
+    require = is_true(variable) if variable.strip() else require
     return GroupRules(
         require_mention=require, without_mention=frozenset(free), allowed_chats=frozenset(only)
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
+from hermes.gateway.questions import forwarded_choices
 from hermes.gateway.targets import ResolvedTargets, parse_targets, resolve_targets
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
@@ -70,7 +71,13 @@ class OutboxSender:
 
     async def forward(self, question: str, address: Address, text: str) -> None:
         """Put a question into the outbox, once."""
-        reply = OutboxMessage(address=address, text=text, at=self._clock.now(), question=question)
+        reply = OutboxMessage(
+            address=address,
+            text=text,
+            at=self._clock.now(),
+            question=question,
+            choices=forwarded_choices(question),
+        )
         await self._store.commit(outbox_post(f"{question}:carried", reply))
         wake_outbox(self._bus, address)
 

@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from hermes.app.channels import SURFACES
 from hermes.channels import MANIFESTS
 from hermes.config.home import Home
-from hermes.config.platforms import PLATFORMS
+from hermes.config.platforms import PLATFORMS, facts_of
 from hermes.config.schema import Config
 from hermes.kit.text import plural
 
@@ -33,23 +33,23 @@ def unserved(home: Home, config: Config, env: Mapping[str, str]) -> list[Unserve
 
 def _platforms(config: Config, env: Mapping[str, str]) -> Iterator[Unserved]:
     """Chat apps without a channel, by their settings or by a token in the environment."""
-    labels = {platform.prefix.lower(): platform.label for platform in PLATFORMS}
     found = {
         name: f"platforms.{name}.enabled"
         for name, settings in config.platforms.items()
         if settings.enabled and name not in MANIFESTS and name not in SURFACES
     }
     for platform in PLATFORMS:
-        name = platform.prefix.lower()
-        secrets = [
-            f"{platform.prefix}_{suffix}" for suffix, _, secret in platform.variables if secret
+        name = platform.platform
+        # A platform is configured by a secret, or by a variable that enables it.
+        names = [
+            f"{platform.prefix}_{suffix}"
+            for suffix, _, secret in platform.variables
+            if secret or suffix == "ENABLED"
         ]
-        if platform.prefix == "WHATSAPP":
-            secrets = ["WHATSAPP_ENABLED"]
-        if name not in MANIFESTS and (used := [one for one in secrets if env.get(one, "").strip()]):
+        if name not in MANIFESTS and (used := [one for one in names if env.get(one, "").strip()]):
             found[name] = used[0]
     for name, where in sorted(found.items()):
-        label = labels.get(name, name)
+        label = facts_of(name).label
         says = f"{label} is configured ({where}), but this version has no channel for it."
         off = f"hermes config set {where} false" if where.endswith(".enabled") else ""
         yield Unserved(label, says, off)

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 
+from hermes.channels import webhook
 from hermes.ports.channel import ChannelManifest
 
 MANIFESTS: Mapping[str, ChannelManifest] = {
     manifest.name: manifest
     for manifest in (
-        ChannelManifest(name="webhook", factory="hermes.channels.webhook.channel:open_channel"),
+        webhook.MANIFEST,
     )
-}
+}  # fmt: skip
+"""The catalogue: one line per platform. A manifest imports neither its driver nor an SDK."""

@@ -27,8 +27,7 @@ _REGENERATED: Mapping[str, tuple[str, ...]] = {
     API_KEY: ("platforms", "api_server"),
     WEBHOOK_SECRET: ("platforms", "webhook"),
 }
-_SHARED_PLATFORMS = {"hass", "homeassistant"}
-"""Their token also belongs to a service that tools use."""
+_SHARED = {name for one in PLATFORMS if one.shared for name in (one.platform, one.prefix.lower())}
 _OUTGOING_TABLES = {"model_routes"}
 """Platform tables with keys for outgoing requests."""
 _NO_SECRET = "INSECURE_NO_AUTH"  # noqa: S105 - means no secret
@@ -37,7 +36,7 @@ _ACCOUNT_VARIABLES = frozenset(
     f"{one.prefix}_{suffix}"
     for one in PLATFORMS
     for suffix, _, secret in one.variables
-    if secret and one.prefix.lower() not in _SHARED_PLATFORMS
+    if secret and not one.shared
 )
 
 
@@ -99,7 +98,7 @@ def replace_credentials(copy: Path, original: Path) -> None:
 def _secret_settings(document: object) -> Iterator[KeyPath]:
     root = _table(document)
     for name, platform in _table(root.get("platforms")).items():
-        if name not in _SHARED_PLATFORMS:
+        if name not in _SHARED:
             yield from _secrets_in(platform, ("platforms", name))
     for name, section in _table(root.get("dashboard")).items():
         yield from _secrets_in(section, ("dashboard", name))

@@ -1,48 +1,73 @@
-"""Environment variables of the messaging platforms."""
+"""Facts about the public messaging platforms that the program needs without their drivers.
+
+A platform that is not listed has the defaults, with variables named after it.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Literal
 
 from msgspec import Struct
 
+HOME_CHANNEL = "HOME_CHANNEL"
 
-class PlatformVariables(Struct, frozen=True):
-    """A platform's variables: suffix, description, and whether it is a secret."""
+
+class PlatformFacts(Struct, frozen=True):
+    """A platform's environment variables: suffix, description, and whether it is a secret.
+
+    `name` is the platform's name in settings, if it is not the prefix. `home` is the variable of
+    its home channel. `ids` says how ids of the same person are compared, `pairing` whether unknown
+    senders are offered a pairing code. `sender_role` is set if the platform authenticates its
+    senders itself. `shared`: several profiles may use the same credentials.
+    """
 
     prefix: str
     label: str
-    variables: tuple[tuple[str, str, bool], ...]
+    variables: tuple[tuple[str, str, bool], ...] = ()
     url: str = ""
+    name: str = ""
+    home: str = HOME_CHANNEL
+    ids: Literal["exact", "lowercase", "phone"] = "exact"
+    pairing: bool = True
+    sender_role: Literal["", "member", "guest"] = ""
+    shared: bool = False
+
+    @property
+    def platform(self) -> str:
+        return self.name or self.prefix.lower()
 
 
 PLATFORMS = (
-    PlatformVariables("TELEGRAM", "Telegram", (
+    PlatformFacts("TELEGRAM", "Telegram", (
         ("BOT_TOKEN", "bot token", True),
         ("GROUP_ALLOWED_CHATS", "groups in which everyone may talk to the agent", False),
         ("WEBHOOK_URL", "public URL for updates instead of polling", False),
         ("WEBHOOK_SECRET", "secret that Telegram sends with each update", True),
     ), "https://t.me/BotFather"),
-    PlatformVariables("DISCORD", "Discord", (
+    PlatformFacts("DISCORD", "Discord", (
         ("BOT_TOKEN", "bot token", True),
         ("ALLOWED_ROLES", "roles whose members may talk to the agent", False),
         ("REQUIRE_MENTION", "whether to answer in groups only when mentioned", False),
     ), "https://discord.com/developers/applications"),
-    PlatformVariables("SLACK", "Slack", (
+    PlatformFacts("SLACK", "Slack", (
         ("BOT_TOKEN", "bot token (xoxb-)", True),
         ("APP_TOKEN", "app token for the socket (xapp-)", True),
     ), "https://api.slack.com/apps"),
-    PlatformVariables("WHATSAPP", "WhatsApp", (
+    PlatformFacts("WHATSAPP", "WhatsApp", (
         ("ENABLED", "whether the bridge is started", False),
         ("MODE", "own number or a number for the bot", False),
-    )),
-    PlatformVariables("WHATSAPP_CLOUD", "WhatsApp Cloud", (
+    ), ids="phone"),
+    PlatformFacts("WHATSAPP_CLOUD", "WhatsApp Cloud", (
         ("ACCESS_TOKEN", "access token", True),
         ("PHONE_NUMBER_ID", "phone number id", False),
         ("VERIFY_TOKEN", "webhook token", True),
         ("APP_SECRET", "app secret", True),
-    ), "https://developers.facebook.com/apps"),
-    PlatformVariables("SIGNAL", "Signal", (
+    ), "https://developers.facebook.com/apps", ids="phone"),
+    PlatformFacts("SIGNAL", "Signal", (
         ("HTTP_URL", "address of the signal-cli daemon", False),
         ("ACCOUNT", "account phone number", False),
     )),
-    PlatformVariables("MATRIX", "Matrix", (
+    PlatformFacts("MATRIX", "Matrix", (
         ("HOMESERVER", "homeserver address", False),
         ("USER_ID", "full account name", False),
         ("ACCESS_TOKEN", "access token", True),
@@ -50,12 +75,12 @@ PLATFORMS = (
         ("RECOVERY_KEY", "key to recover encrypted messages", True),
         ("ENCRYPTION", "whether encrypted rooms are read", False),
         ("DEVICE_ID", "device id", False),
-    )),
-    PlatformVariables("MATTERMOST", "Mattermost", (
+    ), home="HOME_ROOM"),
+    PlatformFacts("MATTERMOST", "Mattermost", (
         ("URL", "server address", False),
         ("TOKEN", "bot token", True),
     )),
-    PlatformVariables("EMAIL", "E-mail", (
+    PlatformFacts("EMAIL", "E-mail", (
         ("ADDRESS", "the agent's address", False),
         ("PASSWORD", "mailbox password", True),
         ("IMAP_HOST", "server for reading", False),
@@ -63,17 +88,17 @@ PLATFORMS = (
         ("SMTP_HOST", "server for sending", False),
         ("SMTP_PORT", "port for sending", False),
         ("HOME_ADDRESS", "default address for outgoing messages", False),
-    )),
-    PlatformVariables("SMS", "SMS", (
+    ), home="HOME_ADDRESS", ids="lowercase", pairing=False),
+    PlatformFacts("SMS", "SMS", (
         ("WEBHOOK_PORT", "port where messages arrive", False),
         ("WEBHOOK_URL", "public address where messages arrive", False),
     )),
-    PlatformVariables("TWILIO", "Twilio", (
+    PlatformFacts("TWILIO", "Twilio", (
         ("ACCOUNT_SID", "account id", False),
         ("AUTH_TOKEN", "account token", True),
         ("PHONE_NUMBER", "the agent's phone number", False),
-    ), "https://console.twilio.com"),
-    PlatformVariables("IRC", "IRC", (
+    ), "https://console.twilio.com", name="sms"),
+    PlatformFacts("IRC", "IRC", (
         ("SERVER", "server", False),
         ("PORT", "port", False),
         ("NICKNAME", "the agent's nickname", False),
@@ -81,73 +106,85 @@ PLATFORMS = (
         ("SERVER_PASSWORD", "server password", True),
         ("NICKSERV_PASSWORD", "nickname password", True),
     )),
-    PlatformVariables("LINE", "LINE", (
+    PlatformFacts("LINE", "LINE", (
         ("CHANNEL_ACCESS_TOKEN", "access token", True),
         ("CHANNEL_SECRET", "channel secret", True),
     ), "https://developers.line.biz/console"),
-    PlatformVariables("TEAMS", "Microsoft Teams", (
+    PlatformFacts("TEAMS", "Microsoft Teams", (
         ("CLIENT_ID", "app id", False),
         ("CLIENT_SECRET", "app secret", True),
         ("TENANT_ID", "tenant id", False),
     ), "https://dev.teams.microsoft.com"),
-    PlatformVariables("GOOGLE_CHAT", "Google Chat", (
+    PlatformFacts("GOOGLE_CHAT", "Google Chat", (
         ("SERVICE_ACCOUNT_JSON", "service account, as JSON or a file", True),
         ("PROJECT_ID", "project", False),
         ("SUBSCRIPTION_NAME", "subscription that delivers the messages", False),
     )),
-    PlatformVariables("FEISHU", "Feishu", (
+    PlatformFacts("FEISHU", "Feishu", (
         ("APP_ID", "app id", False),
         ("APP_SECRET", "app secret", True),
         ("ENCRYPT_KEY", "event encryption key", True),
         ("VERIFICATION_TOKEN", "event verification token", True),
         ("DOMAIN", "feishu or lark", False),
     ), "https://open.feishu.cn/app"),
-    PlatformVariables("DINGTALK", "DingTalk", (
+    PlatformFacts("DINGTALK", "DingTalk", (
         ("CLIENT_ID", "app id", False),
         ("CLIENT_SECRET", "app secret", True),
     )),
-    PlatformVariables("WECOM", "WeCom", (
+    PlatformFacts("WECOM", "WeCom", (
         ("BOT_ID", "bot id", False),
         ("SECRET", "bot secret", True),
     )),
-    PlatformVariables("WECOM_CALLBACK", "WeCom callback", (
+    PlatformFacts("WECOM_CALLBACK", "WeCom callback", (
         ("CORP_ID", "company id", False),
         ("CORP_SECRET", "app secret", True),
         ("AGENT_ID", "app id", False),
         ("TOKEN", "callback token", True),
         ("ENCODING_AES_KEY", "callback encryption key", True),
     )),
-    PlatformVariables("WEIXIN", "Weixin", (
+    PlatformFacts("WEIXIN", "Weixin", (
         ("ACCOUNT_ID", "account id", False),
         ("TOKEN", "account token", True),
     )),
-    PlatformVariables("QQ", "QQ", (
+    PlatformFacts("QQ", "QQ", (
         ("APP_ID", "app id", False),
         ("CLIENT_SECRET", "app secret", True),
         ("GROUP_ALLOWED_USERS", "who may talk to the agent in groups", False),
-    )),
-    PlatformVariables("YUANBAO", "Yuanbao", (
+    ), name="qqbot"),
+    PlatformFacts("YUANBAO", "Yuanbao", (
         ("APP_ID", "app id", False),
         ("APP_SECRET", "app secret", True),
     )),
-    PlatformVariables("BLUEBUBBLES", "BlueBubbles (iMessage)", (
+    PlatformFacts("BLUEBUBBLES", "BlueBubbles (iMessage)", (
         ("SERVER_URL", "server address", False),
         ("PASSWORD", "server password", True),
     )),
-    PlatformVariables("HASS", "Home Assistant", (
+    PlatformFacts("HASS", "Home Assistant", (
         ("URL", "address of Home Assistant", False),
         ("TOKEN", "long-lived token", True),
-    )),
-    PlatformVariables("NTFY", "ntfy", (
+    ), name="homeassistant", sender_role="member", shared=True),
+    PlatformFacts("NTFY", "ntfy", (
         ("SERVER_URL", "server address", False),
         ("TOPIC", "topic to listen on", False),
         ("TOKEN", "token, if the topic needs one", True),
     )),
-    PlatformVariables("SIMPLEX", "SimpleX", (("WS_URL", "address of the SimpleX program", False),)),
-    PlatformVariables("PHOTON", "Photon (iMessage)", (("API_KEY", "key", True),)),
-    PlatformVariables("RAFT", "Raft", (("API_KEY", "key", True),)),
-    PlatformVariables("MSGRAPH", "Microsoft Graph webhook", (
+    PlatformFacts("SIMPLEX", "SimpleX", (("WS_URL", "address of the SimpleX program", False),)),
+    PlatformFacts("PHOTON", "Photon (iMessage)", (("API_KEY", "key", True),)),
+    PlatformFacts("RAFT", "Raft", (("API_KEY", "key", True),)),
+    PlatformFacts("MSGRAPH", "Microsoft Graph webhook", (
         ("CLIENT_STATE", "secret sent with each notification", True),
         ("WEBHOOK_PORT", "port where notifications arrive", False),
-    )),
+    ), name="msgraph_webhook"),
 )  # fmt: skip
+
+_WEBHOOK = PlatformFacts("WEBHOOK", "Webhooks", sender_role="guest")
+"""Not a messaging platform: it has no users to list."""
+
+
+@cache
+def facts_of(platform: str) -> PlatformFacts:
+    return next(_rows(platform), PlatformFacts(platform.upper().replace("-", "_"), platform))
+
+
+def _rows(platform: str) -> Iterator[PlatformFacts]:
+    return (one for one in (*PLATFORMS, _WEBHOOK) if one.platform == platform)

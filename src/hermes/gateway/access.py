@@ -18,12 +18,12 @@ from hermes.gateway.authorization import (
     principal_of,
     sender_of,
 )
-from hermes.gateway.messages import Admitted, Rejected, platform_of
+from hermes.gateway.messages import Admitted, Rejected
 from hermes.gateway.pairing import Pairing, PairingCode
 from hermes.gateway.roles import ALWAYS_ALLOWED, CommandAccess
 from hermes.ports.channel import Inbound
 from hermes.schema.messages import Trust
-from hermes.schema.scope import Role
+from hermes.schema.scope import Role, own_channel, platform_of
 from hermes.session.keys import DIRECT_CHAT, SessionSource, chat_id_of
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class AccessControl:
         """Authorize a message; `namespace` is the key namespace of another answering profile."""
         source = session_source(inbound)
         about = inbound.about
-        rules = self._platforms.get(source.platform, PlatformRules())
+        rules = self._platforms.get(own_channel(inbound.address.channel), PlatformRules())
         sender = sender_of(
             source, roles=about.roles, mentions=about.mentions, relayed=about.relayed
         )

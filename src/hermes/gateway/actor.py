@@ -29,7 +29,8 @@ from hermes.gateway.hook_events import (
     event_source,
 )
 from hermes.gateway.hooks import Hooks
-from hermes.gateway.messages import INBOX, BusyMode, InboxMessage, read_inbox_message
+from hermes.gateway.message_changes import apply_changes
+from hermes.gateway.messages import INBOX, BusyMode, InboxKind, InboxMessage, read_inbox_message
 from hermes.gateway.notices import OutageNotices
 from hermes.gateway.replies import ReplyWriter
 from hermes.gateway.run_display import OUTCOME_REACTIONS, RunDisplay
@@ -174,15 +175,30 @@ class Actor:
                 queued = QueuedMessage(item.key, read_inbox_message(item))
             except msgspec.DecodeError as error:
                 log.warning("inbox item %s cannot be decoded: %s", item.key, error)
-                await queues.park(item.key, f"It cannot be decoded: {error}")
+                await queues.park(
+                    item.key, f"It cannot be decoded: {error}", self._store.workers.own
+                )
                 continue
             if item.key not in in_hand:
                 waiting.append(queued)
         self._fresh &= {item.key for item in items}
-        self._waiting = waiting
+        self._waiting = await self._with_changes(waiting)
         if waiting:
             self._outages.remember(self.key, waiting[0].message.address)
-        return bool(waiting)
+        return self._has_work
+
+    async def _with_changes(self, waiting: list[QueuedMessage]) -> list[QueuedMessage]:
+        """Apply the edits and deletions among the waiting messages."""
+        run = self.running
+        started = (*run.batch, *run.steered) if run else ()
+        applied = apply_changes(waiting, started, self._fresh)
+        if applied.writes:
+            await self._store.commit(*applied.writes)
+        return list(applied.waiting)
+
+    @property
+    def _has_work(self) -> bool:
+        return any(one.message.kind is not InboxKind.CONTEXT for one in self._waiting)
 
     async def _wait_for_burst(self) -> bool:
         rules, clock = self._rules, self._clock
@@ -195,7 +211,7 @@ class Actor:
 
     async def _next_turn(self) -> NextTurn | None:
         """Choose what to answer next, and settle what an earlier process left finished."""
-        if self._draining or not self._waiting:
+        if self._draining or not self._has_work:
             return None
         batch = next_batch(self._waiting, self._rules)
         fresh = all(queued.key in self._fresh for queued in self._waiting)
@@ -361,7 +377,8 @@ class Actor:
             self._waiting = [queued for queued in self._waiting if queued.key not in run.keys]
 
     def _handle_while_running(self, run: ActiveRun, queued: QueuedMessage) -> None:
-        if not same_conversation(queued.message, run.batch[0].message):
+        other = not same_conversation(queued.message, run.batch[0].message)
+        if other or queued.message.kind is InboxKind.CONTEXT:
             # Messages from other principals never steer this run.
             run.seen.add(queued.key)
             return

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from hermes.config.platforms import facts_of
 from hermes.config.sections.messaging import Platform
 from hermes.gateway.platform_settings import (
     WILDCARD,
@@ -24,11 +25,12 @@ Bots: TypeAlias = Literal["none", "mentions", "all"]
 Ids: TypeAlias = frozenset[str]
 
 _NO_IDS: Ids = frozenset()
-AUTHENTICATED_PLATFORMS = {"webhook": Role.GUEST, "homeassistant": Role.MEMBER}
-"""Platforms that authenticate their messages with a secret, and the role of their senders."""
 
-_NO_PAIRING_PLATFORMS = frozenset({"email"})
-"""Platforms where unknown senders are common and a reply would only reveal more."""
+
+def authenticated_role(platform: str) -> Role | None:
+    """The role of all senders of a platform that authenticates them with a secret."""
+    role = facts_of(platform).sender_role
+    return Role(role) if role else None
 
 
 class Sender(Struct, frozen=True, kw_only=True):
@@ -182,7 +184,7 @@ def access_rules_from(
     limited = bool(users or group_users or chats)
     return AccessRules(
         denied=denied | _ids_for_platform(platform, env.get("GATEWAY_DENIED_USERS", "")),
-        authenticated_role=AUTHENTICATED_PLATFORMS.get(platform),
+        authenticated_role=authenticated_role(platform),
         relay=relay,
         chats=chats,
         bots=_bots(var("ALLOW_BOTS") or lower_text(extra, "allow_bots")),
@@ -291,4 +293,4 @@ def _offers_pairing(platform: str, own: str, general: str, *, limited: bool) -> 
     """The platform's own setting wins; with an allow list, unknown users get no reply."""
     if own:
         return own == "pair"
-    return general == "pair" and not limited and platform not in _NO_PAIRING_PLATFORMS
+    return general == "pair" and not limited and facts_of(platform).pairing

@@ -6,7 +6,7 @@ from enum import Enum, auto
 import anyio
 from msgspec import Struct, field
 
-from hermes.gateway.messages import BusyMode, InboxMessage
+from hermes.gateway.messages import BusyMode, InboxKind, InboxMessage
 from hermes.gateway.progress_message import ProgressMessage
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
@@ -110,9 +110,17 @@ def same_conversation(first: InboxMessage, other: InboxMessage) -> bool:
 
 
 def next_batch(waiting: Sequence[QueuedMessage], rules: ActorRules) -> list[QueuedMessage]:
-    """Choose the messages one turn answers: usually all that wait, from one person in one chat."""
+    """Choose the messages one turn answers: usually all that wait, from one person in one chat.
+
+    Context is added to the messages it is with, and never starts a turn.
+    """
     if len(waiting) == 1:
         return list(waiting)
+    context = [one for one in waiting if one.message.kind is InboxKind.CONTEXT]
+    if context:
+        batch = next_batch([one for one in waiting if one not in context], rules)
+        near = [one for one in context if same_conversation(one.message, batch[0].message)]
+        return [*near, *batch]
     first = _first_message(waiting, rules)
     if rules.busy is BusyMode.QUEUE or first.message.manner is BusyMode.QUEUE:
         return [first]

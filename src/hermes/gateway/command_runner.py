@@ -32,12 +32,13 @@ from hermes.gateway.hook_events import (
     event_source,
 )
 from hermes.gateway.hooks import Hooks, HookVerdict
-from hermes.gateway.messages import Admitted, InboxMessage, platform_of
+from hermes.gateway.messages import Admitted, InboxMessage
 from hermes.gateway.questions import NOT_A_QUESTION, QuestionPosts
 from hermes.kit.clock import Clock
 from hermes.kit.tasks import sleep_unless
 from hermes.ports.store import ChangeSession, Store
 from hermes.schema.errors import UsageError
+from hermes.schema.scope import platform_of
 from hermes.schema.sessions import Session, SessionChange
 from hermes.schema.terminal import (
     BusyMode,

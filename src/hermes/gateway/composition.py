@@ -275,6 +275,7 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
             timestamps=MessageTimestamps(self.clock, zone) if self.rules.timestamps else None,
             resolve_targets=self.resolve_targets,
             on_contact=self.on_contact,
+            reactions_in_context=self.rules.reactions_in_context,
         )
 
     @cached_property

@@ -9,7 +9,6 @@ import anyio
 import msgspec
 from msgspec import structs
 
-from hermes.gateway.chunks import ChunkLimits, split_text
 from hermes.gateway.cross_post import CrossPoster
 from hermes.gateway.delivery_rules import DeadTargets, DeliveryRules, PendingDelivery
 from hermes.gateway.messages import (
@@ -23,6 +22,7 @@ from hermes.gateway.messages import (
 from hermes.gateway.notices import OutageNotices
 from hermes.gateway.questions import QuestionPosts
 from hermes.gateway.rate_limiter import MAX_PAUSE, RateLimiter
+from hermes.gateway.rendering.posts import compose_posts
 from hermes.gateway.stale_progress import final_edit_beside, final_edits_name
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
@@ -30,6 +30,7 @@ from hermes.kit.tasks import time_limit
 from hermes.ports.bus import Bus, Wakeups
 from hermes.ports.channel import (
     Channel,
+    MarkupRejected,
     NotSent,
     Offline,
     Outbound,
@@ -225,17 +226,17 @@ class Delivery:
 
     async def _send(self, pending: PendingDelivery) -> float:
         item, reply = pending.item, pending.reply
-        chunks = self._cut(reply)
+        posts = self._posts(reply)
         records: list[Write] = []
         try:
-            for index in range(reply.sent, len(chunks)):
-                post = await self._post(pending, index, chunks[index])
+            for index in range(reply.sent, len(posts)):
+                post = await self._post(pending, index, posts[index])
                 records = self._records_for(pending, post)
                 reply = structs.replace(
                     pending.reply, sent=index + 1, known=item.attempts, bubble=None, doubt=False
                 )
                 pending.reply = reply
-                if index + 1 < len(chunks):
+                if index + 1 < len(posts):
                     failpoint("delivery.before_next_part")
                     await self._retry_until_stored(self._amendment(item, reply), *records)
                     failpoint("delivery.after_part")
@@ -272,10 +273,9 @@ class Delivery:
     def _amendment(self, item: QueueItem, reply: OutboxMessage) -> Write:
         return outbox_amendment(item.key, reply, self._holder)
 
-    def _cut(self, reply: OutboxMessage) -> list[str]:
-        # Reserve space for the mark, so that the chunks stay the same if it is added.
-        limits = ChunkLimits(max(self._channel.caps.max_text - len(RECOVERED_MARK), 40))
-        return [chunk.text for chunk in split_text(reply.text, limits)]
+    def _posts(self, reply: OutboxMessage) -> list[Outbound]:
+        # Reserve space for the mark, so that the posts stay the same if it is added.
+        return compose_posts(reply.blocks, self._channel.caps, reserved=len(RECOVERED_MARK))
 
     def _records_for(self, pending: PendingDelivery, post: str) -> list[Write]:
         """Return what to store about the post besides its completion."""
@@ -288,41 +288,49 @@ class Delivery:
             pending.sent_separately = True
         return writes
 
-    async def _post(self, pending: PendingDelivery, index: int, text: str) -> str:
-        """Send one chunk and return the platform's message id."""
+    async def _post(self, pending: PendingDelivery, index: int, post: Outbound) -> str:
+        """Send one post and return the platform's message id."""
         bubble = pending.reply.bubble
         if index == 0 and bubble and not pending.reply.apart:
-            if await self._edit_into_answer(pending, text):
+            if await self._edit_into_answer(pending, post):
                 return bubble
             # Stored before sending: if the outcome stays unknown, the progress message must not be
             # edited into the same text later.
             pending.reply = structs.replace(pending.reply, apart=True)
             await self._retry_until_stored(self._amendment(pending.item, pending.reply))
         reply = pending.reply
-        # A platform that knows the nonce shows the text once, however often it is sent.
-        repeated = reply.doubt and not self._channel.caps.nonce
+        # A platform that knows the key shows the text once, however often it is sent.
+        repeated = reply.doubt and not self._channel.caps.idempotent
         if repeated or (index == 0 and reply.recovered):
-            text = RECOVERED_MARK + text
-        reply_to = reply.reply_to if self._rules.quotes(index) else None
-        post = Outbound((Text(text),), reply_to, f"{pending.item.key}:{index}")
+            post = _marked(post)
+        quoted = reply.reply_to if self._rules.quotes(index) else None
+        post = structs.replace(post, reply_to=quoted, key=f"{pending.item.key}:{index}")
         to = platform_address(reply.address)
         await self._wait_for_rate_limit(to)
         await self._check_claim(pending.item)
         failpoint("delivery.before_send")
-        async with time_limit(self._clock, self._rules.send_timeout):
-            receipt = await self._channel.send(to, post)
+        try:
+            receipt = await self._send_post(to, post)
+        except MarkupRejected as error:
+            log.warning("%s is sent without markup: %s", pending.item.key, error)
+            receipt = await self._send_post(to, post.without_markup())
         failpoint("delivery.after_send")
         if not receipt.id:
             raise ValueError("The channel returned a receipt without an id.")
         return receipt.id
 
-    async def _edit_into_answer(self, pending: PendingDelivery, text: str) -> bool:
-        """Edit the progress message into the text; an edit can be repeated without a mark."""
+    async def _send_post(self, to: Address, post: Outbound) -> Receipt:
+        async with time_limit(self._clock, self._rules.send_timeout):
+            return await self._channel.send(to, post)
+
+    async def _edit_into_answer(self, pending: PendingDelivery, post: Outbound) -> bool:
+        """Edit the progress message into the post; an edit can be repeated without a mark."""
         reply, channel = pending.reply, self._channel
         if not isinstance(channel, SupportsEdit) or reply.bubble is None or reply.unsure > 1:
             return False
+        if post.attachments:
+            return False
         receipt = Receipt(platform_address(reply.address), reply.bubble)
-        post = Outbound((Text(text),))
         await self._wait_for_rate_limit(receipt.address)
         await self._check_claim(pending.item)
         try:
@@ -363,7 +371,7 @@ class Delivery:
         item, reply = pending.item, pending.reply
         if reply.bubble is not None:
             mark = RECOVERED_MARK if reply.apart else ""
-            text = mark + self._cut(reply)[0] if reply.unsure else UNDELIVERED
+            text = mark + self._posts(reply)[0].plain if reply.unsure else UNDELIVERED
             settled = self._amendment(item, structs.replace(reply, bubble=None))
             await self._store.commit(settled, final_edit_beside(reply, reply.bubble, text))
             self._bus.wake(self._final_edits)
@@ -385,3 +393,13 @@ class Delivery:
                 failures += 1
                 log.warning("the outbox could not be written: %s", error)
                 await self._clock.sleep(self._rules.backoff.delay(failures))
+
+
+def _marked(post: Outbound) -> Outbound:
+    """Mark a post that may have arrived before; on its own line if the post begins with code."""
+    if not post.text:
+        return post
+    line = "\n" if post.text.startswith(("```", "~~~")) else ""
+    text, plain = (f"{RECOVERED_MARK}{line}{one}" for one in (post.text, post.plain))
+    others = tuple(block for block in post.blocks if not isinstance(block, Text))
+    return structs.replace(post, blocks=(Text(text), *others), plain=plain)

@@ -18,7 +18,6 @@ from hermes.gateway.delivery_rules import DeadTargets, DeliveryRules, QuotePolic
 from hermes.gateway.hook_events import TurnObserver, emit_startup
 from hermes.gateway.hooks import Hooks
 from hermes.gateway.intake import Intake
-from hermes.gateway.messages import platform_of
 from hermes.gateway.notices import OutageNotices
 from hermes.gateway.progress_message import ProgressDisplay, ProgressTiming
 from hermes.gateway.run_display import RunDisplay
@@ -36,6 +35,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.tasks import BackgroundTasks, DeadlineExceeded, sleep_unless, time_limit
 from hermes.ports.channel import Inbound
 from hermes.schema.errors import StoreError
+from hermes.schema.scope import platform_of
 from hermes.session.runner import Runner
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     `drain`: seconds running turns get at shutdown. `poll_interval`: seconds between polls of the
     queues for rows of other processes. `progress_display`: progress display by platform,
     `default_display` for the others. `without_reactions`: platforms without reactions.
+    `reactions_in_context`: platforms whose reactions the model learns of.
     `quote_policies`: which chunks quote the question, by platform. `timestamps`: prefix messages
     with their time for the model.
     """
@@ -62,6 +63,7 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     progress_display: Mapping[str, ProgressDisplay] = {}
     default_display: ProgressDisplay = ProgressDisplay()
     without_reactions: frozenset[str] = frozenset()
+    reactions_in_context: frozenset[str] = frozenset()
     resets: ResetPolicy = ResetPolicy()
     quote_policies: Mapping[str, QuotePolicy] = {}
     timestamps: bool = False

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 from msgspec import Struct, structs
 
 from hermes.gateway.hooks import COMMAND_PREFIX, Hooks
-from hermes.gateway.messages import InboxMessage, platform_of
+from hermes.gateway.messages import InboxMessage
 from hermes.schema.events import (
     Event,
     MessageAdded,
@@ -15,7 +15,7 @@ from hermes.schema.events import (
     RunStarted,
 )
 from hermes.schema.messages import Assistant, text_of
-from hermes.schema.scope import Scope
+from hermes.schema.scope import Scope, platform_of
 from hermes.session.turn_request import TurnRequest
 from hermes.subagents.messages import SUBAGENT
 

@@ -4,13 +4,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, tzinfo
 from functools import partial
-from typing import TypeAlias, cast
+from typing import TypeAlias, assert_never, cast
 
 import msgspec
 from msgspec import Raw, structs
 
 from hermes.commands.registry import is_command
-from hermes.gateway.authorization import AUTHENTICATED_PLATFORMS
+from hermes.gateway.authorization import authenticated_role
 from hermes.gateway.command_queue import (
     AFTER_COMMANDS,
     CommandQueue,
@@ -21,15 +21,16 @@ from hermes.gateway.command_queue import (
 from hermes.gateway.command_runner import IMMEDIATE_COMMANDS, CommandRunner, Shortcuts, command_name
 from hermes.gateway.cross_post import CrossPoster
 from hermes.gateway.delivery_rules import DeadTargets
+from hermes.gateway.message_changes import reaction_note
 from hermes.gateway.messages import (
     INBOX,
     Admitted,
+    InboxKind,
     InboxMessage,
     OutboxMessage,
     Rejected,
     inbox_item,
     outbox_post,
-    platform_of,
     wake_outbox,
 )
 from hermes.gateway.notices import OutageNotices
@@ -41,11 +42,19 @@ from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
 from hermes.ports.bus import Bus
-from hermes.ports.channel import Inbound, InboundRefused
+from hermes.ports.channel import (
+    ChangedReaction,
+    DeletedMessage,
+    EditedMessage,
+    Inbound,
+    InboundRefused,
+    NewMessage,
+    PressedButton,
+)
 from hermes.ports.store import CompleteItem, EnqueueItem, QueueItem, Store
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.messages import Text, User, text_of
-from hermes.schema.scope import Address, Requester
+from hermes.schema.scope import Address, Requester, platform_of
 from hermes.session.keys import DIRECT_CHAT
 
 log = logging.getLogger(__name__)
@@ -80,6 +89,7 @@ class Intake:
     """`resolve_targets` resolves target names; `on_contact` is called for every admitted message.
 
     `timestamps` prefix messages with their time, if the settings ask for it.
+    `reactions_in_context` are the platforms whose reactions the model learns of.
     """
 
     def __init__(
@@ -100,6 +110,7 @@ class Intake:
         timestamps: MessageTimestamps | None,
         resolve_targets: Callable[[str], tuple[Address, ...]],
         on_contact: Callable[[Inbound], None],
+        reactions_in_context: frozenset[str],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -116,6 +127,7 @@ class Intake:
         self._timestamps = timestamps
         self._resolve_targets = resolve_targets
         self._on_contact = on_contact
+        self._reactions_in_context = reactions_in_context
         self._inbound_limit = InboundLimit(clock)
         self._session_keys = SessionKeys(store, clock)
 
@@ -133,7 +145,7 @@ class Intake:
         failpoint("intake.before_door")
         admitted = await (authorize or self._authorize)(inbound)
         if isinstance(admitted, Rejected):
-            if admitted.reply:
+            if admitted.reply and isinstance(inbound.update, NewMessage):
                 await self._command_queue.reply(f"{key}:reply", address, admitted.reply)
             return
         if await self._is_over_limit(key, admitted, inbound):
@@ -144,35 +156,70 @@ class Intake:
                 admitted = structs.replace(admitted, key=own)
             await self._dead.revive(address)
         self._on_contact(inbound)
+        message = self._inbox_message(inbound, admitted)
         failpoint("intake.before_put")
-        if await self._accept_admitted(key, admitted, inbound):
+        if await self._accept_update(key, admitted, inbound, message):
             self._inbound_limit.count(admitted.principal, admitted.role)
         failpoint("intake.before_ack")
 
-    async def _accept_admitted(self, key: str, admitted: Admitted, inbound: Inbound) -> bool:
-        """Accept a message, command or answer; return whether it is new."""
-        message = self._inbox_message(inbound, admitted)
+    async def _accept_update(
+        self, key: str, admitted: Admitted, inbound: Inbound, message: InboxMessage
+    ) -> bool:
+        """Store what the update asks for; return whether it is new."""
+        match inbound.update:
+            case NewMessage():
+                return await self._accept_new(key, admitted, inbound, message)
+            case PressedButton(value):
+                return await self._accept_press(key, admitted, message, value)
+            case EditedMessage() | DeletedMessage() | ChangedReaction():
+                change = self._change(inbound, inbound.update, message)
+                return change is not None and await self._accept_message(key, admitted, change)
+            case _:
+                assert_never(inbound.update)
+
+    def _change(
+        self,
+        inbound: Inbound,
+        update: EditedMessage | DeletedMessage | ChangedReaction,
+        message: InboxMessage,
+    ) -> InboxMessage | None:
+        """Return what is stored about a change to an earlier message; None if it is ignored."""
+        match update:
+            case EditedMessage():
+                is_text = message.user.parts and self._command_line(message) is None
+                return structs.replace(message, kind=InboxKind.EDIT) if is_text else None
+            case DeletedMessage():
+                return structs.replace(message, kind=InboxKind.DELETE)
+            case ChangedReaction(emoji, removed):
+                if platform_of(inbound.address.channel) not in self._reactions_in_context:
+                    return None
+                user = structs.replace(message.user, parts=(reaction_note(emoji, removed=removed),))
+                return structs.replace(message, user=user, kind=InboxKind.CONTEXT)
+
+    async def _accept_new(
+        self, key: str, admitted: Admitted, inbound: Inbound, message: InboxMessage
+    ) -> bool:
+        line = self._command_line(message)
         if inbound.verbatim:
             return await self._deliver_verbatim(key, message)
-        if (line := self._command_line(message)) is not None:
+        if line is not None:
             return await self._accept_command(key, admitted, message, line)
         if await self._answers.is_answer(admitted, message):
             return await self._accept_command(key, admitted, message, "")
-        if self._timestamps is not None:
-            message = structs.replace(message, user=self._timestamps.stamped(message.user))
-        if self._command_queue.has_open(admitted.key):
-            new = await self._submit_after_commands(key, admitted, message)
-        else:
-            with self._outages.store_watch(message.address):
-                new = await self._store.queues.put(inbox_item(key, admitted.key, message))
-            if new:
-                failpoint("intake.after_put")
-            self._outages.remember(admitted.key, message.address)
-            # Wake for a known key, too: the first attempt may have been interrupted before it.
-            self._bus.wake(INBOX, admitted.key)
+        new = await self._accept_message(key, admitted, message)
         if new:
             self._display.react(inbound.address, inbound.message, SEEN_REACTION)
         return new
+
+    async def _accept_press(
+        self, key: str, admitted: Admitted, message: InboxMessage, value: str
+    ) -> bool:
+        async def work() -> CommandResult:
+            return await self._answers.press(admitted, message, value)
+
+        return await self._command_queue.submit(
+            QueuedCommand(key=key, session=admitted.key, message=message, work=work, urgent=True)
+        )
 
     def _inbox_message(self, inbound: Inbound, admitted: Admitted) -> InboxMessage:
         return InboxMessage(
@@ -190,12 +237,27 @@ class Intake:
             reply_to=inbound.reply_to,
         )
 
+    async def _accept_message(self, key: str, admitted: Admitted, message: InboxMessage) -> bool:
+        """Store it and wake the session; return whether it is new."""
+        if self._timestamps is not None and message.kind is not InboxKind.DELETE:
+            message = structs.replace(message, user=self._timestamps.stamped(message.user))
+        if self._command_queue.has_open(admitted.key):
+            return await self._submit_after_commands(key, admitted, message)
+        with self._outages.store_watch(message.address):
+            new = await self._store.queues.put(inbox_item(key, admitted.key, message))
+        if new:
+            failpoint("intake.after_put")
+        self._outages.remember(admitted.key, message.address)
+        # Wake for a known key, too: the first attempt may have been interrupted before it.
+        self._bus.wake(INBOX, admitted.key)
+        return new
+
     async def _is_over_limit(self, key: str, admitted: Admitted, inbound: Inbound) -> bool:
         """Whether the message is rejected for good; one accepted before is not."""
         wait = self._inbound_limit.wait(admitted.principal, admitted.role)
         if not wait or not await self._is_new(f"{key}:0" if inbound.verbatim else key):
             return False
-        if platform_of(inbound.address.channel) in AUTHENTICATED_PLATFORMS:
+        if authenticated_role(platform_of(inbound.address.channel)) is not None:
             raise InboundRefused(TOO_FAST, wait=wait)
         rejected = QueueItem(key=key, lane=REJECTED, topic=admitted.key, body=Raw(b"null"))
         notice = self._inbound_limit.notice(admitted.principal)

@@ -1,14 +1,16 @@
 """Inbox and outbox messages of a chat, and how they are encoded as queue items."""
 
 from datetime import datetime
+from enum import StrEnum
 
 import msgspec
 from msgspec import Raw, Struct
 
 from hermes.ports.bus import Bus
+from hermes.ports.channel import Attachment, Block, Choices
 from hermes.ports.store import AmendItem, EnqueueItem, QueueItem
-from hermes.schema.messages import Trust, User
-from hermes.schema.scope import OWNER, Address, Requester, Role, platform_of
+from hermes.schema.messages import Text, Trust, User
+from hermes.schema.scope import OWNER, Address, Requester, Role, own_channel
 from hermes.schema.terminal import BusyMode
 from hermes.session.keys import ChatId
 
@@ -40,8 +42,20 @@ class Rejected(Struct, frozen=True):
     reply: str = ""
 
 
+class InboxKind(StrEnum):
+    """What an inbox row does: start a turn, change a message, or only add to the next turn."""
+
+    MESSAGE = "message"
+    EDIT = "edit"
+    DELETE = "delete"
+    CONTEXT = "context"
+
+
 class InboxMessage(Struct, frozen=True, kw_only=True, tag="message"):
-    """One message to a chat session; `manner` is the busy mode its sender asked for, if any."""
+    """One message to a chat session; `manner` is the busy mode its sender asked for, if any.
+
+    An edit or delete is about the message with the same platform id.
+    """
 
     user: User
     address: Address
@@ -52,6 +66,7 @@ class InboxMessage(Struct, frozen=True, kw_only=True, tag="message"):
     answer_at: tuple[Address, ...] = ()
     reply_to: str | None = None
     """Platform id of the message it replies to."""
+    kind: InboxKind = InboxKind.MESSAGE
 
     @property
     def reply_addresses(self) -> tuple[Address, ...]:
@@ -71,7 +86,8 @@ class OutboxMessage(Struct, frozen=True, kw_only=True, tag="reply"):
     while offline or throttled, and `unsure` may have arrived; `doubt` marks the next chunk as
     possibly repeated. `bubble`: the progress message to edit into the first chunk, unless the
     answer is sent separately (`apart`). `brought`: a cross-post, added to the session at the
-    address once delivered. `question`: id of the question it asks.
+    address once delivered. `question`: id of the question it asks. `attachments` and `choices` are
+    sent with the text.
     """
 
     address: Address
@@ -89,11 +105,18 @@ class OutboxMessage(Struct, frozen=True, kw_only=True, tag="reply"):
     doubt: bool = False
     brought: bool = False
     question: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    choices: Choices | None = None
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        choices = (self.choices,) if self.choices else ()
+        return (Text(self.text), *self.attachments, *choices)
 
 
 def platform_address(address: Address) -> Address:
     """Return the address as the channel itself knows it."""
-    return Address(platform_of(address.channel), address.chat, address.thread)
+    return Address(own_channel(address.channel), address.chat, address.thread)
 
 
 def outbox_name(channel: str) -> str:

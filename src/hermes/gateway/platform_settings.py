@@ -1,27 +1,24 @@
 """Parse user ids, lists and flags from platform settings and environment variables."""
 
+from hermes.config.platforms import HOME_CHANNEL, facts_of
 from hermes.config.sections import FreeTable
 from hermes.config.values import as_list
 
 WILDCARD = "*"
 """Matches any id."""
 
-_PREFIXES = {"qqbot": "QQ", "homeassistant": "HASS", "msgraph_webhook": "MSGRAPH"}
-_HOMES = {"email": "HOME_ADDRESS", "matrix": "HOME_ROOM"}
 _YES = frozenset({"1", "true", "yes", "on"})
 _PHONE_SERVERS = ("@s.whatsapp.net", "@c.us")
 
 
 def platform_variable(platform: str, suffix: str) -> str:
     """Return a platform's environment variable, such as `TELEGRAM_ALLOWED_USERS`."""
-    prefix = _PREFIXES.get(platform) or platform.upper().replace("-", "_")
-    return f"{prefix}_{suffix}"
+    return f"{facts_of(platform).prefix}_{suffix}"
 
 
 def home_variables(platform: str) -> tuple[str, ...]:
     """Return the variables that may name the home channel, by precedence."""
-    own = _HOMES.get(platform)
-    names = (own, "HOME_CHANNEL") if own else ("HOME_CHANNEL",)
+    names = dict.fromkeys((facts_of(platform).home, HOME_CHANNEL))
     return tuple(platform_variable(platform, name) for name in names)
 
 
@@ -52,10 +49,16 @@ def ids_of(platform: str, *values: object) -> frozenset[str]:
 def canonical_id(platform: str, user: str) -> str:
     """Return one form per person where a platform has several."""
     bare = user.strip()
-    if platform == "email":
-        return bare.lower()
-    if not platform.startswith("whatsapp"):
-        return bare
+    match facts_of(platform).ids:
+        case "exact":
+            return bare
+        case "lowercase":
+            return bare.lower()
+        case "phone":
+            return _phone_number(bare)
+
+
+def _phone_number(bare: str) -> str:
     for server in _PHONE_SERVERS:
         if bare.endswith(server):
             return bare.removesuffix(server).partition(":")[0].removeprefix("+")

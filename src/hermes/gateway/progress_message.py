@@ -8,6 +8,7 @@ import anyio
 from msgspec import Struct
 
 from hermes.gateway.rate_limiter import RateLimiter
+from hermes.gateway.rendering.length import keep_end, length_in
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.tasks import DeadlineExceeded, run_with_timeout, sleep_unless
@@ -242,7 +243,7 @@ class ProgressMessage:
         page = "\n".join([*self._lines, *filter(None, [self._still, growing])])
         if not page and (self._receipt is not None or self._text.strip()):
             return PLACEHOLDER
-        return page if len(page) <= most else "…" + page[1 - most :]
+        return keep_end(page, most, length_in(self._channel.caps.unit))
 
     async def _pause(self, seconds: float) -> bool:
         return await sleep_unless(self._clock, seconds, self._frozen)

@@ -1,5 +1,6 @@
-"""Map posts to the questions they ask, so that replies to them count as answers."""
+"""Map posts and buttons to the questions they ask, so that replies and presses answer them."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 import msgspec
@@ -12,18 +13,50 @@ from hermes.approvals.service import Answerer, ApprovalService
 from hermes.gateway.chat_sessions import ChatSessions
 from hermes.gateway.messages import Admitted, InboxMessage
 from hermes.kit.clock import Clock
+from hermes.ports.channel import Choice, Choices
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import Store
 from hermes.schema.messages import Text
-from hermes.schema.questions import ApprovalChoice
+from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
 from hermes.schema.scope import Address
 
+BUTTON_LABELS = {
+    ApprovalChoice.ONCE: "Allow once",
+    ApprovalChoice.SESSION: "Allow for this session",
+    ApprovalChoice.ALWAYS: "Always allow",
+    ApprovalChoice.DENY: "Deny",
+}
+CLOSED = "This question is closed."
 QUESTION_POST_KIND = "question_post"
 RETENTION = approval_store.RETENTION + timedelta(days=1)
 """Longer than the question itself, so that a reply to its post is still recognized."""
 NOT_A_QUESTION = "none"
 """Placeholder id of a reply to a post that is not a question."""
 _ASKED = "asked"
+
+
+def question_choices(question: Question) -> Choices | None:
+    """Return the buttons of a question; the text of the question lists the answers, too."""
+    if question.kind is QuestionKind.CLARIFY:
+        labels = {str(number): label for number, label in enumerate(question.choices, 1)}
+    elif question.elsewhere:
+        # Only the owner can answer it, in their own chat.
+        labels = {}
+    else:
+        labels = {choice: BUTTON_LABELS[ApprovalChoice(choice)] for choice in question.choices}
+    return _choices(question.id, labels)
+
+
+def forwarded_choices(question: str) -> Choices | None:
+    """Return the buttons of a request that was forwarded to the owner."""
+    once, deny = ApprovalChoice.ONCE, ApprovalChoice.DENY
+    return _choices(question, {once: BUTTON_LABELS[once], deny: BUTTON_LABELS[deny]})
+
+
+def _choices(question: str, labels: Mapping[str, str]) -> Choices | None:
+    # A press reports the question and the word that would answer it.
+    choices = tuple(Choice(label, f"{question}:{word}") for word, label in labels.items())
+    return Choices(choices, in_text=True) if choices else None
 
 
 class QuestionPosts:
@@ -90,6 +123,15 @@ class QuestionAnswers:
             return (await self._approvals.answer(answerer, choice, question=name)).message
         outcome = await self._approvals.reply(answerer, text, question=question)
         return None if outcome is None or outcome.is_new_message else outcome.message
+
+    async def press(self, admitted: Admitted, message: InboxMessage, value: str) -> str:
+        """Apply the answer of a pressed button and return the reply."""
+        question, _, word = value.rpartition(":")
+        if not question:
+            return CLOSED
+        answerer = await self._answerer(admitted, message)
+        outcome = await self._approvals.reply(answerer, word, question=question)
+        return CLOSED if outcome is None else outcome.message
 
     async def _question(self, message: InboxMessage) -> str:
         """Return the id of the question replied to, NOT_A_QUESTION, or "" if it is no reply."""

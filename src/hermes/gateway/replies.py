@@ -15,6 +15,7 @@ from hermes.gateway.failure_messages import failure_message, limit_message, with
 from hermes.gateway.footer import AnswerFooter
 from hermes.gateway.messages import InboxMessage, OutboxMessage, outbox_post, wake_outbox
 from hermes.gateway.progress_message import NO_ANSWER, ProgressMessage
+from hermes.gateway.questions import question_choices
 from hermes.gateway.stale_progress import final_edit_amendment, progress_key
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
@@ -100,7 +101,11 @@ class ReplyWriter:
             case QuestionAsked(question=question):
                 remaining = question.time_left(self._clock.now())
                 key, text = f"{question.id}:asked", question_text(question, remaining)
-                reply = structs.replace(self._reply(message, text), question=question.id)
+                reply = structs.replace(
+                    self._reply(message, text),
+                    question=question.id,
+                    choices=question_choices(question),
+                )
             case QuestionAnswered(question=question, answer=answer):
                 if answer:
                     return

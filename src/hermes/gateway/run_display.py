@@ -7,7 +7,7 @@ from functools import partial
 import anyio
 
 from hermes.gateway.delivery import Delivery
-from hermes.gateway.messages import platform_address, platform_of, topic_of
+from hermes.gateway.messages import platform_address, topic_of
 from hermes.gateway.progress_message import ProgressDisplay, ProgressMessage, ProgressTiming
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.stale_progress import StaleProgress
@@ -17,7 +17,7 @@ from hermes.ports.channel import Channel, SupportsEdit, SupportsReactions, Suppo
 from hermes.ports.store import Store
 from hermes.ports.tool import Tool
 from hermes.schema.events import Outcome
-from hermes.schema.scope import Address
+from hermes.schema.scope import Address, platform_of
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,13 @@ from typing import TypeAlias, assert_never
 
 from msgspec import Struct
 
-from hermes.config.sections.messaging import HomeChannel, Platform
+from hermes.config.sections.messaging import HomeChannel, Platform, channel_settings
 from hermes.gateway.platform_settings import home_variables
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Address
 
-_PLATFORM = re.compile(r"[a-z][a-z0-9_-]*")
+_PLATFORM = re.compile(r"[a-z][a-z0-9_-]*(?:/[a-z0-9_-]+)?")
+"""A platform, or `platform/account`."""
 _ON_SERVER = re.compile(
     r"(?P<chat>[!@][^:]+:[^:]+(?::\d+)?|\#[^:]+:(?:[^:]*\.[^:]*|localhost)(?::\d+)?)"
     r"(?::(?P<thread>\$.+))?"
@@ -89,8 +90,10 @@ def parse_targets(text: str) -> tuple[Target, ...]:
 def home_channels(env: Mapping[str, str], platforms: Mapping[str, Platform]) -> dict[str, Address]:
     """Return the home channels; environment variables override settings."""
     homes: dict[str, Address] = {}
-    for name, settings in platforms.items():
-        home = _from_variables(name, env) or _configured(name, settings.home_channel)
+    for name, settings in channel_settings(platforms).items():
+        # The variables are those of the platform's first account.
+        named = None if "/" in name else _from_variables(name, env)
+        home = named or _configured(name, settings.home_channel)
         if home is not None:
             homes[name] = Address(home.platform, home.chat, home.thread)
     return homes

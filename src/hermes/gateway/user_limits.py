@@ -10,12 +10,12 @@ from typing import TypeAlias
 import anyio
 from msgspec import Raw, Struct
 
-from hermes.gateway.messages import InboxMessage, platform_of
+from hermes.gateway.messages import InboxMessage
 from hermes.gateway.roles import DAY, HOUR, Quota, QuotaExceeded, RolePermissions, TurnCounter
 from hermes.kit.clock import Clock
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import Store
-from hermes.schema.scope import Role
+from hermes.schema.scope import Role, platform_of
 
 INBOUND_BURST = 120
 INBOUND_RATE = 2.0

@@ -3,13 +3,15 @@
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.config.sections.messaging import Platform
 from hermes.kit.clock import Clock
+from hermes.ports.store import Blobs
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
@@ -40,6 +42,12 @@ class Throttled(NotSent):
         super().__init__(message, hint=hint)
         self.wait = wait
         self.all_chats = all_chats
+
+
+class MarkupRejected(NotSent):
+    """The platform does not accept the markup; the gateway sends the text without it."""
+
+    code = "markup_rejected"
 
 
 class InboundRefused(HermesError):
@@ -75,24 +83,141 @@ class InboundDetails(Struct, frozen=True, kw_only=True):
     relayed: bool = False  # a trusted relay has authenticated the sender
 
 
+class NewMessage(Struct, frozen=True, tag="message"):
+    """Someone wrote a message."""
+
+
+class EditedMessage(Struct, frozen=True, tag="edit"):
+    """The author changed the message; the update's parts are the new content."""
+
+
+class DeletedMessage(Struct, frozen=True, tag="delete"):
+    """The message was deleted."""
+
+
+class ChangedReaction(Struct, frozen=True, tag="reaction"):
+    """Someone reacted to the message, or took the reaction back."""
+
+    emoji: str
+    removed: bool = False
+
+
+class PressedButton(Struct, frozen=True, tag="press"):
+    """Someone pressed a button below the message; `value` is that of its `Choice`."""
+
+    value: str
+
+
+Update: TypeAlias = NewMessage | EditedMessage | DeletedMessage | ChangedReaction | PressedButton
+"""What happened to a message."""
+
+
 class Inbound(Struct, frozen=True):
     """One platform update."""
 
     key: str  # unique per update, even if the platform sends it again
     address: Address
-    sender: str  # stable user id
-    parts: tuple[Text | Media, ...]
+    sender: str  # stable user id of the person who caused the update
+    parts: tuple[Text | Media, ...]  # the content of a new or edited message
     reply_to: str | None = None
-    message: str | None = None  # the platform's message id, to reply or react to
+    message: str | None = None  # the platform's id of the message that the update is about
     about: InboundDetails = InboundDetails()
     answer_to: str = ""  # delivery targets that get the answer instead of `address`
     verbatim: bool = False  # deliver the text unchanged, without running a turn
+    update: Update = NewMessage()
+
+
+class Code(Struct, frozen=True, tag="code"):
+    """A block of code, shown unchanged."""
+
+    text: str
+    language: str = ""
+
+
+class Attachment(Struct, frozen=True, tag="attachment"):
+    """A file to send; its bytes are in the blob store."""
+
+    media: Media
+    size: int
+    caption: str = ""
+    voice: bool = False  # show it as a voice message where the platform can
+
+
+class Choice(Struct, frozen=True):
+    """One button: its label, and the value that a press of it reports."""
+
+    label: str
+    value: str
+
+
+class Choices(Struct, frozen=True, tag="choices"):
+    """Buttons below the text of the same post, or a numbered list where there are none."""
+
+    choices: tuple[Choice, ...]
+    in_text: bool = False  # the text lists them already
+
+
+Block: TypeAlias = Text | Code | Attachment | Choices
+"""Content of a message. Text is Markdown until it is rendered for a channel."""
+
+
+class LengthUnit(StrEnum):
+    """What a platform counts when it limits the length of a text."""
+
+    CHARACTERS = "characters"  # code points
+    UTF16 = "utf16"
+    BYTES = "bytes"  # of UTF-8
+    GRAPHEMES = "graphemes"
+
+
+class Markup(StrEnum):
+    """The dialects a text can be rendered in."""
+
+    PLAIN = "plain"
+    MARKDOWN = "markdown"  # sent as it was written
+    DISCORD = "discord"
+    TELEGRAM = "telegram"  # the HTML subset of the Bot API
+    SLACK = "slack"
+    HTML = "html"  # as in Matrix
+    IRC = "irc"
+    WHATSAPP = "whatsapp"
 
 
 class Outbound(Struct, frozen=True):
-    parts: tuple[Text | Media, ...]
+    """One post: rendered text, files or buttons.
+
+    `plain` is the text without markup, for platforms that take both. `key` is the same each time
+    the post is sent again, for platforms that recognize repetitions.
+    """
+
+    blocks: tuple[Text | Attachment | Choices, ...]
     reply_to: str | None = None
-    nonce: str = ""  # the same for every attempt to send this post
+    markup: Markup = Markup.PLAIN
+    plain: str = ""
+    key: str = ""
+
+    @property
+    def text(self) -> str:
+        return "".join(block.text for block in self.blocks if isinstance(block, Text))
+
+    def without_markup(self) -> "Outbound":
+        """The same post for a platform that rejected its markup."""
+        text = (Text(self.plain),) if self.text else ()
+        others = tuple(block for block in self.blocks if not isinstance(block, Text))
+        return structs.replace(self, blocks=(*text, *others), markup=Markup.PLAIN)
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        return tuple(block for block in self.blocks if isinstance(block, Attachment))
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        return tuple(
+            choice
+            for block in self.blocks
+            if isinstance(block, Choices)
+            for choice in block.choices
+        )
 
 
 class Receipt(Struct, frozen=True):
@@ -102,14 +227,45 @@ class Receipt(Struct, frozen=True):
     id: str
 
 
+class MediaLimits(Struct, frozen=True, kw_only=True):
+    """The largest file of each kind in bytes; 0 if the kind is not supported."""
+
+    image: int = 0
+    audio: int = 0
+    video: int = 0
+    document: int = 0
+
+    def limit_for(self, media_type: str) -> int:
+        kind = media_type.partition("/")[0]
+        own = {"image": self.image, "audio": self.audio, "video": self.video}.get(kind, 0)
+        # A platform that does not show a kind of media may still take it as a file.
+        return own or self.document
+
+
 class ChannelCapabilities(Struct, frozen=True):
-    max_text: int
+    """What a platform can do; a manifest declares it without loading the driver."""
+
+    max_text: int  # length of one post, in `unit`
     direct: bool = True
     groups: bool = False
     async_delivery: bool = True  # can deliver messages after the turn has ended
     rate: float = 0.0  # messages per second in total; 0 is unlimited
     chat_rate: float = 0.0  # messages per second to one chat; 0 is unlimited
-    nonce: bool = False  # the platform shows posts with the same nonce once
+    unit: LengthUnit = LengthUnit.CHARACTERS
+    markup: Markup = Markup.MARKDOWN
+    edit: bool = False
+    typing: bool = False
+    reactions: bool = False
+    threads: bool = False
+    buttons: int = 0  # the most buttons below one post; 0: choices are numbered in the text
+    button_label: int = 64  # characters of a button's label
+    media_in: MediaLimits = MediaLimits()
+    media_out: MediaLimits = MediaLimits()
+    voice: bool = False  # shows audio as a voice message
+    mention_required: bool = False  # in groups, unless the settings say otherwise
+    native_commands: bool = False  # has a command list of its own
+    idempotent: bool = False  # recognizes a repeated post by `Outbound.key`
+    senders_retry: bool = False  # senders repeat a refused message, as webhooks do
 
 
 class Channel(Protocol):
@@ -162,7 +318,10 @@ class SharedResources(Protocol):
 
 
 class ChannelDeps(Struct, frozen=True, kw_only=True):
-    """What a channel is built from: one profile's settings and environment."""
+    """What a channel is built from: one account's settings, and the profile's environment.
+
+    `name` is the channel's own name in addresses: the platform, or `platform/account`.
+    """
 
     name: str
     profile: str
@@ -171,6 +330,8 @@ class ChannelDeps(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]
     clock: Clock
     shared: SharedResources
+    blobs: Blobs
+    account: str = ""  # empty for the account that the platform's own settings describe
 
 
 ChannelFactory: TypeAlias = Callable[[ChannelDeps], AbstractAsyncContextManager[Channel]]
@@ -178,9 +339,18 @@ ChannelFactory: TypeAlias = Callable[[ChannelDeps], AbstractAsyncContextManager[
 
 
 class ChannelManifest(Struct, frozen=True, kw_only=True):
-    """Describes a channel without importing the platform SDK."""
+    """Describes a channel without importing the platform SDK.
+
+    `options` is the type of the platform's own settings, with their public names as fields;
+    `variables` maps some of them to the environment variables that override them.
+    """
 
     name: str
     factory: str  # "module:attribute" of a `ChannelFactory`
+    caps: ChannelCapabilities
+    label: str = ""
     # Setting any of these variables enables the channel; profiles must not share the first one.
     enabled_by: tuple[str, ...] = ()
+    options: type[Struct] | None = None
+    variables: Mapping[str, str] = {}
+    extra: str = ""  # the optional dependency that installs its packages

@@ -33,9 +33,14 @@ def principal_digest(principal: str) -> str:
     return sha256(principal.encode()).hexdigest()[:16]
 
 
-def platform_of(channel: str) -> str:
-    """The platform of a channel, without the profile it is borrowed from."""
+def own_channel(channel: str) -> str:
+    """The channel's name in the profile that owns it: `platform` or `platform/account`."""
     return channel.partition("@")[0]
+
+
+def platform_of(channel: str) -> str:
+    """The platform of a channel, without its account and the profile it is borrowed from."""
+    return own_channel(channel).partition("/")[0]
 
 
 class Requester(Struct, frozen=True, kw_only=True):

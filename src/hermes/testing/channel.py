@@ -5,21 +5,34 @@ from datetime import datetime
 from enum import Enum, auto
 
 import anyio
+from msgspec import structs
 
 from hermes.ports.channel import (
     ChannelCapabilities,
     Inbound,
+    Markup,
+    MarkupRejected,
+    MediaLimits,
     NotSent,
     Offline,
     Outbound,
+    PressedButton,
     Receipt,
     TargetGone,
     Throttled,
+    Update,
 )
-from hermes.schema.messages import Text
+from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
 
 THROTTLE_SECONDS = 7.0
+FAKE_CAPABILITIES = ChannelCapabilities(
+    max_text=4096,
+    edit=True,
+    typing=True,
+    buttons=8,
+    media_out=MediaLimits(document=1_000_000),
+)
 
 
 class ChannelDown(Offline, ConnectionError):
@@ -42,9 +55,10 @@ class FakeChannel:
         self.name = name
         self.posts: dict[str, tuple[Address, Outbound]] = {}
         self.typing_in: set[Address] = set()
+        self.rejects_markup = False
         self.acknowledged: list[str] = []
         self.down = False
-        self._caps = caps or ChannelCapabilities(max_text=4096)
+        self._caps = caps or FAKE_CAPABILITIES
         self._deliver: Callable[[Inbound], Awaitable[None]] | None = None
         self._listening = anyio.Event()
         self._count = 0
@@ -69,18 +83,48 @@ class FakeChannel:
         await self._deliver(update)
         self.acknowledged.append(update.key)
 
-    async def say(self, text: str, *, chat: str = "1", sender: str = "ann") -> Inbound:
+    async def say(
+        self, text: str, *, chat: str = "1", sender: str = "ann", reply_to: str | None = None
+    ) -> Inbound:
         """Deliver a new text message and return its update."""
         self._count += 1
         key = f"{self.name}:{self._count}"
-        update = Inbound(key, Address(self.name, chat), sender, (Text(text),))
+        address, message = Address(self.name, chat), f"m-{self._count}"
+        update = Inbound(key, address, sender, (Text(text),), reply_to, message)
         await self.type(update)
         return update
 
+    async def change(
+        self, update: Update, message: Inbound, *parts: Text | Media, sender: str = "ann"
+    ) -> Inbound:
+        """Deliver an update about an earlier message and return it."""
+        self._count += 1
+        about = structs.replace(message.about, mentions=True)
+        changed = structs.replace(
+            message,
+            key=f"{self.name}:{self._count}",
+            sender=sender,
+            parts=parts,
+            update=update,
+            about=about,
+        )
+        await self.type(changed)
+        return changed
+
+    async def press(self, post: str, value: str, *, sender: str = "ann") -> Inbound:
+        """Press the button of that value below a post."""
+        to, shown = self.posts[post]
+        if value not in {choice.value for choice in shown.choices}:
+            raise NoSuchPost(f"Post {post} has no button {value}.")
+        about = Inbound("", to, sender, (), message=post)
+        return await self.change(PressedButton(value), about, sender=sender)
+
     async def send(self, to: Address, post: Outbound) -> Receipt:
         self._check(to)
+        if self.rejects_markup and post.markup is not Markup.PLAIN:
+            raise MarkupRejected("The platform cannot parse the text.")
         for known, (_, sent) in self.posts.items():
-            if self.caps.nonce and sent.nonce == post.nonce != "":
+            if self.caps.idempotent and sent.key == post.key != "":
                 return Receipt(to, known)
         receipt = Receipt(to, f"post-{len(self.posts) + 1}")
         self.posts[receipt.id] = (to, post)
@@ -98,11 +142,7 @@ class FakeChannel:
 
     def texts_in(self, chat: str) -> list[str]:
         """Return the texts visible in a chat, oldest first."""
-        return [
-            "".join(part.text for part in post.parts if isinstance(part, Text))
-            for to, post in self.posts.values()
-            if to.chat == chat
-        ]
+        return [post.text for to, post in self.posts.values() if to.chat == chat]
 
     def _check(self, to: Address) -> None:
         if self.down:

@@ -31,6 +31,7 @@ from hermes.ports.channel import ChannelManifest
 from hermes.ports.store import WORKER_TTL
 from hermes.testing.event_loop_guard import MAX_TEST_BLOCK, EventLoopGuard, LoopBlocked
 from hermes.testing.homes import CHANNEL_NAME, ProfileSettings, profile_path, write_profile
+from hermes.testing.platform.channel import TEST_CAPABILITIES
 from hermes.testing.platform.gateway import TEST_MANIFEST
 
 READY = "READY=1"
@@ -145,7 +146,7 @@ def run_gateway_spec(
     env = Env({**process_env(), "HERMES_HOME": spec.home})
     watch = LoopWatch(loaded)
     options = RunOptions(ready_fd=os.dup(1), worker_ttl=timedelta(seconds=spec.worker_ttl))
-    manifest = ChannelManifest(name=CHANNEL_NAME, factory=spec.factory)
+    manifest = ChannelManifest(name=CHANNEL_NAME, factory=spec.factory, caps=TEST_CAPABILITIES)
     with ExitStack() as stack:
         stack.enter_context(watch_failpoints(plan))
         for profile in spec.overheard:

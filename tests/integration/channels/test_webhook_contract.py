@@ -70,16 +70,22 @@ class TestWebhookChannel(ChannelContract):
             listener.attach("default", channel)
             one = WebhookHarness(listener, clock, session)
 
+            sent: list[tuple[bytes, str]] = []
+
             async def arrive(text: str) -> None:
-                response = await one.call("a", msgspec.json.encode({"text": text}))
+                sent.append((msgspec.json.encode({"text": text}), f"d-{len(sent)}"))
+                response = await one.call("a", *sent[-1])
                 assert response.status == 202
+
+            async def again() -> None:
+                assert (await one.call("a", *sent[-1])).code == "duplicate"
 
             with answers_logged() as answers:
 
                 async def shown(home: Address) -> list[str]:
                     return list(answers)
 
-                yield ChannelBench(channel, HOME, arrive, shown)
+                yield ChannelBench(channel, HOME, arrive, shown, again)
 
 
 def test_catalog_contains_the_channel() -> None:

@@ -20,6 +20,7 @@ from hermes.channels.webhook.routes import read_settings
 from hermes.config.sections.messaging import Platform
 from hermes.ports.channel import ChannelDeps, Inbound, Offline, SupportsLiveness
 from hermes.schema.errors import ConfigError
+from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
 from support.gateway import wait_until
 from support.webhooks import SECRET, WebhookHarness, inbound_text, signed_headers, webhook_harness
@@ -296,6 +297,7 @@ def parts_of(home: Path, profile: str, shares: ProcessResources, port: int = 0) 
         env={},
         clock=FakeClock(),
         shared=shares,
+        blobs=FileBlobs(home / "blobs"),
     )
 
 

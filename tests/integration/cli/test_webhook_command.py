@@ -15,6 +15,7 @@ from hermes.cli.arguments.gateway import SCHEMES
 from hermes.config.sections.messaging import Platform
 from hermes.kit.clock import SystemClock
 from hermes.ports.channel import ChannelDeps
+from hermes.store.blobs import FileBlobs
 from support.cli_process import CliResult, HermesCli
 from support.webhooks import WebhookHarness, inbound_text
 
@@ -205,6 +206,7 @@ async def test_route_of_a_running_listener_can_be_tested(hermes: HermesCli) -> N
             env={},
             clock=SystemClock(),
             shared=shares,
+            blobs=FileBlobs(hermes.home / "blobs"),
         )
         async with open_channel(parts) as channel, anyio.create_task_group() as group:
             listener = await shares.get_or_open("webhook", lambda: pytest.fail("there is one"))

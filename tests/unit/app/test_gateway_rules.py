@@ -18,7 +18,7 @@ from hermes.gateway.gateway import GatewayRules
 from hermes.ports.channel import Channel, ChannelDeps, ChannelManifest
 from hermes.schema.errors import ConfigError
 from hermes.schema.sessions import Session
-from hermes.testing.channel import FakeChannel
+from hermes.testing.channel import FAKE_CAPABILITIES, FakeChannel
 from support.app_profile import call_tool, make_scope, open_profile
 
 SETTINGS = {
@@ -84,7 +84,9 @@ async def opens(parts: ChannelDeps) -> AsyncGenerator[Channel]:
 
 
 KNOWN = {
-    one.__name__: ChannelManifest(name=one.__name__, factory=f"{__name__}:{one.__name__}")
+    one.__name__: ChannelManifest(
+        name=one.__name__, factory=f"{__name__}:{one.__name__}", caps=FAKE_CAPABILITIES
+    )
     for one in (hangs, opens)
 }
 

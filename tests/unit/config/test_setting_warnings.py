@@ -13,6 +13,7 @@ import hermes
 from hermes.config.home import Home
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
+from hermes.config.sections.messaging import ChatPlatform, Discord, Matrix
 from hermes.config.sections.models import Model
 from hermes.config.setting_warnings import WILDCARD, changed_settings, unused_names, unused_settings
 
@@ -40,7 +41,12 @@ class Used:
     """Names that are read of something called a config, and all that are read of anything."""
 
     def __init__(self) -> None:
-        self.sections: set[str] = set()
+        # The sections of platforms are read by the name of the platform.
+        self.sections: set[str] = {
+            name
+            for name, kind in typing.get_type_hints(Config).items()
+            if kind in {ChatPlatform, Discord, Matrix}
+        }
         self.names: set[str] = set()
         for name, of in reads():
             self.names.add(name)

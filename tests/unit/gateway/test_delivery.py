@@ -137,8 +137,8 @@ async def test_quoting_follows_the_settings(
     assert [post.reply_to for _, post in channel.posts.values()] == quoted
 
 
-async def test_post_with_a_nonce_is_repeated_without_a_mark(tmp_path: Path) -> None:
-    caps = ChannelCapabilities(max_text=4096, nonce=True)
+async def test_post_with_a_known_key_is_repeated_without_a_mark(tmp_path: Path) -> None:
+    caps = ChannelCapabilities(max_text=4096, idempotent=True)
     channel = FakeFaultyChannel(SendFault.LOST_REPLY, caps=caps)
     async with delivery_harness(tmp_path, channel=channel) as harness:
         await harness.post("hello")

@@ -106,11 +106,7 @@ async def post_with(harness: GatewayHarness, words: str, chat: str) -> str:
 
     def found() -> list[str]:
         posts = harness.channel.posts.items()
-        return [
-            one
-            for one, (to, post) in posts
-            if to.chat == chat and any(words in getattr(part, "text", "") for part in post.parts)
-        ]
+        return [one for one, (to, post) in posts if to.chat == chat and words in post.text]
 
     await wait_until(lambda: bool(found()))
     await wait_until(lambda: not any(one.busy for one in harness.gateway.deliveries.values()))

@@ -1,27 +1,105 @@
 import anyio
 import pytest
 
-from hermes.ports.channel import Inbound, Outbound
-from hermes.schema.messages import Text
+from hermes.ports.channel import (
+    ChangedReaction,
+    DeletedMessage,
+    EditedMessage,
+    Inbound,
+    Outbound,
+)
+from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
 from hermes.testing.channel import ChannelDown, FakeChannel
-from hermes.testing.contracts.channel import ChannelBench, ChannelContract
+from hermes.testing.contracts.channel import (
+    ChannelBench,
+    ChannelContract,
+    PlatformEvents,
+    PlatformFaults,
+    PlatformView,
+)
 
 pytestmark = pytest.mark.anyio
+
+
+class People:
+    """The other side of a fake channel."""
+
+    def __init__(self, channel: FakeChannel) -> None:
+        self.channel = channel
+        self.blobs: dict[str, bytes] = {}
+        self.said: dict[str, Inbound] = {}
+
+    async def say(self, text: str, reply_to: str | None = None) -> None:
+        update = await self.channel.say(text, reply_to=reply_to)
+        self.said[update.message or ""] = update
+
+    async def reply(self, message: str, text: str) -> None:
+        await self.say(text, message)
+
+    async def again(self) -> None:
+        await self.channel.type(list(self.said.values())[-1])
+
+    async def edit(self, message: str, text: str) -> None:
+        await self.channel.change(EditedMessage(), self.said[message], Text(text))
+
+    async def delete(self, message: str) -> None:
+        await self.channel.change(DeletedMessage(), self.said[message])
+
+    async def react(self, message: str, emoji: str) -> None:
+        await self.channel.change(ChangedReaction(emoji), self.said[message])
+
+    async def press(self, post: str, value: str) -> None:
+        await self.channel.press(post, value)
+
+    async def store(self, data: bytes, name: str) -> Media:
+        self.blobs[name] = data
+        return Media(name, "application/octet-stream", name)
+
+    async def shown(self, home: Address) -> list[str]:
+        return self.channel.texts_in(home.chat)
+
+    def buttons(self, post: str) -> dict[str, str]:
+        return {one.value: one.label for one in self.channel.posts[post][1].choices}
+
+    def files(self, post: str) -> dict[str, bytes]:
+        attachments = self.channel.posts[post][1].attachments
+        return {one.media.name: self.blobs[one.media.digest] for one in attachments}
+
+    async def make_unreachable(self) -> None:
+        self.channel.down = True
+
+    def reject_markup(self) -> None:
+        self.channel.rejects_markup = True
 
 
 class TestFakeChannel(ChannelContract):
     @pytest.fixture
     def bench(self) -> ChannelBench:
         channel = FakeChannel()
-
-        async def arrive(text: str) -> None:
-            await channel.say(text)
-
-        async def shown(home: Address) -> list[str]:
-            return channel.texts_in(home.chat)
-
-        return ChannelBench(channel, Address("fake", "1"), arrive, shown)
+        people = People(channel)
+        return ChannelBench(
+            channel,
+            Address("fake", "1"),
+            people.say,
+            people.shown,
+            people.again,
+            PlatformEvents(
+                edit=people.edit,
+                delete=people.delete,
+                react=people.react,
+                press=people.press,
+                reply=people.reply,
+            ),
+            PlatformView(
+                typing=lambda home: home in channel.typing_in,
+                buttons=people.buttons,
+                files=people.files,
+                quoted=lambda post: channel.posts[post][1].reply_to,
+            ),
+            PlatformFaults(unreachable=people.make_unreachable, reject_markup=people.reject_markup),
+            people.store,
+        )
 
 
 async def test_repeated_update_is_delivered_again():

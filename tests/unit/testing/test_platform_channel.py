@@ -1,4 +1,6 @@
 from collections.abc import AsyncGenerator
+from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
@@ -15,9 +17,16 @@ from hermes.ports.channel import (
     SupportsTyping,
     Throttled,
 )
-from hermes.schema.messages import Text
+from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
-from hermes.testing.contracts.channel import ChannelBench, ChannelContract
+from hermes.store.blobs import FileBlobs
+from hermes.testing.contracts.channel import (
+    ChannelBench,
+    ChannelContract,
+    PlatformEvents,
+    PlatformFaults,
+    PlatformView,
+)
 from hermes.testing.platform.channel import open_platform_channel
 from hermes.testing.platform.server import PlatformServer, serve_platform
 from hermes.testing.platform.state import SOME_FAULTS, FakePlatform, FaultRates
@@ -36,16 +45,64 @@ async def server() -> AsyncGenerator[PlatformServer]:
 
 class TestPlatformChannel(ChannelContract):
     @pytest.fixture
-    async def bench(self, server: PlatformServer) -> AsyncGenerator[ChannelBench]:
+    async def bench(self, server: PlatformServer, tmp_path: Path) -> AsyncGenerator[ChannelBench]:
+        platform = server.platform
+        blobs = FileBlobs(tmp_path / "blobs")
+
+        async def acknowledged() -> None:
+            server.changed()
+            await server.until(lambda: not platform.feed("bot").updates)
+
         async def arrive(text: str) -> None:
-            server.say("bot", "kitchen", "ann", text)
-            await server.until(lambda: not server.platform.feed("bot").updates)
+            platform.say("bot", "kitchen", "ann", text)
+            await acknowledged()
+
+        async def reply(message: str, text: str) -> None:
+            platform.say("bot", "kitchen", "ann", text, message)
+            await acknowledged()
+
+        async def again() -> None:
+            platform.repeat(platform.written[-1])
+            await acknowledged()
+
+        async def change(kind: str, message: str, value: str = "") -> None:
+            platform.change("bot", "kitchen", "ann", kind, message, value)
+            await acknowledged()
 
         async def shown(home: Address) -> list[str]:
-            return [one.text for one in server.platform.posts_in("bot", home.chat)]
+            return [one.text for one in platform.posts_in("bot", home.chat)]
 
-        async with open_platform_channel(server.url, "bot", SystemClock()) as channel:
-            yield ChannelBench(channel, HOME, arrive, shown)
+        async def store(data: bytes, name: str) -> Media:
+            return await blobs.put(data, "application/octet-stream", name)
+
+        def throttled() -> None:
+            platform.fault_rates = FaultRates(throttled=1)
+
+        opened = open_platform_channel(server.url, "bot", SystemClock(), blobs=blobs)
+        async with opened as channel:
+            yield ChannelBench(
+                channel,
+                HOME,
+                arrive,
+                shown,
+                again,
+                PlatformEvents(
+                    edit=partial(change, "edit"),
+                    delete=partial(change, "delete"),
+                    react=partial(change, "reaction"),
+                    press=partial(change, "press"),
+                    reply=reply,
+                ),
+                PlatformView(
+                    typing=lambda home: ("bot", home.chat) in platform.typing,
+                    reactions=lambda: platform.reactions,
+                    buttons=lambda post: platform.posts[post].buttons,
+                    files=lambda post: platform.posts[post].files,
+                    quoted=lambda post: platform.posts[post].reply_to,
+                ),
+                PlatformFaults(throttled=throttled),
+                store,
+            )
 
 
 async def test_platform_channel_supports_all_capabilities(server: PlatformServer):

@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 from msgspec import Struct, structs
 
+from hermes.channels.webhook import MANIFEST
 from hermes.channels.webhook.calls import (
     Call,
     CallRejected,
@@ -54,10 +55,10 @@ from hermes.schema.scope import Address
 
 log = logging.getLogger(__name__)
 
-NAME = "webhook"
+NAME = MANIFEST.name
 MAX_REMEMBERED = 4096
 
-_MAX_TEXT = 16_000
+_MAX_TEXT = MANIFEST.caps.max_text
 _IDS = ("x-github-delivery", "svix-id", "webhook-id", "idempotency-key", "x-request-id")
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,127}")
 _REMOTE_HEADERS = frozenset(
@@ -103,7 +104,7 @@ class WebhookChannel:
 
     @property
     def caps(self) -> ChannelCapabilities:
-        return ChannelCapabilities(max_text=_MAX_TEXT, direct=False)
+        return MANIFEST.caps
 
     async def run(self, deliver: HandleInbound) -> None:
         if self._listener is None or not self._listener.serving:
@@ -120,8 +121,7 @@ class WebhookChannel:
         route, _, delivery = rest.partition(":")
         if to.channel != NAME or kind != NAME or not route or not delivery:
             raise TargetGone(f"{to.chat} is not a webhook call that can be answered.")
-        text = " ".join(part.text for part in post.parts if isinstance(part, Text))
-        log.info("webhook %s, call %s: %s", route, delivery, one_line(text, _MAX_TEXT))
+        log.info("webhook %s, call %s: %s", route, delivery, one_line(post.text, _MAX_TEXT))
         return Receipt(to, new_id("log"))
 
     def last_seen_at(self) -> datetime | None:

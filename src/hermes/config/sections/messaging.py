@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.config.sections import (
     AllowsUnknownKeys,
@@ -133,8 +133,23 @@ class ChannelOverride(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     system_prompt: str = ""
 
 
+class PlatformAccount(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """A further account of a platform; what it does not set is as for the platform."""
+
+    enabled: bool = True
+    token: str = ""
+    api_key: str = ""
+    home_channel: HomeChannel | str | None = None
+    extra: FreeTable = {}
+
+
 class Platform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """One entry of `platforms`; `extra` holds settings specific to the platform."""
+    """One entry of `platforms`; `extra` holds settings specific to the platform.
+
+    It describes one account. More of them have names in `accounts`; the channel of such an account
+    is called `platform/account`. With `inbound_reactions: context`, the model learns of reactions
+    with the next message.
+    """
 
     enabled: bool = False
     token: str = ""
@@ -145,7 +160,26 @@ class Platform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     typing_indicator: bool = True
     typing_status_text: str = ""
     channel_overrides: Mapping[str, ChannelOverride] = {}
+    inbound_reactions: Literal["ignore", "context"] = "ignore"
     extra: FreeTable = {}
+    accounts: Mapping[str, PlatformAccount] = {}
+
+
+def channel_settings(platforms: Mapping[str, Platform]) -> dict[str, Platform]:
+    """Return the settings of each channel: those of a platform, and of each further account."""
+    channels = dict(platforms)
+    for name, settings in platforms.items():
+        for account, own in settings.accounts.items():
+            channels[f"{name}/{account}"] = structs.replace(
+                settings,
+                enabled=settings.enabled and own.enabled,
+                token=own.token,
+                api_key=own.api_key,
+                home_channel=own.home_channel,
+                extra={**settings.extra, **own.extra},
+                accounts={},
+            )
+    return channels
 
 
 class ChatPlatform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):

@@ -12,23 +12,40 @@ from msgspec import Struct
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.ports.channel import (
+    Attachment,
+    ChangedReaction,
     ChannelCapabilities,
+    DeletedMessage,
+    EditedMessage,
     Inbound,
     InboundDetails,
+    MediaLimits,
+    NewMessage,
     NotSent,
     Offline,
     Outbound,
+    PressedButton,
     Receipt,
     TargetGone,
     Throttled,
 )
+from hermes.ports.channel import Update as HappenedUpdate
+from hermes.ports.store import Blobs
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.testing.platform.server import Posting, Reaction, Typing, Updates
-from hermes.testing.platform.state import Update
+from hermes.testing.platform.state import Update, WrittenMessage
 
 POLL_SECONDS = 20.0
-MAX_TEXT = 400
+TEST_CAPABILITIES = ChannelCapabilities(
+    max_text=400,
+    groups=True,
+    edit=True,
+    typing=True,
+    reactions=True,
+    buttons=8,
+    media_out=MediaLimits(document=1_000_000),
+)
 
 
 class _CallResult(Struct):
@@ -40,14 +57,20 @@ class PlatformChannel:
     """Implements `Channel` with editing, typing, reactions and liveness; never retries."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, clock: Clock, account: str, name: str = "test"
+        self,
+        session: aiohttp.ClientSession,
+        clock: Clock,
+        account: str,
+        name: str = "test",
+        blobs: Blobs | None = None,
     ) -> None:
+        self._blobs = blobs
         self._session = session
         self._clock = clock
         self._account = account
         self._name = name
         self._heard: datetime | None = None
-        self.caps = ChannelCapabilities(max_text=MAX_TEXT, groups=True)
+        self.caps = TEST_CAPABILITIES
 
     async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
         """Poll for updates; each poll acknowledges the previous batch, which is durable by then."""
@@ -68,13 +91,16 @@ class PlatformChannel:
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
         self._check(to)
-        posting = Posting(to.chat, _text(post), post.reply_to)
+        buttons = {choice.value: choice.label for choice in post.choices}
+        files = {one.media.name: await self._read(one) for one in post.attachments}
+        text = post.text or " ".join(one.caption for one in post.attachments)
+        posting = Posting(to.chat, text, post.reply_to, buttons, files)
         result = await self._call("POST", "posts", posting)
         return Receipt(to, result.id)
 
     async def edit(self, receipt: Receipt, post: Outbound) -> None:
         self._check(receipt.address)
-        await self._call("PUT", f"posts/{receipt.id}", Posting(text=_text(post)))
+        await self._call("PUT", f"posts/{receipt.id}", Posting(text=post.text))
 
     async def typing(self, to: Address, on: bool) -> None:
         await self._call("POST", "typing", Typing(to.chat, on))
@@ -108,10 +134,27 @@ class PlatformChannel:
         spoken = update.spoken
         address = Address(self._name, spoken.chat)
         kind = "group" if spoken.in_group else "dm"
-        about = InboundDetails(chat_type=kind, chat_name=spoken.chat, user_name=spoken.name)
-        parts = (Text(spoken.text),)
-        to = spoken.reply_to
-        return Inbound(spoken.id, address, spoken.person, parts, to, spoken.id, about)
+        about = InboundDetails(
+            chat_type=kind,
+            chat_name=spoken.chat,
+            user_name=spoken.name,
+            mentions=spoken.change == "press",
+        )
+        return Inbound(
+            key=spoken.id,
+            address=address,
+            sender=spoken.person,
+            parts=(Text(spoken.text),) if spoken.text or not spoken.change else (),
+            reply_to=spoken.reply_to,
+            message=spoken.target or spoken.id,
+            about=about,
+            update=_update(spoken),
+        )
+
+    async def _read(self, attachment: Attachment) -> bytes:
+        if self._blobs is None:
+            raise NotSent("This channel was opened without files.")
+        return await self._blobs.read(attachment.media.digest)
 
     async def _call(self, method: str, path: str, body: Struct) -> _CallResult:
         data = msgspec.json.encode(body)
@@ -136,15 +179,25 @@ class PlatformChannel:
             raise ValueError(f"Cannot send to {to.channel}: this channel is {self._name}.")
 
 
-def _text(post: Outbound) -> str:
-    return "".join(part.text for part in post.parts if isinstance(part, Text))
+def _update(spoken: WrittenMessage) -> HappenedUpdate:
+    match spoken.change:
+        case "edit":
+            return EditedMessage()
+        case "delete":
+            return DeletedMessage()
+        case "reaction":
+            return ChangedReaction(spoken.value)
+        case "press":
+            return PressedButton(spoken.value)
+        case _:
+            return NewMessage()
 
 
 @asynccontextmanager
 async def open_platform_channel(
-    url: str, account: str, clock: Clock, name: str = "test"
+    url: str, account: str, clock: Clock, name: str = "test", blobs: Blobs | None = None
 ) -> AsyncGenerator[PlatformChannel]:
     """Open a channel; connections are made on demand and closed with the block."""
     timeout = aiohttp.ClientTimeout(total=120.0)
     async with aiohttp.ClientSession(url, timeout=timeout) as session:
-        yield PlatformChannel(session, clock, account, name)
+        yield PlatformChannel(session, clock, account, name, blobs)

@@ -17,10 +17,12 @@ from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.ports.channel import Channel, ChannelDeps, ChannelManifest
 from hermes.schema.errors import ConfigError, HermesError
-from hermes.testing.platform.channel import open_platform_channel
+from hermes.testing.platform.channel import TEST_CAPABILITIES, open_platform_channel
 
 TEST_MANIFEST = ChannelManifest(
-    name="test", factory="hermes.testing.platform.gateway:open_test_channel"
+    name="test",
+    factory="hermes.testing.platform.gateway:open_test_channel",
+    caps=TEST_CAPABILITIES,
 )
 
 
@@ -30,7 +32,8 @@ async def open_test_channel(parts: ChannelDeps) -> AsyncGenerator[Channel]:
     url, account = extra.get("url"), extra.get("account")
     if not isinstance(url, str) or not isinstance(account, str):
         raise ConfigError("The test platform needs `url` and `account` in its `extra` settings.")
-    async with open_platform_channel(url, account, parts.clock, parts.name) as channel:
+    opened = open_platform_channel(url, account, parts.clock, parts.name, parts.blobs)
+    async with opened as channel:
         yield channel
 
 

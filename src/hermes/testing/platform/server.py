@@ -22,6 +22,8 @@ class Posting(Struct, frozen=True):
     chat: str = ""
     text: str = ""
     reply_to: str | None = None
+    buttons: dict[str, str] = {}
+    files: dict[str, bytes] = {}
 
 
 class Typing(Struct, frozen=True):
@@ -64,6 +66,12 @@ class PlatformServer:
         self, account: str, chat: str, person: str, text: str, reply_to: str | None = None
     ) -> None:
         self.platform.say(account, chat, person, text, reply_to)
+        self.changed()
+
+    def change(
+        self, account: str, chat: str, person: str, change: str, target: str, value: str = ""
+    ) -> None:
+        self.platform.change(account, chat, person, change, target, value)
         self.changed()
 
     def changed(self) -> None:
@@ -123,6 +131,7 @@ class PlatformServer:
 
         def do() -> web.Response:
             shown = self.platform.post(account, posting.chat, posting.text, posting.reply_to)
+            shown.buttons, shown.files = posting.buttons, posting.files
             self.changed()
             return _json({"id": shown.id})
 

@@ -77,6 +77,10 @@ class WrittenMessage(Struct, frozen=True):
     text: str
     name: str = ""
     reply_to: str | None = None
+    change: str = ""
+    """`edit`, `delete`, `reaction` or `press` for something that happened to `target`."""
+    target: str = ""
+    value: str = ""
 
     @property
     def in_group(self) -> bool:
@@ -93,6 +97,8 @@ class PlatformPost(Struct):
     text: str
     reply_to: str | None = None
     forms: list[str] = field(default_factory=list[str])
+    buttons: dict[str, str] = field(default_factory=dict[str, str])
+    files: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
 
 class Update(Struct, frozen=True):
@@ -166,6 +172,19 @@ class FakePlatform:
         spoken = self._spoken(0, account, chat, person, text)
         self._hear([structs.replace(spoken, reply_to=reply_to)])
         return self.written[-1]
+
+    def change(
+        self, account: str, chat: str, person: str, change: str, target: str, value: str = ""
+    ) -> WrittenMessage:
+        """Edit, delete or react to a message, or press a button; `value` is the new content."""
+        text = value if change == "edit" else ""
+        spoken = self._spoken(0, account, chat, person, text)
+        self._hear([structs.replace(spoken, change=change, target=target, value=value)])
+        return self.written[-1]
+
+    def repeat(self, spoken: WrittenMessage) -> None:
+        """Send an update again, as platforms do that did not see its acknowledgement."""
+        self.feed(spoken.account).put(spoken)
 
     def say_all(self, said: Sequence[tuple[str, str, str, str]]) -> list[WrittenMessage]:
         """Add several messages; the feeds receive them with the configured faults."""

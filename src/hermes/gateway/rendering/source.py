@@ -1,16 +1,16 @@
-"""Split Markdown text into posts that fit a channel's limit, keeping code blocks intact."""
+"""Split Markdown source into posts, keeping code blocks, links and graphemes intact."""
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
-from itertools import count
-from typing import TypeAlias
+from collections.abc import Iterator
 
 from msgspec import Struct, structs
 
-from hermes.gateway.graphemes import is_boundary, last_boundary
+from hermes.gateway.rendering.graphemes import is_boundary, last_boundary
+from hermes.gateway.rendering.length import LengthFunction, count_characters
 
 _LINE = re.compile(r"[^\n]*(?:\n|$)")
+_LINK = re.compile(r"!?\[[^\[\]\n]*\]\([^()\s]*\)|https?://[^\s<>]+")
 _OPENING = re.compile(r"(?P<indent>[ \t]*)(?P<mark>`{3,}(?=[^`]*$)|~{3,}).*", re.DOTALL)
 
 
@@ -30,17 +30,24 @@ class Fence(Struct, frozen=True):
 
 
 class Layout(Struct, frozen=True):
-    """Sorted positions of code blocks, paragraph starts and line starts."""
+    """Sorted positions of code blocks, paragraph starts, line starts and links."""
 
     fences: tuple[Fence, ...]
     paragraphs: tuple[int, ...]
     lines: tuple[int, ...]
+    links: tuple[tuple[int, int], ...] = ()
 
     def around(self, at: int) -> Fence | None:
         """Return the block that a cut at `at` would split."""
         index = bisect_left(self.fences, at, key=lambda fence: fence.start) - 1
         fence = self.fences[index] if index >= 0 else None
         return fence if fence and fence.start < at < fence.end else None
+
+    def link_around(self, at: int) -> tuple[int, int] | None:
+        """Return the link that a cut at `at` would split."""
+        index = bisect_left(self.links, (at, at)) - 1
+        link = self.links[index] if index >= 0 else None
+        return link if link and link[0] < at < link[1] else None
 
 
 def layout_of(text: str) -> Layout:
@@ -58,7 +65,8 @@ def layout_of(text: str) -> Layout:
             if after_blank or start in opened:
                 paragraphs.append(start)
         after_blank = not line.strip() or start in closed
-    return Layout(fences, tuple(paragraphs), tuple(lines))
+    links = tuple(found.span() for found in _LINK.finditer(text))
+    return Layout(fences, tuple(paragraphs), tuple(lines), links)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -88,9 +96,6 @@ def _closes(line: str, mark: str) -> bool:
     return len(bare) >= len(mark) and not bare.strip(mark[0])
 
 
-LengthFunction: TypeAlias = Callable[[str], int]
-"""Measures text in the channel's units: additive, and at least one unit per character."""
-
 MIN_UNITS = 40
 """The smallest post size supported."""
 
@@ -103,16 +108,11 @@ _WORD_END = re.compile(r"\s+|[\u3001\uff0c\uff1a\uff1b]")
 """Chinese and Japanese have no space after full stops and commas."""
 
 
-def count_characters(text: str) -> int:
-    return len(text)
-
-
 class ChunkLimits(Struct, frozen=True):
-    """Size of one post; `counters` adds "(1/3)" when there are several."""
+    """Size of one post, measured by `length`."""
 
     units: int
     length: LengthFunction = count_characters
-    counters: bool = False
 
 
 class Chunk(Struct, frozen=True):
@@ -140,30 +140,7 @@ def split_text(text: str, limits: ChunkLimits) -> list[Chunk]:
     """
     if limits.units < MIN_UNITS:
         raise ValueError(f"A post must hold at least {MIN_UNITS} units, not {limits.units}.")
-    layout = layout_of(text)
-    chunks = list(_Splitter(text, layout, limits.length, limits.units).chunks())
-    if not limits.counters or len(chunks) < 2:
-        return chunks
-    for digits in count(1):
-        widest = " (" + "9" * digits + "/" + "9" * digits + ")"
-        room = limits.units - limits.length(widest)
-        chunks = list(_Splitter(text, layout, limits.length, room).chunks())
-        if len(chunks) < 10**digits:
-            break
-    return _numbered(chunks, layout)
-
-
-def _numbered(chunks: list[Chunk], layout: Layout) -> list[Chunk]:
-    """Append the number, on a separate line after a code fence so it stays closed."""
-    ends = {fence.end for fence in layout.fences}
-    at = 0
-    counted: list[Chunk] = []
-    for number, chunk in enumerate(chunks, 1):
-        at += len(chunk.before) + len(chunk.body)
-        gap = "\n" if chunk.tail or at in ends or layout.around(at) else " "
-        counted.append(structs.replace(chunk, tail=f"{chunk.tail}{gap}({number}/{len(chunks)})"))
-        at += len(chunk.after)
-    return counted
+    return list(_Splitter(text, layout_of(text), limits.length, limits.units).chunks())
 
 
 class _Splitter:
@@ -255,8 +232,15 @@ class _Splitter:
                     return cut
         fence = self._layout.around(fit)
         floor = max(seen, fence.body) if fence else seen
-        cut = last_boundary(self._text, fit, floor)
+        cut = last_boundary(self._text, self._before_link(fit, floor), floor)
         return cut if cut > floor else fit
+
+    def _before_link(self, fit: int, floor: int) -> int:
+        """Move a cut before the link it would split, unless the link is larger than a post."""
+        link = self._layout.link_around(fit)
+        if link is None or link[0] <= floor:
+            return fit
+        return link[0] if self._length(self._text[slice(*link)]) <= self._room else fit
 
     def _behind_space(self, at: int) -> int:
         found = _SPACE.match(self._text, at)
@@ -274,7 +258,9 @@ class _Splitter:
         return max((end for end in ends if self._is_allowed(end)), default=0)
 
     def _is_allowed(self, end: int) -> bool:
-        """Reject cuts inside a fence line or between a character and its combining mark."""
+        """Reject cuts inside a fence line, a link, or a character with its combining mark."""
+        if self._layout.link_around(end):
+            return False
         fence = self._layout.around(end)
         if fence is not None and not fence.body < end < fence.close:
             return False

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.graphemes import is_boundary, last_boundary
+from hermes.gateway.rendering.graphemes import is_boundary, last_boundary
 
 CLUSTERS = [
     ("plain letters", ["a", "b"]),

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hermes.gateway.chunks import MIN_UNITS, Chunk, ChunkLimits, count_characters, split_text
+from hermes.gateway.rendering.source import (
+    MIN_UNITS,
+    Chunk,
+    ChunkLimits,
+    count_characters,
+    split_text,
+)
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
 WHOLE = (
@@ -43,8 +49,8 @@ answers = st.lists(st.one_of(prose, prose, blocks(), st.sampled_from(["", "- a",
     "\n".join
 )
 lengths = st.sampled_from([count_characters, utf16_units, utf8_bytes])
-limits = st.builds(ChunkLimits, st.integers(120, 400), lengths, st.booleans())
-tight = st.builds(ChunkLimits, st.integers(MIN_UNITS, 90), lengths, st.booleans())
+limits = st.builds(ChunkLimits, st.integers(120, 400), lengths)
+tight = st.builds(ChunkLimits, st.integers(MIN_UNITS, 90), lengths)
 
 
 def check(text: str, limit: ChunkLimits) -> list[Chunk]:
@@ -91,7 +97,7 @@ def open_fence(text: str) -> str | None:
 
 @given(answers, limits)
 @example("````python\n" + "x = 1\n" * 200 + "````", ChunkLimits(200))
-@example("````\n" + "```\n" * 200, ChunkLimits(200, count_characters, counters=True))
+@example("````\n" + "```\n" * 200, ChunkLimits(200, count_characters))
 @example("```` a title\n" + "y" * 101 + "\n" + "z" * 90 + "\n````\n````\nx\n````", ChunkLimits(113))
 def test_split_code_block_is_closed_and_reopened(text: str, limit: ChunkLimits) -> None:
     chunks = check(text, limit)
@@ -123,12 +129,12 @@ def test_words_are_not_split_when_they_fit(said: list[str], limit: ChunkLimits) 
     assert [word for chunk in chunks for word in chunk.body.split()] == said
 
 
-def texts(text: str, units: int, *, counters: bool = False) -> list[str]:
-    return [chunk.text for chunk in split_text(text, ChunkLimits(units, counters=counters))]
+def texts(text: str, units: int) -> list[str]:
+    return [chunk.text for chunk in split_text(text, ChunkLimits(units))]
 
 
 def test_short_answer_is_unchanged() -> None:
-    assert texts("Hello.\n\n```\nx", 100, counters=True) == ["Hello.\n\n```\nx"]
+    assert texts("Hello.\n\n```\nx", 100) == ["Hello.\n\n```\nx"]
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n\t\n", "\u3000" * 500])
@@ -216,14 +222,12 @@ def test_indentation_is_kept_after_a_split() -> None:
     assert second.startswith("```\n    deep = 1")
 
 
-def test_counters_fit_the_limit_and_stay_outside_code() -> None:
-    posts = texts("```\n" + "x = 1\n" * 40 + "```\n" + "word " * 300, 60, counters=True)
-    assert all(len(post) <= 60 for post in posts)
-    assert [post.rpartition("(")[2] for post in posts] == [
-        f"{number}/{len(posts)})" for number in range(1, len(posts) + 1)
-    ]
-    assert "\n```\n(1/" in posts[0]
-    assert posts[-1].endswith(f" ({len(posts)}/{len(posts)})")
+def test_links_are_not_split() -> None:
+    link = "[a label of some words](https://example.org/a/path)"
+    posts = texts("\u4f60\u597d\u3001" * 9 + link + "x" * 70, 60)
+    assert any(link in post for post in posts)
+    address = "https://example.org/\u3001" + "a" * 20
+    assert any(address in post for post in texts("word " * 9 + address, 60))
 
 
 def test_fence_too_long_to_repeat_is_ordinary_text() -> None:

@@ -1,0 +1,1 @@
+"""Render Markdown for the dialect and length limit of a channel."""

@@ -1,0 +1,57 @@
+"""Measure text in the unit that a platform counts."""
+
+from collections.abc import Callable
+from typing import TypeAlias, assert_never
+
+from hermes.gateway.rendering.graphemes import is_boundary
+from hermes.ports.channel import LengthUnit
+
+LengthFunction: TypeAlias = Callable[[str], int]
+
+
+def length_in(unit: LengthUnit) -> LengthFunction:
+    match unit:
+        case LengthUnit.CHARACTERS:
+            return count_characters
+        case LengthUnit.UTF16:
+            return count_utf16
+        case LengthUnit.BYTES:
+            return count_bytes
+        case LengthUnit.GRAPHEMES:
+            return count_graphemes
+        case _:
+            assert_never(unit)
+
+
+def count_characters(text: str) -> int:
+    return len(text)
+
+
+def count_utf16(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def count_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def count_graphemes(text: str) -> int:
+    if text.isascii():
+        return len(text) - text.count("\r\n")
+    return sum(is_boundary(text, at) for at in range(len(text)))
+
+
+def keep_end(text: str, most: int, length: LengthFunction) -> str:
+    """Return the end of the text that fits, with an ellipsis if something was cut."""
+    if length(text) <= most:
+        return text
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high) // 2
+        if length("…" + text[middle:]) <= most:
+            high = middle
+        else:
+            low = middle + 1
+    while low < len(text) and not is_boundary(text, low):
+        low += 1
+    return "…" + text[low:]

@@ -1,0 +1,126 @@
+"""Several accounts of one platform in one profile."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from hermes.app.channels import ConfiguredChannels, open_process_resources
+from hermes.app.command_services import command_services
+from hermes.app.gateway import platform_rules
+from hermes.config.loader import load_config
+from hermes.config.sections.messaging import Platform, PlatformAccount, channel_settings
+from hermes.gateway.targets import ChatTarget, HomeTarget, home_channels, parse_targets
+from hermes.ports.channel import ChannelManifest
+from hermes.schema.errors import ConfigError
+from hermes.schema.scope import Address, own_channel, platform_of
+from hermes.testing.channel import FAKE_CAPABILITIES
+from support.app_profile import open_profile
+
+KNOWN = {
+    "pigeon": ChannelManifest(
+        name="pigeon",
+        factory="unit.nowhere:open_channel",
+        caps=FAKE_CAPABILITIES,
+        enabled_by=("PIGEON_TOKEN",),
+    )
+}
+TWO = """
+platforms:
+  pigeon:
+    enabled: true
+    token: a
+    home_channel: "1"
+    extra: {allow_from: [ann], url: here}
+    accounts:
+      work: {token: b, home_channel: "2", extra: {allow_from: [bob]}}
+      off: {token: c, enabled: false}
+"""
+
+
+def test_channel_names_have_platform_and_account() -> None:
+    assert platform_of("pigeon/work@other") == "pigeon"
+    assert own_channel("pigeon/work@other") == "pigeon/work"
+    assert (platform_of("pigeon"), own_channel("pigeon@other")) == ("pigeon", "pigeon")
+
+
+def test_account_inherits_what_it_does_not_set() -> None:
+    account = PlatformAccount(token="b", extra={"url": "there"})
+    settings = Platform(
+        enabled=True, token="a", extra={"url": "here", "x": 1}, accounts={"work": account}
+    )
+    channels = channel_settings({"pigeon": settings})
+    assert list(channels) == ["pigeon", "pigeon/work"]
+    work = channels["pigeon/work"]
+    assert (work.token, work.extra, work.enabled) == ("b", {"url": "there", "x": 1}, True)
+
+
+def test_targets_and_home_channels_of_accounts() -> None:
+    assert parse_targets("pigeon/work, pigeon/work:7:t") == (
+        HomeTarget("pigeon/work"),
+        ChatTarget("pigeon/work", "7", "t"),
+    )
+    settings = Platform(accounts={"work": PlatformAccount(home_channel="2")})
+    homes = home_channels({"PIGEON_HOME_CHANNEL": "1"}, {"pigeon": settings})
+    assert homes == {"pigeon": Address("pigeon", "1"), "pigeon/work": Address("pigeon/work", "2")}
+
+
+@pytest.mark.anyio
+async def test_every_enabled_account_is_a_channel(tmp_path: Path) -> None:
+    async with open_profile(tmp_path, TWO) as app:
+        assert ConfiguredChannels(app, KNOWN).names == ["pigeon", "pigeon/work"]
+
+
+@pytest.mark.anyio
+async def test_platform_without_credentials_of_its_own_has_only_named_accounts(
+    tmp_path: Path,
+) -> None:
+    settings = "platforms: {pigeon: {enabled: true, accounts: {work: {token: b}}}}\n"
+    async with open_profile(tmp_path, settings) as app:
+        assert ConfiguredChannels(app, KNOWN).names == ["pigeon/work"]
+
+
+@pytest.mark.anyio
+async def test_access_rules_are_those_of_the_account(tmp_path: Path) -> None:
+    async with open_profile(tmp_path, TWO) as app:
+        users = [
+            platform_rules(name, app.config, app.chats, app.env).access.users
+            for name in ("pigeon", "pigeon/work")
+        ]
+    assert users == [{"ann"}, {"bob"}]
+
+
+@pytest.mark.anyio
+async def test_same_credentials_twice_are_refused(tmp_path: Path) -> None:
+    async with open_process_resources() as shared:
+        shared.claim("pigeon", "a", "default")
+        shared.claim("pigeon", "a", "default")
+        shared.claim("pigeon/work", "b", "default")
+        with pytest.raises(ConfigError, match="pigeon and pigeon/other use the same account"):
+            shared.claim("pigeon/other", "a", "default")
+        with pytest.raises(ConfigError, match="profiles default and work use the same pigeon"):
+            shared.claim("pigeon", "a", "work")
+
+
+@pytest.mark.anyio
+async def test_invalid_account_name_is_an_error(tmp_path: Path) -> None:
+    settings = "platforms: {pigeon: {enabled: true, accounts: {'A b': {token: b}}}}\n"
+    async with (
+        open_profile(tmp_path, settings) as app,
+        open_process_resources() as shared,
+        AsyncExitStack() as stack,
+    ):
+        with pytest.raises(ConfigError, match="cannot be the name of an account"):
+            await ConfiguredChannels(app, KNOWN).open("pigeon/A b", stack, shared)
+
+
+@pytest.mark.anyio
+async def test_home_channel_of_an_account_is_saved_with_it(tmp_path: Path) -> None:
+    async with open_profile(tmp_path, TWO) as app:
+        settings = command_services(app).settings
+        assert settings is not None
+        await settings.save_home_channel(Address("pigeon/work", "9"), "Desk")
+        homes = home_channels(app.env, app.config.platforms)
+        stored = load_config(app.home, app.env).config.platforms
+    assert homes == home_channels({}, stored)
+    assert homes == {"pigeon": Address("pigeon", "1"), "pigeon/work": Address("pigeon/work", "9")}

@@ -1,0 +1,49 @@
+"""The catalogue lists platforms without loading them, and the core does not name them."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import hermes
+from hermes.channels import MANIFESTS
+from hermes.config.platforms import PLATFORMS, facts_of
+
+PROGRAM = Path(hermes.__file__).parent
+FOLDER_NAMES = {PROGRAM / "app" / "sandboxes.py"}
+"""Names folders of a home, not platforms."""
+
+
+def test_listing_platforms_loads_no_driver() -> None:
+    code = (
+        "import sys, hermes.channels\n"
+        "loaded = {'aiohttp', 'markdown_it', 'hermes.channels.webhook.channel'}\n"
+        "print(sorted(loaded & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_manifests_are_listed_by_name() -> None:
+    assert all(name == manifest.name for name, manifest in MANIFESTS.items())
+    assert all(":" in manifest.factory for manifest in MANIFESTS.values())
+
+
+def test_gateway_and_composition_name_no_platform() -> None:
+    names = {one.platform for one in PLATFORMS} | {one.prefix for one in PLATFORMS}
+    found = [
+        f"{path.relative_to(PROGRAM)}:{node.lineno}: {node.value}"
+        for folder in ("gateway", "app")
+        for path in (PROGRAM / folder).rglob("*.py")
+        if path not in FOLDER_NAMES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in names - {"signal", "SIGNAL"}
+    ]
+    assert found == []
+
+
+def test_unlisted_platform_has_default_facts() -> None:
+    facts = facts_of("my-chat")
+    assert (facts.prefix, facts.home, facts.ids) == ("MY_CHAT", "HOME_CHANNEL", "exact")
+    assert facts.pairing
+    assert not facts.sender_role
