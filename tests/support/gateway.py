@@ -149,7 +149,12 @@ def progress_message(
         on_final_edit=final_edits.add,
         has_pending=lambda: False,
         only_asks=lambda tool: False,
+        held=always_held,
     )
+
+
+async def always_held() -> bool:
+    return True
 
 
 def chat_sessions(store: Store, clock: Clock, cwd: str = "/work") -> ChatSessions:

@@ -65,7 +65,7 @@ async def test_running_command_of_another_worker_is_left_alone(tmp_path: Path) -
         await dig(first, clock)
         async with gateway_harness(tmp_path, clock=clock) as second:
             await clock.advance(0)
-            await second.gateway.intake.command_queue.recover()
+            await second.gateway.command_queue.recover()
             assert await second.store.queues.topics("outbox:fake") == []
         digging.done.set()
         await first.wait_for_posts(DUG)
@@ -80,7 +80,7 @@ async def test_command_taken_over_while_frozen_is_reported_once(tmp_path: Path) 
             report = INTERRUPTED.format(line="/dig deep")
             await second.wait_for_posts(report)
             digging.done.set()
-            await wait_until(lambda: not first.gateway.intake.command_queue.count)
+            await wait_until(lambda: not first.gateway.command_queue.count)
             await first.store.workers.beat()
             await first.wait_until_idle()
             assert first.channel.texts_in("1") + second.channel.texts_in("1") == [report]

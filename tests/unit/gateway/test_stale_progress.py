@@ -138,7 +138,7 @@ class StaleProgressHarness:
         return receipt.id
 
     def begin(self) -> None:
-        self.group.start_soon(self.leftovers.run)
+        self.group.start_soon(self.leftovers.run, HOME.channel)
 
     async def settled(self, lane: str = FINAL_EDITS) -> None:
         """Advance time until the queue is empty."""

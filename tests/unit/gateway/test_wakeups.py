@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from hermes.session.runner import Runner
 from hermes.store.engine import Engine
 from hermes.store.queues import SqliteQueues
 from hermes.store.sqlite import SqliteStore
+from hermes.store.workers import SqliteWorkers
 from hermes.testing.channel import FakeChannel
 from hermes.testing.clock import FakeClock
 from support.conversation import FakePlanner, fixed_price
@@ -35,8 +37,8 @@ HOME = Address("fake", "1")
 class WatchedQueues(SqliteQueues):
     """Runs a step once, between an empty look into a queue and what its reader does next."""
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        super().__init__(engine, clock)
+    def __init__(self, engine: Engine, clock: Clock, workers: SqliteWorkers) -> None:
+        super().__init__(engine, clock, workers)
         self.after_claim: dict[str, Callable[[], Awaitable[None]]] = {}
         self.after_listing: dict[str, Callable[[], Awaitable[None]]] = {}
         self.full = ""
@@ -61,16 +63,23 @@ class WatchedQueues(SqliteQueues):
 class WatchedStore(SqliteStore):
     queues: WatchedQueues
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        super().__init__(engine, clock)
-        self.queues = WatchedQueues(engine, clock)
+    def __init__(self, engine: Engine, clock: Clock, worker_ttl: timedelta) -> None:
+        super().__init__(engine, clock, worker_ttl)
+        self.queues = WatchedQueues(engine, clock, self.workers)
 
 
 class WakeupHarness:
     def __init__(self, store: WatchedStore, clock: FakeClock) -> None:
         self.store, self.clock, self.bus = store, clock, MemoryBus()
         self.channel = FakeChannel()
-        runner = Runner(store, clock, FakePlanner(EchoModel(), {}), fixed_price, "default")
+        runner = Runner(
+            store=store,
+            clock=clock,
+            planner=FakePlanner(EchoModel(), {}),
+            price=fixed_price,
+            profile="default",
+            bus=self.bus,
+        )
         approvals = ApprovalService(store, clock, ApprovalRules())
         composition = gateway_composition(
             store, clock, self.bus, runner, self.channel, NO_POLLING, approvals
@@ -99,7 +108,7 @@ class WakeupHarness:
 @pytest.fixture
 async def harness(tmp_path: Path) -> AsyncGenerator[WakeupHarness]:
     clock = FakeClock()
-    store = await WatchedStore.open(tmp_path / "state.db", clock)
+    store = await WatchedStore.open(tmp_path / "hermes.db", clock)
     assert isinstance(store, WatchedStore)
     try:
         yield WakeupHarness(store, clock)
