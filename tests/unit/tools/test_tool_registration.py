@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from msgspec import Raw, structs
 
-from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from hermes.app.toolbox import Toolbox, ToolSelection
 from hermes.config.env import Env
 from hermes.config.home import Home

@@ -7,8 +7,8 @@ disk, even after a crash. The redacted output is then written under a name.
 import codecs
 import logging
 import os
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from msgspec import Struct
 from hermes.kit.clock import Clock
 from hermes.kit.files import surplus_files
 from hermes.kit.ids import new_id
+from hermes.kit.tasks import background_tasks
 from hermes.ports.protected_paths import principal_folder
 from hermes.ports.sandbox import ProcessResult
 from hermes.schema.scope import OWNER
@@ -190,7 +191,7 @@ class OutputViewer:
 
 
 class ProgressReporter:
-    """Sends complete lines as progress, rate-limited."""
+    """Sends complete lines as progress: the first ones immediately, then at a limited rate."""
 
     def __init__(
         self, send: Callable[[str], Awaitable[None]], clock: Clock, clean: Callable[[str], str]
@@ -201,22 +202,37 @@ class ProgressReporter:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pending = ""
         self._cut = False
-        self._last_sent = float("-inf")
+        self._has_line = anyio.Event()
 
     async def feed(self, data: bytes) -> None:
         self._pending += self._decoder.decode(data)
         if len(self._pending) > PROGRESS_KEPT:
             self._pending = self._pending[-PROGRESS_KEPT:]
             self._cut = True
-        now = self._clock.monotonic()
-        lines, newline, rest = self._pending.rpartition("\n")
-        if not newline or now - self._last_sent < PROGRESS_EVERY:
-            return
+        if "\n" in self._pending:
+            self._has_line.set()
+
+    @asynccontextmanager
+    async def reporting(self) -> AsyncGenerator[None]:
+        """Report during the block, with the last lines at its end."""
+        async with background_tasks() as group:
+            group.start_soon(self._report)
+            yield
+            await self._send_lines()
+
+    async def _report(self) -> None:
+        while True:
+            await self._has_line.wait()
+            self._has_line = anyio.Event()
+            await self._send_lines()
+            await self._clock.sleep(PROGRESS_EVERY)
+
+    async def _send_lines(self) -> None:
+        lines, newline, self._pending = self._pending.rpartition("\n")
         if self._cut:
             lines = lines.partition("\n")[2]
-        self._pending, self._cut = rest, False
-        self._last_sent = now
-        text = self._clean(lines)[-PROGRESS_LENGTH:]
+            self._cut = False
+        text = self._clean(lines + newline)[-PROGRESS_LENGTH:]
         if text.strip():
             await self._send(text)
 

@@ -257,9 +257,10 @@ class Terminal:
                 overflow_file=spill.path if spill else None,
                 principal=ctx.scope.principal,
             )
-            hear = viewing.progress(ctx.progress, parts.clock).feed
+            progress = viewing.progress(ctx.progress, parts.clock)
             with record_fetches(parts.provenance, permit.foreign):
-                done = await permit.sandbox.run(job, hear, pty=arguments.pty)
+                async with progress.reporting():
+                    done = await permit.sandbox.run(job, progress.feed, pty=arguments.pty)
             view = await viewing.view(done, spill)
         ended_in = view.mark.folder if view.mark else folder
         exists = ended_in.is_absolute() and parts.paths.is_folder(ended_in)

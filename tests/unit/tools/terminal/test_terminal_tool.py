@@ -13,9 +13,10 @@ from hermes.ports.tool import SupportsRestore, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall
 from hermes.schema.scope import Address, Scope
+from hermes.testing.clock import FakeClock
 from hermes.tools.catalog import build_tools
 from hermes.tools.collaborators import ToolCollaborators
-from hermes.tools.terminal.output import OutputFiles
+from hermes.tools.terminal.output import PROGRESS_EVERY, OutputFiles, ProgressReporter
 from hermes.tools.terminal.output_cleaner import strip_controls
 from hermes.tools.terminal.shell import (
     Shell,
@@ -241,13 +242,31 @@ async def test_secrets_and_escapes_are_removed(call, secret: str):
     command = f"env printf '\\033[1;32m{secret}\\033[0m\\r\\nx\\n'"
     answer = await call("terminal", command=command, progress_=progress)
     assert answer["output"] == "[redacted]\nx\n"
-    assert progress == ["[redacted]\nx"]
+    assert "".join(progress) == "[redacted]\nx\n"
 
 
 async def test_progress_is_whole_lines_without_our_mark(call):
     progress: list[str] = []
     await call("terminal", command="env printf 'a\\nb\\nc'", progress_=progress)
-    assert progress == ["a\nb"]
+    assert "".join(progress) == "a\nb\n"
+
+
+async def test_line_that_follows_quickly_is_shown_after_the_pause():
+    """It does not wait for more output."""
+    clock, shown = FakeClock(), list[str]()
+
+    async def send(text: str) -> None:
+        shown.append(text)
+
+    reporter = ProgressReporter(send, clock, str)
+    async with reporter.reporting():
+        await reporter.feed(b"first\n")
+        await clock.advance(0)
+        await reporter.feed(b"second\n")
+        await clock.advance(0)
+        assert shown == ["first\n"]
+        await clock.advance(PROGRESS_EVERY)
+        assert shown == ["first\n", "second\n"]
 
 
 async def test_undecodable_bytes_are_replaced(call):
