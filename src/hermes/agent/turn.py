@@ -284,7 +284,7 @@ class _Turn(_BaseTurn[Plan]):
     def _request(self, specs: Sequence[ToolSpec]) -> ModelRequest:
         history = self._history.valid()
         if not history or isinstance(history[-1], Assistant):
-            raise UsageError("There is nothing to answer.", hint="Say something first.")
+            raise UsageError("There is nothing to answer.", hint="Send a message first.")
         self.steps += 1
         plan = self._plan
         return ModelRequest(
@@ -336,7 +336,7 @@ class _RuntimeTurn(_BaseTurn[RuntimePlan]):
         plan = self._plan
         messages = list(self._history)
         if not messages or isinstance(messages[-1], Assistant):
-            raise UsageError("There is nothing to answer.", hint="Say something first.")
+            raise UsageError("There is nothing to answer.", hint="Send a message first.")
         request = RuntimeRequest(
             plan.scope,
             plan.system,

@@ -348,7 +348,7 @@ def _read_soul(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        hint = f"Make it a readable file, or move it away: mv {path} {path}.old"
+        hint = f"Make it a readable file, or rename it: mv {path} {path}.old"
         raise file_error(error, f"Cannot read {path}: {error.strerror}.", hint) from error
 
 

@@ -69,10 +69,10 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: byte {error.start} is not UTF-8 text",
-            hint=f"Save it as UTF-8, or move it away: mv {path} {path}.old",
+            hint=f"Save it as UTF-8, or rename it: mv {path} {path}.old",
         ) from error
     except OSError as error:
-        hint = f"Make it a file that you may read, or move it away: mv {path} {path}.old"
+        hint = f"Make it a file that you may read, or rename it: mv {path} {path}.old"
         raise file_error(error, f"{path} cannot be read: {error.strerror}", hint) from error
 
 

@@ -105,7 +105,7 @@ def _read(path: Path) -> Table:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is damaged: {error}",
-            hint="Repair the file (it was not changed), or move it away and pair again.",
+            hint="Repair the file (it was not changed), or rename it and pair again.",
         ) from error
 
 

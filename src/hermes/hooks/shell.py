@@ -86,7 +86,7 @@ class HookConsents:
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigError(
                 f"Cannot read {self._path}: {error}",
-                hint="Move it away and accept the hooks again.",
+                hint="Rename it and accept the hooks again.",
             ) from error
 
     def is_granted(self, event: str, command: str) -> bool:

@@ -186,7 +186,7 @@ class AuthFile:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(
                 f"{self.path} is damaged: {error}",
-                hint="Repair it, or move it away and add the keys again: hermes auth add PROVIDER",
+                hint="Repair it, or rename it and add the keys again: hermes auth add PROVIDER",
             ) from error
 
     @contextmanager

@@ -187,7 +187,7 @@ def _is_billing(status: int | None, text: str, details: ErrorDetails) -> bool:
 _MESSAGES: dict[type[ModelError], str] = {
     Unauthorized: "{provider} rejected the key",
     OutOfCredit: "{provider} says the account has no credit left",
-    RateLimited: "{provider} limits the rate",
+    RateLimited: "{provider} is limiting requests",
     Overloaded: "{provider} is overloaded or broken",
     ContextTooLong: "the conversation is too long for {model} at {provider}",
     PolicyRefused: "{provider} declined the content",

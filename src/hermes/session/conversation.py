@@ -164,7 +164,7 @@ class Conversation:
     async def _message(self, parts: MessageParts) -> User:
         message = User(new_id("msg"), tuple(parts), Trust.OWNER)
         if not has_content(message):
-            raise UsageError("There is nothing to answer.", hint="Say something first.")
+            raise UsageError("There is nothing to answer.", hint="Send a message first.")
         return structs.replace(message, parts=tuple(await self._expand(self.session, parts)))
 
     def _request(self, message: User) -> TurnRequest:
@@ -242,7 +242,7 @@ class Conversation:
         old = self.session
         async with self._runner.holding(old.id) as lease:
             if not await self.messages():
-                raise UsageError("There is nothing to branch from.", hint="Say something first.")
+                raise UsageError("There is nothing to branch from.", hint="Send a message first.")
             copy = structs.replace(
                 continued_from(self._new_session(), old),
                 source=old.source,

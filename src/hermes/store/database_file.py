@@ -180,7 +180,7 @@ def _check_tables(connection: Connection, path: Path) -> None:
     if fetch_number(connection.execute(_SQL["application"])) or table_names(connection):
         raise StoreError(
             f"{path} is a database of another program.",
-            hint=f"Move it away: `mv {path} {path}.old`, or {_OTHER_HOME_HINT}",
+            hint=f"Rename it: `mv {path} {path}.old`, or {_OTHER_HOME_HINT}",
         )
 
 

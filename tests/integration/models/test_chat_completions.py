@@ -86,7 +86,7 @@ async def talking(*replies: Reply, **kwargs) -> AsyncIterator[tuple[WireModel, F
         (Fault("garbage", after=2), Unreachable, "invalid stream"),
         (Fault("bad_json", after=2), Unreachable, "invalid stream"),
         (Fault("no_end", after=2), Unreachable, "stopped in mid-answer"),
-        (Fault("error_event", after=2, named="rate_limited"), RateLimited, "limits the rate"),
+        (Fault("error_event", after=2, named="rate_limited"), RateLimited, "is limiting requests"),
         (Fault("error_event", after=2, named="overloaded"), Overloaded, "Overloaded"),
         (Fault("error_event", after=2, body='{"error":"boom"}'), Overloaded, "boom"),
         (Fault("status", named="bad_gateway"), Overloaded, r"\(502\): 502 Bad Gateway"),

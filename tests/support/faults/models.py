@@ -56,7 +56,7 @@ MODEL_FAULTS: Sequence[ModelFault] = [
     _status("model_not_found", "does not serve the model", "hermes model"),
     _status("too_large", "is too long for mock", "/new"),
     _status("context_too_long", "maximum context length", "/new"),
-    _status("rate_limited", "limits the rate (429)", "Wait a little"),
+    _status("rate_limited", "is limiting requests (429)", "Wait a little"),
     _status("policy", "declined the content", "Rephrase the message"),
     _status("bad_request", "did not accept the request (400)", "start a new conversation"),
     _status("server_error", "overloaded or broken (500)", NEXT_MODEL),

@@ -53,7 +53,7 @@ class Subscriptions:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(
                 f"{self._path} is damaged: {error}",
-                hint="Repair the file (it was not changed), or move it away.",
+                hint="Repair the file (it was not changed), or rename it.",
             ) from error
         except OSError as error:
             raise self._unusable(error) from error

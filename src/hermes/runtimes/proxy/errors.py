@@ -84,7 +84,7 @@ def stream_invalid(error: Exception) -> ModelError:
 
 
 def nothing_to_answer() -> UsageError:
-    return UsageError("There is nothing to answer.", hint="Say something first.")
+    return UsageError("There is nothing to answer.", hint="Send a message first.")
 
 
 def run_interrupted() -> ModelError:

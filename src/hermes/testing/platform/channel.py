@@ -169,7 +169,7 @@ class PlatformChannel:
             return msgspec.json.decode(answer, type=_CallResult)
         if status == 429:
             wait = msgspec.json.decode(answer, type=_CallResult).wait
-            raise Throttled("The platform limits the rate of calls.", wait=wait)
+            raise Throttled("The platform is limiting requests.", wait=wait)
         if status == 403:
             raise TargetGone("The platform does not know this chat.")
         raise NotSent(f"The platform responded with {status}: {answer.decode(errors='replace')}")

@@ -113,7 +113,7 @@ def _soul(home: Home) -> Iterator[Finding]:
         return
     except OSError as error:
         says = f"Cannot read {home.soul}: {error.strerror}."
-        yield Finding.error("soul", says, f"Move it away: mv {home.soul} {home.soul}.old")
+        yield Finding.error("soul", says, f"Rename it: mv {home.soul} {home.soul}.old")
 
 
 def _mode(path: Path) -> int | None:

@@ -14,7 +14,7 @@ from hermes.learning.skills.catalog import SkillCatalog
 from hermes.ports.store import Store
 from hermes.schema.errors import StoreError, UsageError
 
-_RESTORE = "Move it away and restore a backup made with `hermes sessions backup`."
+_RESTORE = "Rename it and restore a backup made with `hermes sessions backup`."
 _MAX_SHOWN = 5
 """How many findings of one kind are listed."""
 
