@@ -153,6 +153,9 @@ class Delivery:
                             if (pending := await self._claim(topic)) is None:
                                 return
                             wait = await self._send(pending)
+                except LeaseLost as error:
+                    log.warning("%s", error)
+                    wait = 0.0
                 except StoreError as error:
                     log.warning("the outbox is unavailable: %s", error)
                     self._outages.notify(address_of_topic(topic), error)
