@@ -53,7 +53,9 @@ async def test_only_owner_sees_the_error(tmp_path: Path, caplog: pytest.LogCaptu
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.GUEST])
 def test_others_get_a_general_message(role: Role) -> None:
     assert failure_message(Unreachable.code, ERROR, role) == MODEL_UNREACHABLE
-    assert failure_message(UsageError.code, "Send a message first.", role) == "Send a message first."
+    assert (
+        failure_message(UsageError.code, "Send a message first.", role) == "Send a message first."
+    )
     assert failure_message(Unauthorized.code, ERROR, role) == OWNER_MUST_FIX
     assert failure_message(SpendCapReached.code, ERROR, role) == SPEND_LIMIT_REACHED
     assert failure_message(LeaseLost.code, ERROR, role) == INTERRUPTED
