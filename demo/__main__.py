@@ -11,11 +11,13 @@ from msgspec import Struct
 
 from demo.tasks import ENOUGH, TASKS, Task
 from hermes.app.build import App, AppOptions, open_app
-from hermes.app.embedded_models import fetch_model
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.models.embedded.download import DownloadProgress, format_size
+from hermes.models.embedded.install import fetch_model
 from hermes.models.embedded.weights import FOLDER_NAME, ModelFolder, find_weights
+from hermes.sandbox.program_launcher import program_launcher
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.events import Event, MessageAdded, RunEnded, TextDelta
 from hermes.schema.messages import Assistant, Message, Text, final_text
 from hermes.session.conversation import SessionOptions
@@ -83,7 +85,8 @@ async def attempt_all(model: str, only: list[int], *, verbose: bool) -> int:
         env = Env(process_env()).overlaid({"HERMES_HOME": str(root / "home")})
         place = ModelFolder(Path(sys.prefix) / FOLDER_NAME)
         say(f"{weights.title}, {format_size(weights.size)}, {weights.licence}: {place.folder}")
-        await fetch_model(weights, place, env, _progress)
+        with Spawner() as spawner:
+            await fetch_model(weights, place, env, program_launcher(spawner), _progress)
         (root / "home").mkdir()
         (root / "home" / FOLDER_NAME).symlink_to(place.folder)
         home = resolve_home(env)

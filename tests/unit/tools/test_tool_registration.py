@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from msgspec import Raw, structs
 
 from hermes.app.toolbox import Toolbox, ToolSelection
@@ -14,6 +13,7 @@ from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.ports.tool import ToolContext
+from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
