@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 from urllib.parse import quote, unquote, urlsplit
 
 import httptools
+from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVariableType]
 
 from hermes.models.http_response import HttpResponse, InvalidResponse
 
@@ -285,10 +286,9 @@ class HttpClient:
             async with asyncio.timeout(self._connect_timeout):
                 _, connection = await loop.create_connection(
                     partial(_Connection, origin),
-                    origin.host,
-                    origin.port,
+                    sock=await _connected_socket(origin),
                     ssl=self._tls() if origin.tls else None,
-                    happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY,
+                    server_hostname=origin.host if origin.tls else None,
                 )
         except TimeoutError as error:
             raise ConnectTimeout from error
@@ -310,6 +310,16 @@ class HttpClient:
             if not idle:
                 del self._idle[origin]
         self._sweeping = loop.call_later(_KEEP_ALIVE / 2, self._sweep) if self._idle else None
+
+
+async def _connected_socket(origin: _Origin) -> socket.socket:
+    """Try the addresses of a host, the next one after a short time without an answer.
+
+    Not with asyncio's own option for that: it leaks the socket if it is cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+    return await start_connection(found, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY, loop=loop)
 
 
 def _head(method: str, url: str, headers: Mapping[str, str], size: int) -> tuple[_Origin, bytes]:

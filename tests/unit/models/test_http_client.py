@@ -151,7 +151,9 @@ async def test_interim_responses_are_skipped():
 async def sending(data: bytes) -> AsyncGenerator[HttpResponse]:
     """The response of a server that sends this and closes the connection."""
 
-    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Closing with an unread request would reset the connection.
+        await reader.readuntil(b"\r\n\r\n")
         writer.write(data)
         writer.close()
 

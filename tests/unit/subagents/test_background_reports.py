@@ -199,9 +199,7 @@ async def kill_at(path: Path, step: str) -> tuple[str, int]:
                 await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
                 await built.next_report()
     async with delegation_harness(path) as (built, delegations):
-        for record in await built.store.records.find("delegation", only_open=True):
-            dead = structs.replace(record, holder="")
-            await built.store.commit(PutRecord(dead, expected_state=record.state))
+        # Its worker ended with its store.
         await delegations.recover()
         await delegations.recover()
         (message,) = await built.inbox_texts()
