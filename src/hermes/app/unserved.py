@@ -1,6 +1,6 @@
 """What a home contains that this version does not serve; the one list of it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,16 +27,21 @@ class _JobFile(Struct):
     jobs: list[Raw]
 
 
-def unserved(home: Home, config: Config, env: Mapping[str, str]) -> list[Unserved]:
-    return [*_platforms(config, env), *_files(home)]
+def unserved(
+    home: Home, config: Config, env: Mapping[str, str], channels: Collection[str] = MANIFESTS
+) -> list[Unserved]:
+    """`channels` are the platforms with a channel."""
+    return [*_platforms(config, env, channels), *_files(home)]
 
 
-def _platforms(config: Config, env: Mapping[str, str]) -> Iterator[Unserved]:
+def _platforms(
+    config: Config, env: Mapping[str, str], channels: Collection[str]
+) -> Iterator[Unserved]:
     """Chat apps without a channel, by their settings or by a token in the environment."""
     found = {
         name: f"platforms.{name}.enabled"
         for name, settings in config.platforms.items()
-        if settings.enabled and name not in MANIFESTS and name not in SURFACES
+        if settings.enabled and name not in channels and name not in SURFACES
     }
     for platform in PLATFORMS:
         name = platform.platform
@@ -46,7 +51,7 @@ def _platforms(config: Config, env: Mapping[str, str]) -> Iterator[Unserved]:
             for suffix, _, secret in platform.variables
             if secret or suffix == "ENABLED"
         ]
-        if name not in MANIFESTS and (used := [one for one in names if env.get(one, "").strip()]):
+        if name not in channels and (used := [one for one in names if env.get(one, "").strip()]):
             found[name] = used[0]
     for name, where in sorted(found.items()):
         label = facts_of(name).label

@@ -18,6 +18,7 @@ from hermes.app.gateway import build_access, build_gateway, gateway_rules, with_
 from hermes.app.maintenance import ProfileMaintenance
 from hermes.app.service.status import PlatformState
 from hermes.app.unserved import unserved
+from hermes.channels import MANIFESTS
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.sections.messaging import ProfileRoute
@@ -332,7 +333,8 @@ async def serve_profile(
             opening = open_app(home, deps.env, options, deps.shared.plugins)
             app = await stack.enter_async_context(opening)
             (home.path / "workspace").mkdir(mode=0o700, exist_ok=True)
-            for missing in unserved(home, app.config, app.env):
+            known = {*MANIFESTS, *deps.manifests}
+            for missing in unserved(home, app.config, app.env, known):
                 log.warning("%s", missing.sentence)
             channels, failed = await _open_channels(app, stack, deps)
             hooks = await stack.enter_async_context(open_profile_hooks(home, app.clock))
