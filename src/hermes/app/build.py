@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import cached_property
 
+import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
@@ -358,10 +359,11 @@ class App:
             self.servers.start()
 
     async def aclose(self) -> None:
-        """Close what has no task of its own, after all tasks have ended."""
-        await self.runner.aclose()
-        self.servers.close()
-        await self.models.aclose()
+        """Close what has no task of its own, after all tasks have ended, even if cancelled."""
+        with anyio.CancelScope(shield=True):
+            await self.runner.aclose()
+            self.servers.close()
+            await self.models.aclose()
 
 
 @asynccontextmanager
