@@ -63,6 +63,7 @@ def specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, ToolS
     (tmp_path / "weather_for_tests.py").write_text(MODULE)
     (tmp_path / "weather.md").write_text("Tell the weather of a city.\n")
     monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("weather_for_tests", None)  # of an earlier test, from its own folder
     text = encode_specs(all_tools(tmp_path, REGISTERED))
     del sys.modules["weather_for_tests"]
     return msgspec.json.decode(text, type=dict[str, ToolSpec])
