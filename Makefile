@@ -8,7 +8,7 @@ TESTS  ?= tests
 # With this variable set, every run would recompile all modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run install dev test check format lint types layers names unit typed quick seeds bench walk demo soak specs lock clean
+.PHONY: help run install dev test check format lint types layers names unit typed quick seeds bench walk mutants demo soak specs lock clean
 
 run: install
 	$(BIN)/hermes
@@ -86,6 +86,10 @@ bench: dev
 # Print the functions and stack frames on the way of a message through the program.
 walk: dev
 	$(BIN)/python -m bench.walk
+
+# Plant the bugs in tests/mutants one by one; the tests must find each of them.
+mutants: dev
+	$(BIN)/python scripts/mutants.py
 
 # Run everyday tasks with the embedded model; downloads 1.1 GB the first time.
 demo: dev
