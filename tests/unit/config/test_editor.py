@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hermes.config.editor import (
@@ -18,6 +18,7 @@ from hermes.config.home import Home
 from hermes.config.values import format_path, remove_value, set_value
 from hermes.config.yaml_edit import render_inline
 from hermes.kit.errors import ConfigError, UsageError
+from support.examples import at_most
 
 FULL = (Path(__file__).parent / "data" / "full.yaml").read_text()
 WEB = next(line for line in FULL.splitlines(keepends=True) if line.startswith("web:"))
@@ -490,7 +491,7 @@ def inline(value: object) -> str:
 
 @pytest.mark.slow
 @given(yaml_texts(), st.data(), trees)
-@settings(max_examples=40, deadline=None)
+@at_most(40)
 def test_edit_is_exact_or_refused(tmp_path_factory, text, data, value):
     home = home_with(tmp_path_factory, text)
     path = data.draw(st.sampled_from(list(paths_in(yaml.safe_load(text)))))
@@ -506,7 +507,7 @@ def test_edit_is_exact_or_refused(tmp_path_factory, text, data, value):
 
 @pytest.mark.slow
 @given(yaml_texts(), st.lists(keys, min_size=1, max_size=3), scalars)
-@settings(max_examples=30, deadline=None)
+@at_most(30)
 def test_an_added_section_only_adds(tmp_path_factory, text, names, value):
     assume(names[0] not in yaml.safe_load(text))
     assume(not any(line.startswith("{") for line in text.splitlines()))
@@ -523,7 +524,7 @@ def test_an_added_section_only_adds(tmp_path_factory, text, names, value):
 
 @pytest.mark.slow
 @given(yaml_texts(), st.data())
-@settings(max_examples=30, deadline=None)
+@at_most(30)
 def test_removal_of_a_section_only_deletes(tmp_path_factory, text, data):
     name = data.draw(st.sampled_from(list(yaml.safe_load(text))))
     home = home_with(tmp_path_factory, text)
