@@ -23,6 +23,7 @@ from hermes.schema.errors import ConfigError
 from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
 from support.gateway import wait_until
+from support.polling import pause
 from support.webhooks import SECRET, WebhookHarness, inbound_text, signed_headers, webhook_harness
 
 pytestmark = pytest.mark.anyio
@@ -199,7 +200,7 @@ async def test_concurrent_calls_are_bounded(tmp_path: Path) -> None:
         await wait_until(lambda: len(harness.inbound) == 1)
         with anyio.fail_after(TIMEOUT):
             while (await harness.call("a", delivery="d-3")).status == 503:
-                await anyio.lowlevel.checkpoint()
+                await pause()
         assert len(harness.inbound) == 2
 
 
