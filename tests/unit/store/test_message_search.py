@@ -164,6 +164,7 @@ def test_indexing_runs_in_short_batches(tmp_path: Path):
     connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("marks", ["\u0301\u0316", "\u05b0\u0f73", "\uff9e\u0316"])
 def test_many_combining_marks_are_folded_quickly(marks: str):
     pile = marks * 300_000

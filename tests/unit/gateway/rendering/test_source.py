@@ -245,6 +245,7 @@ def test_too_small_limit_is_rejected() -> None:
         split_text("x", ChunkLimits(MIN_UNITS - 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
