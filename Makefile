@@ -50,7 +50,7 @@ check: dev
 	$(MAKE) --no-print-directory --jobs 2 quick format lint layers names typed
 
 suite:
-	$(BIN)/pytest --jobs 2 $(TESTS)
+	$(BIN)/pytest --jobs 3 $(TESTS)
 
 format:
 	$(BIN)/ruff format --check .

@@ -101,7 +101,7 @@ LEAKS: dict[str, tuple[IsolationOptions, str, str]] = {
 async def run_steps(world: MultiProfileGateway, options: IsolationOptions) -> None:
     """With one database some messages are never answered; a few answers fill it."""
     async with anyio.create_task_group() as group:
-        group.start_soon(world.run_steps, 120, 30)
+        group.start_soon(world.run_steps, 60, 20)
         if not options.databases:
             await world.server.until(lambda: len(world.server.platform.posts) >= 6)
             group.cancel_scope.cancel()
