@@ -49,6 +49,7 @@ test: dev format lint layers names
 check: dev
 	$(MAKE) --no-print-directory --jobs 2 quick format lint layers names typed
 
+# Three workers keep two cores busy while tests wait.
 suite:
 	$(BIN)/pytest --jobs 3 $(TESTS)
 
@@ -75,8 +76,7 @@ unit:
 	$(BIN)/pytest --jobs 2 tests/unit
 
 # Unit tests without the slow ones, with fewer hypothesis examples, and with temporary files in
-# memory if there is room. `make test` runs all of them, on disk. Three workers keep two cores busy
-# while tests wait.
+# memory if there is room. `make test` runs all of them, on disk.
 quick:
 	PYTEST_DEBUG_TEMPROOT=$$(sh scripts/memory.sh) $(BIN)/pytest --jobs 3 -m 'not soak and not slow' --hypothesis-profile quick -o faulthandler_timeout=0 tests/unit
 
