@@ -8,7 +8,7 @@ TESTS  ?= tests
 # With this variable set, every run would recompile all modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run install dev test check format lint types layers names unit typed quick seeds bench walk mutants demo soak specs lock clean
+.PHONY: help run install dev test check format lint types layers names unit suite typed quick seeds bench walk mutants demo soak specs lock clean
 
 run: install
 	$(BIN)/hermes
@@ -42,12 +42,16 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
 	$(PIP) install --require-hashes --no-deps -r requirements/dev.txt
 	touch $@
 
-test: dev format lint types layers names
-	$(BIN)/pytest -n 2 --dist loadfile $(TESTS)
+test: dev format lint layers names
+	$(MAKE) --no-print-directory --jobs 2 suite types
 	$(MAKE) --no-print-directory seeds
 
-check: dev format lint layers names
-	$(MAKE) --no-print-directory --jobs 2 typed quick
+check: dev
+	$(MAKE) --no-print-directory --jobs 2 quick format lint layers names typed
+
+# Three workers keep two cores busy while tests wait.
+suite:
+	$(BIN)/pytest --jobs 3 $(TESTS)
 
 format:
 	$(BIN)/ruff format --check .
@@ -69,13 +73,12 @@ names:
 	$(BIN)/python scripts/names.py
 
 unit:
-	$(BIN)/pytest -n 2 --dist worksteal tests/unit
+	$(BIN)/pytest --jobs 2 tests/unit
 
 # Unit tests without the slow ones, with fewer hypothesis examples, and with temporary files in
-# memory if there is room. `make test` runs all of them, on disk. Three workers keep two cores busy
-# while tests wait.
+# memory if there is room. `make test` runs all of them, on disk.
 quick:
-	PYTEST_DEBUG_TEMPROOT=$$(sh scripts/memory.sh) $(BIN)/pytest -n 3 --dist worksteal -m 'not soak and not slow' --hypothesis-profile quick -o tmp_path_retention_policy=failed -o faulthandler_timeout=0 tests/unit
+	PYTEST_DEBUG_TEMPROOT=$$(sh scripts/memory.sh) $(BIN)/pytest --jobs 3 -m 'not soak and not slow' --hypothesis-profile quick -o faulthandler_timeout=0 tests/unit
 
 seeds: dev
 	sh scripts/seeds.sh

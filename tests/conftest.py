@@ -8,6 +8,8 @@ from functools import partial
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["support.forked_workers"]
+
 PROOF = "proof"
 
 # Results must not depend on load or random numbers: `house` always tries the same examples,

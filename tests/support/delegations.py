@@ -26,6 +26,7 @@ from hermes.subagents.delegations import (
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Script, ScriptStep, answer_script
 from support.conversation import ConversationHarness, conversation_harness
+from support.polling import pause
 from support.turns import FakeTool
 
 SCOPE = Scope("default", "parent", "run_1", "/work", source="cli")
@@ -69,7 +70,7 @@ class DelegationHarness:
     async def next_report(self) -> str:
         with anyio.fail_after(60):
             while not self.followups.woken:
-                await anyio.wait_all_tasks_blocked()
+                await pause()
         (letter,) = await self.inbox_texts()
         return letter
 
@@ -108,11 +109,11 @@ def echo_task(request: ModelRequest) -> Sequence[ScriptStep]:
 async def wait_for_requests(built: DelegationHarness, count: int = 1) -> None:
     with anyio.fail_after(60):
         while len(built.model.requests) < count:
-            await anyio.wait_all_tasks_blocked()
+            await pause()
 
 
 async def wait_until_settled(built: DelegationHarness, delegations: Delegations) -> None:
     with anyio.fail_after(60):
         while delegations.running_in("parent", ""):
-            await anyio.wait_all_tasks_blocked()
+            await pause()
     assert not await built.store.records.find(KIND, only_open=True)

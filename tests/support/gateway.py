@@ -46,6 +46,7 @@ from hermes.testing.channel import FakeChannel, FakeFaultyChannel
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Script, ScriptedModel, ScriptStep, answer_script
 from support.conversation import FakePlanner, fixed_price
+from support.polling import wait_until
 from support.turns import FakeTool, GatedBody, assistant_message, tool_call
 
 GATEWAY_TIMEOUT = 60.0
@@ -104,13 +105,6 @@ def fake_context(conversation: Conversation) -> CommandContext:
 
 def unlimited(platform: str, role: Role) -> RolePermissions:
     return RolePermissions()
-
-
-async def wait_until(true: Callable[[], bool]) -> None:
-    """Wait until the condition holds; fails after a while of real time."""
-    with anyio.fail_after(GATEWAY_TIMEOUT):
-        while not true():  # noqa: ASYNC110 - polling without a pause would starve the store's thread
-            await anyio.sleep(0.0005)
 
 
 class FinalEdits:

@@ -68,14 +68,12 @@ class TrapWorkspace:
         """Everything around the workspace: names, contents, owners, times."""
         found: FileState = {}
         for folder, folders, files in os.walk(self.root):
-            if Path(folder) == self.work:
-                folders.clear()
-                continue
+            if Path(folder) == self.work.parent:
+                folders.remove(self.work.name)
             for name in (*folders, *files):
                 path = Path(folder, name)
                 stat = path.lstat()
-                if path != self.work:
-                    found[str(path)] = (stat.st_mode, stat.st_ino, stat.st_uid)
+                found[str(path)] = (stat.st_mode, stat.st_ino, stat.st_uid)
                 if name in files:
                     found[f"{path} holds"] = path.read_text()
         return found

@@ -1,10 +1,9 @@
 """A learning agent with real memory and skills, and tools that return untrusted content."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import anyio
 import msgspec
 from msgspec import Raw, structs
 
@@ -26,6 +25,7 @@ from hermes.testing.scripted_model import Script
 from hermes.tools.memory import MemoryTool
 from hermes.tools.skills import SkillDeps, SkillManage, SkillsList, SkillView
 from support.conversation import ConversationHarness, conversation_harness, fixed_price
+from support.polling import wait_until
 from support.turns import FakeTool, ToolBody
 
 NO_REVIEWS = ReviewIntervals(memory=0, skills=0)
@@ -142,12 +142,6 @@ async def learning_harness(
 async def wait_for_reviews(one: LearningHarness) -> None:
     """Wait until no review is running."""
     await wait_until(lambda: not one.reviews.active_sessions)
-
-
-async def wait_until(done: Callable[[], bool]) -> None:
-    with anyio.fail_after(60):
-        while not done():
-            await anyio.wait_all_tasks_blocked()
 
 
 async def finished_reviews(one: LearningHarness, count: int = 1) -> Sequence[Session]:

@@ -4,6 +4,7 @@ import errno
 import os
 import secrets
 import time
+from functools import cache
 from pathlib import Path
 
 import apsw
@@ -98,7 +99,9 @@ def _create(path: Path) -> None:
         new.unlink(missing_ok=True)
 
 
+@cache
 def _empty_store() -> bytes:
+    """A store without rows, built once per process, since it is the same for every profile."""
     memory = connect(Path(":memory:"), READ_WRITE)
     try:
         _apply_migrations(memory, migrations())

@@ -14,6 +14,7 @@ from hermes.api.server import MAX_REJECTED
 from hermes.testing.clock import FakeClock
 from support.api_server import KEY, ApiHarness, ApiResponse, api_harness, api_settings
 from support.cli_process import TEST_TIMEOUT
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -318,7 +319,7 @@ async def test_incomplete_head_times_out(tmp_path: Path) -> None:
                     async def pass_time() -> None:
                         while True:
                             await clock.advance(1)
-                            await anyio.lowlevel.checkpoint()
+                            await pause()
 
                     group.start_soon(pass_time)
                     with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
@@ -357,7 +358,7 @@ async def test_missing_and_slow_bodies_time_out(tmp_path: Path) -> None:
                     async def pass_time() -> None:
                         while True:
                             await clock.advance(1)
-                            await anyio.lowlevel.checkpoint()
+                            await pause()
 
                     group.start_soon(pass_time)
                     while b"body_timeout" not in response:

@@ -14,6 +14,7 @@ from hermes.schema.scope import Role, Scope
 from hermes.testing.fake_openai import Call, Reply, Script
 from support.api_runs import SCRIPT, open_events, post_json, read_events, run_state, start_run
 from support.api_server import api_harness
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -149,9 +150,9 @@ async def test_followup_of_another_role_does_not_run_as_the_owner(tmp_path: Path
             while not any(
                 "It has ended." in text_of(one) for one in await harness.messages(session)
             ):
-                await anyio.lowlevel.checkpoint()
+                await pause()
             while len(harness.model_server.requests) == seen:
-                await anyio.lowlevel.checkpoint()
+                await pause()
         woken = msgspec.json.decode(harness.model_server.requests[seen].body, type=dict[str, Any])
         assert not woken.get("tools")
 

@@ -13,6 +13,7 @@ from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, User
 from hermes.schema.tools import Effect
 from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
 from support.api_server import ApiHarness, ApiResponse, api_harness, api_settings
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -242,7 +243,7 @@ async def test_turns_are_limited_per_session_and_in_total(tmp_path: Path):
             async with anyio.create_task_group() as group:
                 group.start_soon(ask, harness, "POST", f"/{name}/chat", {"message": "hang"})
                 while not harness.model_server.requests:
-                    await anyio.lowlevel.checkpoint()
+                    await pause()
                 busy = await ask(harness, "POST", f"/{name}/chat", {"message": "x"}, 409)
                 assert busy.code == "session_busy"
                 for method, path in (("DELETE", ""), ("POST", "/fork")):
@@ -256,7 +257,7 @@ async def test_turns_are_limited_per_session_and_in_total(tmp_path: Path):
             # A disconnect ends the requested turn.
             await harness.model_server.requests[0].ended.wait()
             while (await harness.ask("DELETE", f"{SESSIONS_PATH}/{name}")).status == 409:
-                await anyio.lowlevel.checkpoint()
+                await pause()
         assert (await harness.ask("GET", f"{SESSIONS_PATH}/{name}")).status == 404
 
 

@@ -14,6 +14,7 @@ from hermes.schema.errors import StoreError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.testing.clock import FakeClock
+from support.polling import pause
 from support.webhooks import (
     JSON_HEADERS,
     SECRET,
@@ -286,7 +287,7 @@ async def test_call_is_accepted_only_after_storing(tmp_path: Path) -> None:
         harness.gate.set()
         with anyio.fail_after(60):
             while len(answers) < 2:
-                await anyio.lowlevel.checkpoint()
+                await pause()
         assert sorted(answers) == [200, 202]
         assert len(harness.inbound) == 1
 

@@ -25,6 +25,7 @@ from hermes.session.keys import SessionSource, build_session_key
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import ChannelBench, ChannelContract
 from support.gateway import gateway_harness
+from support.polling import pause
 from support.webhooks import SECRET, WebhookHarness, webhook_harness
 
 pytestmark = pytest.mark.anyio
@@ -133,7 +134,7 @@ async def test_call_starts_one_turn_even_after_a_restart(tmp_path: Path, scheme:
                     assert set(codes) <= {"not_listening", "accepted", "duplicate"}
                     with anyio.fail_after(60):
                         while not answers:
-                            await anyio.lowlevel.checkpoint()
+                            await pause()
                     await house.wait_until_idle()
                     assert len(house.model.requests) == (1 if start == 0 else 0)
     (answer,) = answers

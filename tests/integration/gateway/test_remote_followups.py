@@ -13,6 +13,7 @@ from support.api_server import KEY, ApiHarness, api_harness
 from support.gateway import make_inbound, wait_until
 from support.gateway_pair import gateway_pair, questions_in
 from support.local_gateway import local_gateway, session_of
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +65,7 @@ async def test_follow_up_over_a_bad_link_is_reported_once(tmp_path: Path) -> Non
             expected = ["I began.", *["The build is ready."] * (number + 1)]
             with anyio.fail_after(60):
                 while local.channel.texts_in("1") != expected:
-                    await anyio.lowlevel.checkpoint()
+                    await pause()
         await local.wait_until_idle()
         assert len(both.remote.model_server.requests) == 4
 

@@ -29,6 +29,7 @@ from hermes.testing.platform.model import ModelCall
 from hermes.testing.platform.server import PlatformServer, serve_platform
 from hermes.testing.profile_gateway import profile_gateway, session_key_of
 from support.mcp_harness import stdio_server
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -258,7 +259,7 @@ async def command_hangs(harness: HangHarness) -> None:
 
 async def until(true: Callable[[], bool]) -> None:
     while not true():
-        await anyio.lowlevel.checkpoint()
+        await pause()
 
 
 def children() -> set[str]:

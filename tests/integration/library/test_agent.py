@@ -25,6 +25,7 @@ from hermes.schema.events import (
 )
 from hermes.schema.messages import Assistant, Result, User, text_of
 from hermes.testing.fake_openai import Call, FakeOpenAiServer, Fault, Reply, Rule, Script, serve
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -140,7 +141,7 @@ async def test_slow_reader_misses_only_deltas(tmp_path: Path) -> None:
             async with agent.events("many") as events:
                 first = await anext(events)
                 while not server.requests:
-                    await anyio.lowlevel.checkpoint()
+                    await pause()
                 await server.requests[0].ended.wait()
                 rest = [event async for event in events]
     assert isinstance(first, RunStarted)

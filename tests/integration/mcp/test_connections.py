@@ -32,6 +32,7 @@ from hermes.schema.errors import ToolError
 from hermes.testing.faulty_link import NO_BREAK, BreakKind, LinkBreak, faulty_link
 from support.cli_process import TEST_TIMEOUT
 from support.mcp_harness import SERVER_SCRIPT, http_server, lines, mcp_harness, wait_until
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 FAST_RETRY = ReconnectPolicy(backoff=Backoff(base=0.05, cap=0.1), max_failures=100, attempts=100)
@@ -96,7 +97,7 @@ async def begin(link: McpConnection) -> None:
     """Start connecting, as the first turn does, without waiting for the result."""
     link.wake()
     while link.state is not ConnectionState.CONNECTING:
-        await checkpoint()
+        await pause()
 
 
 async def test_failing_server_is_not_retried_for_a_while(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from support.local_tools import local_tools
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +57,7 @@ class HangHarness:
 
     async def begun(self) -> None:
         while not self._begun.exists():
-            await anyio.lowlevel.checkpoint()
+            await pause()
 
     def processes(self) -> list[str]:
         """The processes of the session, found by its name in their environment."""

@@ -29,6 +29,7 @@ from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, Too
 from hermes.schema.tools import Effect
 from hermes.testing.history_validators import check_history, check_request
 from hermes.testing.scripted_model import Pause, ScriptedModel, ScriptStep
+from support.examples import at_most
 from support.turns import EventRecorder, FakeTool, make_plan, user_message
 
 PATIENCE = 500
@@ -258,7 +259,7 @@ def check_story(recorder: Listener) -> None:
 
 @pytest.mark.slow
 @given(cases)
-@settings(max_examples=150, deadline=None)
+@at_most(150)
 def test_every_turn_ends_once_with_a_valid_transcript(case: Case) -> None:
     check(case)
 

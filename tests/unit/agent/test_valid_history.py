@@ -34,6 +34,7 @@ from hermes.testing.history_validators import (
     check_history,
     check_request,
 )
+from support.examples import at_most
 from support.turns import assistant_message, tool_call, tool_result, user_message
 
 PICTURE = Media("0" * 64, "image/png")
@@ -111,13 +112,13 @@ def check_repair(history: Sequence[Message]) -> None:
 
 @pytest.mark.slow
 @given(rubble)
-@settings(max_examples=150, deadline=None)
+@at_most(150)
 def test_random_history_becomes_valid_and_stays_valid(history: list[Message]) -> None:
     check_repair(history)
 
 
 @given(damaged())
-@settings(max_examples=150, deadline=None)
+@at_most(150)
 def test_damaged_history_becomes_valid_and_stays_valid(history: list[Message]) -> None:
     check_repair(history)
 
@@ -131,7 +132,7 @@ def test_a_night_of_damage(history: list[Message]) -> None:
 
 
 @given(orderly())
-@settings(max_examples=60, deadline=None)
+@at_most(60)
 def test_valid_history_is_unchanged(history: list[Message]) -> None:
     repaired = valid_history(history)
     assert len(repaired) == len(history)
@@ -140,7 +141,7 @@ def test_valid_history_is_unchanged(history: list[Message]) -> None:
 
 
 @given(damaged())
-@settings(max_examples=60, deadline=None)
+@at_most(60)
 def test_user_text_is_never_lost(history: list[Message]) -> None:
     before = [text_of(m) for m in history if isinstance(m, User)]
     after = "\n".join(text_of(m) for m in valid_history(history) if isinstance(m, User))
@@ -148,7 +149,7 @@ def test_user_text_is_never_lost(history: list[Message]) -> None:
 
 
 @given(orderly(), st.data())
-@settings(max_examples=60, deadline=None)
+@at_most(60)
 def test_longer_history_starts_like_the_shorter_one(
     history: list[Message], data: st.DataObject
 ) -> None:

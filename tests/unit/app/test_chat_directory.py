@@ -13,6 +13,7 @@ from hermes.ports.channel import Inbound, InboundDetails
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.testing.clock import FakeClock
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +68,7 @@ async def test_chat_seen_just_before_shutdown_is_saved(tmp_path: Path, writes: b
         group.start_soon(known.run)
         with anyio.fail_after(60):
             while SAVE_INTERVAL not in clock.slept:
-                await anyio.lowlevel.checkpoint()
+                await pause()
             if writes:
                 await clock.advance(SAVE_INTERVAL)
                 await anyio.wait_all_tasks_blocked()
@@ -95,13 +96,13 @@ async def test_failed_write_is_retried(tmp_path: Path, caplog: pytest.LogCapture
         group.start_soon(known.run)
         with anyio.fail_after(60):
             while "cannot write" not in caplog.text:
-                await anyio.lowlevel.checkpoint()
+                await pause()
             folder.unlink()
             folder.mkdir()
             known.record(met("2", "group", name="b"))
             while not (folder / "directory.json").is_file():
                 await clock.advance(SAVE_INTERVAL)
-                await anyio.lowlevel.checkpoint()
+                await pause()
         group.cancel_scope.cancel()
 
 
@@ -131,7 +132,7 @@ async def test_no_error_ends_the_writer(tmp_path: Path, caplog: pytest.LogCaptur
                 known.record(met(str(count), "group"))
                 while caplog.text.count("cannot write") < count:
                     await clock.advance(SAVE_INTERVAL)
-                    await anyio.lowlevel.checkpoint()
+                    await pause()
         group.cancel_scope.cancel()
 
 

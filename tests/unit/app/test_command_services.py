@@ -36,6 +36,7 @@ from hermes.testing.channel import FakeChannel
 from hermes.testing.clock import FakeClock
 from support.gateway import chat_sessions
 from support.lost_lease import LeaseLosingRunner
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -102,7 +103,7 @@ async def test_delegated_tasks_are_listed_and_ended(tmp_path: Path) -> None:
         assert await background.end_all(session) == 1
         with anyio.fail_after(60):
             while await background.list_tasks(session):
-                await anyio.lowlevel.checkpoint()
+                await pause()
 
 
 async def test_home_channel_is_saved_and_used_immediately(tmp_path: Path) -> None:
@@ -265,7 +266,7 @@ async def test_prompt_of_a_person_is_always_started(tmp_path: Path) -> None:
         name = told.text.split()[1].rstrip(".:,")
         with anyio.fail_after(60):
             while not await app.followups.has_followups(session.id):
-                await anyio.lowlevel.checkpoint()
+                await pause()
         (letter,) = await app.store.queues.claim("inbox", session.id, "me", timedelta(0), 10)
         assert letter.key == name
         assert b"look around" in bytes(letter.body)

@@ -14,6 +14,7 @@ from hermes.schema.scope import Address, Role, Scope
 from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 from support.approvals import ALLOWED, SCOPE, ApprovalHarness, PendingApproval
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -147,7 +148,7 @@ async def test_reply_reaches_own_clarification_despite_forwarded_question(
         assert result.count == 1
         with anyio.fail_after(60):
             while not answers:
-                await anyio.lowlevel.checkpoint()
+                await pause()
         group.cancel_scope.cancel()
     assert answers == ["yes"]
 
@@ -167,7 +168,7 @@ async def test_forwarded_questions_are_limited_per_run_and_person(
         await harness.wait_for_question()
         with anyio.fail_after(60):
             while len(refused) < 19:
-                await anyio.lowlevel.checkpoint()
+                await pause()
         assert set(refused) == {RUN_WAITS_ALREADY}
         for number in range(1, MAX_PER_PERSON):
             group.start_soon(one, 100 + number, members(f"run {number}"))

@@ -206,6 +206,7 @@ def test_concatenated_strings_are_joined() -> None:
     assert hard_deny_reason(parse_script(code, HERE, shell=False, code=True), [HOME])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -294,6 +294,7 @@ def test_every_text_gets_a_decision(text: str) -> None:
         assert isinstance(decide(request(text, reaching)), Allowed | NeedsApproval | Denied)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "action",
     ["echo a;" * 5000, "echo " + "a" * 300_000, "sudo " * 9 + "rm -rf /", "$(" * 3000 + "ls"],

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import hermes
 from hermes.channels import MANIFESTS
 from hermes.config.platforms import PLATFORMS, facts_of
@@ -29,6 +31,7 @@ def test_manifests_are_listed_by_name() -> None:
     assert all(":" in manifest.factory for manifest in MANIFESTS.values())
 
 
+@pytest.mark.slow
 def test_gateway_and_composition_name_no_platform() -> None:
     names = {one.platform for one in PLATFORMS} | {one.prefix for one in PLATFORMS}
     found = [

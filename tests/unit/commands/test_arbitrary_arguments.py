@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.commands.registry import standard_commands
@@ -13,6 +13,7 @@ from hermes.schema.errors import HermesError
 from hermes.schema.scope import Role
 from hermes.schema.terminal import QuitReply, ResumedReply, ScreenReply, SubmitReply, TextReply
 from hermes.testing.scripted_model import answer_script
+from support.examples import at_most
 from support.slash_commands import command_harness
 
 NAMES = [name for name in standard_commands().names if name != "save"]
@@ -45,7 +46,7 @@ async def _type(lines: list[str], role: Role, in_chat: bool) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@at_most(25)
 @given(st.lists(LINES, min_size=1, max_size=12), st.sampled_from(Role), st.booleans())
 def test_any_arguments_get_a_reply_or_an_error(lines: list[str], role: Role, in_chat: bool) -> None:
     anyio.run(_type, lines, role, in_chat)

@@ -28,6 +28,7 @@ from support.compaction import (
     is_summary_request,
     request_text,
 )
+from support.polling import pause
 from support.turns import FakeTool
 
 pytestmark = pytest.mark.anyio
@@ -329,11 +330,11 @@ async def test_running_session_is_not_compacted_manually(tmp_path: Path) -> None
                 group.start_soon(harness.submit, "hang")
                 await anyio.wait_all_tasks_blocked()
                 while not harness.conversation.running:
-                    await anyio.lowlevel.checkpoint()
+                    await pause()
                 with pytest.raises(SessionBusy):
                     await harness.compress()
                 while not harness.conversation.interrupt():
-                    await anyio.lowlevel.checkpoint()
+                    await pause()
 
 
 async def test_summary_refused_by_the_provider_costs_nothing(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from hermes.compaction.view import (
 )
 from hermes.schema.messages import Assistant, Media, Message, Result, Text, Trust, User, text_of
 from hermes.testing.history_validators import check_history, check_request
+from support.examples import at_most
 from support.turns import assistant_message, tool_call, tool_result, user_message
 
 
@@ -236,7 +237,7 @@ BUDGETS = (1, 20, 200, 2_000, 20_000)
 
 @pytest.mark.slow
 @given(talks(), st.sampled_from(BUDGETS), st.integers(0, 4), talks())
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@at_most(150)
 def test_random_histories_give_valid_requests(
     said: list[Message], budget: int, head: int, more: list[Message]
 ) -> None:

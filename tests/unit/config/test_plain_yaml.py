@@ -2,10 +2,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes.config.plain_yaml import read_plain_yaml
+from support.examples import at_most
 
 FULL = (Path(__file__).parent / "data" / "full.yaml").read_text()
 
@@ -103,7 +104,7 @@ def agrees(text: str) -> bool:
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
-@settings(max_examples=400, deadline=None)
+@at_most(400)
 @example("a:\n- b: 1\n  c: 2\n- d\ne: x")
 @example("a:\n- b:\n- c: 1")
 @example("a: b\n# c\n  d")
@@ -115,7 +116,7 @@ def test_plain_parser_agrees_with_pyyaml(text):
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@at_most(150)
 def test_damaged_file_is_parsed_equally_or_rejected(data):
     lines = FULL.splitlines(keepends=True)
     start = data.draw(st.integers(0, len(lines) - 1))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.gateway.chat_runs import ActorRules
@@ -18,6 +18,7 @@ from hermes.ports.model import ModelRequest
 from hermes.testing.channel import FakeFaultyChannel
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Pause, ScriptStep
+from support.examples import at_most
 from support.gateway import GatewayHarness, gateway_harness, make_inbound, wait_until
 
 ACTIONS = ["say", "say", "say", "again", "stop", "queue", "steer", "settle", "hang", "restart"]
@@ -105,7 +106,7 @@ class Scenario:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("busy", list(BusyMode))
-@settings(max_examples=15, deadline=None)
+@at_most(15)
 @given(acts=st.lists(st.sampled_from(ACTIONS), max_size=12))
 def test_every_answer_belongs_to_its_question(busy: BusyMode, acts: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -251,6 +251,7 @@ async def test_oldest_dead_address_is_forgotten_when_there_are_too_many(tmp_path
         assert later.all() == dead.all()
 
 
+@pytest.mark.slow
 async def test_offline_time_uses_no_attempts(tmp_path: Path) -> None:
     online = False
     async with delivery_harness(tmp_path) as harness:

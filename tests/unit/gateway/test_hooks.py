@@ -34,6 +34,7 @@ from hermes.schema.scope import Address, Requester
 from hermes.session.conversation import Conversation, SessionOptions
 from hermes.testing.clock import FakeClock
 from support.gateway import gateway_harness
+from support.polling import pause
 from support.turns import EventRecorder, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +49,7 @@ def source(name: str, handle: HookHandler, *events: str) -> HookSource:
 async def until(true: Callable[[], bool]) -> None:
     with anyio.fail_after(TIMEOUT):
         while not true():
-            await anyio.lowlevel.checkpoint()
+            await pause()
 
 
 def unavailable_decision(hook: str, command: str) -> HookDecision:
@@ -225,7 +226,7 @@ async def test_decision_times_out_and_stuck_hook_is_skipped() -> None:
         hangs.gate.set()
         with anyio.fail_after(TIMEOUT):
             while await bus.decide("command:undo", {}) == unavailable_decision("hangs", "undo"):
-                await anyio.lowlevel.checkpoint()
+                await pause()
             assert await bus.decide("command:undo", {}) == HookDecision(HookVerdict.DENY)
 
 

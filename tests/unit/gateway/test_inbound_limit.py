@@ -21,6 +21,7 @@ async def member(inbound: Inbound) -> Admitted:
     )
 
 
+@pytest.mark.slow
 async def test_repeated_updates_are_not_counted(tmp_path: Path) -> None:
     async with gateway_harness(
         tmp_path, authorize=member, rules=gateway_rules(BusyMode.QUEUE)
@@ -60,6 +61,7 @@ async def test_too_fast_user_is_notified_once_and_refusals_are_final(tmp_path: P
         )
 
 
+@pytest.mark.slow
 async def test_webhook_call_over_the_limit_is_refused(tmp_path: Path) -> None:
     clock = FakeClock()
     channel = FakeFaultyChannel(name="webhook")

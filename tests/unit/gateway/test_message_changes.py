@@ -34,6 +34,7 @@ from support.gateway import (
     start_gated_turn,
     wait_until,
 )
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -151,7 +152,7 @@ async def _until_steered(house: GatewayHarness) -> None:
             b"I edited" in bytes(item.body)
             for item in await house.store.queues.unfinished(INBOX, 10)
         ):
-            await anyio.lowlevel.checkpoint()
+            await pause()
 
 
 async def test_edit_into_a_command_is_ignored(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from hermes.gateway.pairing import (
     PairingRejection,
 )
 from hermes.kit.errors import ConfigError, UsageError
+from support.examples import at_most
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 UNKNOWN_CODE = "AAAAAAAA"
@@ -490,5 +491,5 @@ class PairingMachine(RuleBasedStateMachine):
             assert {request.user for request in self.harness.pairing.pending()} == set(self.live())
 
 
-PairingMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+PairingMachine.TestCase.settings = settings(at_most(15), stateful_step_count=25)
 TestPairingMachine = PairingMachine.TestCase

@@ -3,10 +3,11 @@ import json
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.kit.redact import MASK, Redactor
+from support.examples import at_most
 
 alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 tokens = st.text(alphabet, min_size=40, max_size=60)
@@ -58,7 +59,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("form", FORMS)
 @given(secret=passwords, before=prose, after=prose)
-@settings(max_examples=50)
+@at_most(50)
 def test_known_value_is_masked_in_every_encoding(form, secret, before, after):
     encoded = FORMS[form](secret)
     if secret in MASK or encoded in before + after:
@@ -82,7 +83,7 @@ def test_known_value_is_masked_inside_base64(secret, before, after):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @given(token=tokens)
-@settings(max_examples=15)
+@at_most(15)
 def test_well_known_token_format_is_masked(shape, token):
     text = Redactor().redact(f"before {shape.format(token)} after")
     assert token not in text
@@ -91,7 +92,7 @@ def test_well_known_token_format_is_masked(shape, token):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @given(token=tokens)
-@settings(max_examples=15)
+@at_most(15)
 def test_masking_is_idempotent(shape, token):
     redactor = Redactor([token[:10]])
     once = redactor.redact(shape.format(token))

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, structs
 
@@ -32,6 +32,7 @@ from hermes.ports.records import PutRecord, StateRecord
 from hermes.schema.errors import NotFound, StateConflict
 from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
+from support.examples import at_most
 
 pytestmark = pytest.mark.anyio
 
@@ -180,7 +181,7 @@ def test_edits_outside_the_home_are_rejected(home: Path, path: str) -> None:
         apply_edits(home, [FileEdit(path, None, b"x")])
 
 
-@settings(max_examples=60, deadline=None)
+@at_most(60)
 @given(
     before=st.dictionaries(st.sampled_from("abc"), st.binary(max_size=20)),
     after=st.dictionaries(st.sampled_from("abc"), st.binary(max_size=20)),

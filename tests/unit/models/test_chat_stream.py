@@ -397,6 +397,7 @@ def test_deltas_add_up_to_the_answer(text: str, data: st.DataObject):
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == answer.text
 
 
+@pytest.mark.slow
 def test_repeated_names_do_not_slow_down_parsing():
     """Each piece looks like a complete call, which triggers another check of all of it."""
     calls = CallBuilder()
@@ -408,6 +409,7 @@ def test_repeated_names_do_not_slow_down_parsing():
     assert len(bytes(call.args)) == 3_000_000 + len('{"a": ""}')
 
 
+@pytest.mark.slow
 def test_many_detail_pieces_are_joined_quickly():
     stream = ChatStream()
     piece = {"type": "reasoning.text", "index": 0, "text": "x" * 60}

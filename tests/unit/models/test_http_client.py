@@ -25,6 +25,7 @@ from hermes.models.http_client import (
     default_tls,
 )
 from hermes.models.http_response import HttpResponse, InvalidResponse
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -127,7 +128,7 @@ async def test_cancelled_request_closes_its_connection():
     async with serving(b"") as (server, caller), anyio.create_task_group() as group:
         group.start_soon(caller.get)
         while not server.heads:
-            await anyio.lowlevel.checkpoint()
+            await pause()
         group.cancel_scope.cancel()
     await server.closed.wait()
 

@@ -37,6 +37,7 @@ def _without_spaces(settings: list[tuple[str, str]] | None) -> list[tuple[str, s
     return settings and [(name, "".join(value.split())) for name, value in settings]
 
 
+@pytest.mark.slow
 def test_parser_agrees_with_git():
     chance = random.Random(7)  # noqa: S311 - the same texts every time
     made = ("".join(chance.choices(PIECES, k=chance.randint(2, 14))) for _ in range(150))

@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import hermes
 from support.faults.scenarios import sentences
 
@@ -39,6 +41,7 @@ def _hints() -> Iterator[tuple[str, str]]:
                         yield from ((where, text) for text in _texts(word.value))
 
 
+@pytest.mark.slow
 def test_a_hint_is_one_sentence() -> None:
     found = list(_hints())
     assert len(found) > 100

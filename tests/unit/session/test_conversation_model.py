@@ -20,6 +20,7 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.history_validators import check_request
 from hermes.testing.scripted_model import ScriptedModel, ScriptStep
 from support.conversation import ConversationHarness
+from support.examples import at_most
 from support.turns import EventRecorder, FakeTool, assistant_message, tool_call
 
 
@@ -184,7 +185,7 @@ def play(script: Sequence[Move]) -> None:
 
 @pytest.mark.slow
 @given(st.lists(moves, max_size=8))
-@settings(max_examples=25, deadline=None)
+@at_most(25)
 def test_answers_belong_to_their_questions(script: list[Move]) -> None:
     play(script)
 

@@ -16,6 +16,7 @@ from hermes.session.lease import RENEWALS, Lease, LeaseRenewer
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 from support.conversation import HANGING_SCRIPT, PatchedStore, conversation_harness
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +54,7 @@ class NotingLeases:
 async def asleep(clock: FakeClock, count: int) -> None:
     with anyio.fail_after(60):
         while clock.sleepers != count:
-            await anyio.lowlevel.checkpoint()
+            await pause()
 
 
 async def beat(clock: FakeClock) -> None:

@@ -43,6 +43,7 @@ from support.conversation import (
     conversation_harness,
     fixed_price,
 )
+from support.polling import pause
 from support.turns import (
     EventRecorder,
     FakeTool,
@@ -94,7 +95,7 @@ async def beat(clock: FakeClock) -> None:
     """Let one renewal interval pass, once the renewing task sleeps again."""
     with anyio.fail_after(60):
         while not clock.sleepers:
-            await anyio.lowlevel.checkpoint()
+            await pause()
     await clock.advance(RENEW_INTERVAL)
 
 

@@ -364,6 +364,7 @@ async def test_closing_finishes_pending_writes(path: Path, clock: FakeClock):
         assert (await again.maintenance.stats()).sessions == 10
 
 
+@pytest.mark.slow
 async def test_search_of_a_large_backlog_is_partial(store: SqliteStore, clock: FakeClock):
     """It indexes a bounded number of batches, reads the newest messages, and says what is left."""
     archive = store.archive_for(OWNER)

@@ -5,7 +5,7 @@ from pathlib import Path
 from secrets import token_hex
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.ports.store import AppendMessage, OpenSession
@@ -33,6 +33,7 @@ from hermes.store.search_text import (
 from hermes.store.writes import apply_writes
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import result_message, session, user_message
+from support.examples import at_most
 
 LETTERS = "abcdeéßŁÖñ東京タワ한국🎉_-./:()\"'*%^+&|~ \n\t019"
 words = st.text(LETTERS, max_size=60)
@@ -58,14 +59,14 @@ def say(connection: Connection, text: str) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300)
+@at_most(300)
 @given(query=st.one_of(st.text(max_size=80), words))
 def test_no_query_raises(connection: Connection, query: str):
     find(connection, query, limit=5)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=150)
+@at_most(150)
 @given(text=words, data=st.data())
 def test_words_and_parts_of_words_find_their_message(
     connection: Connection, text: str, data: st.DataObject
@@ -85,7 +86,7 @@ def test_words_and_parts_of_words_find_their_message(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300)
+@at_most(300)
 @given(text=st.one_of(words, st.text(max_size=300)), query=words)
 def test_snippet_is_the_text_with_marks(text: str, query: str):
     shown = make_snippet(text, parse_query(query))
@@ -163,6 +164,7 @@ def test_indexing_runs_in_short_batches(tmp_path: Path):
     connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("marks", ["\u0301\u0316", "\u05b0\u0f73", "\uff9e\u0316"])
 def test_many_combining_marks_are_folded_quickly(marks: str):
     pile = marks * 300_000

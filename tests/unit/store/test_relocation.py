@@ -227,6 +227,7 @@ async def test_newer_database_is_refused(old: Path, new: Path, clock: FakeClock)
     assert names(new) == {"state.db"}
 
 
+@pytest.mark.slow
 async def test_processes_that_start_together_move_it_once(
     tmp_path: Path, old: Path, new: Path, clock: FakeClock
 ):

@@ -8,9 +8,9 @@ import pytest
 from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.coordination import WorkersContract
 from hermes.testing.contracts.records import BlobsContract, RecordsContract
 from hermes.testing.contracts.store import StoreContract
+from hermes.testing.contracts.workers import WorkersContract
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from hermes.schema.sessions import SessionFilter
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import calling_message, session, user_message
+from support.examples import at_most
 
 PEOPLE = (OWNER, "ann", "bob", "bob2")
 WORDS = ("apple", "pear", "梨", "plum")
@@ -138,7 +139,7 @@ def run(body: Callable[[SqliteStore, FakeClock], Awaitable[None]]) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@at_most(40)
 @given(steps=st.lists(step, max_size=40))
 def test_store_agrees_with_the_model_for_every_principal(steps: list):
     async def body(store: SqliteStore, clock: FakeClock) -> None:

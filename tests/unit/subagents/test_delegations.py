@@ -31,6 +31,7 @@ from support.delegations import (
     ignore_progress,
     subagent_sessions,
 )
+from support.polling import pause
 from support.turns import FakeTool, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
@@ -165,7 +166,7 @@ async def test_concurrent_subagents_are_limited(tmp_path: Path) -> None:
         await anyio.wait_all_tasks_blocked()
         with anyio.fail_after(60):
             while tool.now < 2:
-                await anyio.wait_all_tasks_blocked()
+                await pause()
         gate.set()
     assert tool.most == 2
 
@@ -214,7 +215,7 @@ async def test_stalled_subagent_is_ended(tmp_path: Path) -> None:
             group.start_soon(run)
             with anyio.fail_after(60):
                 while not built.model.requests:
-                    await anyio.wait_all_tasks_blocked()
+                    await pause()
             await built.clock.advance(201)
         assert [report.fate for report in reports] == [TaskStatus.TIMEOUT]
 
@@ -244,6 +245,6 @@ async def test_background_delegations_are_limited_per_user(tmp_path: Path) -> No
         await delegations.dispatch(structs.replace(SCOPE, principal="else"), [Task(goal="x")])
         with anyio.fail_after(60):
             while len(built.model.requests) < 2:
-                await anyio.wait_all_tasks_blocked()
+                await pause()
         await anyio.wait_all_tasks_blocked()
         assert len(built.model.requests) == 2, "one at once for each person"

@@ -67,6 +67,7 @@ async def test_match_includes_surrounding_messages(past: PastSessions) -> None:
     assert (found["bookend_start"], found["bookend_end"]) == ("a", "bye")
 
 
+@pytest.mark.slow
 async def test_partial_results_say_so(past: PastSessions, store: SqliteStore) -> None:
     await past.talk("one", "where is the teapot")
     now = FakeClock().now()

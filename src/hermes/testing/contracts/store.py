@@ -24,9 +24,10 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUsage, SessionChange, SessionFilter
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.coordination import FencesContract, LeasesContract, QueuesContract
 from hermes.testing.contracts.journal import JournalContract, ResponsesContract
+from hermes.testing.contracts.leases import FencesContract, LeasesContract
 from hermes.testing.contracts.maintenance import MaintenanceContract
+from hermes.testing.contracts.queues import QueuesContract
 from hermes.testing.contracts.samples import (
     append,
     calling_message,

@@ -13,6 +13,7 @@ from hermes.schema.messages import Assistant, Media, Stop, Text, Trust, User, te
 from hermes.testing.fake_openai import Fault, Reply, Script, serve
 from support.api_server import KEY, api_harness
 from support.cli_process import TEST_TIMEOUT
+from support.polling import pause
 from support.remote_gateway import (
     CHUNKED_HEAD,
     DONE_EVENT,
@@ -367,7 +368,7 @@ async def test_stop_before_the_first_word() -> None:
         async with running_turn(proxy_plan(far.url), recorder) as scope:
             with anyio.fail_after(60):
                 while not far.asked:
-                    await anyio.lowlevel.checkpoint()
+                    await pause()
             scope.cancel()
         with anyio.fail_after(60):
             await far.left.wait()

@@ -26,6 +26,7 @@ from hermes.store.blobs import FileBlobs
 from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script, serve
 from hermes.testing.faulty_link import BreakKind, FaultyLink, LinkBreak, faulty_link
 from support.api_server import KEY, ApiHarness, api_harness
+from support.polling import pause
 from support.turns import SCOPE, EventRecorder, assistant_message, running_turn, user_message
 
 pytestmark = pytest.mark.anyio
@@ -257,7 +258,7 @@ async def test_run_that_ends_while_the_link_is_down_is_fetched(tmp_path: Path) -
                 while not any(
                     not isinstance(one, User) for one in await far.messages(SCOPE.session)
                 ):
-                    await anyio.lowlevel.checkpoint()
+                    await pause()
                 link.plan = LinkBreak
         assert (recorder.ended.outcome, recorder.texts[-1]) == (Outcome.DONE, "y" * 25)
         deltas = [event.text for event in recorder.events if isinstance(event, TextDelta)]

@@ -71,13 +71,17 @@ def test_closed_reader_is_not_an_error() -> None:
     [
         ({}, 0),
         ({"WATCHDOG_USEC": "30000000"}, 30),
-        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 30),
         ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, 0),
         ({"WATCHDOG_USEC": "soon"}, 0),
     ],
 )
 def test_watchdog_interval(env: dict[str, str], seconds: float) -> None:
     assert Notifier(env).watchdog == seconds
+
+
+def test_watchdog_of_this_process_applies() -> None:
+    env = {"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}
+    assert Notifier(env).watchdog == 30
 
 
 async def test_watchdog_signals_come_at_half_the_interval(

@@ -4,7 +4,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.gateway.rendering.graphemes import is_boundary
@@ -21,6 +21,7 @@ from hermes.ports.channel import (
     MediaLimits,
 )
 from hermes.schema.messages import Media, Text
+from support.examples import at_most
 
 SAMPLE = """# Title
 
@@ -156,7 +157,7 @@ limits = st.integers(60, 300)
 
 
 @given(documents, st.sampled_from(list(Markup)), units, limits)
-@settings(max_examples=150)
+@at_most(150)
 def test_every_post_fits_in_the_unit_of_the_platform(
     text: str, markup: Markup, unit: LengthUnit, most: int
 ) -> None:
@@ -167,7 +168,7 @@ def test_every_post_fits_in_the_unit_of_the_platform(
 
 
 @given(documents, st.sampled_from([Markup.TELEGRAM, Markup.HTML]), units, limits)
-@settings(max_examples=150)
+@at_most(150)
 def test_html_is_balanced_in_every_post_and_no_text_is_lost(
     text: str, markup: Markup, unit: LengthUnit, most: int
 ) -> None:

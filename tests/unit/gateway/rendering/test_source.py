@@ -3,7 +3,7 @@
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes.gateway.rendering.source import (
@@ -13,6 +13,7 @@ from hermes.gateway.rendering.source import (
     count_characters,
     split_text,
 )
+from support.examples import at_most
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
 WHOLE = (
@@ -75,7 +76,7 @@ def test_arbitrary_text(text: str, limit: ChunkLimits) -> None:
 
 
 @given(st.text(alphabet="`~ \n\ta\u0308\u3000", max_size=600), tight)
-@settings(max_examples=300)
+@at_most(300)
 def test_arbitrary_fences_spaces_and_marks(text: str, limit: ChunkLimits) -> None:
     check(text, limit)
 
@@ -244,6 +245,7 @@ def test_too_small_limit_is_rejected() -> None:
         split_text("x", ChunkLimits(MIN_UNITS - 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.learning.ledger import Author, Change, ChangeState, Ledger
@@ -31,6 +31,7 @@ from hermes.learning.skills.editor import (
 from hermes.learning.skills.usage import SkillUsageLog
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
+from support.examples import at_most
 
 WORDS = st.sampled_from(["tea", "likes tea", "runs\nin two lines", "é§ü", "x" * 40, "  spaced  "])
 ACTIONS = st.sampled_from(["add", "replace", "remove"])
@@ -95,7 +96,7 @@ async def undo_all(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@at_most(40)
 @given(start=STARTS, wanted=st.lists(changes(), max_size=8))
 def test_memory_changes_can_be_undone(
     tmp_path_factory: pytest.TempPathFactory, start: bytes | None, wanted: list[MemoryRequest]
@@ -125,7 +126,7 @@ def test_memory_changes_can_be_undone(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@at_most(40)
 @given(wanted=st.lists(requests(), max_size=10))
 def test_skill_changes_can_be_undone(
     tmp_path_factory: pytest.TempPathFactory, wanted: list[SkillRequest]

@@ -108,6 +108,7 @@ def test_links_in_a_zip_or_folder_are_rejected(tmp_path: Path) -> None:
         read_folder(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", PACKS)
 def test_archive_bombs_are_rejected(pack: Pack) -> None:
     with pytest.raises(InvalidSkill, match=r"too large|holds more"):

@@ -14,6 +14,7 @@ from hermes.models.embedded.weights import ENGINE_PACKAGE, ModelFolder, Weights
 from hermes.ports.plugins import Program
 from hermes.ports.sandbox import ProcessExit
 from hermes.testing.clock import wait_until_idle
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -185,4 +186,4 @@ async def test_models_stay_loaded_if_there_is_memory(tmp_path: Path) -> None:
 
 async def until(true: Callable[[], bool]) -> None:
     while not true():  # bounded by the caller's timeout
-        await anyio.lowlevel.checkpoint()
+        await pause()

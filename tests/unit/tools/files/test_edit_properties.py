@@ -5,13 +5,14 @@ from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hermes.schema.errors import ToolError
 from hermes.tools.files import fuzzy_match
 from hermes.tools.files.drafts import TextFormat, decode_text, diff_text, split_lines
 from hermes.tools.files.v4a import Add, Update, apply_update, parse_patch
+from support.examples import at_most
 
 TEXT = st.text(st.sampled_from("ab \n\t"), max_size=40)
 LINES = st.lists(st.text(st.sampled_from("xyz -+@ "), max_size=6), max_size=12)
@@ -85,7 +86,7 @@ def as_patch(before: list[str], after: list[str], context: int) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@at_most(200)
 @given(VERSIONS, st.integers(1, 3), st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_generated_patch_reproduces_its_target(versions, context: int, newline: str, closed: bool):
     before, after = versions

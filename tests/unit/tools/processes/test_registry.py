@@ -22,6 +22,7 @@ from hermes.testing.clock import FakeClock
 from hermes.tools.processes.record import PROCESS_KIND, BackgroundProcess, ProcessState, from_record
 from hermes.tools.processes.registry import ProcessRegistry
 from support.fake_processes import FakeProcess, FakeSandbox, process_registry, process_request
+from support.polling import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -185,7 +186,7 @@ async def test_number_of_processes_is_limited(
         sandbox.started[0].exit()
         with anyio.fail_after(60):
             while len(one.running) == 32:
-                await anyio.lowlevel.checkpoint()
+                await pause()
         await one.start(process_request(sandbox, TERMINAL))
 
 
@@ -247,7 +248,7 @@ async def test_lost_process_is_reported_once(
         sandbox.started[0].print_output("listening\n")
         with anyio.fail_after(60):
             while not (tmp_path / "logs" / f"{record.id}.log").exists():
-                await anyio.lowlevel.checkpoint()
+                await pause()
         await DeadProgram(store).leave_open_process(record.id)
         await DeadProgram(store).leave_open_process(quiet.id)
         async with (

@@ -74,6 +74,7 @@ def test_endless_private_key_is_cleaned_once(line: str, size: int):
     assert sum(cleaned_sizes) < 200_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 500, 65_536])
 def test_output_after_a_long_private_key_is_kept(size: int):
     text = "a\n-----BEGIN PRIVATE KEY-----\n" + "c2VjcmV0\n" * 9_000 + "-----END x\nafter\n"
@@ -115,6 +116,7 @@ def test_endless_sequences_are_not_kept_in_memory(kind: str):
     assert used_memory < 20 * len(piece) / 2
 
 
+@pytest.mark.slow
 def test_size_of_the_cleaned_file_is_limited(tmp_path: Path):
     """Each of these characters takes three bytes after cleaning."""
     with OutputFiles(tmp_path).opened() as spill:

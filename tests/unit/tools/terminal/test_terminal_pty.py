@@ -6,6 +6,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from support.polling import pause
+
 pytestmark = pytest.mark.anyio
 
 
@@ -46,6 +48,6 @@ async def test_cancelled_pty_command_leaves_no_process(call, workspace: Path):
             run = "echo $$ > pid.new; mv pid.new pid; sleep 1000"
             group.start_soon(lambda: call("terminal", command=run, pty=True))
             while not pid.exists():
-                await anyio.lowlevel.checkpoint()
+                await pause()
             group.cancel_scope.cancel()
     assert not Path(f"/proc/{pid.read_text().strip()}").exists()
