@@ -301,7 +301,7 @@ async def open_conversation(
         cwd=start.cwd,
         model=chosen.name if chosen else "",
         provider=chosen.provider if chosen else "",
-        attended=start.person,
+        attended=start.person or start.attended,
         yolo=start.yolo,
         async_delivery=start.person,
     )

@@ -16,6 +16,7 @@ from textual.worker import WorkerFailed
 
 from hermes.kit.clock import Clock
 from hermes.schema.errors import HermesError
+from hermes.tui.attention import Attention
 from hermes.tui.chat_deps import ChatDeps, ExitRequest, WorkerThread
 from hermes.tui.chat_screen import Chat
 from hermes.tui.client import TuiClient
@@ -30,6 +31,7 @@ class UiSettings(Struct, frozen=True, kw_only=True):
     clock: Clock
     theme: str = "dark"  # or "light"
     display: DisplayOptions = DisplayOptions()
+    notification: str = ""  # escape sequence for a desktop notification
     signals: bool = False  # handle SIGTERM, SIGHUP and Ctrl+Z
     headless: bool = False  # for tests
 
@@ -62,7 +64,13 @@ class Ui(App[int]):
         self._side_worker = WorkerThread("tui-aside")
         history = InputHistory(settings.history)
         deps = ChatDeps(
-            client, self._turn_worker, self._side_worker, history, settings.clock, settings.display
+            client=client,
+            turn_worker=self._turn_worker,
+            side_worker=self._side_worker,
+            history=history,
+            clock=settings.clock,
+            display=settings.display,
+            attention=Attention(self._write_sequence, settings.clock, settings.notification),
         )
         self.chat = Chat(deps)
         self.text = ""
@@ -94,6 +102,11 @@ class Ui(App[int]):
         self._turn_worker.close()
         self._side_worker.close()
         self.exit(code)
+
+    def _write_sequence(self, sequence: str) -> None:
+        if self._driver is not None and not self.is_headless:
+            self._driver.write(sequence)
+            self._driver.flush()
 
     def action_toggle_theme(self) -> None:
         other = LIGHT_THEME if self.theme == DARK_THEME.name else DARK_THEME

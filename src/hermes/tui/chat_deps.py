@@ -12,6 +12,7 @@ from textual.message import Message
 from hermes.kit.clock import Clock
 from hermes.kit.threads import Worker
 from hermes.schema.errors import HermesError
+from hermes.tui.attention import Attention
 from hermes.tui.client import TuiClient
 from hermes.tui.options import DisplayOptions
 from hermes.tui.widgets.prompt import InputHistory
@@ -54,13 +55,14 @@ class WorkerThread:
             job()
 
 
-class ChatDeps(Struct, frozen=True):
+class ChatDeps(Struct, frozen=True, kw_only=True):
     client: TuiClient
     turn_worker: WorkerThread
     side_worker: WorkerThread
     history: InputHistory
     clock: Clock
     display: DisplayOptions
+    attention: Attention
 
 
 class ExitRequest(Message):

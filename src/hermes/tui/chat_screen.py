@@ -215,6 +215,7 @@ class Chat(TranscriptScreen):
     def stop_rendering(self) -> None:
         """Stop rendering: the screen is closing."""
         self._turn.closed = True
+        self._deps.attention.end()
         self.workers.cancel_all()
 
     def return_text(self, text: str) -> None:
@@ -230,6 +231,8 @@ class Chat(TranscriptScreen):
             return
         if not self.conversation.busy:
             self._quit.stopped()
+        if self._renderer.question is None:
+            self._deps.attention.end()
         queued = self.conversation.queued
         self._pending.show_lines(self.conversation.steering, queued)
         self.prompt.set_placeholder(self._placeholder_text())
@@ -269,6 +272,7 @@ class Chat(TranscriptScreen):
 
     def question_asked(self, card: QuestionCard) -> None:
         self.transcript.go_to_end()
+        self._deps.attention.call(card.summary)
         # Keys meant for the prompt must not answer the question.
         self.prompt.question_asked()
         if not self.prompt.text:
@@ -281,6 +285,7 @@ class Chat(TranscriptScreen):
         if self._turn.running:
             if (card := self._renderer.question) is not None:
                 card.update_countdown()
+                self._deps.attention.check()
             self.refresh_status()
         elif not self.conversation.busy and not self.prompt.text and app_of(self).screen is self:
             self.run_worker(self.conversation.check_news(), group="talk")

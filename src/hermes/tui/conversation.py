@@ -18,6 +18,7 @@ from hermes.schema.terminal import (
 from hermes.tui.chat_deps import WorkerThread
 from hermes.tui.client import CANCELLED, MessageParts, TuiClient
 from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode
+from hermes.tui.wording import chat_hint
 
 
 class ConversationView(Protocol):
@@ -205,7 +206,7 @@ class ConversationController:
         if error.code == CANCELLED:
             await self._view.show_note("Interrupted.", "warning")
         else:
-            hint = f"\n{error.hint}" if error.hint else ""
+            hint = f"\n{chat_hint(error.hint)}" if error.hint else ""
             await self._view.show_note(f"{error}{hint}", "error", typed)
 
     async def _run_command(self, line: str) -> None:

@@ -11,6 +11,7 @@ from hermes.schema.events import (
     Event,
     MessageAdded,
     Notice,
+    Outcome,
     QuestionAnswered,
     QuestionAsked,
     ReasoningDelta,
@@ -29,6 +30,7 @@ from hermes.tui.options import DisplayOptions
 from hermes.tui.widgets.cards import ThinkingCard, ToolCard
 from hermes.tui.widgets.question import QuestionCard
 from hermes.tui.widgets.transcript import Answer, Note, Transcript, UserMessage, report_note
+from hermes.tui.wording import chat_hint
 
 MIN_INTERVAL = 0.05
 """Seconds between two updates; faster deltas are drawn together."""
@@ -54,6 +56,7 @@ class EventRenderer:
         self._cards: dict[str, tuple[ToolCard, float]] = {}
         self._questions: dict[str, QuestionCard] = {}
         self._transient_note: Note | None = None
+        self._reset_reason = ""
         self._asked_at = 0.0
         self.ended: RunEnded | None = None
         self.used_tokens = 0
@@ -198,20 +201,25 @@ class EventRenderer:
                 if self._answer is not None:
                     await self._answer.remove()
                 self._close_block()
+                self._reset_reason = reason
                 await self._add_note(f"{reason}; restarting the answer.")
-            case Notice(text=text, passing=passing):
-                note = await self._add_note(text)
-                self._transient_note = note if passing else None
-            case RunEnded(reason=reason):
+            case Notice(text=text, passing=passing, refused=refused):
+                # The reason of a restart was just shown.
+                repeated, self._reset_reason = text == self._reset_reason, ""
+                if not repeated:
+                    note = await self._add_note(text, "error" if refused else "warning")
+                    self._transient_note = note if passing else None
+            case RunEnded(reason=reason, outcome=outcome):
                 self.ended = event
                 self._close_block()
                 if reason:
-                    await self._add_note(reason)
+                    failed = outcome is Outcome.FAILED
+                    await self._add_note(chat_hint(reason), "error" if failed else "warning")
             case RunStarted():
                 self.activity = "thinking"
 
-    async def _add_note(self, text: str) -> Note:
-        note = Note(single_line(text), "warning")
+    async def _add_note(self, text: str, kind: str = "warning") -> Note:
+        note = Note(single_line(text), kind)
         await self._transcript.add(note)
         return note
 

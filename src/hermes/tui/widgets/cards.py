@@ -14,8 +14,9 @@ from textual.widgets import Static
 
 from hermes.kit.terminal_text import display_width, escape_controls, fit, single_line
 from hermes.kit.text import head_and_tail, one_line, plural
-from hermes.schema.messages import Result, ToolCall, text_of
+from hermes.schema.messages import Result, ToolCall
 from hermes.tui.options import DisplayOptions
+from hermes.tui.wording import failure_text, result_text
 
 _MAX_OUTPUT = 20_000
 """Characters shown of one output."""
@@ -129,14 +130,14 @@ def card_title(call: ToolCall, limit: int = 0) -> str:
     return f"{call.name} {one_line(single_line(str(known.get(name, ''))), width)}".rstrip()
 
 
-def card_status(result: Result) -> CardStatus:
+def card_status(result: Result, tool: str = "") -> CardStatus:
     if is_diff(result) and not result.failed:
         lines = result.shown.splitlines()[2:]
         added = sum(line.startswith("+") for line in lines)
         removed = sum(line.startswith("-") for line in lines)
         return CardStatus(f"+{added} -{removed}", diff=True, short=len(lines) <= SHORT_DIFF_LINES)
     if result.failed:
-        return CardStatus(_error_text(text_of(result)))
+        return CardStatus(failure_text(result, tool))
     lines = result.shown.splitlines()
     if len(lines) == 1:
         return CardStatus(one_line(single_line(lines[0]), _MAX_LINE))
@@ -160,7 +161,7 @@ def card_details(call: ToolCall, result: Result | None, progress: str) -> Conten
     if result is None:
         if progress:
             parts.append(Content.styled(escape_controls(progress).expandtabs(), "dim"))
-    elif output := result.shown or text_of(result):
+    elif output := result_text(result):
         shown = head_and_tail(escape_controls(output), _MAX_OUTPUT)
         parts.append(Content(shown.expandtabs().rstrip("\n")))
     return Content("\n").join(parts)
@@ -183,18 +184,6 @@ def _arguments(call: ToolCall) -> dict[str, object]:
         return msgspec.json.decode(call.args, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
-
-
-def _error_text(text: str) -> str:
-    """The tool's error message."""
-    try:
-        fields = msgspec.json.decode(text, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return one_line(single_line(text), _MAX_LINE)
-    for name in ("error", "exit_code_meaning"):
-        if isinstance(message := fields.get(name), str) and message:
-            return one_line(single_line(message), _MAX_LINE)
-    return f"exit code {code}" if (code := fields.get("exit_code")) else "failed"
 
 
 def _colored_diff(diff: str) -> Content:
@@ -250,7 +239,7 @@ class ToolCard(ExpandableCard):
 
     async def end(self, result: Result, took: float) -> None:
         self._result = result
-        status = card_status(result)
+        status = card_status(result, self.call.name)
         time = f"{took:.1f} s" if took >= MIN_SHOWN_SECONDS else ""
         end = " · ".join(filter(None, (status.text, time)))
         if result.failed:

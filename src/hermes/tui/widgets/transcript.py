@@ -57,14 +57,15 @@ class Note(Static):
     DEFAULT_CSS = """
     Note { margin: 0 1; color: $foreground 70%; }
     Note.warning { color: $warning; }
-    Note.error { color: $error; }
+    Note.error { color: $error; text-style: bold; }
     Note.reply { color: $foreground; }
     Note.error, Note.reply, Note.alone { margin: 1 1; }
     """
 
     def __init__(self, text: str, kind: str = "", typed: str = "") -> None:
         """`typed` is the command it replies to."""
-        body = escape_controls(text)
+        mark = "✗ " if kind == "error" else ""
+        body = mark + escape_controls(text)
         command = fit(single_line(typed), _MAX_COMMAND)
         self.plain = "\n".join(filter(None, (typed and f"> {command}", body)))
         lines = [Content.styled(command, "$foreground 50%"), Content(body)]

@@ -26,6 +26,7 @@ from hermes.schema.sessions import SessionFilter, SessionSummary
 from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
 from hermes.tui import client as tui
 from hermes.tui.app import UiSettings, run_ui
+from hermes.tui.attention import notification_sequence
 
 _MAX_LISTED = 200
 _MAX_HITS = 30
@@ -47,6 +48,7 @@ def run_chat(args: Namespace, context: CliContext, *, headless: bool = False) ->
         clock=SystemClock(),
         theme=theme_name(config, context.env),
         display=display_options_of(config),
+        notification=notification_sequence(context.env),
         signals=True,
         headless=headless,
     )

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from hermes.cli.boundary import INTERRUPTED, print_error
+from hermes.cli.boundary import INTERRUPTED
 from hermes.cli.context import CliContext
 from hermes.cli.output import Style
 from hermes.cli.verbs.chat import decode_argument
@@ -34,6 +34,7 @@ from hermes.cli.verbs.chat.terminal_input import (
     LineEditor,
     NewsArrived,
     ask_at_terminal,
+    terminal_attention,
 )
 from hermes.ipc.client import AgentClient, Interrupted, UserInput
 from hermes.ipc.connect import connect
@@ -55,6 +56,7 @@ from hermes.schema.terminal import (
     TextReply,
 )
 from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode, parse_toggle
+from hermes.tui.wording import chat_hint
 
 T = TypeVar("T")
 _CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
@@ -139,9 +141,14 @@ class InteractiveChat:
         except Interrupted:
             self._print("Interrupted.", "yellow")
         except HermesError as error:
-            self._context.stdout.flush()
-            print_error(error)
+            self._print_failure(error)
         return True
+
+    def _print_failure(self, error: HermesError) -> None:
+        self._context.stdout.flush()
+        style = Style(self._context.stderr, self._context.env)
+        hint = f"\n  {escape_controls(chat_hint(error.hint))}" if error.hint else ""
+        self._context.note(style(f"hermes: {escape_controls(str(error))}", "red") + hint)
 
     def _handle_reply(self, reply: LineReply, line: str) -> bool:
         match reply:
@@ -291,7 +298,12 @@ class InteractiveChat:
         stdin, stdout = self._context.stdin, self._context.stdout
         with self._background_reader.paused() if self._background_reader else nullcontext():
             answer = ask_at_terminal(
-                event.question, stdin, stdout, SystemClock(), interrupted=interrupted
+                event.question,
+                stdin,
+                stdout,
+                SystemClock(),
+                attention=terminal_attention(self._context, self._style),
+                interrupted=interrupted,
             )
         if answer is not None:
             self._agent.answer(event.question.id, answer)

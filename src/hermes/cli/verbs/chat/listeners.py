@@ -12,6 +12,7 @@ from hermes.schema.events import (
     Event,
     MessageAdded,
     Notice,
+    Outcome,
     QuestionAnswered,
     QuestionAsked,
     ReasoningDelta,
@@ -25,6 +26,7 @@ from hermes.schema.events import (
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, final_text, text_of
 from hermes.schema.questions import Question
 from hermes.tui.options import DEFAULT_OPTIONS, DisplayOptions
+from hermes.tui.wording import chat_hint
 
 MAX_NEWS = 160
 """Characters shown of a message that the user did not type."""
@@ -38,12 +40,16 @@ class Listener:
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.ended: RunEnded | None = None
+        self.refused = False
+        """Something was not done, because nobody could be asked."""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, MessageAdded):
             self.messages.append(event.message)
         elif isinstance(event, RunEnded):
             self.ended = event
+        elif isinstance(event, Notice):
+            self.refused = self.refused or event.refused
         self.show(event)
 
     def show(self, event: Event) -> None:
@@ -55,14 +61,14 @@ class Listener:
 
 
 class AnswerListener(Listener):
-    """Prints notices to stderr if it is a terminal."""
+    """Prints notices to stderr if it is a terminal, and always what was refused."""
 
     def __init__(self, err: TextIO) -> None:
         super().__init__()
         self._err = err
 
     def show(self, event: Event) -> None:
-        if isinstance(event, Notice) and self._err.isatty():
+        if isinstance(event, Notice) and (event.refused or self._err.isatty()):
             self._err.write(f"hermes: {event.text}\n")
             self._err.flush()
 
@@ -99,10 +105,14 @@ class EventPrinter(Listener):
         self._mode = ""
         self._running: dict[str, tuple[ToolCall, float]] = {}
         self._last_call = ""
+        self._shown_notice = ""
+        """The last notice about a retry, until something else is shown."""
         self._requested: dict[str, ToolCall] = {}
         """Requested calls that have neither started nor finished."""
 
     def show(self, event: Event) -> None:
+        if not isinstance(event, Notice | StreamReset):
+            self._shown_notice = ""
         match event:
             case TextDelta(text=text):
                 self._stream("text", text)
@@ -116,8 +126,9 @@ class EventPrinter(Listener):
                 self._show_hint(text.rstrip().rpartition("\n")[2])
             case MessageAdded(message=message):
                 self._show_message(message)
-            case RunEnded(reason=reason):
-                self._add_note(reason)
+            case RunEnded(reason=reason, outcome=outcome):
+                failed = outcome is Outcome.FAILED
+                self._add_note(f"✗ {chat_hint(reason)}" if failed and reason else reason, failed)
             case RunStarted():
                 self._show_thinking()
         self._out.flush()
@@ -126,8 +137,11 @@ class EventPrinter(Listener):
         match event:
             case StreamReset(reason=reason):
                 self._add_note(f"({reason}; starting the answer again)")
-            case Notice(text=text):
-                self._add_note(f"({text})")
+                self._shown_notice = reason
+            case Notice(text=text, passing=True):
+                self._show_passing(text)
+            case Notice(text=text, refused=refused):
+                self._add_note(f"✗ {text}" if refused else f"({text})", refused)
             case QuestionAsked(question=question):
                 self._show_question(question)
             case QuestionAnswered(answer=answer):
@@ -154,10 +168,19 @@ class EventPrinter(Listener):
             self._break()
             self._line(self._style("● " + headline(text_of(message), MAX_NEWS), "dim"))
 
-    def _add_note(self, text: str) -> None:
+    def _add_note(self, text: str, error: bool = False) -> None:
         self._break()
         if text:
-            self._line(self._style(single_line(text), "yellow"))
+            self._line(self._style(single_line(text), "red" if error else "yellow"))
+
+    def _show_passing(self, text: str) -> None:
+        """Show what is soon over; where lines stay, only the first of several."""
+        if self._style.can_rewrite:
+            self._break()
+            self._show_hint(f"({text})")
+        elif not self._shown_notice:
+            self._add_note(f"({text})")
+        self._shown_notice = text
 
     def _think(self, text: str) -> None:
         if self._reasoning:
@@ -221,7 +244,8 @@ class EventPrinter(Listener):
         if call := self._requested.get(result.call):
             # The call was never started: show what was not run.
             self._show_call(call)
-        summary = describe_result(result)
+        call, _ = self._running.get(result.call, (None, 0.0))
+        summary = describe_result(result, call.name if call else "")
         self._line(self._result_line(result, summary))
         for line in summary.lines if self._display_options.diffs or not summary.diff else ():
             shown = fit(escape_controls(line).expandtabs(), self._style.columns - 4)

@@ -1,0 +1,75 @@
+"""Texts as a person in a chat reads them: hints that work there, results without instructions."""
+
+import re
+
+import msgspec
+
+from hermes.kit.terminal_text import single_line
+from hermes.kit.text import one_line
+from hermes.schema.messages import Result, text_of
+
+_CHAT_COMMANDS = {
+    "hermes model": "/model",
+    "hermes sessions list": "/sessions",
+    "hermes tools": "/tools",
+    "hermes mcp": "/reload-mcp",
+}
+_SHELL_COMMAND = re.compile(
+    r"(?<![\w/-])(" + "|".join(map(re.escape, _CHAT_COMMANDS)) + r")(?=[`.,;:)]|\s*$)"
+)
+_SENTENCE_END = re.compile(r"(?<=[\w)\]'\"”`]\.)\s+(?=[A-Z])")
+_MAX_LINE = 400
+
+
+def chat_hint(text: str) -> str:
+    """Name the slash command instead of the shell command, where there is one."""
+    return _SHELL_COMMAND.sub(lambda found: _CHAT_COMMANDS[found[1]], text)
+
+
+def failure_text(result: Result, tool: str = "") -> str:
+    """What went wrong, in one line; what the model should do next is left out."""
+    text = text_of(result)
+    try:
+        fields = msgspec.json.decode(text, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return one_line(_SENTENCE_END.split(_without_tool(single_line(text), tool))[0], _MAX_LINE)
+    for name in ("error", "exit_code_meaning"):
+        if isinstance(message := fields.get(name), str) and message:
+            first = _SENTENCE_END.split(_without_tool(single_line(message), tool))[0]
+            return one_line(first, _MAX_LINE)
+    return f"exit code {code}" if (code := fields.get("exit_code")) else "failed"
+
+
+def result_text(result: Result) -> str:
+    """The output as a person reads it; JSON, which is for the model, becomes lines."""
+    if result.shown:
+        return result.shown
+    text = text_of(result)
+    if result.failed:
+        return failure_text(result)
+    try:
+        fields = msgspec.json.decode(text, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return text
+    return "\n".join(
+        f"{name}: {_readable(value)}"
+        for name, value in fields.items()
+        if name not in _MODEL_FIELDS and value not in (None, "", [], {})
+    )
+
+
+_MODEL_FIELDS = frozenset({"hint", "note", "next", "instructions", "success", "ok"})
+"""Fields that only tell the model what to do, or repeat the mark of the card."""
+
+
+def _readable(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(one, str | int | float) for one in value):
+        return ", ".join(map(str, value))
+    return msgspec.json.encode(value).decode()
+
+
+def _without_tool(text: str, tool: str) -> str:
+    """Without the tool's name: the line already begins with it."""
+    return text.removeprefix(f"{tool}: ") if tool else text
