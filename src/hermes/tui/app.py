@@ -17,7 +17,7 @@ from textual.worker import WorkerFailed
 from hermes.kit.clock import Clock
 from hermes.schema.errors import HermesError
 from hermes.tui.attention import Attention
-from hermes.tui.chat_deps import ChatDeps, ExitRequest, WorkerThread
+from hermes.tui.chat_deps import ChatDeps, ExitRequest, ThemeRequest, WorkerThread
 from hermes.tui.chat_screen import Chat
 from hermes.tui.client import TuiClient
 from hermes.tui.options import DisplayOptions
@@ -30,6 +30,7 @@ class UiSettings(Struct, frozen=True, kw_only=True):
     history: Path  # file of typed lines
     clock: Clock
     theme: str = "dark"  # or "light"
+    auto_theme: str = "dark"  # the one that fits the terminal
     display: DisplayOptions = DisplayOptions()
     notification: str = ""  # escape sequence for a desktop notification
     signals: bool = False  # handle SIGTERM, SIGHUP and Ctrl+Z
@@ -92,6 +93,14 @@ class Ui(App[int]):
     def _exit_requested(self, event: ExitRequest) -> None:
         self.exit_error = event.error
         self._end(event.code)
+
+    @on(ThemeRequest)
+    def _theme_requested(self, event: ThemeRequest) -> None:
+        if not event.name:
+            self.action_toggle_theme()
+        else:
+            name = self._settings.auto_theme if event.name == "auto" else event.name
+            self.theme = THEMES.get(name, DARK_THEME).name
 
     def _end(self, code: int) -> None:
         """Interrupt a running turn and exit; everything is already on disk."""

@@ -65,6 +65,14 @@ class ChatDeps(Struct, frozen=True, kw_only=True):
     attention: Attention
 
 
+class ThemeRequest(Message):
+    """Uses the theme of this name; `auto` fits the terminal, without a name it is switched."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
 class ExitRequest(Message):
     """Ends the application; `error` is what caused it."""
 

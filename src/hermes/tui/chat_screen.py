@@ -1,28 +1,36 @@
 """The chat screen: transcript, prompt and status bar."""
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import ClassVar
 
-from msgspec import structs
+import msgspec
+from msgspec import Raw, structs
 from textual import events, on, work
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.widgets import Tooltip
 
+from hermes.kit.ids import new_id
 from hermes.schema.errors import HermesError
+from hermes.schema.messages import ToolCall
 from hermes.schema.questions import ApprovalChoice
+from hermes.schema.shell import ShellResult
 from hermes.schema.terminal import ScreenAction, ScreenReply, TextReply
-from hermes.tui.chat_deps import ChatDeps, ExitRequest
+from hermes.tui.chat_deps import ChatDeps, ExitRequest, ThemeRequest
 from hermes.tui.client import MessageParts
 from hermes.tui.conversation import ConversationController
+from hermes.tui.images import ImageChips
 from hermes.tui.keys import KeyDebounce, QuitConfirmation
 from hermes.tui.options import BUSY_PLACEHOLDERS, BusyMode, enter_hint, parse_toggle
 from hermes.tui.session_start import show_greeting, show_history
 from hermes.tui.transcript_screen import TranscriptScreen
 from hermes.tui.turn_display import EventPump, EventRenderer, TurnDisplay
 from hermes.tui.widgets import app_of, consume
+from hermes.tui.widgets.cards import ToolCard, shell_result
 from hermes.tui.widgets.prompt import (
     DEFAULT_PLACEHOLDER,
     SEND_KEYS,
@@ -32,6 +40,7 @@ from hermes.tui.widgets.prompt import (
 )
 from hermes.tui.widgets.question import QuestionCard
 from hermes.tui.widgets.status import PendingInput, StatusBar, StatusInfo
+from hermes.tui.widgets.todo import TodoPanel
 from hermes.tui.widgets.transcript import TURN, Note, Transcript, UserMessage
 
 TICK_SECONDS = 1.0
@@ -49,7 +58,8 @@ class Chat(TranscriptScreen):
         Binding("ctrl+d", "quit_if_empty", show=False),
         Binding("escape", "back", show=False),
         *(Binding(key, f"send('{mode}')", show=False) for key, mode in SEND_KEYS.items()),
-        Binding("ctrl+r", "sessions", show=False, priority=True),
+        Binding("ctrl+r", "search_history", show=False, priority=True),
+        Binding("f3", "sessions", show=False, priority=True),
         Binding("f2", "models", show=False, priority=True),
     ]
 
@@ -58,19 +68,27 @@ class Chat(TranscriptScreen):
         self._deps = deps
         self._greeting = deps.client.greeting
         self._state = deps.client.state
+        images = ImageChips()
         self.conversation = ConversationController(
-            deps.client, deps.turn_worker, deps.side_worker, self
+            deps.client, deps.turn_worker, deps.side_worker, self, images
         )
         self.set_class(deps.display.compact, "compact")
+        self._todo = TodoPanel()
         self._renderer = EventRenderer(
-            self.transcript, deps.clock, self.conversation.steering_received, deps.display
+            self.transcript,
+            deps.clock,
+            self.conversation.steering_received,
+            deps.display,
+            self._todo,
         )
         self._event_pump = EventPump(self._renderer, deps.clock, self)
         self._status = StatusBar()
         self._pending = PendingInput()
         self._suggestions = Suggestions()
         pastes = PastedTexts(deps.display.paste_lines, deps.display.paste_size)
-        self.prompt = Prompt(deps.history, self._suggestions, self.conversation.pop_last, pastes)
+        self.prompt = Prompt(
+            deps.history, self._suggestions, self.conversation.pop_last, pastes, images
+        )
         self._opened = asyncio.Event()
         self._turn = TurnDisplay(deps, self._renderer, self._event_pump)
         self._quit = QuitConfirmation(self, deps.clock)
@@ -79,6 +97,7 @@ class Chat(TranscriptScreen):
     def compose(self) -> ComposeResult:
         yield self.transcript
         yield self._suggestions
+        yield self._todo
         yield self._pending
         yield self.prompt
         yield self._status
@@ -103,7 +122,9 @@ class Chat(TranscriptScreen):
             return
         self._greeting, self._state = client.greeting, client.state
         self.prompt.set_completion(self._greeting.commands, self._greeting.folder)
-        self._renderer.used_tokens = await show_greeting(self.transcript, self._deps)
+        shown = await show_greeting(self.transcript, self._deps)
+        self._renderer.used_tokens = shown.tokens
+        self._todo.show_list(shown.todo)
         self._opened.set()
         # Load the Markdown widgets while the user types.
         load = partial(import_module, "hermes.tui.widgets.code")
@@ -134,7 +155,9 @@ class Chat(TranscriptScreen):
             await self.transcript.empty()
         if reply.clipboard:
             app_of(self).copy_to_clipboard(reply.clipboard)
-        await self.show_note(reply.text, "reply", typed)
+        note = Note(reply.text, "reply", typed, is_diff=reply.is_diff)
+        await self.transcript.add(note)
+        self.transcript.go_to(note)
         now = self._deps.client.state
         if now.session != self._state.session:
             # Usage of another session is unknown until its next answer.
@@ -142,14 +165,15 @@ class Chat(TranscriptScreen):
             # A session that has already started is a branch of this one.
             if not now.started:
                 self.transcript.begin_session()
+                self._todo.show_list("")
         self._refresh_state()
 
     async def show_resumed(self, told: str, typed: str) -> None:
         self.transcript.begin_session()
         await self.show_note(told, "reply", typed)
-        self._renderer.used_tokens = await show_history(
-            self.transcript, self._deps, self._renderer.display
-        )
+        shown = await show_history(self.transcript, self._deps, self._renderer.display)
+        self._renderer.used_tokens = shown.tokens
+        self._todo.show_list(shown.todo)
         self._refresh_state()
 
     async def adjust(self, action: ScreenReply, typed: str) -> None:
@@ -166,7 +190,11 @@ class Chat(TranscriptScreen):
                 text = "" if on else "Status bar hidden; /statusbar shows it again."
             case ScreenAction.COMPOSE:
                 text = self._compose_in_editor(action.argument)
-            case _:
+            case ScreenAction.THEME:
+                self.post_message(ThemeRequest(action.argument))
+            case ScreenAction.PASTE:
+                self.prompt.post_message(Prompt.ImageRequested())
+            case ScreenAction.REDRAW:
                 app_of(self).refresh(repaint=True, layout=True)
         if text:
             await self.show_note(text, "reply", typed)
@@ -185,10 +213,32 @@ class Chat(TranscriptScreen):
         self._state = self._deps.client.state
         self.refresh_status()
 
-    async def run_turn(self, parts: MessageParts) -> None:
+    async def run_shell(self, command: str) -> ShellResult:
+        loop, client = asyncio.get_running_loop(), self._deps.client
+        call = ToolCall(new_id("call"), "!", Raw(msgspec.json.encode({"command": command})))
+        card = ToolCard(call, self._renderer.display)
+        await self.transcript.add(card)
+        self.transcript.go_to_end()
+        began = self._deps.clock.monotonic()
+
+        def show(text: str) -> None:
+            loop.call_soon_threadsafe(card.add_progress, text)
+
+        self._renderer.activity = "shell"
+        try:
+            done = await self._deps.turn_worker.run(lambda: client.run_shell(command, show))
+        finally:
+            self._renderer.activity = ""
+            card.mark_interrupted()
+        await card.end(shell_result(call, done), self._deps.clock.monotonic() - began)
+        if done.output.strip():
+            await card.open()
+        return done
+
+    async def run_turn(self, parts: MessageParts, images: Sequence[str]) -> None:
         before = len(self.transcript.children)
         try:
-            await self._turn.run(parts, self.refresh_status)
+            await self._turn.run(parts, images, self.refresh_status)
         finally:
             self._quit.stopped()
             if not self._turn.closed:
@@ -376,7 +426,7 @@ class Chat(TranscriptScreen):
         """Go from a card to the prompt, or stop the turn."""
         if self.focused is not self.prompt:
             self.prompt.focus()
-        elif self._turn.running:
+        elif self.conversation.busy:
             self._quit.stopping()
             self.conversation.interrupt()
 
@@ -388,6 +438,25 @@ class Chat(TranscriptScreen):
         picker = session_picker(self._deps, self._state.session)
         if chosen := await app_of(self).push_screen_wait(picker):
             await self._command(f"/resume {chosen}")
+
+    @work(group="picking", exclusive=True)
+    async def action_search_history(self) -> None:
+        from hermes.tui.picker import history_picker  # noqa: PLC0415 - loaded on demand
+
+        picker = history_picker(self._deps.history, self.prompt.text)
+        if chosen := await app_of(self).push_screen_wait(picker):
+            self.prompt.fill(chosen)
+        self.prompt.focus()
+
+    @on(Prompt.ImageRequested)
+    @work(group="picking", exclusive=True)
+    async def _image_requested(self) -> None:
+        try:
+            path = await self._deps.side_worker.run(self._deps.client.clipboard_image)
+        except HermesError as error:
+            self.notify(error.sentence, timeout=5, severity="warning", markup=False)
+        else:
+            self.prompt.add_image(Path(path))
 
     @work(group="picking", exclusive=True)
     async def action_models(self) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, assert_never
 
 from hermes.kit.clock import Clock
@@ -27,8 +27,9 @@ from hermes.schema.questions import Question
 from hermes.tui.chat_deps import ChatDeps
 from hermes.tui.client import MessageParts
 from hermes.tui.options import DisplayOptions
-from hermes.tui.widgets.cards import ThinkingCard, ToolCard
+from hermes.tui.widgets.cards import ThinkingCard, ToolCard, is_todo_list
 from hermes.tui.widgets.question import QuestionCard
+from hermes.tui.widgets.todo import TodoPanel
 from hermes.tui.widgets.transcript import Answer, Note, Transcript, UserMessage, report_note
 from hermes.tui.wording import chat_hint
 
@@ -45,12 +46,14 @@ class EventRenderer:
         clock: Clock,
         received_steering: Callable[[str], str | None],
         display: DisplayOptions,
+        todo: TodoPanel,
     ) -> None:
         """`received_steering` returns the steering message with an id, if it was sent from here."""
         self._received_steering = received_steering
         self._transcript = transcript
         self._clock = clock
         self.display = display
+        self._todo = todo
         self._answer: Answer | None = None
         self._thinking: ThinkingCard | None = None
         self._cards: dict[str, tuple[ToolCard, float]] = {}
@@ -155,6 +158,8 @@ class EventRenderer:
         elif isinstance(message, Result) and message.call in self._cards:
             card, began = self._cards.pop(message.call)
             await card.end(message, self._clock.monotonic() - began)
+            if is_todo_list(card.call, message):
+                self._todo.show_list(message.shown)
             self.activity = "working"
         elif isinstance(message, User):
             await self._add_user_message(message)
@@ -340,14 +345,18 @@ class TurnDisplay:
         """Duration of the running turn, or None."""
         return None if self._began is None else self._deps.clock.monotonic() - self._began
 
-    async def run(self, parts: MessageParts, changed: Callable[[], None]) -> None:
+    async def run(
+        self, parts: MessageParts, images: Sequence[str], changed: Callable[[], None]
+    ) -> None:
         """Run a turn and render its events. Raises `HermesError`."""
         client = self._deps.client
         self._renderer.begin()
         self._began = self._deps.clock.monotonic()
         changed()
         try:
-            await self._deps.turn_worker.run(lambda: client.submit(parts, self._event_pump.put))
+            await self._deps.turn_worker.run(
+                lambda: client.submit(parts, images, self._event_pump.put)
+            )
         finally:
             self._began = None
             if not self.closed:

@@ -99,7 +99,7 @@ async def test_errors_are_on_their_own_line() -> None:
     )
     assert shown == (
         "half an\n(the connection broke; starting the answer again)\n(waiting 2 s)\n"
-        "Whole.\nNo more money.\n"
+        "Whole.\n✗ No more money.\n"
     )
 
 

@@ -353,7 +353,7 @@ async def test_a_question_with_choices_in_a_small_terminal(tmp_path: Path) -> No
 
 async def test_session_picker(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
-        await screen.pilot.press("ctrl+r")
+        await screen.pilot.press("f3")
         await screen.wait_for("Fix the fence")
         # When that was depends on where one is.
         shown = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "YYYY-MM-DD HH:MM", screen.text)

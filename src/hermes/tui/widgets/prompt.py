@@ -15,6 +15,7 @@ from textual.widgets.option_list import Option
 
 from hermes.kit.terminal_text import display_width, pad
 from hermes.tui.completion import Suggestion, suggestions
+from hermes.tui.images import ImageChips, pasted_image
 from hermes.tui.options import BusyMode
 from hermes.tui.widgets import consume
 
@@ -55,6 +56,10 @@ class InputHistory:
                     file.write(" ".join(text.splitlines()) + "\n")
         self._lines = self._lines[-MAX_HISTORY:]
         self._place = len(self._lines)
+
+    def newest_first(self) -> list[str]:
+        """Each typed text once."""
+        return list(dict.fromkeys(reversed(self._lines)))
 
     def back(self, draft: str) -> str | None:
         """The previous text, None at the beginning; `draft` is kept for `forward`."""
@@ -200,6 +205,9 @@ class Prompt(TextArea):
             self.mode = mode
             self.predates_question = predates_question
 
+    class ImageRequested(Message):
+        """Ctrl+V: the terminal pasted no text, so there may be an image in the clipboard."""
+
     class QuitRequested(Message):
         """Ctrl+D in an empty prompt."""
 
@@ -209,6 +217,7 @@ class Prompt(TextArea):
         suggestion_list: Suggestions,
         pop_pending: Callable[[], str | None],
         pastes: PastedTexts,
+        images: ImageChips,
     ) -> None:
         """`pop_pending` removes and returns the last queued line."""
         super().__init__(
@@ -225,6 +234,7 @@ class Prompt(TextArea):
         self._folder = ""
         self._pop_pending = pop_pending
         self._pastes = pastes
+        self._images = images
         self._ignores: Callable[[str], bool] = _ignore_nothing
         self._predates_question = False
         self._dismissed_text = ""
@@ -307,7 +317,14 @@ class Prompt(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         consume(event)
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
-        self.insert(self._pastes.shortened(text))
+        if (image := pasted_image(text)) is not None:
+            self.add_image(image)
+        else:
+            self.insert(self._pastes.shortened(text))
+
+    def add_image(self, path: Path) -> None:
+        """Insert the chip of an image."""
+        self.insert(f"{self._images.add(path)} ")
 
     async def _on_key(self, event: events.Key) -> None:
         handled = (
@@ -347,6 +364,8 @@ class Prompt(TextArea):
             self._enter()
         elif key in SEND_KEYS:
             self.submit(SEND_KEYS[key])
+        elif key == "ctrl+v":
+            self.post_message(self.ImageRequested())
         elif key == "ctrl+d" and not self.text:
             self.post_message(self.QuitRequested())
         elif key == "up":

@@ -1,13 +1,13 @@
 """Event listeners: collect the answer, print events as JSON, or show them at a terminal."""
 
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
 from hermes.cli.output import Style
 from hermes.cli.tool_summary import ResultSummary, describe_call, describe_result
 from hermes.kit.clock import Clock
-from hermes.kit.terminal_text import escape_controls, fit, headline, single_line
+from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.schema.events import (
     Event,
     MessageAdded,
@@ -26,7 +26,10 @@ from hermes.schema.events import (
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, final_text, text_of
 from hermes.schema.questions import Question
 from hermes.tui.options import DEFAULT_OPTIONS, DisplayOptions
-from hermes.tui.wording import chat_hint
+from hermes.tui.wording import chat_hint, report_text
+
+if TYPE_CHECKING:
+    from hermes.cli.markdown import MarkdownPrinter
 
 MAX_NEWS = 160
 """Characters shown of a message that the user did not type."""
@@ -102,6 +105,7 @@ class EventPrinter(Listener):
         self._clock = clock
         # Without colors reasoning could not be told from the answer.
         self._reasoning = style.has_color and options.reasoning
+        self._markdown: MarkdownPrinter | None = None
         self._mode = ""
         self._running: dict[str, tuple[ToolCall, float]] = {}
         self._last_call = ""
@@ -166,7 +170,7 @@ class EventPrinter(Listener):
         elif message.trust is Trust.DATA:
             # The turn was started by a message the user did not type: show it.
             self._break()
-            self._line(self._style("● " + headline(text_of(message), MAX_NEWS), "dim"))
+            self._line(self._style("● " + report_text(text_of(message), MAX_NEWS), "dim"))
 
     def _add_note(self, text: str, error: bool = False) -> None:
         self._break()
@@ -198,11 +202,33 @@ class EventPrinter(Listener):
                 self._clear_hint()
             self._mode = mode
             shown = escape_controls(text)
-            self._out.write(self._style(shown, "dim") if mode == "reasoning" else shown)
+            if mode == "text" and (markdown := self._markdown_printer()) is not None:
+                self._write_markdown(markdown, shown)
+            else:
+                self._out.write(self._style(shown, "dim") if mode == "reasoning" else shown)
+
+    def _markdown_printer(self) -> "MarkdownPrinter | None":
+        """What renders answers; None where they are shown as they are."""
+        if self._markdown is None and self._style.has_color and not self._display_options.raw:
+            from hermes.cli.markdown import MarkdownPrinter
+
+            self._markdown = MarkdownPrinter(self._style)
+        return self._markdown
+
+    def _write_markdown(self, markdown: "MarkdownPrinter", text: str) -> None:
+        """Write what is complete, and show the line that is being written."""
+        done = markdown.feed(text)
+        self._clear_hint()
+        self._out.write(done)
+        self._out.write(self._hint_text(markdown.pending))
 
     def _break(self) -> None:
         """Move to the beginning of an empty line."""
-        if self._mode:
+        if self._mode == "text" and self._markdown is not None:
+            self._clear_hint()
+            self._out.write(self._markdown.flush())
+            self._mode = ""
+        elif self._mode:
             self._out.write("\n")
             self._mode = ""
         else:
@@ -215,8 +241,10 @@ class EventPrinter(Listener):
     def _show_hint(self, text: str) -> None:
         """Show a hint that the next output replaces, if the terminal can do that."""
         if self._style.can_rewrite and not self._mode:
-            shown = fit(single_line(text), self._style.columns - 1)
-            self._out.write(f"\r\x1b[K{self._style(shown, 'dim')}")
+            self._out.write(f"\r\x1b[K{self._hint_text(text)}")
+
+    def _hint_text(self, text: str) -> str:
+        return self._style(fit(single_line(text), self._style.columns - 1), "dim")
 
     def _show_thinking(self) -> None:
         """Show that the turn started, even on terminals where the hint cannot be replaced."""
