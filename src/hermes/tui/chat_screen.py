@@ -283,6 +283,7 @@ class Chat(TranscriptScreen):
             self._quit.stopped()
         if self._renderer.question is None:
             self._deps.attention.end()
+        self._todo.set_compact(compact=not self._turn.running)
         queued = self.conversation.queued
         self._pending.show_lines(self.conversation.steering, queued)
         self.prompt.set_placeholder(self._placeholder_text())

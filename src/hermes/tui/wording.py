@@ -1,6 +1,7 @@
 """Texts as a person in a chat reads them: hints that work there, results without instructions."""
 
 import re
+from typing import cast
 
 import msgspec
 
@@ -65,8 +66,10 @@ _MODEL_FIELDS = frozenset({"hint", "note", "next", "instructions", "success", "o
 def _readable(value: object) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and all(isinstance(one, str | int | float) for one in value):
-        return ", ".join(map(str, value))
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        if all(isinstance(one, str | int | float) for one in items):
+            return ", ".join(map(str, items))
     return msgspec.json.encode(value).decode()
 
 

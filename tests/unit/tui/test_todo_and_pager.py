@@ -27,11 +27,15 @@ async def test_todo_list_is_pinned_until_it_is_done(tmp_path: Path) -> None:
         [*tool_events("todo", "{}", LIST), *answer_events("Working.")],
         [*tool_events("todo", "{}", done, call="c2"), *answer_events("All done.")],
     )
+    client.turns[0].append(client.wait_until_decided)
     async with tui_screen(client, tmp_path) as screen:
         await screen.submit("garden")
-        await screen.wait_until_idle()
+        await screen.wait_for("Working.")
         assert panel(screen) == "Todo · 1 of 3 done\n✓ sow\n▸ water\n○ harvest"
         assert "✓ todo  1 of 3 done" in screen.text
+        client.interrupt()
+        await screen.wait_until_idle()
+        assert panel(screen) == "Todo · 1 of 3 done · next: water"
         await screen.submit("go on")
         await screen.wait_until_idle()
         assert panel(screen) == ""

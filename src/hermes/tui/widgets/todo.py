@@ -21,15 +21,26 @@ class TodoPanel(Static):
 
     def __init__(self) -> None:
         super().__init__(markup=False)
+        self._items: list[str] = []
+        self._compact = True
 
     def show_list(self, text: str) -> None:
         """Show the list as the `todo` tool prints it; hide it if nothing is left to do."""
         items = [line for line in escape_controls(text).splitlines() if line.startswith("[")]
-        left = [item for item in items if not item.startswith(_DONE)]
-        self.set_class(bool(left), "shown")
-        if left:
-            width = max(self.screen.size.width - 4, 8) if self.is_attached else 80
-            self.update(_content(items, len(items) - len(left), width))
+        self._items = items if any(not item.startswith(_DONE) for item in items) else []
+        self.set_class(bool(self._items), "shown")
+        self._draw()
+
+    def set_compact(self, *, compact: bool) -> None:
+        """Between turns one line is enough."""
+        if compact is not self._compact:
+            self._compact = compact
+            self._draw()
+
+    def _draw(self) -> None:
+        if self._items:
+            width = max(self.screen.size.width - 4, 8)
+            self.update(_content(self._items, width, compact=self._compact))
 
 
 def todo_progress(text: str) -> str:
@@ -38,14 +49,18 @@ def todo_progress(text: str) -> str:
     return f"{sum(item.startswith(_DONE) for item in items)} of {len(items)} done" if items else ""
 
 
-def _content(items: list[str], done: int, width: int) -> Content:
-    """A heading and the items around the current one."""
+def _content(items: list[str], width: int, *, compact: bool) -> Content:
+    """A heading and the items around the current one, or both in a line."""
+    done = sum(item.startswith(_DONE) for item in items)
     current = next(
         (index for index, item in enumerate(items) if not item.startswith(_DONE)), len(items)
     )
+    heading = f"Todo · {done} of {len(items)} done"
+    if compact:
+        return Content(fit(f"{heading} · next: {single_line(items[current][4:])}", width))
     first = max(min(current - 1, len(items) - _MAX_LINES), 0)
     shown = items[first : first + _MAX_LINES]
-    lines = [Content.styled(f"Todo · {done} of {len(items)} done", "bold")]
+    lines = [Content.styled(heading, "bold")]
     for item in shown:
         mark, style = _STYLES.get(item[:3], ("○", ""))
         lines.append(Content.styled(fit(f"{mark} {single_line(item[4:])}", width), style))

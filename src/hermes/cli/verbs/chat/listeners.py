@@ -24,7 +24,7 @@ from hermes.schema.events import (
     ToolStarted,
 )
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, final_text, text_of
-from hermes.schema.questions import Question
+from hermes.schema.questions import TERMINAL_ORIGIN, Question
 from hermes.tui.options import DEFAULT_OPTIONS, DisplayOptions
 from hermes.tui.wording import chat_hint, report_text
 
@@ -156,7 +156,9 @@ class EventPrinter(Listener):
         self._line(self._style(self._style.wrap_text(single_line(question.text)), "yellow"))
         for line in question.subject.splitlines():
             self._line("    " + escape_controls(line))
-        for name, text in (("why", question.reason), ("for", question.origin)):
+        # The origin is obvious in the same terminal.
+        origin = "" if question.origin == TERMINAL_ORIGIN else question.origin
+        for name, text in (("why", question.reason), ("for", origin)):
             if text:
                 line = self._style.wrap_text(f"  {name}: {single_line(text)}", " " * 7)
                 self._line(self._style(line, "dim"))
