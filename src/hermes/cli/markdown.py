@@ -141,20 +141,20 @@ class MarkdownPrinter:
 
     def _wrap(self, spans: Sequence[Span], width: int) -> list[str]:
         """Break lines between words; a longer word gets a line of its own."""
-        lines, room = [""], width
+        lines, room, space = [""], width, ""
         for span in spans:
-            for word in re.findall(r"\n|\s+|\S+", span.text):
-                if word == "\n":
-                    lines, room = [*lines, ""], width
+            for word in re.findall(r"\n|[^\S\n]+|\S+", span.text):
+                if word.isspace() and word != "\n":
+                    space = " " if lines[-1] else ""
                     continue
-                needed = display_width(word)
-                if needed > room and lines[-1] and not word.isspace():
-                    lines, room = [*lines, ""], width
-                if word.isspace() and (not lines[-1] or needed > room):
-                    continue
-                lines[-1] += self._style(word, *span.styles)
-                room -= needed
-        return [line.rstrip() for line in lines]
+                needed = display_width(space + word)
+                if word == "\n" or (needed > room and lines[-1] and space):
+                    lines, room, space = [*lines, ""], width, ""
+                if word != "\n":
+                    lines[-1] += space + self._style(word, *span.styles)
+                    room -= display_width(space + word)
+                space = ""
+        return lines
 
 
 def _spans(node: SyntaxTreeNode, styles: tuple[str, ...] = ()) -> list[Span]:

@@ -7,16 +7,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
 
-import msgspec
-from msgspec import Raw, structs
+from msgspec import structs
 from textual import events, on, work
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.widgets import Tooltip
 
-from hermes.kit.ids import new_id
 from hermes.schema.errors import HermesError
-from hermes.schema.messages import ToolCall
 from hermes.schema.questions import ApprovalChoice
 from hermes.schema.shell import ShellResult
 from hermes.schema.terminal import ScreenAction, ScreenReply, TextReply
@@ -27,10 +24,10 @@ from hermes.tui.images import ImageChips
 from hermes.tui.keys import KeyDebounce, QuitConfirmation
 from hermes.tui.options import BUSY_PLACEHOLDERS, BusyMode, enter_hint, parse_toggle
 from hermes.tui.session_start import show_greeting, show_history
+from hermes.tui.shell_display import run_shell
 from hermes.tui.transcript_screen import TranscriptScreen
 from hermes.tui.turn_display import EventPump, EventRenderer, TurnDisplay
 from hermes.tui.widgets import app_of, consume
-from hermes.tui.widgets.cards import ToolCard, shell_result
 from hermes.tui.widgets.prompt import (
     DEFAULT_PLACEHOLDER,
     SEND_KEYS,
@@ -214,26 +211,12 @@ class Chat(TranscriptScreen):
         self.refresh_status()
 
     async def run_shell(self, command: str) -> ShellResult:
-        loop, client = asyncio.get_running_loop(), self._deps.client
-        call = ToolCall(new_id("call"), "!", Raw(msgspec.json.encode({"command": command})))
-        card = ToolCard(call, self._renderer.display)
-        await self.transcript.add(card)
-        self.transcript.go_to_end()
-        began = self._deps.clock.monotonic()
-
-        def show(text: str) -> None:
-            loop.call_soon_threadsafe(card.add_progress, text)
-
         self._renderer.activity = "shell"
+        self.refresh_status()
         try:
-            done = await self._deps.turn_worker.run(lambda: client.run_shell(command, show))
+            return await run_shell(command, self.transcript, self._deps, self._renderer.display)
         finally:
             self._renderer.activity = ""
-            card.mark_interrupted()
-        await card.end(shell_result(call, done), self._deps.clock.monotonic() - began)
-        if done.output.strip():
-            await card.open()
-        return done
 
     async def run_turn(self, parts: MessageParts, images: Sequence[str]) -> None:
         before = len(self.transcript.children)

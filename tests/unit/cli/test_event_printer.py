@@ -82,10 +82,29 @@ async def test_call_that_was_not_run_is_shown() -> None:
     assert second == "  ✗ Not run: no."
 
 
+def on_screen(written: str) -> str:
+    """What is left on the screen after rewritten lines, without colors."""
+    lines = [line.rpartition("\r\x1b[K")[2] for line in written.split("\n")]
+    return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(lines))
+
+
+async def test_answer_is_rendered_at_a_terminal_unless_raw() -> None:
+    events = (TextDelta("**bo"), TextDelta("ld**\n\n- one"), answer("**bold**\n\n- one"))
+    assert on_screen(await printed(*events, out=Terminal())) == "bold\n\n• one\n"
+    assert await printed(*events) == "**bold**\n\n- one\n"
+
+
+async def test_retries_take_one_line() -> None:
+    retries = [Notice(f"overloaded, trying again ({n} of 3)", passing=True) for n in (2, 3)]
+    events = (*retries, TextDelta("Done."), answer("Done."))
+    assert on_screen(await printed(*events, out=Terminal())) == "Done.\n"
+    assert await printed(*events) == "(overloaded, trying again (2 of 3))\nDone.\n"
+
+
 async def test_reasoning_and_text_are_on_separate_lines() -> None:
     events = (ReasoningDelta("hm"), ReasoningDelta("m"), TextDelta("Yes."), answer("Yes."))
     shown = await printed(*events, out=Terminal())
-    assert re.sub(r"\r?\x1b\[[0-9;]*[mK]", "", shown) == "hmm\nYes.\n"
+    assert on_screen(shown) == "hmm\nYes.\n"
 
 
 async def test_errors_are_on_their_own_line() -> None:
@@ -128,7 +147,7 @@ async def test_duration_is_shown_only_for_slow_calls() -> None:
 
 async def test_terminal_gets_colours_and_temporary_hints() -> None:
     shown = await printed(RunStarted("r", "s"), TextDelta("Hi."), answer("Hi."), out=Terminal())
-    assert shown == "\r\x1b[K\x1b[2mthinking…\x1b[0m\r\x1b[KHi.\n"
+    assert shown == ("\r\x1b[K\x1b[2mthinking…\x1b[0m\r\x1b[K\x1b[2mHi.\x1b[0m\r\x1b[KHi.\n")
     shown = await printed(started(call()), ToolProgress("c1", "one\ntwo\n"), out=Terminal())
     assert shown.endswith("\r\x1b[K\x1b[2mtwo\x1b[0m")
 

@@ -179,7 +179,9 @@ def test_search_shows_matches_in_context(cli: SessionsCli) -> None:
     )
     ran = cli("search", "fish")
     assert ran.lines[0] == "s1  Fish"
-    assert "    a red fish" in ran.lines
+    assert len(ran.lines) == 3, "one entry per session"
+    assert ", 1 more, " in ran.lines[1]
+    assert ran.lines[2] in {"    a red fish", "    blue fish"}
     only = cli("search", "fish", "--role", "assistant", "--json").documents
     assert [(hit["session"], hit["role"], hit["snippet"]) for hit in only] == [
         ("s1", "assistant", "blue >>>fish<<<")

@@ -200,14 +200,14 @@ class EventPrinter(Listener):
         if not self._mode:
             text = text.lstrip("\n")
         if text:
-            if not self._mode:
-                self._clear_hint()
-            self._mode = mode
+            begins, self._mode = not self._mode, mode
             shown = escape_controls(text)
             if mode == "text" and (markdown := self._markdown_printer()) is not None:
                 self._write_markdown(markdown, shown)
-            else:
-                self._out.write(self._style(shown, "dim") if mode == "reasoning" else shown)
+                return
+            if begins:
+                self._clear_hint()
+            self._out.write(self._style(shown, "dim") if mode == "reasoning" else shown)
 
     def _markdown_printer(self) -> "MarkdownPrinter | None":
         """What renders answers; None where they are shown as they are."""
