@@ -20,8 +20,8 @@ from hermes.tui.attention import Attention
 from hermes.tui.chat_deps import ChatDeps, ExitRequest, ThemeRequest, WorkerThread
 from hermes.tui.chat_screen import Chat
 from hermes.tui.client import TuiClient
+from hermes.tui.input_history import InputHistory
 from hermes.tui.options import DisplayOptions
-from hermes.tui.widgets.prompt import InputHistory
 
 _END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 

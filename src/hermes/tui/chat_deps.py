@@ -14,8 +14,8 @@ from hermes.kit.threads import Worker
 from hermes.schema.errors import HermesError
 from hermes.tui.attention import Attention
 from hermes.tui.client import TuiClient
+from hermes.tui.input_history import InputHistory
 from hermes.tui.options import DisplayOptions
-from hermes.tui.widgets.prompt import InputHistory
 
 T = TypeVar("T")
 

@@ -22,21 +22,21 @@ from hermes.tui.client import MessageParts
 from hermes.tui.conversation import ConversationController
 from hermes.tui.images import ImageChips
 from hermes.tui.keys import KeyDebounce, QuitConfirmation
-from hermes.tui.options import BUSY_PLACEHOLDERS, BusyMode, enter_hint, parse_toggle
+from hermes.tui.options import BusyMode, parse_toggle
 from hermes.tui.session_start import show_greeting, show_history
 from hermes.tui.shell_display import run_shell
+from hermes.tui.status_view import StatusView
 from hermes.tui.transcript_screen import TranscriptScreen
 from hermes.tui.turn_display import EventPump, EventRenderer, TurnDisplay
 from hermes.tui.widgets import app_of, consume
 from hermes.tui.widgets.prompt import (
-    DEFAULT_PLACEHOLDER,
     SEND_KEYS,
     PastedTexts,
     Prompt,
     Suggestions,
 )
 from hermes.tui.widgets.question import QuestionCard
-from hermes.tui.widgets.status import PendingInput, StatusBar, StatusInfo
+from hermes.tui.widgets.status import PendingInput, StatusBar
 from hermes.tui.widgets.todo import TodoPanel
 from hermes.tui.widgets.transcript import TURN, Note, Transcript, UserMessage
 
@@ -88,6 +88,15 @@ class Chat(TranscriptScreen):
         )
         self._opened = asyncio.Event()
         self._turn = TurnDisplay(deps, self._renderer, self._event_pump)
+        self._status_view = StatusView(
+            bar=self._status,
+            pending=self._pending,
+            prompt=self.prompt,
+            conversation=self.conversation,
+            renderer=self._renderer,
+            turn=self._turn,
+            transcript=self.transcript,
+        )
         self._quit = QuitConfirmation(self, deps.clock)
         self._debounce = KeyDebounce(self.prompt, deps.clock)
 
@@ -267,40 +276,7 @@ class Chat(TranscriptScreen):
         if self._renderer.question is None:
             self._deps.attention.end()
         self._todo.set_compact(compact=not self._turn.running)
-        queued = self.conversation.queued
-        self._pending.show_lines(self.conversation.steering, queued)
-        self.prompt.set_placeholder(self._placeholder_text())
-        self._status.show_info(
-            StatusInfo(
-                starting=not self._opened.is_set(),
-                activity=self._renderer.activity,
-                model=self._state.model or self._greeting.model,
-                used_tokens=self._renderer.used_tokens,
-                window=self._state.window,
-                cost=self._turn.cost,
-                seconds=self._turn.seconds,
-                sandbox=self._state.sandbox,
-                yolo=self._state.yolo,
-                background_jobs=self._state.background_jobs,
-                enter_hint=self._enter_hint(),
-                queued=len(queued),
-                more_below=not self.transcript.is_at_end,
-            )
-        )
-
-    def _placeholder_text(self) -> str:
-        """What Enter does at the moment."""
-        if not self.conversation.busy:
-            return DEFAULT_PLACEHOLDER
-        if (card := self._renderer.question) is not None:
-            return card.placeholder_text
-        return BUSY_PLACEHOLDERS[self.conversation.default_mode]
-
-    def _enter_hint(self) -> str:
-        """Shown in the status bar, because typed text hides the placeholder."""
-        if not self._turn.running or self._renderer.question is not None:
-            return ""
-        return enter_hint(self.conversation.default_mode)
+        self._status_view.refresh(self._state, self._greeting, starting=not self._opened.is_set())
 
     # PumpObserver
 

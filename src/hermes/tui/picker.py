@@ -19,8 +19,8 @@ from hermes.kit.text import plural
 from hermes.schema.errors import HermesError
 from hermes.tui.chat_deps import ChatDeps
 from hermes.tui.client import ModelOption, SessionOption
+from hermes.tui.input_history import InputHistory
 from hermes.tui.widgets import consume
-from hermes.tui.widgets.prompt import InputHistory
 
 
 class PickerRow(Struct, frozen=True):

@@ -91,7 +91,7 @@ def test_tool_calls_are_shown(hermes: HermesCli) -> None:
         "● read_file no",
         "  ✓ read_file a.txt · a.txt: 2 lines",
     ]
-    assert shown[9].startswith(f"  ✗ read_file: {hermes.work}"[:60])
+    assert shown[9].startswith(f"  ✗ {hermes.work}"[:60])
     assert shown[10:] == ["Written."]
     assert max(map(len, shown)) <= 80
     assert (hermes.work / "a.txt").read_text() == "one\ntwo\n"

@@ -27,7 +27,7 @@ async def test_todo_list_is_pinned_until_it_is_done(tmp_path: Path) -> None:
         [*tool_events("todo", "{}", LIST), *answer_events("Working.")],
         [*tool_events("todo", "{}", done, call="c2"), *answer_events("All done.")],
     )
-    client.turns[0].append(client.wait_until_decided)
+    client.turns[0] = [*client.turns[0], client.wait_until_decided]
     async with tui_screen(client, tmp_path) as screen:
         await screen.submit("garden")
         await screen.wait_for("Working.")
