@@ -5,7 +5,7 @@ from msgspec import Struct
 
 from hermes.kit.text import one_line, plural
 from hermes.schema.messages import Result, ToolCall, text_of
-from hermes.tui.wording import failure_text
+from hermes.tui.display_text import failure_text
 
 MAX_DIFF_LINES = 40
 FIRST_LINES = 4

@@ -20,9 +20,9 @@ from hermes.schema.terminal import (
 )
 from hermes.tui.chat_deps import WorkerThread
 from hermes.tui.client import CANCELLED, MessageParts, TuiClient
+from hermes.tui.display_text import chat_hint
 from hermes.tui.images import ImageChips, MessageImages
 from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode
-from hermes.tui.wording import chat_hint
 
 
 class ConversationView(Protocol):

@@ -26,12 +26,12 @@ from hermes.schema.messages import Assistant, Message, Result, Trust, User, text
 from hermes.schema.questions import Question
 from hermes.tui.chat_deps import ChatDeps
 from hermes.tui.client import MessageParts
+from hermes.tui.display_text import chat_hint
 from hermes.tui.options import DisplayOptions
 from hermes.tui.widgets.cards import ThinkingCard, ToolCard, is_todo_list
 from hermes.tui.widgets.question import QuestionCard
 from hermes.tui.widgets.todo import TodoPanel
 from hermes.tui.widgets.transcript import Answer, Note, Transcript, UserMessage, report_note
-from hermes.tui.wording import chat_hint
 
 MIN_INTERVAL = 0.05
 """Seconds between two updates; faster deltas are drawn together."""

@@ -16,10 +16,10 @@ from hermes.kit.terminal_text import display_width, escape_controls, fit, single
 from hermes.kit.text import head_and_tail, one_line, plural
 from hermes.schema.messages import Result, Text, ToolCall
 from hermes.schema.shell import ShellResult
+from hermes.tui.display_text import failure_text, result_text
 from hermes.tui.options import DisplayOptions
 from hermes.tui.widgets import app_of
 from hermes.tui.widgets.todo import todo_progress
-from hermes.tui.wording import failure_text, result_text
 
 _MAX_OUTPUT = 20_000
 """Characters shown of one output."""

@@ -13,9 +13,9 @@ from textual.widgets import Static
 
 from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.kit.text import head_and_tail
+from hermes.tui.display_text import report_text
 from hermes.tui.markdown_stream import MarkdownStream
 from hermes.tui.widgets import app_of
-from hermes.tui.wording import report_text
 
 if TYPE_CHECKING:
     from hermes.tui.widgets.code import Prose

@@ -58,9 +58,9 @@ from hermes.schema.terminal import (
     SubmitReply,
     TextReply,
 )
+from hermes.tui.display_text import chat_hint
 from hermes.tui.images import ImageChips
 from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode, parse_toggle
-from hermes.tui.wording import chat_hint
 
 T = TypeVar("T")
 _CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"

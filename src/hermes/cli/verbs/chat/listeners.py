@@ -25,8 +25,8 @@ from hermes.schema.events import (
 )
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, final_text, text_of
 from hermes.schema.questions import TERMINAL_ORIGIN, Question
+from hermes.tui.display_text import chat_hint, report_text
 from hermes.tui.options import DEFAULT_OPTIONS, DisplayOptions
-from hermes.tui.wording import chat_hint, report_text
 
 if TYPE_CHECKING:
     from hermes.cli.markdown import MarkdownPrinter

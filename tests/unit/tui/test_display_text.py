@@ -3,7 +3,7 @@
 import pytest
 
 from hermes.schema.messages import Result, Text
-from hermes.tui.wording import chat_hint, failure_text, report_text, result_text
+from hermes.tui.display_text import chat_hint, failure_text, report_text, result_text
 
 
 @pytest.mark.parametrize(
