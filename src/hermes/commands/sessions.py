@@ -74,7 +74,11 @@ def _wrote_files(message: Message) -> bool:
 
 async def _title(context: CommandContext, args: str) -> CommandReply:
     if not args:
-        return TextReply(context.conversation.session.title or "This session has no title.")
+        session = context.conversation.session
+        if context.conversation.started:
+            # It may have been named in the background.
+            session = await context.conversation.archive.get(session.id)
+        return TextReply(session.title or "This session has no title.")
     await context.conversation.change(SessionChange(title=args))
     return TextReply(f"Session title: “{args}”.")
 

@@ -1,13 +1,13 @@
 """Texts as a person in a chat reads them: hints that work there, results without instructions."""
 
 import re
-from typing import cast
 
 import msgspec
 
 from hermes.kit.terminal_text import headline, single_line
 from hermes.kit.text import one_line
 from hermes.schema.messages import Result, text_of
+from hermes.tui.readable_result import readable_result
 
 _CHAT_COMMANDS = {
     "hermes model": "/model",
@@ -48,29 +48,7 @@ def result_text(result: Result) -> str:
     text = text_of(result)
     if result.failed:
         return failure_text(result)
-    try:
-        fields = msgspec.json.decode(text, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return text
-    return "\n".join(
-        f"{name}: {_readable(value)}"
-        for name, value in fields.items()
-        if name not in _MODEL_FIELDS and value not in (None, "", [], {})
-    )
-
-
-_MODEL_FIELDS = frozenset({"hint", "note", "next", "instructions", "success", "ok"})
-"""Fields that only tell the model what to do, or repeat the mark of the card."""
-
-
-def _readable(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        items = cast("list[object]", value)
-        if all(isinstance(one, str | int | float) for one in items):
-            return ", ".join(map(str, items))
-    return msgspec.json.encode(value).decode()
+    return readable_result(text)
 
 
 def _without_tool(text: str, tool: str) -> str:

@@ -34,7 +34,7 @@ def test_failure_is_shown_without_instructions(text: str, shown: str) -> None:
 
 def test_result_for_the_model_is_shown_as_lines() -> None:
     text = '{"success": true, "names": ["a", "b"], "count": 2, "hint": "Call it again."}'
-    assert result_text(Result("r", "c", (Text(text),))) == "names: a, b\ncount: 2"
+    assert result_text(Result("r", "c", (Text(text),))) == "names:\n  - a\n  - b\ncount: 2"
     assert result_text(Result("r", "c", (Text(text),), shown="two")) == "two"
 
 
