@@ -140,12 +140,13 @@ def test_show_prints_a_readable_transcript(cli: SessionsCli) -> None:
     assert "● terminal ls -la" in text
     assert "✓ total 0 file one file two (3 lines)" in text
     assert "✗ the arguments are not JSON" in text
-    assert "Note to Hermes" in text
+    assert "Note to Hermes" not in text
     assert "(interrupted)" in text
     assert "[cat.png]" in text
     assert "I should look." not in text
     full = cli("show", "--full", "20260131_000001").out
     assert "I should look." in full
+    assert "Note to Hermes" in full
     assert "file two\n" in full
     assert '{"path":' in full
 
