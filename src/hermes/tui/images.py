@@ -9,6 +9,7 @@ from msgspec import Struct
 
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
 _REFERENCE = re.compile(r"(?<![\w@/])@(?:file:)?(?:\"([^\"]+)\"|([^\s\"]+))")
+_PUNCTUATION = ".,;:!?)]}'"
 _MAX_PATH = 4096
 
 
@@ -51,10 +52,12 @@ class ImageChips:
         """Find the images of a message; `@` references to images become chips."""
 
         def replace(found: re.Match[str]) -> str:
-            name = found[1] or found[2]
-            path = Path(folder) / name
+            # Punctuation after a name without quotes is the sentence's.
+            name = found[1] or found[2].rstrip(_PUNCTUATION)
+            path = Path(folder) / Path(name)
             image = _image_file(path) if path.suffix.lower() in _SUFFIXES else None
-            return self.add(image) if image is not None else found[0]
+            rest = "" if found[1] else found[2][len(name) :]
+            return found[0] if image is None else self.add(image) + rest
 
         text = _REFERENCE.sub(replace, text)
         found = [(text.index(chip), path) for chip, path in self._paths.items() if chip in text]

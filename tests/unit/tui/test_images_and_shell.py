@@ -42,6 +42,8 @@ def test_reference_to_an_image_becomes_a_chip(photo: Path) -> None:
     found = chips.resolve(f'compare @file:"{photo.name}" with @file:notes.md', str(photo.parent))
     assert found.text == "compare [image 1: my photo.png] with @file:notes.md"
     assert found.paths == (str(photo),)
+    (photo.parent / "b.png").touch()
+    assert chips.resolve("see @b.png?", str(photo.parent)).text == "see [image 2: b.png]?"
 
 
 async def test_pasted_image_is_sent_with_its_chip(tmp_path: Path, photo: Path) -> None:
