@@ -16,6 +16,8 @@ from hermes.schema.events import (
     MessageAdded,
     Notice,
     Outcome,
+    QuestionAnswered,
+    QuestionAsked,
     ReasoningDelta,
     RunEnded,
     RunStarted,
@@ -25,8 +27,10 @@ from hermes.schema.events import (
     ToolStarted,
 )
 from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trust, User
+from hermes.schema.questions import TERMINAL_ORIGIN
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
+from support.fake_tui_client import approval_asked
 
 pytestmark = pytest.mark.anyio
 
@@ -57,13 +61,13 @@ def answer(text: str) -> MessageAdded:
 
 
 async def printed(*events: Event, out: io.StringIO | None = None, wait: float = 0.0) -> str:
-    """The output for the events; every call takes `wait` seconds."""
+    """The output for the events; every call and every answer takes `wait` seconds."""
     out = out or io.StringIO()
     clock = FakeClock(NOON)
     screen = EventPrinter(out, Style(out, {"TERM": "xterm"}), clock)
     for event in events:
         screen(event)
-        if isinstance(event, ToolStarted):
+        if isinstance(event, ToolStarted | QuestionAsked):
             await clock.advance(wait)
     return out.getvalue()
 
@@ -143,6 +147,14 @@ async def test_duration_is_shown_only_for_slow_calls() -> None:
     events = started(call()), result("{}", shown="done")
     assert (await printed(*events, wait=0.4)).splitlines()[-1] == "  ✓ done"
     assert (await printed(*events, wait=12.34)).splitlines()[-1] == "  ✓ 12.3 s · done"
+
+
+async def test_time_of_an_answer_is_not_shown_as_duration() -> None:
+    asked = approval_asked(subject="rm x", origin=TERMINAL_ORIGIN)
+    events = started(call()), asked, QuestionAnswered("q1", "once"), result("{}", shown="done")
+    shown = await printed(*events, wait=3.0)
+    assert shown.splitlines()[-1] == "  ✓ 3.0 s · done"
+    assert TERMINAL_ORIGIN not in shown
 
 
 async def test_terminal_gets_colours_and_temporary_hints() -> None:

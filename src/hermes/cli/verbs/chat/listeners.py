@@ -109,6 +109,7 @@ class EventPrinter(Listener):
         self._mode = ""
         self._running: dict[str, tuple[ToolCall, float]] = {}
         self._last_call = ""
+        self._asked_at = 0.0
         self._shown_notice = ""
         """The last notice about a retry, until something else is shown."""
         self._requested: dict[str, ToolCall] = {}
@@ -147,9 +148,16 @@ class EventPrinter(Listener):
             case Notice(text=text, refused=refused):
                 self._add_note(f"✗ {text}" if refused else f"({text})", refused)
             case QuestionAsked(question=question):
+                self._asked_at = self._clock.monotonic()
                 self._show_question(question)
             case QuestionAnswered(answer=answer):
+                self._forget_wait()
                 self._add_note("" if answer else "(no answer in time)")
+
+    def _forget_wait(self) -> None:
+        """The time that a person took does not count as duration of a call."""
+        waited = self._clock.monotonic() - self._asked_at
+        self._running = {id_: (call, at + waited) for id_, (call, at) in self._running.items()}
 
     def _show_question(self, question: Question) -> None:
         """Show the question, the exact command or text it is about, and the reasons."""

@@ -252,7 +252,8 @@ def ask_at_terminal(
     # Discard what was typed before the question appeared.
     with suppress(termios.error, OSError):
         termios.tcflush(stdin.fileno(), termios.TCIFLUSH)
-    attention.call(question.subject or question.text)
+    kind = "approval needed" if question.kind is QuestionKind.APPROVAL else "question"
+    attention.call(f"{kind}: {question.subject or question.text}")
     try:
         return _read_choice(question, stdin, out, lambda: end - clock.monotonic(), over)
     finally:
