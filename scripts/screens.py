@@ -74,7 +74,7 @@ async def take(theme: str, folder: Path, place: Path) -> None:
         keep(screen, f"chat-{theme}")
         if theme == "light":
             return
-        await screen.pilot.press("ctrl+r")
+        await screen.pilot.press("f3")
         await screen.wait_for("Fix the fence")
         keep(screen, "sessions")
         await screen.pilot.press("escape")

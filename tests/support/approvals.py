@@ -33,12 +33,13 @@ class ApprovalHarness:
         self.store, self.clock = store, clock
         self.events: list[Event] = []
         self._event_added = anyio.Event()
+        self.timeouts = QuestionTimeouts(terminal=60.0)
         self.service = self.restart()
 
     def restart(self, judge: AskModel | None = None, **rules: object) -> ApprovalService:
         """Replace the service, as a restart does."""
         settings = ApprovalRules(**({"home": "/h"} | rules))  # pyright: ignore[reportArgumentType]
-        self.service = ApprovalService(self.store, self.clock, settings, QuestionTimeouts(), judge)
+        self.service = ApprovalService(self.store, self.clock, settings, self.timeouts, judge)
         return self.service
 
     async def queue_turn(self, key: str = RESUMED_SCOPE.key) -> None:

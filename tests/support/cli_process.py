@@ -122,9 +122,15 @@ class HermesCli:
     @contextmanager
     def terminal(self, *words: str, **env: str) -> Iterator[pexpect.spawn]:
         """A line-mode chat with colours in a terminal with 80 columns."""
+        with self.shell_terminal("--cli", *words, **env) as child:
+            yield child
+
+    @contextmanager
+    def shell_terminal(self, *words: str, **env: str) -> Iterator[pexpect.spawn]:
+        """Any command in a terminal with 80 columns."""
         child = pexpect.spawn(
             HERMES_PROGRAM,
-            ["--cli", *words],
+            [*words],
             cwd=str(self.work),
             env=self.env | env,
             encoding="utf-8",

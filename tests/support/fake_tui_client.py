@@ -20,6 +20,7 @@ from hermes.schema.events import (
 )
 from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trust, Usage, User
 from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
+from hermes.schema.shell import ShellResult
 from hermes.schema.terminal import (
     ConversationState,
     LineReply,
@@ -125,6 +126,8 @@ class FakeTuiClient:
             sandbox="bubblewrap",
         )
         self.messages: list[str] = []
+        self.images: list[list[str]] = []
+        self.clipboard = ""
         self.answers: list[tuple[str, str]] = []
         self.commands: list[str] = []
         self.steered: list[str] = []
@@ -144,8 +147,21 @@ class FakeTuiClient:
         if self.open_error is not None:
             raise self.open_error
 
-    def submit(self, parts: MessageParts, show: Callable[[Event], None]) -> Outcome:
+    def run_shell(self, command: str, show: Callable[[str], None]) -> ShellResult:
+        output = f"{command} was run\n"
+        show(output)
+        return ShellResult(command, output, 1 if command == "false" else 0)
+
+    def clipboard_image(self) -> str:
+        if not self.clipboard:
+            raise HermesError("There is no image in the clipboard.")
+        return self.clipboard
+
+    def submit(
+        self, parts: MessageParts, images: Sequence[str], show: Callable[[Event], None]
+    ) -> Outcome:
         self.messages.append(" ".join(part.text for part in parts if isinstance(part, Text)))
+        self.images.append(list(images))
         if self.failure is not None:
             raise self.failure
         self._stopped.clear()

@@ -147,6 +147,7 @@ class FakeServices:
         self.saved: list[object] = []
         self.restarts = 0
         self.running_processes: list[str] = []
+        self.ended_processes: list[str] = []
         self.started: list[tuple[Scope, str]] = []
         self.paused: set[str] = set()
         self.more_tools: Sequence[ToolSpec] = ()
@@ -172,6 +173,12 @@ class FakeServices:
 
     async def save_progress(self, level: str) -> None:
         self.saved.append(level)
+
+    async def save_theme(self, name: str) -> None:
+        self.saved.append(name)
+
+    async def diff(self, session: Session, path: str) -> str:
+        return f"diff --git a/{path} b/{path}\n-old\n+new" if path else ""
 
     async def save_home_channel(self, address: Address, name: str) -> None:
         self.saved.append((address, name))
@@ -231,6 +238,9 @@ class FakeServices:
         return [
             BackgroundTask(name=name, command="sleep 9", seconds=3)
             for name in self.running_processes
+        ] + [
+            BackgroundTask(name=name, command="true", seconds=1, state="exited")
+            for name in self.ended_processes
         ]
 
     async def end_all(self, session: Session) -> int:
@@ -258,6 +268,7 @@ class FakeServices:
             context_window=self.window,
             handoff=self,
             mcp_servers=self,
+            changes=self,
         )
 
 

@@ -135,6 +135,20 @@ def review_rules(config: Config) -> "ReviewRules":
     )
 
 
+def _derived_titles(store: Store, redact: Callable[[str], str], tasks: TaskGroup) -> AfterTurn:
+    """Name the sessions that a person starts at the terminal."""
+
+    def ended(turn: TurnRequest, outcome: Outcome) -> None:
+        session, message = turn.session, turn.message
+        at_terminal = turn.attended and session.source == "cli"
+        if turn.new and at_terminal and message is not None and outcome is Outcome.DONE:
+            from hermes.session.titles import DerivedTitles  # noqa: PLC0415 - as below
+
+            tasks.start_soon(DerivedTitles(store, redact).name, session, message)
+
+    return ended
+
+
 def title_callbacks(
     config: Config,
     *,
@@ -148,8 +162,10 @@ def title_callbacks(
     """What gives new sessions a title after their first turn, if enabled."""
     slot = config.auxiliary.title_generation
     flags = auxiliary_flags(config, slot)
-    if not slot.enabled or flags is None:
+    if not slot.enabled:
         return ()
+    if flags is None:
+        return (_derived_titles(store, redact, tasks),)
     from hermes.session.titles import SessionTitles, TitleSettings  # noqa: PLC0415 - only when enabled
 
     async def model() -> Model:

@@ -3,6 +3,7 @@
 from functools import partial
 
 import anyio
+from msgspec import structs
 
 from hermes.app.models import ModelSelector, auxiliary_flags
 from hermes.approvals.policy import ApprovalMode, ApprovalRules
@@ -43,7 +44,9 @@ def build_approvals(
         hermes_home=str(hermes_root(env)),
         path=env.get("PATH", ""),
     )
-    limits = QuestionTimeouts(approval=settings.timeout, clarify=config.agent.clarify_timeout)
+    limits = QuestionTimeouts(clarify=config.agent.clarify_timeout)
+    if settings.timeout is not None:
+        limits = structs.replace(limits, approval=settings.timeout, terminal=settings.timeout)
     opinion = partial(_ask_model, config, models)
     approvals = ApprovalService(store, clock, rules, limits, opinion)
     approvals.set_forwarder(forwarder)

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import msgspec
 from anyio.to_thread import run_sync
-from msgspec import Struct, structs
+from msgspec import structs
 from msgspec.structs import asdict
 
 from hermes.app.build import App
 from hermes.app.learning_commands import LearningCommands
 from hermes.app.prompt_context import all_personalities
+from hermes.app.session_jobs import SessionJobs
 from hermes.app.session_services import ChatHandoff, ProjectInstructions, SessionWindow
 from hermes.app.storage import load_images
 from hermes.app.toolbox import Toolbox
 from hermes.commands.services import (
-    BackgroundTask,
     CommandServices,
     PlatformControl,
     PlatformState,
@@ -29,9 +29,8 @@ from hermes.config.values import as_list, as_mapping
 from hermes.gateway.platform_settings import home_variables
 from hermes.gateway.roles import permitted_tools
 from hermes.gateway.supervisor import Supervisor
-from hermes.ports.delegation import Task
 from hermes.ports.store import Blobs
-from hermes.schema.errors import UsageError
+from hermes.schema.errors import SandboxError, ToolError, UsageError
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address, Role, Scope, own_channel
 from hermes.schema.sessions import Session
@@ -60,6 +59,7 @@ def command_services(
         mcp_servers=app.servers,
         instruction_files=ProjectInstructions(app.home, app.clock),
         handoff=ChatHandoff(app),
+        changes=GitChanges(app),
     )
 
 
@@ -94,6 +94,9 @@ class SettingsWriter:
     async def save_progress(self, level: str) -> None:
         await self._write("display.tool_progress", level)
         self._progress = level
+
+    async def save_theme(self, name: str) -> None:
+        await self._write("display.skin", name)
 
     async def save_home_channel(self, address: Address, name: str) -> None:
         platform, _, account = address.channel.partition("/")
@@ -259,52 +262,23 @@ class ToolsetSettings:
         return f"{', '.join(selected)}: {state} {scope} from the next start."
 
 
-class SessionJobs:
-    """The background processes and delegated tasks of a session."""
-
+class GitChanges:
     def __init__(self, app: App) -> None:
-        self._processes = app.processes
-        self._delegations = app.delegations
-        self._clock = app.clock
+        self._app = app
 
-    async def start(self, scope: Scope, prompt: str) -> str:
-        # Requests by anyone but the owner count as untrusted.
-        task = Task(goal=prompt, foreign=scope.role is not Role.OWNER)
-        return await self._delegations.dispatch(scope, [task], asked=True)
+    async def diff(self, session: Session, path: str) -> str:
+        from hermes.app.references import build_references  # noqa: PLC0415 - rarely used
 
-    async def list_tasks(self, session: Session) -> Sequence[BackgroundTask]:
-        now = self._clock.now()
-        processes = [
-            BackgroundTask(
-                name=one.id,
-                command=one.command,
-                seconds=((one.ended or now) - one.started).total_seconds(),
-                state="" if one.is_running else one.state.value,
-            )
-            for one in await self._processes.list_for(_SessionOwner(session.id, session.key))
-        ]
-        return processes + [
-            BackgroundTask(
-                name=f"{going.work.id} [{number}]",
-                command=task.goal,
-                seconds=(now - going.started).total_seconds(),
-                activity=doing,
-            )
-            for going in self._delegations.running_in(session.id, session.key)
-            for number, (task, doing) in enumerate(
-                zip(going.work.tasks, going.activity, strict=True), 1
-            )
-        ]
-
-    async def end_all(self, session: Session) -> int:
-        delegated = self._delegations.end_all(session.id, session.key)
-        owner = _SessionOwner(session.id, session.key)
-        return delegated + await self._processes.end_all(owner, "/stop")
-
-
-class _SessionOwner(Struct, frozen=True):
-    session: str
-    key: str
+        scope = Scope(
+            profile=self._app.home.profile, session=session.id, run="", workspace=session.cwd
+        )
+        try:
+            return await build_references(self._app).changes(scope, path)
+        except (ToolError, SandboxError) as error:
+            raise UsageError(
+                f"{session.cwd} has no changes to show: {error}.",
+                hint="/diff needs a git repository.",
+            ) from error
 
 
 class BlobImageLoader:

@@ -124,6 +124,16 @@ def request_origin(scope: Scope) -> str:
     return f"{origin}, {names[2]}" if names[2] else origin
 
 
+def refusal_notice(scope: Scope, request: ApprovalRequest, why: str) -> str:
+    """Say to the person who started an unattended run what was not done, and what helps."""
+    what = show_invisible_line(request.action or request.target, MAX_SUBJECT)
+    how = " Use `hermes` or `hermes -q` in a terminal, or --yolo." if scope.source == "cli" else ""
+    return (
+        f"Not done: {what}. {show_invisible_line(why, MAX_REASON)} This needs approval, and no one "
+        f"can be asked here.{how}"
+    )
+
+
 def request_subject(request: ApprovalRequest) -> str:
     """Return everything that would be done, with invisible and lookalike characters spelled out."""
     is_text = not (request.shell or request.code)

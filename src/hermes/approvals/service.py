@@ -57,15 +57,20 @@ from hermes.ports.approvals import ApprovalRequest, Decision, RecoveredQuestions
 from hermes.ports.records import PutRecord
 from hermes.ports.store import Store
 from hermes.ports.turn import Emit
-from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
+from hermes.schema.events import Notice
+from hermes.schema.questions import TERMINAL_ORIGIN, ApprovalChoice, Question, QuestionKind
 from hermes.schema.scope import OWNER, Address, Role, Scope
+
+NO_LIMIT = 30 * 24 * 3600.0
+"""Seconds that stand for "as long as the person needs"; the end of the turn ends the wait."""
 
 
 class QuestionTimeouts(Struct, frozen=True, kw_only=True):
-    """How many seconds a person has to answer."""
+    """How many seconds a person has to answer; `terminal` is for approvals at the owner's own."""
 
     approval: float = 60.0
     clarify: float = 3600.0
+    terminal: float = NO_LIMIT
 
 
 class AnswerResult(Struct, frozen=True):
@@ -193,6 +198,8 @@ class ApprovalService:
         why = unreachable_reason(scope, doubt)
         home = await self._forwarded.owner_chat(scope, doubt) if why else None
         if why and home is None:
+            if not scope.attended:
+                await tell(Notice(messages.refusal_notice(scope, request, doubt.why), refused=True))
             return Decision(allowed=False, why=why)
         return await self._ask(scope, self._request(scope, request, doubt, home), tell)
 
@@ -207,7 +214,7 @@ class ApprovalService:
             if full:
                 return Decision(allowed=False, why=full)
             row = await self._waiting.ask_and_wait(scope, asked, tell)
-        return messages.decision_of(row, self._timeouts.approval)
+        return messages.decision_of(row, asked.question.seconds)
 
     def _request(
         self, scope: Scope, request: ApprovalRequest, doubt: NeedsApproval, home: Address | None
@@ -233,14 +240,16 @@ class ApprovalService:
     def _question(
         self, scope: Scope, kind: QuestionKind, text: str, choices: tuple[str, ...]
     ) -> Question:
-        seconds = self.seconds(kind)
+        origin, seconds = messages.request_origin(scope), self.seconds(kind)
+        if kind is QuestionKind.APPROVAL and origin == TERMINAL_ORIGIN:
+            seconds = self._timeouts.terminal
         return Question(
             id=new_id("ask"),
             kind=kind,
             session=scope.session,
             run=scope.run,
             text=text,
-            origin=messages.request_origin(scope),
+            origin=origin,
             choices=choices,
             asked=scope.principal,
             until=self._clock.now() + timedelta(seconds=seconds),

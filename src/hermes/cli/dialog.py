@@ -52,13 +52,7 @@ class TerminalDialog:
 
         `problem_with` returns why a name is not acceptable; the question is then repeated.
         """
-        self._out.write(f"{question}\n")
-        for number, (name, about) in enumerate(rows[:MAX_CHOICES], 1):
-            self._out.write(
-                f"  {number:>2}. {single_line(name):<14} {single_line(about)}".rstrip() + "\n"
-            )
-        if len(rows) > MAX_CHOICES:
-            self._out.write(f"      … and {len(rows) - MAX_CHOICES:,} more; type the name\n")
+        self.show_rows(question, rows)
         while True:
             answer = self.ask_line("Number or name", default)
             if answer.isdecimal() and 1 <= int(answer) <= len(rows):
@@ -68,6 +62,16 @@ class TerminalDialog:
             if not problem:
                 return answer
             self.print(problem)
+
+    def show_rows(self, question: str, rows: Sequence[tuple[str, str]]) -> None:
+        """Print a numbered list; a long one is cut."""
+        self._out.write(f"{question}\n")
+        for number, (name, about) in enumerate(rows[:MAX_CHOICES], 1):
+            self._out.write(
+                f"  {number:>2}. {single_line(name):<14} {single_line(about)}".rstrip() + "\n"
+            )
+        if len(rows) > MAX_CHOICES:
+            self._out.write(f"      … and {len(rows) - MAX_CHOICES:,} more; type the name\n")
 
     def ask_line(self, label: str, default: str) -> str:
         """Ask for a line until it is not empty; Enter alone gives the default, if any."""

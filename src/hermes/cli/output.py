@@ -7,7 +7,10 @@ from typing import TextIO
 from hermes.cli.context import CliContext
 from hermes.kit.terminal_text import display_width, fit, pad
 
-_CODES = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_CODES = {
+    "dim": "2", "bold": "1", "italic": "3", "underline": "4", "strike": "9",
+    "red": "31", "green": "32", "yellow": "33", "cyan": "36",
+}  # fmt: skip
 _ASSUMED_WIDTH = 100
 _MIN_WIDTH = 20
 
@@ -23,7 +26,7 @@ class Style:
         self.has_color = self.can_rewrite and not env.get("NO_COLOR")
 
     def __call__(self, text: str, *names: str) -> str:
-        if not self.has_color or not text:
+        if not self.has_color or not text or not names:
             return text
         codes = ";".join(_CODES[name] for name in names)
         return f"\x1b[{codes}m{text}\x1b[0m"

@@ -5,6 +5,7 @@ from msgspec import Struct
 
 from hermes.kit.text import one_line, plural
 from hermes.schema.messages import Result, ToolCall, text_of
+from hermes.tui.display_text import failure_text
 
 MAX_DIFF_LINES = 40
 FIRST_LINES = 4
@@ -31,8 +32,8 @@ def describe_call(call: ToolCall, max_length: int = 0) -> str:
     return f"{call.name} {one_line(str(label), min(max_length or _MAX_LINE, _MAX_LINE))}".rstrip()
 
 
-def describe_result(result: Result) -> ResultSummary:
-    head = _error_text(text_of(result)) if result.failed else ""
+def describe_result(result: Result, tool: str = "") -> ResultSummary:
+    head = failure_text(result, tool) if result.failed else ""
     lines = result.shown.splitlines()
     if result.shown.startswith("--- "):
         return _diff_summary(lines[2:], head)
@@ -40,18 +41,6 @@ def describe_result(result: Result) -> ResultSummary:
         return ResultSummary(head or _unless_json(text_of(result)))
     first, *others = [*([head] if head else []), *_first_and_last(lines)]
     return ResultSummary(first, tuple(others))
-
-
-def _error_text(text: str) -> str:
-    """The tool's own error message."""
-    try:
-        fields = msgspec.json.decode(text, type=dict[str, object])
-    except msgspec.DecodeError:
-        return one_line(text, _MAX_LINE)
-    for name in ("error", "exit_code_meaning"):
-        if isinstance(message := fields.get(name), str) and message:
-            return one_line(message, _MAX_LINE)
-    return f"exit code {code}" if (code := fields.get("exit_code")) else "failed"
 
 
 def _unless_json(text: str) -> str:

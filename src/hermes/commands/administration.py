@@ -78,7 +78,12 @@ async def _usage(context: CommandContext, args: str) -> CommandReply:
     uses = await context.conversation.usage()
     if not uses:
         return TextReply("This session has used no tokens yet.")
-    return TextReply("\n".join(usage_line(use) for use in uses))
+    lines = [usage_line(use) for use in uses]
+    known = [use.cost for use in uses if use.cost is not None]
+    if len(uses) > 1 and known:
+        more = "" if len(known) == len(uses) else ", not counting models of unknown price"
+        lines.append(f"  total: ${sum(known):,.4f}{more}")
+    return TextReply("\n".join(lines))
 
 
 async def _whoami(context: CommandContext, args: str) -> CommandReply:
@@ -256,7 +261,12 @@ def _platform_lines(platforms: PlatformControl) -> str:
 
 COMMANDS = (
     Command(name="status", summary="Show the state of this session.", run=_status),
-    Command(name="usage", summary="Show tokens and cost of this session.", run=_usage),
+    Command(
+        name="usage",
+        aliases=("cost",),
+        summary="Show tokens and cost of this session.",
+        run=_usage,
+    ),
     Command(name="whoami", summary="Show your identity and role here.", run=_whoami),
     Command(name="profile", summary="Show the active profile.", run=_profile),
     Command(

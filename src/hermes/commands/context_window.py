@@ -9,6 +9,7 @@ from msgspec import Struct
 from hermes.commands.command import Command, CommandContext, require_service
 from hermes.commands.services import ContextUsage, ContextWindow
 from hermes.compaction.service import CompactionOptions
+from hermes.kit.charts import bar
 from hermes.kit.text import parse_count, plural
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Usage
@@ -134,7 +135,7 @@ async def _insights(context: CommandContext, args: str) -> CommandReply:
     costs = [entry.cost for entry in entries]
     cost = None if None in costs else sum(cost for cost in costs if cost is not None)
     summary = usage_text(sum(entry.calls for entry in entries), total, cost)
-    lines = [span, *_usage_table(entries), f"Total: {summary}"]
+    lines = [span, *_usage_table(entries), f"Total: {summary}", *_model_chart(entries)]
     return TextReply("\n".join(lines + _chart(await _by_day(context, days))))
 
 
@@ -149,6 +150,24 @@ def _usage_table(entries: Sequence[ModelUsage]) -> list[str]:
     return [
         "  ".join(["", row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
         for row in rows
+    ]
+
+
+def _model_chart(entries: Sequence[ModelUsage]) -> list[str]:
+    """A bar for each model; empty for a single model."""
+    tokens = {f"{one.provider}/{one.model}": one.usage.input + one.usage.output for one in entries}
+    total, maximum = sum(tokens.values()), max(tokens.values())
+    if len(tokens) < 2 or not total:
+        return []
+    width = max(map(len, tokens))
+    rows = sorted(tokens.items(), key=lambda row: -row[1])
+    return [
+        "Tokens by model:",
+        *(
+            f"  {name:<{width}}  {bar(count, maximum, _BAR_WIDTH):<{_BAR_WIDTH}}  "
+            f"{count / total:>4.0%}"
+            for name, count in rows
+        ),
     ]
 
 
@@ -169,7 +188,14 @@ async def _by_day(context: CommandContext, days: int) -> dict[str, _DayUsage]:
         day.tokens += session.usage.input + session.usage.output
         day.cost += session.cost or 0.0
         day.sessions += 1
-    return dict(sorted(found.items())[-_CHART_DAYS:])
+    today = context.conversation.now().astimezone()
+    shown = [
+        f"{today - timedelta(days=back):%Y-%m-%d}"
+        for back in range(min(days, _CHART_DAYS) - 1, -1, -1)
+    ]
+    # Days without use belong to the picture, but not before the first use.
+    first = next((place for place, day in enumerate(shown) if day in found), len(shown))
+    return {day: found.get(day, _DayUsage()) for day in shown[first:]}
 
 
 def _chart(days: dict[str, _DayUsage]) -> list[str]:
@@ -180,7 +206,7 @@ def _chart(days: dict[str, _DayUsage]) -> list[str]:
     return [
         "Tokens by day:",
         *(
-            f"  {name}  {'█' * round(_BAR_WIDTH * day.tokens / maximum):<{_BAR_WIDTH}}  "
+            f"  {name}  {bar(day.tokens, maximum, _BAR_WIDTH):<{_BAR_WIDTH}}  "
             f"{day.tokens:>10,}  ${day.cost:,.4f}  {plural(day.sessions, 'session')}"
             for name, day in days.items()
         ),

@@ -114,6 +114,7 @@ def standard_commands() -> Registry:
         preferences,
         sessions,
         terminal,
+        workspace,
     )
 
     return Registry(
@@ -126,6 +127,7 @@ def standard_commands() -> Registry:
             *learning.COMMANDS,
             *approvals.COMMANDS,
             *terminal.COMMANDS,
+            *workspace.COMMANDS,
         )
     )
 

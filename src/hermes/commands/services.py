@@ -63,6 +63,8 @@ class SettingsControl(Protocol):
 
     async def save_progress(self, level: str) -> None: ...
 
+    async def save_theme(self, name: str) -> None: ...
+
     async def save_home_channel(self, address: Address, name: str) -> None:
         """Make this chat its platform's home channel."""
         ...
@@ -291,6 +293,14 @@ class InstructionFiles(Protocol):
         ...
 
 
+class WorkspaceChanges(Protocol):
+    """What changed in a session's working directory since the last commit."""
+
+    async def diff(self, session: Session, path: str) -> str:
+        """Raises `UsageError` if it is no repository; `path` limits it, empty means all."""
+        ...
+
+
 class McpServerControl(Protocol):
     """The profile's MCP servers; `confirms_reload` if the user must confirm a reload."""
 
@@ -327,3 +337,4 @@ class CommandServices(Struct, frozen=True, kw_only=True):
     instruction_files: InstructionFiles | None = None
     handoff: SessionHandoff | None = None
     mcp_servers: McpServerControl | None = None
+    changes: WorkspaceChanges | None = None

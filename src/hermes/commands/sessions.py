@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from hermes.commands.command import Availability, Command, CommandContext, require_service
+from hermes.commands.services import BackgroundTask
 from hermes.commands.surface import dropped_text
 from hermes.kit.text import one_line, parse_count, plural
 from hermes.schema.attachments import typed_parts, typed_text
@@ -73,7 +74,11 @@ def _wrote_files(message: Message) -> bool:
 
 async def _title(context: CommandContext, args: str) -> CommandReply:
     if not args:
-        return TextReply(context.conversation.session.title or "This session has no title.")
+        session = context.conversation.session
+        if context.conversation.started:
+            # It may have been named in the background.
+            session = await context.conversation.archive.get(session.id)
+        return TextReply(session.title or "This session has no title.")
     await context.conversation.change(SessionChange(title=args))
     return TextReply(f"Session title: “{args}”.")
 
@@ -265,15 +270,21 @@ async def _background(context: CommandContext, args: str) -> CommandReply:
 async def _agents(context: CommandContext, args: str) -> CommandReply:
     background = require_service(context.services.background, _NO_BACKGROUND)
     tasks = await background.list_tasks(context.conversation.session)
-    if not tasks:
-        return TextReply("No background tasks are running.")
-    lines: list[str] = []
-    for task in tasks:
-        state, command = task.state or "running", one_line(task.command, 60)
-        lines.append(f"  {task.name}  {state}  {task.seconds:.0f} s  {command}")
-        if task.activity:
-            lines.append(f"    {one_line(task.activity, 72)}")
-    return TextReply("\n".join([*lines, "/stop ends them."]))
+    running = [task for task in tasks if not task.state]
+    ended = [task for task in tasks if task.state]
+    lines = ["No background tasks are running."]
+    if running:
+        lines = [f"{plural(len(running), 'background task')} running; /stop ends all:"]
+        lines += [line for task in running for line in _task_lines(task)]
+    if ended:
+        lines += ["Ended:", *(line for task in ended for line in _task_lines(task))]
+    return TextReply("\n".join(lines))
+
+
+def _task_lines(task: BackgroundTask) -> list[str]:
+    state = f"{task.state}, " if task.state else ""
+    line = f"  {task.name}  {state}{task.seconds:.0f} s  {one_line(task.command, 60)}"
+    return [line, f"    {one_line(task.activity, 72)}"] if task.activity else [line]
 
 
 _background_command = partial(

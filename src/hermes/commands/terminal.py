@@ -26,6 +26,7 @@ from hermes.schema.terminal import (
 )
 from hermes.session.recap import recap
 
+_THEMES = ("dark", "light", "auto")
 _PROGRESS_LEVELS = ("off", "new", "all", "verbose")
 
 
@@ -79,16 +80,17 @@ def _split_path(args: str) -> tuple[str, str]:
     return path, rest.read().strip()
 
 
-async def _save(context: CommandContext, args: str) -> CommandReply:
+async def _save(suffix: str, context: CommandContext, args: str) -> CommandReply:
+    """`suffix` is that of the file if none is named."""
     session = context.conversation.session
     rows = await context.conversation.messages()
     if not rows:
         raise UsageError("The conversation is empty.")
-    path = _target_path(session.cwd, args or f"hermes_{session.id}.json")
+    path = _target_path(session.cwd, args or f"hermes_{session.id}{suffix}")
     suffix = path.suffix.lower()
     if suffix not in {".md", ".json"}:
         raise UsageError(
-            f"/save writes .md and .json files, not {path.name}.",
+            f"/save and /export write .md and .json files, not {path.name}.",
             hint=f"For .jsonl and .html: hermes sessions export {session.id} -o FILE",
         )
     if suffix == ".md":
@@ -150,6 +152,21 @@ async def _switch_screen(action: ScreenAction, context: CommandContext, args: st
     return ScreenReply(action, args.lower())
 
 
+async def _theme(context: CommandContext, args: str) -> CommandReply:
+    _require_ability(context, TerminalAbility.SCREEN)
+    name = args.lower()
+    if name not in {"", *_THEMES}:
+        raise UsageError(f"/theme takes one of: {', '.join(_THEMES)}.")
+    if name and context.services.settings is not None:
+        await context.services.settings.save_theme("default" if name == "auto" else name)
+    return ScreenReply(ScreenAction.THEME, name)
+
+
+async def _paste(context: CommandContext, args: str) -> CommandReply:
+    _require_ability(context, TerminalAbility.SCREEN)
+    return ScreenReply(ScreenAction.PASTE)
+
+
 async def _prompt(context: CommandContext, args: str) -> CommandReply:
     _require_ability(context, TerminalAbility.SCREEN)
     return ScreenReply(ScreenAction.COMPOSE, args)
@@ -200,7 +217,14 @@ COMMANDS = (
         usage="[path]",
         summary="Save this session to a .md or .json file.",
         owner_only=True,
-        run=_save,
+        run=partial(_save, ".json"),
+    ),
+    _terminal_command(
+        name="export",
+        usage="[path]",
+        summary="Write this session to a Markdown file.",
+        owner_only=True,
+        run=partial(_save, ".md"),
     ),
     _command_with(TerminalAbility.PROGRESS)(
         name="verbose",
@@ -222,6 +246,17 @@ COMMANDS = (
         usage="[on|off]",
         summary="Show or hide the status bar until you quit.",
         run=partial(_switch_screen, ScreenAction.STATUSBAR),
+    ),
+    _screen_command(
+        name="theme",
+        aliases=("skin",),
+        usage="[dark|light|auto]",
+        summary="Switch between dark and light, or choose one for good.",
+        owner_only=True,
+        run=_theme,
+    ),
+    _screen_command(
+        name="paste", summary="Attach the image in the clipboard.", owner_only=True, run=_paste
     ),
     _screen_command(
         name="prompt",

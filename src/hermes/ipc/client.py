@@ -20,9 +20,9 @@ class ConversationOptions(Struct, frozen=True, kw_only=True):
     """What a client asks for when it opens a conversation.
 
     `moved`: `cwd` was given explicitly. `resume` names a session to continue, `latest` continues
-    the last one. `person`: an interactive user can be greeted and asked; `screen`: their terminal
-    can be cleared and has a clipboard. `yolo` skips approvals. `unheard` are ids of steering
-    messages of an interrupted turn that the client will send again.
+    the last one. `person`: an interactive user can be greeted and asked; `attended`: someone can
+    be asked; `screen`: their terminal can be cleared and has a clipboard. `yolo` skips approvals.
+    `unheard` are ids of steering messages of an interrupted turn that the client will send again.
     """
 
     cwd: str
@@ -35,6 +35,7 @@ class ConversationOptions(Struct, frozen=True, kw_only=True):
     toolsets: tuple[str, ...] | None = None
     max_steps: int | None = None
     person: bool = False
+    attended: bool = False
     screen: bool = False
     yolo: bool = False
     unheard: tuple[str, ...] = ()

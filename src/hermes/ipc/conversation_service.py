@@ -9,6 +9,7 @@ import anyio
 from msgspec import structs
 
 from hermes.app.build import App
+from hermes.app.session_jobs import SessionJobs
 from hermes.app.storage import load_images
 from hermes.approvals.approval_store import QUESTION_KIND
 from hermes.approvals.policy import ApprovalMode
@@ -66,7 +67,7 @@ class ConversationService:
         if not self.start.screen:
             return ConversationState(session.id, started, busy_mode=busy)
         model = self.app.models.current(session)
-        background = len(self.app.delegations.running_in(session.id, session.key))
+        background = SessionJobs(self.app).running(session)
         isolation, yolo = self._isolation(), self._yolo
         return ConversationState(
             session.id, started, model, self._window, isolation, busy, yolo, background
@@ -301,7 +302,7 @@ async def open_conversation(
         cwd=start.cwd,
         model=chosen.name if chosen else "",
         provider=chosen.provider if chosen else "",
-        attended=start.person,
+        attended=start.person or start.attended,
         yolo=start.yolo,
         async_delivery=start.person,
     )

@@ -112,6 +112,11 @@ class _NextStep(Struct, frozen=True):
     notice: str
     wait: float = 0.0
 
+    @property
+    def passing(self) -> bool:
+        """Another try of the same model is soon over; another model or key is worth a line."""
+        return self.wait > 0
+
 
 class ResilientModel:
     """Implements `ports.model.Model` over a chain of models, the first of them preferred.
@@ -195,7 +200,7 @@ class ResilientModel:
             if state.has_content:
                 state.has_content = False
                 yield StreamReset(step.notice)
-            yield Notice(step.notice)
+            yield Notice(step.notice, passing=step.passing)
             if step.wait:
                 await self._clock.sleep(step.wait)
 

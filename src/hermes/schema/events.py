@@ -39,11 +39,13 @@ class StreamReset(Struct, frozen=True, tag="stream_reset"):
 class Notice(Struct, frozen=True, tag="notice", omit_defaults=True):
     """One line for people: waiting for a provider, changing to a fallback model.
 
-    A `passing` one is transient: it ends with the next event.
+    A `passing` one is transient: it ends with the next event. A `refused` one says that something
+    was not done because nobody could be asked for approval.
     """
 
     text: str
     passing: bool = False
+    refused: bool = False
 
 
 class MessageAdded(Struct, frozen=True, tag="said"):

@@ -53,6 +53,9 @@ class ScreenAction(StrEnum):
     STATUSBAR = "statusbar"
     COMPOSE = "compose"
     """Write a message in the user's editor and submit it."""
+    THEME = "theme"
+    PASTE = "paste"
+    """Attach the image in the clipboard to the next message."""
 
 
 class TextReply(Struct, frozen=True, tag="told", omit_defaults=True):
@@ -63,6 +66,7 @@ class TextReply(Struct, frozen=True, tag="told", omit_defaults=True):
     clipboard: str = field(default="", name="clip")
     progress: str = ""  # new level of tool progress
     undone: int = 0  # number of turns removed from the transcript
+    is_diff: bool = field(default=False, name="diff")
 
 
 class ResumedReply(Struct, frozen=True, tag="back", omit_defaults=True):
@@ -94,7 +98,7 @@ class ScreenReply(Struct, frozen=True, tag="screen", omit_defaults=True):
 
     action: ScreenAction = field(name="what")
     argument: str = field(default="", name="words")
-    """`on`, `off` or empty to toggle; for COMPOSE the initial text."""
+    """`on`, `off` or empty to toggle; for COMPOSE the initial text; for THEME its name."""
 
 
 class NotACommand(Struct, frozen=True, tag="plain"):

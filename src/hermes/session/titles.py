@@ -1,6 +1,7 @@
-"""Generate a session title in the background, after the first answer."""
+"""Name a session in the background, after the first answer: by a model, or from its beginning."""
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -13,6 +14,7 @@ from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
 from hermes.ports.model import Model, ModelRequest
 from hermes.ports.store import ChangeSession, RecordUsage, Store
+from hermes.schema.attachments import typed_text
 from hermes.schema.errors import HermesError, StoreError
 from hermes.schema.messages import Assistant, Text, Trust, User, text_of
 from hermes.schema.sessions import Session, SessionChange
@@ -23,6 +25,56 @@ log = logging.getLogger(__name__)
 MAX_TITLE = 80
 _MAX_SHOWN = 1_500
 _MAX_TOKENS = 60
+
+
+_COURTESY = re.compile(
+    r"(?:(?:hi|hello|hey|ok|okay|so|please|now|thanks|well)\b[\s,!.:]*"
+    r"|(?:can|could|would|will) you (?:please )?"
+    r"|i(?:'d| would) like (?:you )?to |i want (?:you )?to )",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"[.!?;:](?:\s|$)|\n")
+_MAX_DERIVED = 60
+_MIN_WORDS = 2
+
+
+def derive_title(text: str) -> str:
+    """A title from a person's first message, without a model; empty if it says too little."""
+    text = text.strip()
+    while found := _COURTESY.match(text):
+        text = text[found.end() :]
+    first = _SENTENCE_END.split(text, maxsplit=1)[0]
+    words = " ".join(first.split()).strip("\"'“”`*_#>-… ")
+    if len(words) > _MAX_DERIVED:
+        words = words[:_MAX_DERIVED].rpartition(" ")[0].rstrip(",;:") + "…"
+    return words[:1].upper() + words[1:] if len(words.split()) >= _MIN_WORDS else ""
+
+
+class DerivedTitles:
+    """Names the sessions of a person at a terminal where no model is set for titles."""
+
+    def __init__(self, store: Store, redact: Callable[[str], str]) -> None:
+        self._store = store
+        self._redact = redact
+
+    async def name(self, session: Session, message: User) -> None:
+        """Set a title if there is none; failures are only logged."""
+        title = derive_title(self._redact(typed_text(message)))
+        try:
+            archive = self._store.archive_for(session.principal)
+            if title and not (await archive.get(session.id)).title:
+                await set_title(self._store, session, title)
+        except HermesError as error:
+            log.warning("no title for session %s: %s", session.id, error)
+
+
+async def set_title(store: Store, session: Session, title: str) -> None:
+    try:
+        await store.commit(ChangeSession(session.id, SessionChange(title=title)))
+    except StoreError:
+        # Another session already has this title.
+        unique = f"{title} ({session.id[-6:]})"
+        await store.commit(ChangeSession(session.id, SessionChange(title=unique)))
 
 
 class TitleSettings(Struct, frozen=True, kw_only=True):
@@ -67,14 +119,7 @@ class SessionTitles:
         await self._store.commit(RecordUsage(session.id, "", *spent, cost, now))
         if not title or (await archive.get(session.id)).title:
             return
-        try:
-            await self._set_title(session, title)
-        except StoreError:
-            # Another session already has this title.
-            await self._set_title(session, f"{title} ({session.id[-6:]})")
-
-    async def _set_title(self, session: Session, title: str) -> None:
-        await self._store.commit(ChangeSession(session.id, SessionChange(title=title)))
+        await set_title(self._store, session, title)
 
     async def _ask(self, beginning: str) -> Assistant:
         settings = self._settings

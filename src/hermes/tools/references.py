@@ -43,6 +43,7 @@ _HEADERS = {
     "diff": FILES_HEADER,
     "staged": FILES_HEADER,
 }
+_NO_CHANGES = "(no changes)"
 _DIFF = ("diff", "--no-ext-diff", "--no-textconv")
 _GIT_OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 
@@ -105,6 +106,23 @@ class References:
             blocks[FILES_HEADER].append(f"({left} more: not attached.)")
         found = (Text("\n\n".join([head, *some])) for head, some in blocks.items() if some)
         return (*parts, *found)
+
+    async def changes(self, scope: Scope, path: str) -> str:
+        """Everything that differs from the last commit, and the names of new files.
+
+        Raises `ToolError`.
+        """
+        only = ("--", path) if path else ()
+        try:
+            changed = await self._git(scope, *_DIFF, "HEAD", *only)
+        except ToolError:
+            # A repository without commits.
+            changed = await self._git(scope, *_DIFF, *only)
+        added = await self._git(scope, "ls-files", "--others", "--exclude-standard", *only)
+        parts = [] if changed == _NO_CHANGES else [changed]
+        if added != _NO_CHANGES:
+            parts.append("New files:\n" + "\n".join(f"+ {name}" for name in added.splitlines()))
+        return "\n\n".join(parts)
 
     def _header(self, reference: Reference, scope: Scope) -> str:
         """The header: whether the owner wrote it, as far as known."""
@@ -213,7 +231,7 @@ class References:
         output = result.output.decode("utf-8", "replace").strip()
         if result.exit_code:
             raise ToolError(f"git failed: {output[:200] or 'no output'}")
-        return output or "(no changes)"
+        return output or _NO_CHANGES
 
 
 def blocked_sites(rules: WebsiteBlocklist, home: Home) -> frozenset[str]:

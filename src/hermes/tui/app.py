@@ -16,11 +16,12 @@ from textual.worker import WorkerFailed
 
 from hermes.kit.clock import Clock
 from hermes.schema.errors import HermesError
-from hermes.tui.chat_deps import ChatDeps, ExitRequest, WorkerThread
+from hermes.tui.attention import Attention
+from hermes.tui.chat_deps import ChatDeps, ExitRequest, ThemeRequest, WorkerThread
 from hermes.tui.chat_screen import Chat
 from hermes.tui.client import TuiClient
+from hermes.tui.input_history import InputHistory
 from hermes.tui.options import DisplayOptions
-from hermes.tui.widgets.prompt import InputHistory
 
 _END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -29,7 +30,9 @@ class UiSettings(Struct, frozen=True, kw_only=True):
     history: Path  # file of typed lines
     clock: Clock
     theme: str = "dark"  # or "light"
+    auto_theme: str = "dark"  # the one that fits the terminal
     display: DisplayOptions = DisplayOptions()
+    notification: str = ""  # escape sequence for a desktop notification
     signals: bool = False  # handle SIGTERM, SIGHUP and Ctrl+Z
     headless: bool = False  # for tests
 
@@ -62,7 +65,13 @@ class Ui(App[int]):
         self._side_worker = WorkerThread("tui-aside")
         history = InputHistory(settings.history)
         deps = ChatDeps(
-            client, self._turn_worker, self._side_worker, history, settings.clock, settings.display
+            client=client,
+            turn_worker=self._turn_worker,
+            side_worker=self._side_worker,
+            history=history,
+            clock=settings.clock,
+            display=settings.display,
+            attention=Attention(self._write_sequence, settings.clock, settings.notification),
         )
         self.chat = Chat(deps)
         self.text = ""
@@ -85,6 +94,14 @@ class Ui(App[int]):
         self.exit_error = event.error
         self._end(event.code)
 
+    @on(ThemeRequest)
+    def _theme_requested(self, event: ThemeRequest) -> None:
+        if not event.name:
+            self.action_toggle_theme()
+        else:
+            name = self._settings.auto_theme if event.name == "auto" else event.name
+            self.theme = THEMES.get(name, DARK_THEME).name
+
     def _end(self, code: int) -> None:
         """Interrupt a running turn and exit; everything is already on disk."""
         if self.chat.conversation.busy:
@@ -94,6 +111,11 @@ class Ui(App[int]):
         self._turn_worker.close()
         self._side_worker.close()
         self.exit(code)
+
+    def _write_sequence(self, sequence: str) -> None:
+        if self._driver is not None and not self.is_headless:
+            self._driver.write(sequence)
+            self._driver.flush()
 
     def action_toggle_theme(self) -> None:
         other = LIGHT_THEME if self.theme == DARK_THEME.name else DARK_THEME

@@ -12,9 +12,10 @@ from textual.message import Message
 from hermes.kit.clock import Clock
 from hermes.kit.threads import Worker
 from hermes.schema.errors import HermesError
+from hermes.tui.attention import Attention
 from hermes.tui.client import TuiClient
+from hermes.tui.input_history import InputHistory
 from hermes.tui.options import DisplayOptions
-from hermes.tui.widgets.prompt import InputHistory
 
 T = TypeVar("T")
 
@@ -54,13 +55,22 @@ class WorkerThread:
             job()
 
 
-class ChatDeps(Struct, frozen=True):
+class ChatDeps(Struct, frozen=True, kw_only=True):
     client: TuiClient
     turn_worker: WorkerThread
     side_worker: WorkerThread
     history: InputHistory
     clock: Clock
     display: DisplayOptions
+    attention: Attention
+
+
+class ThemeRequest(Message):
+    """Uses the theme of this name; `auto` fits the terminal, without a name it is switched."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
 
 
 class ExitRequest(Message):

@@ -1,8 +1,10 @@
 """The chat screen: transcript, prompt and status bar."""
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import ClassVar
 
 from msgspec import structs
@@ -13,25 +15,29 @@ from textual.widgets import Tooltip
 
 from hermes.schema.errors import HermesError
 from hermes.schema.questions import ApprovalChoice
+from hermes.schema.shell import ShellResult
 from hermes.schema.terminal import ScreenAction, ScreenReply, TextReply
-from hermes.tui.chat_deps import ChatDeps, ExitRequest
+from hermes.tui.chat_deps import ChatDeps, ExitRequest, ThemeRequest
 from hermes.tui.client import MessageParts
 from hermes.tui.conversation import ConversationController
+from hermes.tui.images import ImageChips
 from hermes.tui.keys import KeyDebounce, QuitConfirmation
-from hermes.tui.options import BUSY_PLACEHOLDERS, BusyMode, enter_hint, parse_toggle
+from hermes.tui.options import BusyMode, parse_toggle
 from hermes.tui.session_start import show_greeting, show_history
+from hermes.tui.shell_display import run_shell
+from hermes.tui.status_view import StatusView
 from hermes.tui.transcript_screen import TranscriptScreen
 from hermes.tui.turn_display import EventPump, EventRenderer, TurnDisplay
 from hermes.tui.widgets import app_of, consume
 from hermes.tui.widgets.prompt import (
-    DEFAULT_PLACEHOLDER,
     SEND_KEYS,
     PastedTexts,
     Prompt,
     Suggestions,
 )
 from hermes.tui.widgets.question import QuestionCard
-from hermes.tui.widgets.status import PendingInput, StatusBar, StatusInfo
+from hermes.tui.widgets.status import PendingInput, StatusBar
+from hermes.tui.widgets.todo import TodoPanel
 from hermes.tui.widgets.transcript import TURN, Note, Transcript, UserMessage
 
 TICK_SECONDS = 1.0
@@ -49,7 +55,8 @@ class Chat(TranscriptScreen):
         Binding("ctrl+d", "quit_if_empty", show=False),
         Binding("escape", "back", show=False),
         *(Binding(key, f"send('{mode}')", show=False) for key, mode in SEND_KEYS.items()),
-        Binding("ctrl+r", "sessions", show=False, priority=True),
+        Binding("ctrl+r", "search_history", show=False, priority=True),
+        Binding("f3", "sessions", show=False, priority=True),
         Binding("f2", "models", show=False, priority=True),
     ]
 
@@ -58,27 +65,45 @@ class Chat(TranscriptScreen):
         self._deps = deps
         self._greeting = deps.client.greeting
         self._state = deps.client.state
+        images = ImageChips()
         self.conversation = ConversationController(
-            deps.client, deps.turn_worker, deps.side_worker, self
+            deps.client, deps.turn_worker, deps.side_worker, self, images
         )
         self.set_class(deps.display.compact, "compact")
+        self._todo = TodoPanel()
         self._renderer = EventRenderer(
-            self.transcript, deps.clock, self.conversation.steering_received, deps.display
+            self.transcript,
+            deps.clock,
+            self.conversation.steering_received,
+            deps.display,
+            self._todo,
         )
         self._event_pump = EventPump(self._renderer, deps.clock, self)
         self._status = StatusBar()
         self._pending = PendingInput()
         self._suggestions = Suggestions()
         pastes = PastedTexts(deps.display.paste_lines, deps.display.paste_size)
-        self.prompt = Prompt(deps.history, self._suggestions, self.conversation.pop_last, pastes)
+        self.prompt = Prompt(
+            deps.history, self._suggestions, self.conversation.pop_last, pastes, images
+        )
         self._opened = asyncio.Event()
         self._turn = TurnDisplay(deps, self._renderer, self._event_pump)
+        self._status_view = StatusView(
+            bar=self._status,
+            pending=self._pending,
+            prompt=self.prompt,
+            conversation=self.conversation,
+            renderer=self._renderer,
+            turn=self._turn,
+            transcript=self.transcript,
+        )
         self._quit = QuitConfirmation(self, deps.clock)
         self._debounce = KeyDebounce(self.prompt, deps.clock)
 
     def compose(self) -> ComposeResult:
         yield self.transcript
         yield self._suggestions
+        yield self._todo
         yield self._pending
         yield self.prompt
         yield self._status
@@ -103,7 +128,9 @@ class Chat(TranscriptScreen):
             return
         self._greeting, self._state = client.greeting, client.state
         self.prompt.set_completion(self._greeting.commands, self._greeting.folder)
-        self._renderer.used_tokens = await show_greeting(self.transcript, self._deps)
+        shown = await show_greeting(self.transcript, self._deps)
+        self._renderer.used_tokens = shown.tokens
+        self._todo.show_list(shown.todo)
         self._opened.set()
         # Load the Markdown widgets while the user types.
         load = partial(import_module, "hermes.tui.widgets.code")
@@ -134,7 +161,9 @@ class Chat(TranscriptScreen):
             await self.transcript.empty()
         if reply.clipboard:
             app_of(self).copy_to_clipboard(reply.clipboard)
-        await self.show_note(reply.text, "reply", typed)
+        note = Note(reply.text, "reply", typed, is_diff=reply.is_diff)
+        await self.transcript.add(note)
+        self.transcript.go_to(note)
         now = self._deps.client.state
         if now.session != self._state.session:
             # Usage of another session is unknown until its next answer.
@@ -142,14 +171,15 @@ class Chat(TranscriptScreen):
             # A session that has already started is a branch of this one.
             if not now.started:
                 self.transcript.begin_session()
+                self._todo.show_list("")
         self._refresh_state()
 
     async def show_resumed(self, told: str, typed: str) -> None:
         self.transcript.begin_session()
         await self.show_note(told, "reply", typed)
-        self._renderer.used_tokens = await show_history(
-            self.transcript, self._deps, self._renderer.display
-        )
+        shown = await show_history(self.transcript, self._deps, self._renderer.display)
+        self._renderer.used_tokens = shown.tokens
+        self._todo.show_list(shown.todo)
         self._refresh_state()
 
     async def adjust(self, action: ScreenReply, typed: str) -> None:
@@ -166,7 +196,11 @@ class Chat(TranscriptScreen):
                 text = "" if on else "Status bar hidden; /statusbar shows it again."
             case ScreenAction.COMPOSE:
                 text = self._compose_in_editor(action.argument)
-            case _:
+            case ScreenAction.THEME:
+                self.post_message(ThemeRequest(action.argument))
+            case ScreenAction.PASTE:
+                self.prompt.post_message(Prompt.ImageRequested())
+            case ScreenAction.REDRAW:
                 app_of(self).refresh(repaint=True, layout=True)
         if text:
             await self.show_note(text, "reply", typed)
@@ -185,10 +219,18 @@ class Chat(TranscriptScreen):
         self._state = self._deps.client.state
         self.refresh_status()
 
-    async def run_turn(self, parts: MessageParts) -> None:
+    async def run_shell(self, command: str) -> ShellResult:
+        self._renderer.activity = "shell"
+        self.refresh_status()
+        try:
+            return await run_shell(command, self.transcript, self._deps, self._renderer.display)
+        finally:
+            self._renderer.activity = ""
+
+    async def run_turn(self, parts: MessageParts, images: Sequence[str]) -> None:
         before = len(self.transcript.children)
         try:
-            await self._turn.run(parts, self.refresh_status)
+            await self._turn.run(parts, images, self.refresh_status)
         finally:
             self._quit.stopped()
             if not self._turn.closed:
@@ -215,6 +257,7 @@ class Chat(TranscriptScreen):
     def stop_rendering(self) -> None:
         """Stop rendering: the screen is closing."""
         self._turn.closed = True
+        self._deps.attention.end()
         self.workers.cancel_all()
 
     def return_text(self, text: str) -> None:
@@ -230,45 +273,16 @@ class Chat(TranscriptScreen):
             return
         if not self.conversation.busy:
             self._quit.stopped()
-        queued = self.conversation.queued
-        self._pending.show_lines(self.conversation.steering, queued)
-        self.prompt.set_placeholder(self._placeholder_text())
-        self._status.show_info(
-            StatusInfo(
-                starting=not self._opened.is_set(),
-                activity=self._renderer.activity,
-                model=self._state.model or self._greeting.model,
-                used_tokens=self._renderer.used_tokens,
-                window=self._state.window,
-                cost=self._turn.cost,
-                seconds=self._turn.seconds,
-                sandbox=self._state.sandbox,
-                yolo=self._state.yolo,
-                background_jobs=self._state.background_jobs,
-                enter_hint=self._enter_hint(),
-                queued=len(queued),
-                more_below=not self.transcript.is_at_end,
-            )
-        )
-
-    def _placeholder_text(self) -> str:
-        """What Enter does at the moment."""
-        if not self.conversation.busy:
-            return DEFAULT_PLACEHOLDER
-        if (card := self._renderer.question) is not None:
-            return card.placeholder_text
-        return BUSY_PLACEHOLDERS[self.conversation.default_mode]
-
-    def _enter_hint(self) -> str:
-        """Shown in the status bar, because typed text hides the placeholder."""
-        if not self._turn.running or self._renderer.question is not None:
-            return ""
-        return enter_hint(self.conversation.default_mode)
+        if self._renderer.question is None:
+            self._deps.attention.end()
+        self._todo.set_compact(compact=not self._turn.running)
+        self._status_view.refresh(self._state, self._greeting, starting=not self._opened.is_set())
 
     # PumpObserver
 
     def question_asked(self, card: QuestionCard) -> None:
         self.transcript.go_to_end()
+        self._deps.attention.call(card.summary)
         # Keys meant for the prompt must not answer the question.
         self.prompt.question_asked()
         if not self.prompt.text:
@@ -281,6 +295,7 @@ class Chat(TranscriptScreen):
         if self._turn.running:
             if (card := self._renderer.question) is not None:
                 card.update_countdown()
+                self._deps.attention.check()
             self.refresh_status()
         elif not self.conversation.busy and not self.prompt.text and app_of(self).screen is self:
             self.run_worker(self.conversation.check_news(), group="talk")
@@ -371,7 +386,7 @@ class Chat(TranscriptScreen):
         """Go from a card to the prompt, or stop the turn."""
         if self.focused is not self.prompt:
             self.prompt.focus()
-        elif self._turn.running:
+        elif self.conversation.busy:
             self._quit.stopping()
             self.conversation.interrupt()
 
@@ -383,6 +398,25 @@ class Chat(TranscriptScreen):
         picker = session_picker(self._deps, self._state.session)
         if chosen := await app_of(self).push_screen_wait(picker):
             await self._command(f"/resume {chosen}")
+
+    @work(group="picking", exclusive=True)
+    async def action_search_history(self) -> None:
+        from hermes.tui.picker import history_picker  # noqa: PLC0415 - loaded on demand
+
+        picker = history_picker(self._deps.history, self.prompt.text)
+        if chosen := await app_of(self).push_screen_wait(picker):
+            self.prompt.fill(chosen)
+        self.prompt.focus()
+
+    @on(Prompt.ImageRequested)
+    @work(group="picking", exclusive=True)
+    async def _image_requested(self) -> None:
+        try:
+            path = await self._deps.side_worker.run(self._deps.client.clipboard_image)
+        except HermesError as error:
+            self.notify(error.sentence, timeout=5, severity="warning", markup=False)
+        else:
+            self.prompt.add_image(Path(path))
 
     @work(group="picking", exclusive=True)
     async def action_models(self) -> None:

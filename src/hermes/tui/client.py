@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Media, Text
+from hermes.schema.shell import ShellResult
 from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
 
 CANCELLED = "cancelled"
@@ -64,8 +65,18 @@ class TuiClient(Protocol):
         """Wait until the agent is ready."""
         ...
 
-    def submit(self, parts: MessageParts, show: Callable[[Event], None]) -> Outcome:
-        """Run one turn; `show` is called in the calling thread."""
+    def submit(
+        self, parts: MessageParts, images: Sequence[str], show: Callable[[Event], None]
+    ) -> Outcome:
+        """Run one turn; `images` are paths, `show` is called in the calling thread."""
+        ...
+
+    def run_shell(self, command: str, show: Callable[[str], None]) -> ShellResult:
+        """Run a command in the user's shell; `show` receives its output as it comes."""
+        ...
+
+    def clipboard_image(self) -> str:
+        """Save the image in the clipboard and return its path."""
         ...
 
     def answer(self, question: str, text: str) -> None: ...
@@ -88,7 +99,9 @@ class TuiClient(Protocol):
         """The cost of a run in dollars; None if unknown."""
         ...
 
-    def interrupt(self) -> None: ...
+    def interrupt(self) -> None:
+        """Stop the turn, command or shell command that is running."""
+        ...
 
     def compose_text(self, draft: str) -> str:
         """Edit the draft in the user's editor, which takes over the terminal."""

@@ -1,12 +1,15 @@
 """Queue, steer and interrupt: the order in which typed lines are processed."""
 
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
 from hermes.kit.ids import new_id
+from hermes.schema.attachments import shell_attachment
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Text
+from hermes.schema.shell import ShellResult
 from hermes.schema.terminal import (
     NotACommand,
     QuitReply,
@@ -17,6 +20,8 @@ from hermes.schema.terminal import (
 )
 from hermes.tui.chat_deps import WorkerThread
 from hermes.tui.client import CANCELLED, MessageParts, TuiClient
+from hermes.tui.display_text import chat_hint
+from hermes.tui.images import ImageChips, MessageImages
 from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode
 
 
@@ -43,8 +48,12 @@ class ConversationView(Protocol):
         """Mark the last turns of this session as undone."""
         ...
 
-    async def run_turn(self, parts: MessageParts) -> None:
+    async def run_turn(self, parts: MessageParts, images: Sequence[str]) -> None:
         """Run a turn to its end. Raises `HermesError`."""
+        ...
+
+    async def run_shell(self, command: str) -> ShellResult:
+        """Run a command in the user's shell and show its output. Raises `HermesError`."""
         ...
 
     def return_text(self, text: str) -> None:
@@ -63,8 +72,12 @@ class ConversationController:
         turn_worker: WorkerThread,
         side_worker: WorkerThread,
         view: ConversationView,
+        images: ImageChips,
     ) -> None:
         """`turn_worker` waits for turns and commands; `side_worker` stays free during a turn."""
+        self._images = images
+        self._shell_results: list[ShellResult] = []
+        """Output of shell commands that the agent has not seen yet."""
         self._client = client
         self._turn_worker = turn_worker
         self._side_worker = side_worker
@@ -108,7 +121,7 @@ class ConversationController:
                 self._client.interrupt()
             case BusyMode.INTERRUPT:
                 self.interrupt()
-            case BusyMode.STEER if self._in_turn:
+            case BusyMode.STEER if self._in_turn and not self._find_images(text).paths:
                 self._steering[new_id("msg")] = text
             case BusyMode.STEER | BusyMode.QUEUE | BusyMode.COLLECT:
                 self._queue.append(text)
@@ -194,10 +207,12 @@ class ConversationController:
         self._view.refresh_status()
         try:
             # A line with a slash may be a command; the client decides.
-            if _is_command(line):
+            if _is_slash(line):
                 await self._run_command(line)
+            elif _is_command(line):
+                self._shell_results.append(await self._view.run_shell(line.strip()[1:].strip()))
             else:
-                await self._submit((Text(line),), line)
+                await self._submit_line(line)
         except HermesError as error:
             await self._show_error(error, line if _is_command(line) else "")
 
@@ -205,14 +220,14 @@ class ConversationController:
         if error.code == CANCELLED:
             await self._view.show_note("Interrupted.", "warning")
         else:
-            hint = f"\n{error.hint}" if error.hint else ""
+            hint = f"\n{chat_hint(error.hint)}" if error.hint else ""
             await self._view.show_note(f"{error}{hint}", "error", typed)
 
     async def _run_command(self, line: str) -> None:
         reply = await self._turn_worker.run(lambda: self._client.command(line))
         match reply:
             case NotACommand():
-                await self._submit((Text(line),), line)
+                await self._submit_line(line)
             case TextReply():
                 self._view.mark_undone(reply.undone)
                 await self._view.show_reply(reply, line)
@@ -231,15 +246,25 @@ class ConversationController:
             case QuitReply():
                 self._view.quit()
 
-    async def _submit(self, parts: MessageParts, shown: str) -> None:
-        await self._view.show_user_message(shown)
-        await self._run_turn(parts)
+    async def _submit_line(self, line: str) -> None:
+        """Submit a message with its images and what was printed in the shell before it."""
+        message = self._find_images(line)
+        parts = (Text(message.text), *shell_attachment(self._shell_results))
+        self._shell_results.clear()
+        await self._submit(parts, message.text, message.paths)
 
-    async def _run_turn(self, parts: MessageParts) -> None:
+    def _find_images(self, line: str) -> MessageImages:
+        return self._images.resolve(line, self._client.greeting.folder)
+
+    async def _submit(self, parts: MessageParts, shown: str, images: Sequence[str] = ()) -> None:
+        await self._view.show_user_message(shown)
+        await self._run_turn(parts, images)
+
+    async def _run_turn(self, parts: MessageParts, images: Sequence[str] = ()) -> None:
         """Unreceived steering is queued, or returned to the prompt after an interrupt."""
         self._in_turn, self._aborted = True, False
         try:
-            await self._view.run_turn(parts)
+            await self._view.run_turn(parts, images)
         finally:
             self._in_turn = False
             unreceived = list(self._steering.values())
@@ -253,5 +278,11 @@ class ConversationController:
             self._view.refresh_status()
 
 
-def _is_command(line: str) -> bool:
+def _is_slash(line: str) -> bool:
     return line.lstrip().startswith("/")
+
+
+def _is_command(line: str) -> bool:
+    """A slash command or, after `!`, one for the shell."""
+    text = line.strip()
+    return _is_slash(line) or (text.startswith("!") and len(text) > 1)

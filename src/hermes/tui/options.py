@@ -35,7 +35,7 @@ def mode_of_line(line: str, default: BusyMode) -> tuple[BusyMode, str]:
         return BusyMode.INTERRUPT, ""
     if (chosen := _MODE_COMMANDS.get(head.lower())) is not None and rest.strip():
         return chosen, rest.strip()
-    if head.startswith("/"):
+    if head.startswith(("/", "!")):
         return BusyMode.QUEUE, line
     return default, line
 

@@ -19,6 +19,7 @@ from hermes.kit.text import plural
 from hermes.schema.errors import HermesError
 from hermes.tui.chat_deps import ChatDeps
 from hermes.tui.client import ModelOption, SessionOption
+from hermes.tui.input_history import InputHistory
 from hermes.tui.widgets import consume
 
 
@@ -47,6 +48,8 @@ def model_row(option: ModelOption, current: str) -> PickerRow:
     return PickerRow(key, single_line(name), "in use" if used else "", used)
 
 
+_MAX_HISTORY = 200
+"""Typed lines that are listed."""
 FindRows = Callable[[str], Awaitable[Sequence[PickerRow]]]
 
 
@@ -69,9 +72,12 @@ class Picker(ModalScreen[str | None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+c", "dismiss(None)", show=False)]
 
-    def __init__(self, title: str, find: FindRows, empty: str, none: str = "") -> None:
+    def __init__(
+        self, title: str, find: FindRows, empty: str, none: str = "", *, query: str = ""
+    ) -> None:
         """`empty` is shown if nothing matches, `none` if there is nothing to search."""
         super().__init__()
+        self._query = query
         self._title = title
         self._find = find
         self._empty = empty
@@ -81,13 +87,13 @@ class Picker(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical() as frame:
             frame.border_title = self._title
-            yield Input(placeholder="Type to search")
+            yield Input(self._query, placeholder="Type to search")
             yield OptionList(markup=False)
             yield Static("Searching…", markup=False, classes="status")
 
     def on_mount(self) -> None:
         self.query_one(Input).cursor_blink = False
-        self._start_search("")
+        self._start_search(self._query)
 
     @on(Input.Changed)
     def _query_changed(self, event: Input.Changed) -> None:
@@ -150,6 +156,18 @@ def session_picker(deps: ChatDeps, current: str) -> Picker:
 
     none = "There are no other sessions yet. Esc cancels."
     return Picker("Sessions", find, "No session matches.", none)
+
+
+def history_picker(history: InputHistory, typed: str) -> Picker:
+    """Lines typed before, the last one first."""
+
+    async def find(query: str) -> Sequence[PickerRow]:
+        wanted = query.casefold()
+        lines = [line for line in history.newest_first() if wanted in line.casefold()]
+        return [PickerRow(line, fit(single_line(line), 80)) for line in lines[:_MAX_HISTORY]]
+
+    none = "Nothing was typed yet. Esc cancels."
+    return Picker("Input history", find, "No line matches.", none, query=typed.strip())
 
 
 def model_picker(deps: ChatDeps, current: str) -> Picker:

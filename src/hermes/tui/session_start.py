@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from msgspec import Struct
 from textual.widget import Widget
 
 from hermes.kit.terminal_text import single_line
@@ -26,29 +27,52 @@ from hermes.tui.widgets.transcript import (
 )
 
 
-async def show_greeting(transcript: Transcript, deps: ChatDeps) -> int:
-    """Return the tokens used by the resumed session."""
+class ShownHistory(Struct, frozen=True):
+    """What the rest of the screen shows of a resumed session."""
+
+    tokens: int = 0  # in the context window after its last answer
+    todo: str = ""  # its todo list
+
+
+async def show_greeting(transcript: Transcript, deps: ChatDeps) -> ShownHistory:
     greeting = deps.client.greeting
     await transcript.add(Note(f"hermes · {greeting.model} · {single_line(greeting.folder)}"))
-    used = await show_history(transcript, deps, deps.display) if deps.client.state.started else 0
+    shown = ShownHistory()
+    if deps.client.state.started:
+        shown = await show_history(transcript, deps, deps.display)
     notes = [Note(note) for note in greeting.notes]
     notes += [Note(f"warning: {single_line(warning)}", "warning") for warning in greeting.warnings]
     if greeting.error:
         notes.append(Note(f"{greeting.error}\n{greeting.hint}".rstrip(), "warning alone"))
     await transcript.add(*notes)
-    return used
+    return shown
 
 
-async def show_history(transcript: Transcript, deps: ChatDeps, options: DisplayOptions) -> int:
-    """Show the resumed session; return the tokens in context after its last answer."""
+async def show_history(
+    transcript: Transcript, deps: ChatDeps, options: DisplayOptions
+) -> ShownHistory:
+    """Show the resumed session."""
     try:
         history = await deps.turn_worker.run(deps.client.recent_history)
     except HermesError as error:
         await transcript.add(Note(error.sentence, "warning"))
-        return 0
+        return ShownHistory()
     await _replay_session(transcript, history, options)
     usages = [row.message.usage for row in history.rows if isinstance(row.message, Assistant)]
-    return next((usage.input + usage.output for usage in reversed(usages) if usage.input), 0)
+    tokens = next((usage.input + usage.output for usage in reversed(usages) if usage.input), 0)
+    return ShownHistory(tokens, _last_todo(history))
+
+
+def _last_todo(history: RecentHistory) -> str:
+    messages = [row.message for row in history.rows]
+    answers = [message for message in messages if isinstance(message, Assistant)]
+    calls = {call.id for answer in answers for call in answer.calls if call.name == "todo"}
+    shown = [
+        message.shown
+        for message in messages
+        if isinstance(message, Result) and message.call in calls and not message.failed
+    ]
+    return shown[-1] if shown else ""
 
 
 async def _replay_session(

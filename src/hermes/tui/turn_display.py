@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, assert_never
 
 from hermes.kit.clock import Clock
@@ -11,6 +11,7 @@ from hermes.schema.events import (
     Event,
     MessageAdded,
     Notice,
+    Outcome,
     QuestionAnswered,
     QuestionAsked,
     ReasoningDelta,
@@ -25,9 +26,11 @@ from hermes.schema.messages import Assistant, Message, Result, Trust, User, text
 from hermes.schema.questions import Question
 from hermes.tui.chat_deps import ChatDeps
 from hermes.tui.client import MessageParts
+from hermes.tui.display_text import chat_hint
 from hermes.tui.options import DisplayOptions
-from hermes.tui.widgets.cards import ThinkingCard, ToolCard
+from hermes.tui.widgets.cards import ThinkingCard, ToolCard, is_todo_list
 from hermes.tui.widgets.question import QuestionCard
+from hermes.tui.widgets.todo import TodoPanel
 from hermes.tui.widgets.transcript import Answer, Note, Transcript, UserMessage, report_note
 
 MIN_INTERVAL = 0.05
@@ -43,17 +46,20 @@ class EventRenderer:
         clock: Clock,
         received_steering: Callable[[str], str | None],
         display: DisplayOptions,
+        todo: TodoPanel,
     ) -> None:
         """`received_steering` returns the steering message with an id, if it was sent from here."""
         self._received_steering = received_steering
         self._transcript = transcript
         self._clock = clock
         self.display = display
+        self._todo = todo
         self._answer: Answer | None = None
         self._thinking: ThinkingCard | None = None
         self._cards: dict[str, tuple[ToolCard, float]] = {}
         self._questions: dict[str, QuestionCard] = {}
         self._transient_note: Note | None = None
+        self._reset_reason = ""
         self._asked_at = 0.0
         self.ended: RunEnded | None = None
         self.used_tokens = 0
@@ -152,6 +158,8 @@ class EventRenderer:
         elif isinstance(message, Result) and message.call in self._cards:
             card, began = self._cards.pop(message.call)
             await card.end(message, self._clock.monotonic() - began)
+            if is_todo_list(card.call, message):
+                self._todo.show_list(message.shown)
             self.activity = "working"
         elif isinstance(message, User):
             await self._add_user_message(message)
@@ -198,20 +206,25 @@ class EventRenderer:
                 if self._answer is not None:
                     await self._answer.remove()
                 self._close_block()
+                self._reset_reason = reason
                 await self._add_note(f"{reason}; restarting the answer.")
-            case Notice(text=text, passing=passing):
-                note = await self._add_note(text)
-                self._transient_note = note if passing else None
-            case RunEnded(reason=reason):
+            case Notice(text=text, passing=passing, refused=refused):
+                # The reason of a restart was just shown.
+                repeated, self._reset_reason = text == self._reset_reason, ""
+                if not repeated:
+                    note = await self._add_note(text, "error" if refused else "warning")
+                    self._transient_note = note if passing else None
+            case RunEnded(reason=reason, outcome=outcome):
                 self.ended = event
                 self._close_block()
                 if reason:
-                    await self._add_note(reason)
+                    failed = outcome is Outcome.FAILED
+                    await self._add_note(chat_hint(reason), "error" if failed else "warning")
             case RunStarted():
                 self.activity = "thinking"
 
-    async def _add_note(self, text: str) -> Note:
-        note = Note(single_line(text), "warning")
+    async def _add_note(self, text: str, kind: str = "warning") -> Note:
+        note = Note(single_line(text), kind)
         await self._transcript.add(note)
         return note
 
@@ -332,14 +345,18 @@ class TurnDisplay:
         """Duration of the running turn, or None."""
         return None if self._began is None else self._deps.clock.monotonic() - self._began
 
-    async def run(self, parts: MessageParts, changed: Callable[[], None]) -> None:
+    async def run(
+        self, parts: MessageParts, images: Sequence[str], changed: Callable[[], None]
+    ) -> None:
         """Run a turn and render its events. Raises `HermesError`."""
         client = self._deps.client
         self._renderer.begin()
         self._began = self._deps.clock.monotonic()
         changed()
         try:
-            await self._deps.turn_worker.run(lambda: client.submit(parts, self._event_pump.put))
+            await self._deps.turn_worker.run(
+                lambda: client.submit(parts, images, self._event_pump.put)
+            )
         finally:
             self._began = None
             if not self.closed:

@@ -6,7 +6,7 @@ import pexpect
 import pytest
 
 from hermes.testing.fake_openai import Call, Reply, Rule, Script
-from support.cli_process import FakeModelProcess, HermesCli
+from support.cli_process import FakeModelProcess, HermesCli, exit_status
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
 DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
@@ -31,7 +31,7 @@ def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
 
 
 def prompt_text(child: pexpect.spawn) -> str:
-    child.expect(r"\(Enter denies; auto-denied in \d+ s\): ")
+    child.expect(r"\(Enter denies\): ")
     return child.before
 
 
@@ -103,3 +103,22 @@ def test_yolo_skips_approvals(hermes: HermesCli) -> None:
         child.expect_exact("That was it.")
         child.expect_exact(PROMPT)
         assert not (hermes.work / "build").exists()
+
+
+def test_single_question_asks_at_a_terminal(hermes: HermesCli) -> None:
+    with hermes.terminal("-q", "delete it") as child:
+        prompt_text(child)
+        child.sendline("o")
+        child.expect_exact("That was it.")
+        child.expect(pexpect.EOF)
+        assert exit_status(child) == 0
+    assert not (hermes.work / "build").exists()
+
+
+def test_refused_single_question_says_why_and_fails(hermes: HermesCli) -> None:
+    ran = hermes("-z", "delete it")
+    assert ran.code == 4
+    assert ran.out == "That was it.\n"
+    assert "Not done: rm -rf build." in ran.err
+    assert "--yolo" in ran.err
+    assert (hermes.work / "build").exists()

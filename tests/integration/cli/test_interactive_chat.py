@@ -91,7 +91,7 @@ def test_tool_calls_are_shown(hermes: HermesCli) -> None:
         "● read_file no",
         "  ✓ read_file a.txt · a.txt: 2 lines",
     ]
-    assert shown[9].startswith(f"  ✗ read_file: {hermes.work}"[:60])
+    assert shown[9].startswith(f"  ✗ {hermes.work}"[:60])
     assert shown[10:] == ["Written."]
     assert max(map(len, shown)) <= 80
     assert (hermes.work / "a.txt").read_text() == "one\ntwo\n"
@@ -303,3 +303,21 @@ def test_typed_invalid_utf8_is_tolerated(hermes: HermesCli) -> None:
         os.write(child.child_fd, b"raw \xff byte\r")
         child.expect_exact("Plain answer.")
         child.expect_exact(PROMPT)
+
+
+def test_shell_command_and_image_go_with_the_next_message(
+    hermes: HermesCli, model: FakeModelProcess
+) -> None:
+    (hermes.work / "dot.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(24))
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        assert say(child, "!echo from the shell; exit 3") == "from the shell\n(exit code 3)"
+        assert say(child, "SHELL what is @file:dot.png?") == "Plain answer."
+        assert say(child, "SHELL and now?") == "Plain answer."
+    first, second = model.requests("SHELL")
+    parts = first["messages"][-1]["content"]
+    assert [part["type"] for part in parts].count("image_url") == 1
+    text = "\n".join(part.get("text", "") for part in parts)
+    assert text.startswith("SHELL what is [image 1: dot.png]?")
+    assert "$ echo from the shell; exit 3\nfrom the shell\n(exit code 3)" in text
+    assert second["messages"][-1]["content"] == "SHELL and now?"

@@ -31,6 +31,23 @@ def test_list_marks_the_current_model(hermes: HermesCli, model: FakeModelProcess
     assert len(hermes("model", "--all").out.splitlines()) == len(lines) + 9
 
 
+def test_model_is_chosen_from_the_list_at_a_terminal(hermes: HermesCli) -> None:
+    with hermes.shell_terminal("model") as child:
+        child.expect_exact("Enter keeps it")
+        child.sendline("tiny")
+        child.expect_exact("openai/tiny-19")
+        child.expect_exact("Enter keeps it")
+        child.sendline("no such model")
+        child.expect_exact("No model matches")
+        child.expect_exact("Enter keeps it")
+        child.sendline("mock-large")
+        child.expect_exact("Using openai/mock-large from now on.")
+    with hermes.shell_terminal("model") as child:
+        child.expect_exact("Enter keeps it")
+        child.sendline("")
+        child.expect_exact("Still using openai/mock")
+
+
 def test_list_is_available_as_json(hermes: HermesCli) -> None:
     document = json.loads(hermes("model", "--json").out)
     assert document["in_use"] == "openai/mock"

@@ -46,7 +46,9 @@ def test_session_and_its_continuation(hermes: HermesCli) -> None:
         copied = base64.b64encode(b"water --all").decode()
         at.click("[copy]", lambda: f"52;c;{copied}" in at.screen.told)
         at.keys("delete\r")
-        at.wait_for_text("Auto-denied in")
+        at.wait_for_text("Allow once")
+        assert "Auto-denied" not in at.text
+        assert "2;● hermes: approval needed: rm -rf build" in at.screen.told
         at.click_and_wait("Allow once", "→ allowed once")
         at.wait_for_text("It is gone.")
         at.wait_for_text(READY)

@@ -53,7 +53,7 @@ MODEL_FAULTS: Sequence[ModelFault] = [
     _status("unauthorized", "rejected the key (401)", "hermes config set OPENAI_API_KEY"),
     _status("forbidden", "rejected the key (403)", "hermes config set OPENAI_API_KEY"),
     _status("out_of_credit", "no credit left (402)", "Top up the account"),
-    _status("model_not_found", "does not serve the model", "hermes model"),
+    _status("model_not_found", "does not serve the model", "choose one it has"),
     _status("too_large", "is too long for mock", "/new"),
     _status("context_too_long", "maximum context length", "/new"),
     _status("rate_limited", "is limiting requests (429)", "Wait a little"),

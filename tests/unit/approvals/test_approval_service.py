@@ -7,10 +7,10 @@ import pytest
 from msgspec import structs
 
 from hermes.approvals.policy import ApprovalMode
-from hermes.approvals.service import Answerer
+from hermes.approvals.service import Answerer, QuestionTimeouts
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.errors import NotFound
-from hermes.schema.events import Event, QuestionAnswered
+from hermes.schema.events import Event, Notice, QuestionAnswered
 from hermes.schema.questions import ApprovalChoice, QuestionKind
 from hermes.schema.scope import Address, Requester, Role
 from support.approvals import (
@@ -355,3 +355,25 @@ async def test_reply_to_a_forgotten_question_answers_nothing(
         assert result is not None
         assert result.count == 0
         assert (await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.DENY)).count == 1
+
+
+async def test_terminal_waits_without_a_limit_unless_one_is_set(harness: ApprovalHarness) -> None:
+    harness.timeouts = QuestionTimeouts()
+    harness.restart()
+    pending = PendingApproval(harness)
+    async with anyio.create_task_group() as group:
+        group.start_soon(pending.run)
+        await harness.wait_for_question()
+        await harness.clock.advance(8 * 3600)
+        assert pending.decision is None
+        await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ONCE)
+    assert pending.decision == ALLOWED
+
+
+async def test_unattended_run_says_what_was_refused(harness: ApprovalHarness) -> None:
+    decision = await harness.decide(scope=structs.replace(SCOPE, attended=False))
+    assert not decision.allowed
+    (notice,) = harness.events
+    assert isinstance(notice, Notice)
+    assert notice.refused
+    assert "--yolo" in notice.text

@@ -16,6 +16,8 @@ from hermes.schema.events import (
     MessageAdded,
     Notice,
     Outcome,
+    QuestionAnswered,
+    QuestionAsked,
     ReasoningDelta,
     RunEnded,
     RunStarted,
@@ -25,8 +27,10 @@ from hermes.schema.events import (
     ToolStarted,
 )
 from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trust, User
+from hermes.schema.questions import TERMINAL_ORIGIN
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
+from support.fake_tui_client import approval_asked
 
 pytestmark = pytest.mark.anyio
 
@@ -57,13 +61,13 @@ def answer(text: str) -> MessageAdded:
 
 
 async def printed(*events: Event, out: io.StringIO | None = None, wait: float = 0.0) -> str:
-    """The output for the events; every call takes `wait` seconds."""
+    """The output for the events; every call and every answer takes `wait` seconds."""
     out = out or io.StringIO()
     clock = FakeClock(NOON)
     screen = EventPrinter(out, Style(out, {"TERM": "xterm"}), clock)
     for event in events:
         screen(event)
-        if isinstance(event, ToolStarted):
+        if isinstance(event, ToolStarted | QuestionAsked):
             await clock.advance(wait)
     return out.getvalue()
 
@@ -82,10 +86,29 @@ async def test_call_that_was_not_run_is_shown() -> None:
     assert second == "  ✗ Not run: no."
 
 
+def on_screen(written: str) -> str:
+    """What is left on the screen after rewritten lines, without colors."""
+    lines = [line.rpartition("\r\x1b[K")[2] for line in written.split("\n")]
+    return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(lines))
+
+
+async def test_answer_is_rendered_at_a_terminal_unless_raw() -> None:
+    events = (TextDelta("**bo"), TextDelta("ld**\n\n- one"), answer("**bold**\n\n- one"))
+    assert on_screen(await printed(*events, out=Terminal())) == "bold\n\n• one\n"
+    assert await printed(*events) == "**bold**\n\n- one\n"
+
+
+async def test_retries_take_one_line() -> None:
+    retries = [Notice(f"overloaded, trying again ({n} of 3)", passing=True) for n in (2, 3)]
+    events = (*retries, TextDelta("Done."), answer("Done."))
+    assert on_screen(await printed(*events, out=Terminal())) == "Done.\n"
+    assert await printed(*events) == "(overloaded, trying again (2 of 3))\nDone.\n"
+
+
 async def test_reasoning_and_text_are_on_separate_lines() -> None:
     events = (ReasoningDelta("hm"), ReasoningDelta("m"), TextDelta("Yes."), answer("Yes."))
     shown = await printed(*events, out=Terminal())
-    assert re.sub(r"\r?\x1b\[[0-9;]*[mK]", "", shown) == "hmm\nYes.\n"
+    assert on_screen(shown) == "hmm\nYes.\n"
 
 
 async def test_errors_are_on_their_own_line() -> None:
@@ -99,7 +122,7 @@ async def test_errors_are_on_their_own_line() -> None:
     )
     assert shown == (
         "half an\n(the connection broke; starting the answer again)\n(waiting 2 s)\n"
-        "Whole.\nNo more money.\n"
+        "Whole.\n✗ No more money.\n"
     )
 
 
@@ -126,9 +149,17 @@ async def test_duration_is_shown_only_for_slow_calls() -> None:
     assert (await printed(*events, wait=12.34)).splitlines()[-1] == "  ✓ 12.3 s · done"
 
 
+async def test_time_of_an_answer_is_not_shown_as_duration() -> None:
+    asked = approval_asked(subject="rm x", origin=TERMINAL_ORIGIN)
+    events = started(call()), asked, QuestionAnswered("q1", "once"), result("{}", shown="done")
+    shown = await printed(*events, wait=3.0)
+    assert shown.splitlines()[-1] == "  ✓ 3.0 s · done"
+    assert TERMINAL_ORIGIN not in shown
+
+
 async def test_terminal_gets_colours_and_temporary_hints() -> None:
     shown = await printed(RunStarted("r", "s"), TextDelta("Hi."), answer("Hi."), out=Terminal())
-    assert shown == "\r\x1b[K\x1b[2mthinking…\x1b[0m\r\x1b[KHi.\n"
+    assert shown == ("\r\x1b[K\x1b[2mthinking…\x1b[0m\r\x1b[K\x1b[2mHi.\x1b[0m\r\x1b[KHi.\n")
     shown = await printed(started(call()), ToolProgress("c1", "one\ntwo\n"), out=Terminal())
     assert shown.endswith("\r\x1b[K\x1b[2mtwo\x1b[0m")
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 TERMINAL_ONLY = {
     "clear", "copy", "image", "save", "snapshot", "verbose", "quit", "handoff", "config",
-    "statusbar", "timestamps", "redraw", "prompt",
+    "statusbar", "timestamps", "redraw", "prompt", "theme", "paste", "export", "diff", "init",
 }  # fmt: skip
 CHAT_ONLY = {"start", "commands", "sethome", "approve", "deny"}
 MEANWHILE = {"busy", "queue", "steer"}

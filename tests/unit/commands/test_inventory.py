@@ -33,7 +33,6 @@ UNSUPPORTED = {
     "moa": "several models asked for one answer",
     "footer": "a line about the run under each answer in a chat",
     "fast": "service tiers of providers",
-    "skin": "themes other than dark and light",
     "indicator": "other activity indicators",
     "voice": "speech",
     "pet": "pets",
@@ -46,7 +45,6 @@ UNSUPPORTED = {
     "plugins": "plugins",
     "subscription": "accounts with a model vendor",
     "topup": "accounts with a model vendor",
-    "paste": "images from the clipboard; see /image",
     "update": "an updater",
 }
 """The missing feature by the command's first name."""

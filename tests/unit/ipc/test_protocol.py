@@ -105,6 +105,7 @@ def test_wire_format() -> None:
                 "toolsets": None,
                 "max_steps": None,
                 "person": False,
+                "attended": False,
                 "screen": False,
                 "yolo": False,
                 "unheard": [],

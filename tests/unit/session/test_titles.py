@@ -7,9 +7,9 @@ from msgspec import structs
 
 from hermes.ports.model import Model
 from hermes.schema.errors import Overloaded
-from hermes.schema.messages import Assistant, Stop, Text, Usage
+from hermes.schema.messages import Assistant, Stop, Text, Trust, Usage, User
 from hermes.schema.sessions import SessionChange
-from hermes.session.titles import SessionTitles, TitleSettings
+from hermes.session.titles import DerivedTitles, SessionTitles, TitleSettings, derive_title
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import ScriptedModel, ScriptStep, answer_script
 from support.compaction import PRICE_PER_TOKEN, token_price
@@ -90,3 +90,35 @@ async def test_failure_has_no_consequences(
         await harness.conversation.resume(harness.conversation.session.id)
         assert harness.conversation.session.title == ""
     assert told in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("message", "title"),
+    [
+        ("please fix the test in calc.py, it breaks", "Fix the test in calc.py, it breaks"),
+        ("The greeting looks wrong. Can you fix it?", "The greeting looks wrong"),
+        ("hello, could you water the beds\nand more", "Water the beds"),
+        (f"look at {'very ' * 20}long lines", f"Look at {'very ' * 10}".rstrip() + "…"),
+        ("hi", ""),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_title_is_derived_from_the_first_message(message: str, title: str) -> None:
+    assert derive_title(message) == title
+
+
+async def test_derived_titles_are_unique_and_keep_a_chosen_one(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as harness:
+        message = User("m", (Text("water the beds"),), Trust.OWNER)
+        names = DerivedTitles(harness.store, str)
+        found: list[str] = []
+        for _ in range(2):
+            await harness.submit("water the beds")
+            session = harness.conversation.session
+            await names.name(session, message)
+            await names.name(session, User("m", (Text("something else"),), Trust.OWNER))
+            archive = harness.store.archive_for(session.principal)
+            found.append((await archive.get(session.id)).title)
+            harness.conversation.start_new()
+        assert found[0] == "Water the beds"
+        assert found[1].startswith("Water the beds (")

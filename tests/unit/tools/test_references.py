@@ -1,6 +1,8 @@
 """References in a message are attached under the rules of the file tools."""
 
 import subprocess
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from hermes.kit.clock import SystemClock
 from hermes.kit.redact import Redactor
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
+from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text, User
 from hermes.schema.scope import Scope
 from hermes.tools.paths import SessionPaths
@@ -27,8 +30,12 @@ pytestmark = pytest.mark.anyio
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-async def expanded(folder: Path, text: str) -> str:
-    scope = Scope(profile="default", session="s1", run="", workspace=str(folder))
+def scope_in(folder: Path) -> Scope:
+    return Scope(profile="default", session="s1", run="", workspace=str(folder))
+
+
+@contextmanager
+def references_in(folder: Path) -> Generator[References]:
     places = SessionPaths(folder / "home", [folder / "closed.db"], private=[folder / ".ssh"])
     with Spawner() as door:
         sources = ReferenceSources(
@@ -39,7 +46,12 @@ async def expanded(folder: Path, text: str) -> str:
             redact=Redactor(["hunter2-secret"]).redact_values,
             provenance=lambda: FileProvenance(SystemClock()),
         )
-        parts = await References(sources).expand([Text(text)], scope)
+        yield References(sources)
+
+
+async def expanded(folder: Path, text: str) -> str:
+    with references_in(folder) as references:
+        parts = await references.expand([Text(text)], scope_in(folder))
     assert parts[0] == Text(text)
     return "\n".join(part.text for part in parts[1:] if isinstance(part, Text))
 
@@ -111,13 +123,38 @@ async def test_attachments_are_limited(tmp_path: Path) -> None:
     assert "(2 references more: not attached.)" in said
 
 
-async def test_git_references_are_attached(tmp_path: Path) -> None:
+def make_git(folder: Path) -> Callable[..., None]:
     def git(*words: str) -> None:
         settings = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
         subprocess.run(
-            ["/usr/bin/git", *settings, *words], cwd=tmp_path, check=True, capture_output=True
+            ["/usr/bin/git", *settings, *words], cwd=folder, check=True, capture_output=True
         )
 
+    return git
+
+
+async def test_changes_are_everything_since_the_last_commit(tmp_path: Path) -> None:
+    git = make_git(tmp_path)
+    with references_in(tmp_path) as references:
+        with pytest.raises(ToolError, match="git failed"):
+            await references.changes(scope_in(tmp_path), "")
+        git("init", "-q")
+        (tmp_path / "a.txt").write_text("first\n")
+        assert await references.changes(scope_in(tmp_path), "") == "New files:\n+ a.txt"
+        git("add", "a.txt")
+        git("commit", "-qm", "The beginning")
+        assert await references.changes(scope_in(tmp_path), "") == ""
+        (tmp_path / "a.txt").write_text("second\n")
+        git("add", "a.txt")
+        (tmp_path / "b.txt").write_text("new\n")
+        shown = await references.changes(scope_in(tmp_path), "")
+        assert "+second" in shown
+        assert shown.endswith("New files:\n+ b.txt")
+        assert "second" not in await references.changes(scope_in(tmp_path), "b.txt")
+
+
+async def test_git_references_are_attached(tmp_path: Path) -> None:
+    git = make_git(tmp_path)
     git("init", "-q")
     (tmp_path / "a.txt").write_text("first\n")
     git("add", "a.txt")

@@ -80,13 +80,15 @@ async def test_cards_open_by_key_and_mouse(tmp_path: Path) -> None:
         await screen.wait_for("   Hm")
 
 
-async def test_todo_list_is_expanded(tmp_path: Path) -> None:
+async def test_todo_card_shows_progress_and_no_arguments(tmp_path: Path) -> None:
     todos = '{"todos": [{"id": "1", "content": "Sow", "status": "completed"}]}'
     async with tui_screen(
         FakeTuiClient([*tool_events("todo", todos, "[x] Sow\n[ ] Water")]), tmp_path
     ) as screen:
         await screen.submit("plan")
-        await screen.wait_for("✓ todo  2 lines\n   [x] Sow\n   [ ] Water")
+        await screen.wait_for("✓ todo  1 of 2 done\n")
+        await screen.pilot.press("ctrl+o")
+        await screen.wait_for("   [x] Sow\n   [ ] Water")
         await screen.wait_until_gone('"todos"')
         await screen.wait_until_gone("todos:")
 

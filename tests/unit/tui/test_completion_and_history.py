@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from hermes.tools.references import find_references
 from hermes.tui.completion import suggestions
-from hermes.tui.widgets.prompt import InputHistory, PastedTexts
+from hermes.tui.input_history import InputHistory
+from hermes.tui.widgets.prompt import PastedTexts
 
 KINDS = ["@file:", "@folder:", "@diff", "@staged", "@git:", "@url:"]
 COMMANDS = {"help": "Show all.", "model": "", "compress": "", "resume": ""}

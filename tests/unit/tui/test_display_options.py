@@ -183,7 +183,7 @@ async def test_a_bell_rings_at_the_end_of_a_turn(tmp_path: Path, *, wanted: bool
     async with ui.run_test() as pilot:
         while not ui.chat.conversation.open:
             await pilot.pause(0.01)
-        await ui.chat.run_turn(())
+        await ui.chat.run_turn((), ())
         assert ui.rung == int(wanted)
 
 

@@ -353,7 +353,7 @@ async def test_a_question_with_choices_in_a_small_terminal(tmp_path: Path) -> No
 
 async def test_session_picker(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
-        await screen.pilot.press("ctrl+r")
+        await screen.pilot.press("f3")
         await screen.wait_for("Fix the fence")
         # When that was depends on where one is.
         shown = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "YYYY-MM-DD HH:MM", screen.text)
@@ -409,22 +409,24 @@ async def test_key_help(tmp_path: Path) -> None:
     ╭─ Keys ───────────────────────────────────────────────────────────────╮
     │ Enter                         send; during a turn as set by /busy    │
     │ Ctrl+J, Shift+Enter, \\ Enter  new line                               │
-    │ Ctrl+S, Ctrl+G, Ctrl+N        during a turn: interrupt, steer, queue │
+    │ Ctrl+S, Ctrl+G, Ctrl+N        during a turn: interrupt, steer,       │
+    │ queue                                                                │
     │ Esc, Ctrl+C                   interrupt; Ctrl+C twice quits          │
     │ Up, Down                      input history; queued messages         │
     │ / and @                       commands and files; Tab completes      │
     │ Tab, Shift+Tab                go to cards, code and questions        │
     │ Enter on a card               open or close it                       │
     │ Ctrl+O                        open or close the last card            │
-    │ Ctrl+Y                        copy the last code; on a code block: c │
+    │ Ctrl+Y                        copy the last code; on a code block:   │
+    │ c                                                                    │
     │ PgUp, PgDn, Ctrl+Home/End     scroll; to the start, to the end       │
-    │ Ctrl+R                        resume another session                 │
-    │ F2                            choose a model                         │
-    │ Ctrl+T                        switch between dark and light          │
-    │ Ctrl+Z                        suspend; fg resumes                    │
-    │ Ctrl+D, /quit                 quit                                   │
- her╰──────────────────────────────────────────────────────────────────────╯
-────────────────────────────────────────────────────────────────────────────────
+    │ Ctrl+R                        search the input history               │
+    │ Ctrl+V                        paste an image                         │
+    │ !command                      run it in your shell; the agent sees   │
+    │ the output                                                        ▄▄ │
+    │ F3                            resume another session                 │
+ her│ F2                            choose a model                         │
+────╰──────────────────────────────────────────────────────────────────────╯────
  Ask anything. / for commands, @ for files
  gpt-5-mini · bubblewrap · F1 help
 """)

@@ -58,7 +58,7 @@ async def test_waiting_input_can_be_recalled(tmp_path: Path) -> None:
 async def test_picker_waits_for_the_client(tmp_path: Path) -> None:
     companion = absent()
     async with tui_screen(companion, tmp_path, starting=True) as screen:
-        await screen.pilot.press("ctrl+r")
+        await screen.pilot.press("f3")
         await screen.wait_for("starting…")
         companion.reachable.set()
         await screen.wait_for("Plan the garden")

@@ -45,7 +45,7 @@ async def test_command_is_shown_above_its_reply(tmp_path: Path) -> None:
  Did /title.
 
  /bad one
- That is no good.
+ ✗ That is no good.
  Try /help.
 
  /worse

@@ -92,7 +92,7 @@ def _add_view_arguments(
     _add_filters(listing)
     show.add_argument("session", metavar=SESSION_METAVAR, help="id, unique id prefix, or title")
     style = show.add_mutually_exclusive_group()
-    add_switch(style, "--full", "include reasoning, full tool calls and results")
+    add_switch(style, "--full", "include reasoning, notes to Hermes, full tool calls and results")
     search.add_argument("query", metavar="QUERY", nargs="+", help="words to search for")
     search.add_argument("--role", choices=("user", "assistant", "tool"), help="role of the speaker")
     for arguments in (listing, style, search, stats):

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import anyio
-from msgspec import structs
+from msgspec import Struct, structs
 
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelSelector, ProviderModels, find_available, with_embedded_models
 from hermes.app.storage import open_blobs
 from hermes.cli.context import CliContext
+from hermes.cli.dialog import TerminalDialog
 from hermes.cli.output import Style
 from hermes.cli.verbs.setup.local_model import DownloadableModel, downloadable_models
 from hermes.config.home import ensure_home
@@ -69,9 +70,71 @@ async def _show_or_choose(args: Namespace, context: CliContext) -> int:
         document = {"in_use": selector.current(), "providers": offers, "fetchable": fetching}
         context.print_json(document)
         return 0
+    dialog = TerminalDialog(context, interactive=context.stdout.isatty())
+    if dialog.interactive and not args.all and any(offer.models for offer in offers):
+        return await _pick(args, context, offers, selector.current(), dialog)
     _print(args, context, selector.current(), offers)
     _print_downloadable(context, [one for one in fetching if not one.here])
     return 0
+
+
+async def _pick(
+    args: Namespace,
+    context: CliContext,
+    offers: Sequence[ProviderModels],
+    current: str,
+    dialog: TerminalDialog,
+) -> int:
+    """Let the user choose from a list; Enter keeps the current model."""
+    rows = [
+        PickableModel(offer.provider, model, f"{offer.provider}/{model}" == current)
+        for offer in offers
+        for model in offer.models
+    ]
+    for offer in offers:
+        if offer.error:
+            dialog.print(f"{offer.provider}: {offer.error}")
+    chosen = pick_model(dialog, rows, current)
+    if chosen is None:
+        context.print(f"Still using {single_line(current)}.")
+        return 0
+    args.name, args.provider = chosen.model, chosen.provider
+    return await _show_or_choose(args, context)
+
+
+class PickableModel(Struct, frozen=True):
+    provider: str
+    model: str
+    in_use: bool = False
+
+
+def pick_model(
+    dialog: TerminalDialog, rows: Sequence[PickableModel], current: str
+) -> PickableModel | None:
+    """The chosen model; None to keep the current one. Words narrow a long list down."""
+    shown = list(rows)
+    while True:
+        dialog.show_rows(
+            f"In use: {current}. Models that can be reached:",
+            [(f"{one.provider}/{one.model}", "in use" if one.in_use else "") for one in shown],
+        )
+        answer = dialog.ask_line("Number, name, or words to search (Enter keeps it)", "keep")
+        if answer == "keep":
+            return None
+        if answer.isdecimal() and 1 <= int(answer) <= len(shown):
+            return shown[int(answer) - 1]
+        exact = [one for one in rows if answer in {one.model, f"{one.provider}/{one.model}"}]
+        wanted = answer.casefold().split()
+        found = exact[:1] or [
+            one
+            for one in rows
+            if all(word in f"{one.provider}/{one.model}".casefold() for word in wanted)
+        ]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            dialog.print(f"No model matches {answer!r}.")
+        shown = found or list(rows)
 
 
 async def _choose(args: Namespace, selector: ModelSelector) -> tuple[Model, str]:

@@ -74,11 +74,12 @@ class Display(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 class Approvals(Struct, frozen=True, kw_only=True):
     """Approval of commands that leave the sandbox.
 
-    With `members`, members may answer their own requests; without it only owners can.
+    `timeout` limits the time for an answer, everywhere if it is set. With `members`, members may
+    answer their own requests; without it only owners can.
     """
 
     mode: Literal["manual", "smart", "off"] = "smart"
-    timeout: Seconds = 60
+    timeout: Seconds | None = None  # in chats and the API 60; none at the owner's terminal
     cron_mode: str = "deny"
     deny: NameList = ()
     members: bool = False

@@ -148,6 +148,13 @@ class ProcessRegistry:
         known |= {name: live.record for name, live in self._processes.items()}
         return [record for record in known.values() if record.belongs_to(owner)]
 
+    def running_in(self, owner: ProcessOwner) -> int:
+        """Return how many processes of a session run in this program."""
+        return sum(
+            live.record.is_running and live.record.belongs_to(owner)
+            for live in self._processes.values()
+        )
+
     async def find(
         self, owner: ProcessOwner, name: str
     ) -> tuple[BackgroundProcess, LiveProcess | None]:

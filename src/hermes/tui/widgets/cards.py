@@ -14,8 +14,12 @@ from textual.widgets import Static
 
 from hermes.kit.terminal_text import display_width, escape_controls, fit, single_line
 from hermes.kit.text import head_and_tail, one_line, plural
-from hermes.schema.messages import Result, ToolCall, text_of
+from hermes.schema.messages import Result, Text, ToolCall
+from hermes.schema.shell import ShellResult
+from hermes.tui.display_text import failure_text, result_text
 from hermes.tui.options import DisplayOptions
+from hermes.tui.widgets import app_of
+from hermes.tui.widgets.todo import todo_progress
 
 _MAX_OUTPUT = 20_000
 """Characters shown of one output."""
@@ -23,6 +27,9 @@ _MAX_LINE = 400
 _LABEL_ARGUMENTS = (
     "command", "path", "pattern", "query", "url", "goal", "question", "name", "content",
 )  # fmt: skip
+FOLD_LINES = 24
+"""Longer details are folded; opening the card again shows them in the pager."""
+_FOLD_HEAD, _FOLD_TAIL = 14, 6
 SHORT_DIFF_LINES = 12
 """Diffs up to this many lines are expanded automatically."""
 MIN_SHOWN_SECONDS = 0.1
@@ -89,10 +96,24 @@ class ExpandableCard(Vertical):
     def details(self) -> Content:
         raise NotImplementedError
 
+    @property
+    def title(self) -> str:
+        """What the pager shows as its title."""
+        return "output"
+
     async def open(self) -> None:
         if self._body is None:
-            self._body = Static(self.details(), markup=False, classes="hidden")
+            self._body = Static(self._folded(), markup=False, classes="hidden")
             await self.mount(self._body)
+
+    def _folded(self) -> Content:
+        details = self.details()
+        lines = details.split("\n", allow_blank=True)
+        if len(lines) <= FOLD_LINES:
+            return details
+        left = len(lines) - _FOLD_HEAD - _FOLD_TAIL
+        fold = Content.styled(f"… {left:,} lines; open again for all of them …", "bold dim")
+        return Content("\n").join([*lines[:_FOLD_HEAD], fold, *lines[-_FOLD_TAIL:]])
 
     async def close(self) -> None:
         body, self._body = self._body, None
@@ -101,10 +122,19 @@ class ExpandableCard(Vertical):
 
     def refresh_details(self) -> None:
         if self._body is not None:
-            self._body.update(self.details())
+            self._body.update(self._folded())
 
     async def action_flip(self) -> None:
-        await (self.close() if self.is_open else self.open())
+        """Open the card, then the pager if it is long, then close it."""
+        if not self.is_open:
+            await self.open()
+            return
+        details = self.details()
+        if details.plain.count("\n") >= FOLD_LINES:
+            from hermes.tui.pager import Pager  # noqa: PLC0415 - rarely needed
+
+            app_of(self).push_screen(Pager(self.title, details))
+        await self.close()
 
     async def on_click(self, event: events.Click) -> None:
         if event.widget is self.header:
@@ -129,14 +159,20 @@ def card_title(call: ToolCall, limit: int = 0) -> str:
     return f"{call.name} {one_line(single_line(str(known.get(name, ''))), width)}".rstrip()
 
 
-def card_status(result: Result) -> CardStatus:
+def shell_result(call: ToolCall, done: ShellResult) -> Result:
+    """What a command typed by the user printed, as the result of its card."""
+    text = Text(msgspec.json.encode({"exit_code": done.exit_code}).decode())
+    return Result("", call.id, (text,), failed=done.exit_code != 0, shown=done.output)
+
+
+def card_status(result: Result, tool: str = "") -> CardStatus:
     if is_diff(result) and not result.failed:
         lines = result.shown.splitlines()[2:]
         added = sum(line.startswith("+") for line in lines)
         removed = sum(line.startswith("-") for line in lines)
         return CardStatus(f"+{added} -{removed}", diff=True, short=len(lines) <= SHORT_DIFF_LINES)
     if result.failed:
-        return CardStatus(_error_text(text_of(result)))
+        return CardStatus(failure_text(result, tool))
     lines = result.shown.splitlines()
     if len(lines) == 1:
         return CardStatus(one_line(single_line(lines[0]), _MAX_LINE))
@@ -148,7 +184,7 @@ def is_diff(result: Result) -> bool:
 
 
 def is_todo_list(call: ToolCall, result: Result | None) -> bool:
-    """Todo lists are expanded."""
+    """Todo lists are shown without their arguments."""
     return call.name == "todo" and result is not None and bool(result.shown) and not result.failed
 
 
@@ -160,7 +196,7 @@ def card_details(call: ToolCall, result: Result | None, progress: str) -> Conten
     if result is None:
         if progress:
             parts.append(Content.styled(escape_controls(progress).expandtabs(), "dim"))
-    elif output := result.shown or text_of(result):
+    elif output := result_text(result):
         shown = head_and_tail(escape_controls(output), _MAX_OUTPUT)
         parts.append(Content(shown.expandtabs().rstrip("\n")))
     return Content("\n").join(parts)
@@ -183,18 +219,6 @@ def _arguments(call: ToolCall) -> dict[str, object]:
         return msgspec.json.decode(call.args, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
-
-
-def _error_text(text: str) -> str:
-    """The tool's error message."""
-    try:
-        fields = msgspec.json.decode(text, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return one_line(single_line(text), _MAX_LINE)
-    for name in ("error", "exit_code_meaning"):
-        if isinstance(message := fields.get(name), str) and message:
-            return one_line(single_line(message), _MAX_LINE)
-    return f"exit code {code}" if (code := fields.get("exit_code")) else "failed"
 
 
 def _colored_diff(diff: str) -> Content:
@@ -236,6 +260,10 @@ class ToolCard(ExpandableCard):
         icon = "●" if self._result is None else "✗" if self._result.failed else "✓"
         return f"{icon} {self._line}"
 
+    @property
+    def title(self) -> str:
+        return fit(self._line, 40)
+
     def details(self) -> Content:
         return card_details(self.call, self._result, self._progress)
 
@@ -250,7 +278,9 @@ class ToolCard(ExpandableCard):
 
     async def end(self, result: Result, took: float) -> None:
         self._result = result
-        status = card_status(result)
+        status = card_status(result, self.call.name)
+        if is_todo_list(self.call, result):
+            status = CardStatus(todo_progress(result.shown))
         time = f"{took:.1f} s" if took >= MIN_SHOWN_SECONDS else ""
         end = " · ".join(filter(None, (status.text, time)))
         if result.failed:
@@ -259,7 +289,7 @@ class ToolCard(ExpandableCard):
             self.header.set_text("✓", "$success", self._line, end)
         self._progress = ""
         self.refresh_details()
-        if is_todo_list(self.call, result) or (self._opens_diffs and status.diff and status.short):
+        if self._opens_diffs and status.diff and status.short:
             await self.open()
 
     def mark_interrupted(self) -> None:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,11 +14,11 @@ from textual.widgets.option_list import Option
 
 from hermes.kit.terminal_text import display_width, pad
 from hermes.tui.completion import Suggestion, suggestions
+from hermes.tui.images import ImageChips, pasted_image
+from hermes.tui.input_history import InputHistory
 from hermes.tui.options import BusyMode
 from hermes.tui.widgets import consume
 
-MAX_HISTORY = 1000
-"""Lines of input history."""
 DEFAULT_PLACEHOLDER = "Ask anything. / for commands, @ for files"
 SEND_KEYS = {
     "ctrl+s": BusyMode.INTERRUPT,
@@ -28,57 +27,6 @@ SEND_KEYS = {
 }
 """Handled by the prompt, because a binding of the screen would overtake typed keys."""
 _NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter")
-
-
-class InputHistory:
-    """The typed lines and a position in them; the last position is the current draft.
-
-    The file is shared with the plain chat.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lines = _read_lines(path)
-        self._place = len(self._lines)
-        self._draft = ""
-
-    def add(self, text: str) -> None:
-        """Append a text, as a single line in the file; a repeated text is stored once."""
-        self._place = len(self._lines)
-        if not text.strip():
-            return
-        if not self._lines or self._lines[-1] != text:
-            self._lines.append(text)
-            with suppress(OSError, UnicodeEncodeError):
-                self._path.touch(mode=0o600)
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write(" ".join(text.splitlines()) + "\n")
-        self._lines = self._lines[-MAX_HISTORY:]
-        self._place = len(self._lines)
-
-    def back(self, draft: str) -> str | None:
-        """The previous text, None at the beginning; `draft` is kept for `forward`."""
-        if self._place == 0:
-            return None
-        if self._place == len(self._lines):
-            self._draft = draft
-        self._place -= 1
-        return self._lines[self._place]
-
-    def forward(self) -> str | None:
-        """The next text, finally the draft; None after that."""
-        if self._place >= len(self._lines):
-            return None
-        self._place += 1
-        return self._draft if self._place == len(self._lines) else self._lines[self._place]
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        text = path.read_text("utf-8", "replace")
-    except OSError:
-        return []
-    return [line for line in text.split("\n") if line.strip()][-MAX_HISTORY:]
 
 
 class Suggestions(OptionList, can_focus=False):
@@ -200,6 +148,9 @@ class Prompt(TextArea):
             self.mode = mode
             self.predates_question = predates_question
 
+    class ImageRequested(Message):
+        """Ctrl+V: the terminal pasted no text, so there may be an image in the clipboard."""
+
     class QuitRequested(Message):
         """Ctrl+D in an empty prompt."""
 
@@ -209,6 +160,7 @@ class Prompt(TextArea):
         suggestion_list: Suggestions,
         pop_pending: Callable[[], str | None],
         pastes: PastedTexts,
+        images: ImageChips,
     ) -> None:
         """`pop_pending` removes and returns the last queued line."""
         super().__init__(
@@ -225,6 +177,7 @@ class Prompt(TextArea):
         self._folder = ""
         self._pop_pending = pop_pending
         self._pastes = pastes
+        self._images = images
         self._ignores: Callable[[str], bool] = _ignore_nothing
         self._predates_question = False
         self._dismissed_text = ""
@@ -307,7 +260,14 @@ class Prompt(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         consume(event)
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
-        self.insert(self._pastes.shortened(text))
+        if (image := pasted_image(text)) is not None:
+            self.add_image(image)
+        else:
+            self.insert(self._pastes.shortened(text))
+
+    def add_image(self, path: Path) -> None:
+        """Insert the chip of an image."""
+        self.insert(f"{self._images.add(path)} ")
 
     async def _on_key(self, event: events.Key) -> None:
         handled = (
@@ -347,6 +307,8 @@ class Prompt(TextArea):
             self._enter()
         elif key in SEND_KEYS:
             self.submit(SEND_KEYS[key])
+        elif key == "ctrl+v":
+            self.post_message(self.ImageRequested())
         elif key == "ctrl+d" and not self.text:
             self.post_message(self.QuitRequested())
         elif key == "up":

@@ -169,6 +169,12 @@ class QuestionCard(Vertical):
         )
 
     @property
+    def summary(self) -> str:
+        """What is asked, for the window title and a notification."""
+        what = "approval needed" if self.question.kind is QuestionKind.APPROVAL else "question"
+        return f"{what}: {self._what}"
+
+    @property
     def keys(self) -> frozenset[str]:
         """The keys that answer while the card has the focus."""
         return frozenset(_choice_keys(self.question)) if self.has_keyboard else frozenset()

@@ -1,5 +1,6 @@
 """The scrollable transcript of user messages, answers and notes; it follows the end."""
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -10,8 +11,9 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from hermes.kit.terminal_text import escape_controls, fit, headline, single_line
+from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.kit.text import head_and_tail
+from hermes.tui.display_text import report_text
 from hermes.tui.markdown_stream import MarkdownStream
 from hermes.tui.widgets import app_of
 
@@ -28,6 +30,7 @@ _RAW_BLOCK_SIZE = 1_000
 """Characters after which a raw answer continues in a new block."""
 MAX_WIDGETS = 240
 """Widgets kept; beyond that, the older half is replaced by plain text."""
+_IMAGE_CHIP = re.compile(r"\[image \d+: [^\]\n]+\]")
 PAST = "past"
 """CSS class of messages from before this start."""
 TURN = "turn"
@@ -47,8 +50,22 @@ class UserMessage(Static):
         """`at` is shown before the text."""
         self.plain = "> " + escape_controls(text)
         content = Content(head_and_tail(_shorten(escape_controls(text)), _MAX_CHARACTERS))
+        content = content.highlight_regex(_IMAGE_CHIP, style="bold $accent on $panel")
         time = Content.styled(f"{at.astimezone():%H:%M} ", "dim") if at else Content("")
         super().__init__(Content.assemble(time, content), markup=False)
+
+
+_DIFF_STYLES = {"+": "$success", "-": "$error", "@": "$accent"}
+
+
+def colored_diff(text: str) -> Content:
+    """A diff of several files, in color."""
+    lines: list[Content] = []
+    for line in text.split("\n"):
+        heading = line.startswith(("diff ", "--- ", "+++ ", "New files:"))
+        style = "bold" if heading else _DIFF_STYLES.get(line[:1], "$foreground 75%")
+        lines.append(Content.styled(line, style))
+    return Content("\n").join(lines)
 
 
 class Note(Static):
@@ -57,24 +74,28 @@ class Note(Static):
     DEFAULT_CSS = """
     Note { margin: 0 1; color: $foreground 70%; }
     Note.warning { color: $warning; }
-    Note.error { color: $error; }
+    Note.error { color: $error; text-style: bold; }
     Note.reply { color: $foreground; }
     Note.error, Note.reply, Note.alone { margin: 1 1; }
     """
 
-    def __init__(self, text: str, kind: str = "", typed: str = "") -> None:
+    def __init__(
+        self, text: str, kind: str = "", typed: str = "", *, is_diff: bool = False
+    ) -> None:
         """`typed` is the command it replies to."""
-        body = escape_controls(text)
+        mark = "✗ " if kind == "error" else ""
+        body = mark + escape_controls(text)
         command = fit(single_line(typed), _MAX_COMMAND)
         self.plain = "\n".join(filter(None, (typed and f"> {command}", body)))
-        lines = [Content.styled(command, "$foreground 50%"), Content(body)]
+        shown_body = colored_diff(body.expandtabs()) if is_diff else Content(body)
+        lines = [Content.styled(command, "$foreground 50%"), shown_body]
         shown = Content("\n").join(line for line in lines if line)
         super().__init__(shown, markup=False, classes=f"{kind} command" if typed else kind)
 
 
 def report_note(text: str) -> Note:
     """A note about an incoming report."""
-    return Note(f"● {headline(text, _MAX_HEADLINE)}")
+    return Note(f"● {report_text(text, _MAX_HEADLINE)}")
 
 
 class ArchivedText(Static):

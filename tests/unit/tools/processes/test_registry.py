@@ -164,6 +164,7 @@ async def test_sessions_see_only_their_own_processes(
     mine = await registry.start(process_request(sandbox, TERMINAL))
     theirs = await registry.start(process_request(sandbox, CHAT))
     assert [one.id for one in await registry.list_for(TERMINAL)] == [mine.id]
+    assert registry.running_in(TERMINAL) == 1
     with pytest.raises(ToolError, match="has no process"):
         await registry.find(TERMINAL, theirs.id)
     after_reset = msgspec.structs.replace(CHAT, session="s-9")

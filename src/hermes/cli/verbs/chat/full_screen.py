@@ -1,14 +1,15 @@
 """Run the full-screen chat and print the end of the conversation afterwards."""
 
 import asyncio
+import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from errno import EIO
-from functools import partial
+from functools import cached_property, partial
 from threading import Lock
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
 
@@ -23,9 +24,14 @@ from hermes.kit.terminal_text import single_line
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter, SessionSummary
+from hermes.schema.shell import ShellResult
 from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
 from hermes.tui import client as tui
 from hermes.tui.app import UiSettings, run_ui
+from hermes.tui.attention import notification_sequence
+
+if TYPE_CHECKING:
+    from hermes.cli.shell_escape import UserShell
 
 _MAX_LISTED = 200
 _MAX_HITS = 30
@@ -46,7 +52,9 @@ def run_chat(args: Namespace, context: CliContext, *, headless: bool = False) ->
         history=home.path / "cli_history",
         clock=SystemClock(),
         theme=theme_name(config, context.env),
+        auto_theme=terminal_theme(context.env),
         display=display_options_of(config),
+        notification=notification_sequence(context.env),
         signals=True,
         headless=headless,
     )
@@ -69,6 +77,11 @@ def theme_name(config: Config, env: Env) -> str:
     skin = config.display.skin
     if skin in {"dark", "light"}:
         return skin
+    return terminal_theme(env)
+
+
+def terminal_theme(env: Env) -> str:
+    """The theme that fits the terminal's background, as far as it reports it."""
     background = (env.get("COLORFGBG") or "").rpartition(";")[2]
     return "light" if background in {"7", "15"} else "dark"
 
@@ -138,8 +151,19 @@ class TerminalClient:
     def state(self) -> ConversationState:
         return ConversationState(session="") if self._found is None else self._found.state
 
-    def submit(self, parts: tui.MessageParts, show: Callable[[Event], None]) -> Outcome:
-        return self._agent.submit(local.UserInput(parts), show)
+    def submit(
+        self, parts: tui.MessageParts, images: Sequence[str], show: Callable[[Event], None]
+    ) -> Outcome:
+        paths = tuple(os.fsencode(path) for path in images)
+        return self._agent.submit(local.UserInput(parts, paths), show)
+
+    def run_shell(self, command: str, show: Callable[[str], None]) -> ShellResult:
+        return self._shell.run(command, self._agent.greeting.folder, show)
+
+    def clipboard_image(self) -> str:
+        from hermes.cli.shell_escape import clipboard_image
+
+        return clipboard_image(self._context.env, self._context.home().cache / "pasted")
 
     def answer(self, question: str, text: str) -> None:
         self._agent.answer(question, text)
@@ -160,7 +184,15 @@ class TerminalClient:
         return self._agent.usage_report(ended).estimated_cost_usd
 
     def interrupt(self) -> None:
+        if "_shell" in self.__dict__:
+            self._shell.interrupt()
         self._agent.interrupt()
+
+    @cached_property
+    def _shell(self) -> "UserShell":
+        from hermes.cli.shell_escape import UserShell
+
+        return UserShell(self._context.env)
 
     def compose_text(self, draft: str) -> str:
         from hermes.cli.editor import compose_text

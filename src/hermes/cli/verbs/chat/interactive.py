@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from msgspec import structs
 
-from hermes.cli.boundary import INTERRUPTED, print_error
+from hermes.cli.boundary import INTERRUPTED
 from hermes.cli.context import CliContext
 from hermes.cli.output import Style
 from hermes.cli.verbs.chat import decode_argument
@@ -34,6 +35,7 @@ from hermes.cli.verbs.chat.terminal_input import (
     LineEditor,
     NewsArrived,
     ask_at_terminal,
+    terminal_attention,
 )
 from hermes.ipc.client import AgentClient, Interrupted, UserInput
 from hermes.ipc.connect import connect
@@ -41,9 +43,11 @@ from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
 from hermes.kit.terminal_text import escape_controls, single_line
 from hermes.kit.text import one_line
+from hermes.schema.attachments import shell_attachment
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, MessageAdded, QuestionAsked, RunEnded
 from hermes.schema.messages import Media, Text
+from hermes.schema.shell import ShellResult
 from hermes.schema.terminal import (
     LineReply,
     NotACommand,
@@ -54,6 +58,8 @@ from hermes.schema.terminal import (
     SubmitReply,
     TextReply,
 )
+from hermes.tui.display_text import chat_hint
+from hermes.tui.images import ImageChips
 from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode, parse_toggle
 
 T = TypeVar("T")
@@ -87,6 +93,10 @@ class InteractiveChat:
         """Steering messages that the turn has not received yet, by id."""
         self._dropped: list[str] = []
         """Lines that were queued when the turn was stopped; returned to the history afterwards."""
+        self._images = ImageChips()
+        self._chips: list[str] = []
+        """Pasted images that go with the next message."""
+        self._shell_results: list[ShellResult] = []
         self._stopped = False
         self._leaving = False
         """Ctrl+C was the last input; another one ends the chat."""
@@ -132,21 +142,29 @@ class InteractiveChat:
         """
         try:
             # A line with a slash may be a command; the agent decides.
+            if line.startswith("!") and line[1:].strip():
+                self._run_shell(line[1:].strip())
+                return True
             if not line.lstrip().startswith("/"):
-                self._run_turn([Text(line)] if line else [])
+                self._submit_line(line)
                 return True
             return self._handle_reply(self._wait(lambda: self._agent.command(line)), line)
         except Interrupted:
             self._print("Interrupted.", "yellow")
         except HermesError as error:
-            self._context.stdout.flush()
-            print_error(error)
+            self._print_failure(error)
         return True
+
+    def _print_failure(self, error: HermesError) -> None:
+        self._context.stdout.flush()
+        style = Style(self._context.stderr, self._context.env)
+        hint = f"\n  {escape_controls(chat_hint(error.hint))}" if error.hint else ""
+        self._context.note(style(f"hermes: {escape_controls(str(error))}", "red") + hint)
 
     def _handle_reply(self, reply: LineReply, line: str) -> bool:
         match reply:
             case NotACommand():
-                self._run_turn([Text(line)])
+                self._submit_line(line)
             case TextReply():
                 self._print_reply(reply)
             case ResumedReply(text=text):
@@ -170,7 +188,15 @@ class InteractiveChat:
         if reply.clipboard:
             encoded = b64encode(reply.clipboard.encode()).decode()
             self._context.stdout.write(_COPY_SEQUENCE.format(encoded))
-        self._print(escape_controls(reply.text))
+        text = escape_controls(reply.text)
+        self._print(self._colored_diff(text) if reply.is_diff else text)
+
+    def _colored_diff(self, text: str) -> str:
+        colors = {"+": "green", "-": "red", "@": "cyan"}
+        return "\n".join(
+            self._style(line, colors[line[0]]) if line[:1] in colors else line
+            for line in text.split("\n")
+        )
 
     def _handle_screen_reply(self, reply: ScreenReply) -> None:
         match reply.action:
@@ -187,14 +213,53 @@ class InteractiveChat:
                     self._editor.add_to_history(text)
                     self._print(self._style("> ", "bold") + escape_controls(text))
                     self._run_turn([Text(text)])
-            case _:
+            case ScreenAction.THEME:
+                self._print("The line-mode chat uses the colors of the terminal.")
+            case ScreenAction.PASTE:
+                self._paste_image()
+            case ScreenAction.STATUSBAR:
                 self._print("The line-mode chat has no status bar.")
 
-    def _run_turn(self, parts: Sequence[Text | Media]) -> None:
+    def _paste_image(self) -> None:
+        from hermes.cli.shell_escape import clipboard_image
+
+        path = clipboard_image(self._context.env, self._context.home().cache / "pasted")
+        self._chips.append(self._images.add(Path(path)))
+        self._print(f"{self._chips[-1]} is sent with the next message.", "dim")
+
+    def _submit_line(self, line: str) -> None:
+        """Send a message with its images and the output of shell commands before it."""
+        text = " ".join([*self._chips, line]) if line else ""
+        message = self._images.resolve(text, self._agent.greeting.folder)
+        parts = [Text(message.text), *shell_attachment(self._shell_results)] if text else []
+        if text:
+            self._chips.clear()
+            self._shell_results.clear()
+        self._run_turn(parts, message.paths)
+
+    def _run_shell(self, command: str) -> None:
+        """Run a command in the user's shell; Ctrl+C ends it."""
+        from hermes.cli.shell_escape import UserShell
+
+        shell = UserShell(self._context.env)
+
+        def show(text: str) -> None:
+            self._context.stdout.write(escape_controls(text))
+            self._context.stdout.flush()
+
+        with stop_on_signals(shell.interrupt, b""):
+            done = shell.run(command, self._agent.greeting.folder, show)
+        if not done.output.endswith("\n"):
+            self._print()
+        if done.exit_code:
+            self._print(f"(exit code {done.exit_code})", "yellow")
+        self._shell_results.append(done)
+
+    def _run_turn(self, parts: Sequence[Text | Media], images: Sequence[str] = ()) -> None:
         """Run a turn. Ctrl+C stops it; a second Ctrl+C exits without waiting."""
         clock, options = SystemClock(), self._display_options
         printer = EventPrinter(self._context.stdout, self._style, clock, options)
-        question = UserInput(tuple(parts))
+        question = UserInput(tuple(parts), tuple(os.fsencode(path) for path in images))
         if options.times:
             self._print(f"{clock.now().astimezone():%H:%M}", "dim")
 
@@ -291,7 +356,12 @@ class InteractiveChat:
         stdin, stdout = self._context.stdin, self._context.stdout
         with self._background_reader.paused() if self._background_reader else nullcontext():
             answer = ask_at_terminal(
-                event.question, stdin, stdout, SystemClock(), interrupted=interrupted
+                event.question,
+                stdin,
+                stdout,
+                SystemClock(),
+                attention=terminal_attention(self._context, self._style),
+                interrupted=interrupted,
             )
         if answer is not None:
             self._agent.answer(event.question.id, answer)

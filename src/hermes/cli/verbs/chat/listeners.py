@@ -1,17 +1,18 @@
 """Event listeners: collect the answer, print events as JSON, or show them at a terminal."""
 
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
 from hermes.cli.output import Style
 from hermes.cli.tool_summary import ResultSummary, describe_call, describe_result
 from hermes.kit.clock import Clock
-from hermes.kit.terminal_text import escape_controls, fit, headline, single_line
+from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.schema.events import (
     Event,
     MessageAdded,
     Notice,
+    Outcome,
     QuestionAnswered,
     QuestionAsked,
     ReasoningDelta,
@@ -23,8 +24,12 @@ from hermes.schema.events import (
     ToolStarted,
 )
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, final_text, text_of
-from hermes.schema.questions import Question
+from hermes.schema.questions import TERMINAL_ORIGIN, Question
+from hermes.tui.display_text import chat_hint, report_text
 from hermes.tui.options import DEFAULT_OPTIONS, DisplayOptions
+
+if TYPE_CHECKING:
+    from hermes.cli.markdown import MarkdownPrinter
 
 MAX_NEWS = 160
 """Characters shown of a message that the user did not type."""
@@ -38,12 +43,16 @@ class Listener:
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.ended: RunEnded | None = None
+        self.refused = False
+        """Something was not done, because nobody could be asked."""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, MessageAdded):
             self.messages.append(event.message)
         elif isinstance(event, RunEnded):
             self.ended = event
+        elif isinstance(event, Notice):
+            self.refused = self.refused or event.refused
         self.show(event)
 
     def show(self, event: Event) -> None:
@@ -55,14 +64,14 @@ class Listener:
 
 
 class AnswerListener(Listener):
-    """Prints notices to stderr if it is a terminal."""
+    """Prints notices to stderr if it is a terminal, and always what was refused."""
 
     def __init__(self, err: TextIO) -> None:
         super().__init__()
         self._err = err
 
     def show(self, event: Event) -> None:
-        if isinstance(event, Notice) and self._err.isatty():
+        if isinstance(event, Notice) and (event.refused or self._err.isatty()):
             self._err.write(f"hermes: {event.text}\n")
             self._err.flush()
 
@@ -96,13 +105,19 @@ class EventPrinter(Listener):
         self._clock = clock
         # Without colors reasoning could not be told from the answer.
         self._reasoning = style.has_color and options.reasoning
+        self._markdown: MarkdownPrinter | None = None
         self._mode = ""
         self._running: dict[str, tuple[ToolCall, float]] = {}
         self._last_call = ""
+        self._asked_at = 0.0
+        self._shown_notice = ""
+        """The last notice about a retry, until something else is shown."""
         self._requested: dict[str, ToolCall] = {}
         """Requested calls that have neither started nor finished."""
 
     def show(self, event: Event) -> None:
+        if not isinstance(event, Notice | StreamReset):
+            self._shown_notice = ""
         match event:
             case TextDelta(text=text):
                 self._stream("text", text)
@@ -116,8 +131,9 @@ class EventPrinter(Listener):
                 self._show_hint(text.rstrip().rpartition("\n")[2])
             case MessageAdded(message=message):
                 self._show_message(message)
-            case RunEnded(reason=reason):
-                self._add_note(reason)
+            case RunEnded(reason=reason, outcome=outcome):
+                failed = outcome is Outcome.FAILED
+                self._add_note(f"✗ {chat_hint(reason)}" if failed and reason else reason, failed)
             case RunStarted():
                 self._show_thinking()
         self._out.flush()
@@ -126,19 +142,31 @@ class EventPrinter(Listener):
         match event:
             case StreamReset(reason=reason):
                 self._add_note(f"({reason}; starting the answer again)")
-            case Notice(text=text):
-                self._add_note(f"({text})")
+                self._shown_notice = reason
+            case Notice(text=text, passing=True):
+                self._show_passing(text)
+            case Notice(text=text, refused=refused):
+                self._add_note(f"✗ {text}" if refused else f"({text})", refused)
             case QuestionAsked(question=question):
+                self._asked_at = self._clock.monotonic()
                 self._show_question(question)
             case QuestionAnswered(answer=answer):
+                self._forget_wait()
                 self._add_note("" if answer else "(no answer in time)")
+
+    def _forget_wait(self) -> None:
+        """The time that a person took does not count as duration of a call."""
+        waited = self._clock.monotonic() - self._asked_at
+        self._running = {id_: (call, at + waited) for id_, (call, at) in self._running.items()}
 
     def _show_question(self, question: Question) -> None:
         """Show the question, the exact command or text it is about, and the reasons."""
         self._line(self._style(self._style.wrap_text(single_line(question.text)), "yellow"))
         for line in question.subject.splitlines():
             self._line("    " + escape_controls(line))
-        for name, text in (("why", question.reason), ("for", question.origin)):
+        # The origin is obvious in the same terminal.
+        origin = "" if question.origin == TERMINAL_ORIGIN else question.origin
+        for name, text in (("why", question.reason), ("for", origin)):
             if text:
                 line = self._style.wrap_text(f"  {name}: {single_line(text)}", " " * 7)
                 self._line(self._style(line, "dim"))
@@ -152,12 +180,21 @@ class EventPrinter(Listener):
         elif message.trust is Trust.DATA:
             # The turn was started by a message the user did not type: show it.
             self._break()
-            self._line(self._style("● " + headline(text_of(message), MAX_NEWS), "dim"))
+            self._line(self._style("● " + report_text(text_of(message), MAX_NEWS), "dim"))
 
-    def _add_note(self, text: str) -> None:
+    def _add_note(self, text: str, error: bool = False) -> None:
         self._break()
         if text:
-            self._line(self._style(single_line(text), "yellow"))
+            self._line(self._style(single_line(text), "red" if error else "yellow"))
+
+    def _show_passing(self, text: str) -> None:
+        """Show what is soon over; where lines stay, only the first of several."""
+        if self._style.can_rewrite:
+            self._break()
+            self._show_hint(f"({text})")
+        elif not self._shown_notice:
+            self._add_note(f"({text})")
+        self._shown_notice = text
 
     def _think(self, text: str) -> None:
         if self._reasoning:
@@ -171,15 +208,37 @@ class EventPrinter(Listener):
         if not self._mode:
             text = text.lstrip("\n")
         if text:
-            if not self._mode:
-                self._clear_hint()
-            self._mode = mode
+            begins, self._mode = not self._mode, mode
             shown = escape_controls(text)
+            if mode == "text" and (markdown := self._markdown_printer()) is not None:
+                self._write_markdown(markdown, shown)
+                return
+            if begins:
+                self._clear_hint()
             self._out.write(self._style(shown, "dim") if mode == "reasoning" else shown)
+
+    def _markdown_printer(self) -> "MarkdownPrinter | None":
+        """What renders answers; None where they are shown as they are."""
+        if self._markdown is None and self._style.has_color and not self._display_options.raw:
+            from hermes.cli.markdown import MarkdownPrinter
+
+            self._markdown = MarkdownPrinter(self._style)
+        return self._markdown
+
+    def _write_markdown(self, markdown: "MarkdownPrinter", text: str) -> None:
+        """Write what is complete, and show the line that is being written."""
+        done = markdown.feed(text)
+        self._clear_hint()
+        self._out.write(done)
+        self._out.write(self._hint_text(markdown.pending))
 
     def _break(self) -> None:
         """Move to the beginning of an empty line."""
-        if self._mode:
+        if self._mode == "text" and self._markdown is not None:
+            self._clear_hint()
+            self._out.write(self._markdown.flush())
+            self._mode = ""
+        elif self._mode:
             self._out.write("\n")
             self._mode = ""
         else:
@@ -192,8 +251,10 @@ class EventPrinter(Listener):
     def _show_hint(self, text: str) -> None:
         """Show a hint that the next output replaces, if the terminal can do that."""
         if self._style.can_rewrite and not self._mode:
-            shown = fit(single_line(text), self._style.columns - 1)
-            self._out.write(f"\r\x1b[K{self._style(shown, 'dim')}")
+            self._out.write(f"\r\x1b[K{self._hint_text(text)}")
+
+    def _hint_text(self, text: str) -> str:
+        return self._style(fit(single_line(text), self._style.columns - 1), "dim")
 
     def _show_thinking(self) -> None:
         """Show that the turn started, even on terminals where the hint cannot be replaced."""
@@ -221,7 +282,8 @@ class EventPrinter(Listener):
         if call := self._requested.get(result.call):
             # The call was never started: show what was not run.
             self._show_call(call)
-        summary = describe_result(result)
+        call, _ = self._running.get(result.call, (None, 0.0))
+        summary = describe_result(result, call.name if call else "")
         self._line(self._result_line(result, summary))
         for line in summary.lines if self._display_options.diffs or not summary.diff else ():
             shown = fit(escape_controls(line).expandtabs(), self._style.columns - 4)

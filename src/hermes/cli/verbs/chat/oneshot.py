@@ -2,9 +2,12 @@
 
 import os
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from hermes.cli.boundary import silence_stdout, write_stderr
 from hermes.cli.context import CliContext
@@ -20,19 +23,23 @@ from hermes.cli.verbs.chat.options import (
     image_paths,
     load_display_options,
 )
-from hermes.cli.verbs.chat.signals import end_on_signals
+from hermes.cli.verbs.chat.signals import ReceivedSignal, end_on_signals
 from hermes.ipc.client import AgentClient, UsageReport, UserInput
 from hermes.ipc.connect import connect
 from hermes.kit.clock import SystemClock
 from hermes.kit.files import write_atomic
 from hermes.kit.terminal_text import escape_controls
 from hermes.schema.errors import HermesError, UsageError
-from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.events import Event, Outcome, QuestionAsked, RunEnded
 from hermes.schema.messages import Text
+from hermes.schema.questions import Question
 
 EXIT_CODES = {
     Outcome.DONE: 0, Outcome.FAILED: 1, Outcome.EXHAUSTED: 3, Outcome.CANCELLED: 130,
 }  # fmt: skip
+REFUSED = 4
+"""Exit code of a turn in which something was not done, because nobody could be asked."""
+Ask: TypeAlias = Callable[[Question, ReceivedSignal], None]
 _USAGE_FILE_HINT = "Choose another path for --usage-file."
 
 
@@ -41,7 +48,8 @@ def run_oneshot(args: Namespace, prompt: str, context: CliContext) -> int:
         _check_usage_file(Path(args.usage_file))
     parts = (Text(prompt),) if prompt else ()
     question = UserInput(parts, image_paths(args.image))
-    with connect(context.home(), context.env, conversation_options(args)) as agent:
+    start = structs.replace(conversation_options(args), attended=_can_ask(args, context))
+    with connect(context.home(), context.env, start) as agent:
         for note in agent.greeting.notes:
             context.note(f"hermes: {note}")
         for warning in agent.greeting.warnings:
@@ -49,10 +57,18 @@ def run_oneshot(args: Namespace, prompt: str, context: CliContext) -> int:
         return run_input(agent, question, args, context)
 
 
+def _can_ask(args: Namespace, context: CliContext) -> bool:
+    """Whether `-q` runs at a terminal where a person can answer questions."""
+    streams = (context.stdin, context.stdout)
+    shows_events = args.query is not None and not args.quiet and not args.json
+    return shows_events and all(one.isatty() for one in streams)
+
+
 def run_input(agent: AgentClient, question: UserInput, args: Namespace, context: CliContext) -> int:
     listener = _make_listener(args, context)
     try:
-        code = _run(agent, question, listener)
+        ask = _make_answerer(agent, context) if _can_ask(args, context) else _ask_nobody
+        code = _run(agent, question, listener, ask)
     except HermesError as error:
         if listener.ended is None and isinstance(listener, JsonListener):
             # The last event is emitted even if the run never started.
@@ -62,7 +78,31 @@ def run_input(agent: AgentClient, question: UserInput, args: Namespace, context:
         _print(args, agent, listener, context)
     if args.usage_file:
         _write_usage(Path(args.usage_file), agent.usage_report(listener.ended))
-    return code
+    return code or (REFUSED if listener.refused else 0)
+
+
+def _make_answerer(agent: AgentClient, context: CliContext) -> Ask:
+    from hermes.cli.verbs.chat.terminal_input import ask_at_terminal, terminal_attention
+
+    style, clock = Style(context.stdout, context.env), SystemClock()
+
+    def ask(question: Question, received: ReceivedSignal) -> None:
+        answer = ask_at_terminal(
+            question,
+            context.stdin,
+            context.stdout,
+            clock,
+            attention=terminal_attention(context, style),
+            interrupted=lambda: received.signal is not None,
+        )
+        if answer is not None:
+            agent.answer(question.id, answer)
+
+    return ask
+
+
+def _ask_nobody(question: Question, received: ReceivedSignal) -> None:
+    """The question is answered elsewhere, or expires."""
 
 
 def _check_usage_file(path: Path) -> None:
@@ -73,7 +113,7 @@ def _check_usage_file(path: Path) -> None:
         raise UsageError(f"Cannot write {path}.", hint=_USAGE_FILE_HINT)
 
 
-def _run(agent: AgentClient, question: UserInput, listener: Listener) -> int:
+def _run(agent: AgentClient, question: UserInput, listener: Listener, ask: Ask) -> int:
     """Run one turn; a signal or a closed output ends it."""
 
     def show(event: Event) -> None:
@@ -82,6 +122,8 @@ def _run(agent: AgentClient, question: UserInput, listener: Listener) -> int:
         except OSError:
             silence_stdout()
             raise
+        if isinstance(event, QuestionAsked):
+            ask(event.question, received)
 
     with end_on_signals(agent.interrupt) as received:
         try:

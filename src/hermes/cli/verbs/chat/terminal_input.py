@@ -13,12 +13,14 @@ from select import select
 from types import FrameType
 from typing import Self, TextIO
 
+from hermes.cli.context import CliContext
 from hermes.cli.output import Style
-from hermes.kit.clock import Clock
+from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import one_line
 from hermes.kit.threads import Worker
 from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
+from hermes.tui.attention import Attention, notification_sequence
 
 MAX_HISTORY = 1000
 NEWS_INTERVAL = 1.0
@@ -223,6 +225,8 @@ class BackgroundReader:
 
 ANSWER_POLL = 0.2
 """Seconds between checks for a timeout or an interrupt."""
+_NO_COUNTDOWN = 24 * 3600
+"""Longer limits are not mentioned."""
 _CHOICE_KEYS = {choice.value[0]: choice for choice in ApprovalChoice}
 
 
@@ -232,6 +236,7 @@ def ask_at_terminal(
     out: TextIO,
     clock: Clock,
     *,
+    attention: Attention,
     interrupted: Callable[[], bool],
 ) -> str | None:
     """The answer; None after a timeout or an interrupt.
@@ -241,12 +246,28 @@ def ask_at_terminal(
     end = clock.monotonic() + question.time_left(clock.now())
 
     def over() -> bool:
+        attention.check()
         return interrupted() or clock.monotonic() >= end
 
     # Discard what was typed before the question appeared.
     with suppress(termios.error, OSError):
         termios.tcflush(stdin.fileno(), termios.TCIFLUSH)
-    out.write(_answer_prompt(question, end - clock.monotonic()))
+    kind = "approval needed" if question.kind is QuestionKind.APPROVAL else "question"
+    attention.call(f"{kind}: {question.subject or question.text}")
+    try:
+        return _read_choice(question, stdin, out, lambda: end - clock.monotonic(), over)
+    finally:
+        attention.end()
+
+
+def _read_choice(
+    question: Question,
+    stdin: TextIO,
+    out: TextIO,
+    seconds_left: Callable[[], float],
+    over: Callable[[], bool],
+) -> str | None:
+    out.write(_answer_prompt(question, seconds_left()))
     out.flush()
     while (line := _read_answer(stdin.fileno(), over)) is not None:
         if question.kind is QuestionKind.CLARIFY:
@@ -254,11 +275,22 @@ def ask_at_terminal(
         if chosen := _parse_choice(line, question.choices):
             return chosen
         out.write(f"{one_line(single_line(line), 40)!r} is not one of the choices.\n")
-        out.write(_answer_prompt(question, end - clock.monotonic()))
+        out.write(_answer_prompt(question, seconds_left()))
         out.flush()
     out.write("\n")
     out.flush()
     return None
+
+
+def terminal_attention(context: CliContext, style: Style) -> Attention:
+    """Signals to the person at this terminal; none without escape codes."""
+
+    def write(sequence: str) -> None:
+        if style.can_rewrite:
+            context.stdout.write(sequence)
+            context.stdout.flush()
+
+    return Attention(write, SystemClock(), notification_sequence(context.env))
 
 
 def _answer_prompt(question: Question, seconds: float) -> str:
@@ -266,7 +298,8 @@ def _answer_prompt(question: Question, seconds: float) -> str:
     if question.kind is QuestionKind.CLARIFY:
         return "".join(f"  {number}. {one}\n" for number, one in enumerate(choices, 1)) + "> "
     named = " / ".join(f"[{one[0]}]{one[1:]}" for one in choices)
-    return f"{named} (Enter denies; auto-denied in {max(1, round(seconds))} s): "
+    limit = f"; auto-denied in {max(1, round(seconds))} s" if seconds < _NO_COUNTDOWN else ""
+    return f"{named} (Enter denies{limit}): "
 
 
 def _parse_choice(line: str, choices: tuple[str, ...]) -> str:

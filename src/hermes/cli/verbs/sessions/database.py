@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from hermes.cli.import_progress import ImportProgress
 from hermes.cli.verbs.sessions import NO_SESSIONS, SessionsAction
+from hermes.kit.charts import bar
 from hermes.kit.terminal_text import escape_controls, single_line
 from hermes.kit.text import plural
 from hermes.ports.store import Store
@@ -15,6 +16,7 @@ from hermes.schema.errors import StoreError, UsageError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUsage
 
+_BAR_WIDTH = 20
 PRICE_UNKNOWN = "price unknown"
 
 
@@ -67,15 +69,21 @@ def _print(action: SessionsAction, totals: Totals) -> None:
     counts = f"{plural(totals.sessions, 'session')}, {plural(totals.messages, 'message')}"
     printer.line(f"{counts}, {format_size(totals.bytes)} in {single_line(totals.path)}")
     printer.line()
+    largest = max(one.messages for one in totals.sources)
     rows = [
-        (single_line(one.source) or "-", f"{one.sessions:,}", f"{one.messages:,}")
+        (single_line(one.source) or "-", f"{one.sessions:,}", f"{one.messages:,}",
+         bar(one.messages, largest, _BAR_WIDTH))
         for one in sorted(totals.sources, key=lambda source: -source.sessions)
-    ]
-    printer.table([("SOURCE", "SESSIONS", "MESSAGES"), *rows], right=(1, 2))
+    ]  # fmt: skip
+    printer.table([("SOURCE", "SESSIONS", "MESSAGES", ""), *rows], right=(1, 2))
     if totals.models:
         printer.line()
-        rows = [_model(use) for use in sorted(totals.models, key=lambda use: -use.usage.input)]
-        heading = ("MODEL", "CALLS", "TOKENS IN", "FROM CACHE", "TOKENS OUT", "COST")
+        most = max(use.usage.input for use in totals.models)
+        rows = [
+            (*_model(use), bar(use.usage.input, most, _BAR_WIDTH))
+            for use in sorted(totals.models, key=lambda use: -use.usage.input)
+        ]
+        heading = ("MODEL", "CALLS", "TOKENS IN", "FROM CACHE", "TOKENS OUT", "COST", "")
         printer.table([heading, *rows], right=(1, 2, 3, 4, 5))
         printer.line()
         printer.line(_cost(totals.models))

@@ -2,6 +2,7 @@
 
 import re
 from argparse import Namespace
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -191,14 +192,16 @@ def search(action: SessionsAction) -> int:
 
 
 def _print(action: SessionsAction, hits: Sequence[SearchHit]) -> None:
+    """One entry per session: its best match, and how many more there are."""
     style, now = action.printer.style, action.clock.now()
-    last = ""
-    for hit in hits:
-        if hit.session.id != last:
-            last = hit.session.id
-            title = "" if not hit.session.title else f"  {session_name(hit.session)}"
-            action.printer.line(style(single_line(hit.session.id), "bold") + title)
-        when = f"{local_time(hit.at)} ({relative_time(hit.at, now)}), {_role(hit)}:"
+    matches = Counter(hit.session.id for hit in hits)
+    best = {hit.session.id: hit for hit in reversed(hits)}
+    for session in matches:
+        hit, others = best[session], matches[session] - 1
+        title = "" if not hit.session.title else f"  {session_name(hit.session)}"
+        action.printer.line(style(single_line(session), "bold") + title)
+        more = f", {others} more" if others else ""
+        when = f"{local_time(hit.at)} ({relative_time(hit.at, now)}){more}, {_role(hit)}:"
         action.printer.line(f"  {style(when, 'dim')}")
         # At a terminal the matches are highlighted; elsewhere only the marks are removed.
         snippet = single_line(hit.snippet)

@@ -1,9 +1,6 @@
 """`sessions show`: print a transcript, with one line per tool call."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TypeAlias, cast
-
-import msgspec
+from collections.abc import Collection, Sequence
 
 from hermes.cli.dates import local_time
 from hermes.cli.output import Style
@@ -22,6 +19,7 @@ from hermes.schema.messages import (
     Result,
     Text,
     ToolCall,
+    Trust,
     User,
     text_of,
 )
@@ -29,8 +27,11 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import StoredMessage
 from hermes.session.recap import INTERRUPTED, interrupted_at
 from hermes.session.recorder import failure_reasons
+from hermes.tui.display_text import report_text
+from hermes.tui.readable_result import readable_result
 
 _MAX_SUMMARY = 100
+_MAX_REPORT = 300
 
 
 def show(action: SessionsAction) -> int:
@@ -81,9 +82,14 @@ class _Transcript:
 
     def _message(self, stored: StoredMessage) -> None:
         match stored.message:
+            case User(trust=Trust.PROGRAM) if not self._full:
+                return
             case User(parts=parts, trust=trust) as message:
                 self._heading(SPEAKERS[trust], "green", stored)
-                self._parts(parts if self._full else display_parts(message))
+                if trust is Trust.DATA and not self._full:
+                    self._block(report_text(text_of(message), _MAX_REPORT))
+                else:
+                    self._parts(parts if self._full else display_parts(message))
             case Assistant(parts=parts, stop=stop):
                 self._heading("Hermes", "cyan", stored)
                 self._parts(parts)
@@ -139,55 +145,3 @@ class _Transcript:
         for line in escape_controls(text.strip("\n")).split("\n"):
             shown = self._style(line, color) if color else line
             self._printer.line(f"{indent}{shown}".rstrip())
-
-
-Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
-
-MAIN_FIELDS = ("output", "content", "text", "answer", "result", "message", "error", "diff")
-"""The first of these with text is a tool's main output; the rest is metadata."""
-
-
-def readable_result(text: str) -> str:
-    """Format a JSON object or list for reading; return other text unchanged."""
-    if not text.lstrip().startswith(("{", "[")):
-        return text
-    try:
-        found = cast("Json", msgspec.json.decode(text))
-    except (msgspec.DecodeError, RecursionError):
-        return text
-    return "\n".join(_lines(found)) or "(nothing)"
-
-
-def _lines(value: Json) -> Iterator[str]:
-    match value:
-        case dict():
-            yield from _fields(value)
-        case list():
-            for item in value:
-                first, *more = list(_lines(item)) or [""]
-                yield f"- {first}"
-                yield from (f"  {line}" for line in more)
-        case str():
-            yield from value.splitlines()
-        case bool() | None:
-            yield "" if value is None else ("yes" if value else "no")
-        case _:
-            yield str(value)
-
-
-def _fields(fields: Mapping[str, Json]) -> Iterator[str]:
-    """The main output without a label, then the other fields that are not empty."""
-    main = next(
-        (name for name in MAIN_FIELDS if isinstance(fields.get(name), str) and fields[name]), ""
-    )
-    if main:
-        yield from _lines(fields[main])
-    for name, value in fields.items():
-        if name == main or value in ("", None, [], {}):
-            continue
-        lines = list(_lines(value))
-        if len(lines) == 1 and not isinstance(value, list):
-            yield f"{name}: {lines[0]}"
-        else:
-            yield f"{name}:"
-            yield from (f"  {line}" for line in lines)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.cli.verbs.sessions.transcript import readable_result
+from hermes.tui.readable_result import readable_result
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""Texts as a person in a chat reads them: hints that work there, results without instructions."""
+
+import re
+
+import msgspec
+
+from hermes.kit.terminal_text import headline, single_line
+from hermes.kit.text import one_line
+from hermes.schema.messages import Result, text_of
+from hermes.tui.readable_result import readable_result
+
+_CHAT_COMMANDS = {
+    "hermes model": "/model",
+    "hermes sessions list": "/sessions",
+    "hermes tools": "/tools",
+    "hermes mcp": "/reload-mcp",
+}
+_SHELL_COMMAND = re.compile(
+    r"(?<![\w/-])(" + "|".join(map(re.escape, _CHAT_COMMANDS)) + r")(?=[`.,;:)]|\s*$)"
+)
+_SENTENCE_END = re.compile(r"(?<=[\w)\]'\"”`]\.)\s+(?=[A-Z])")
+_MAX_LINE = 400
+
+
+def chat_hint(text: str) -> str:
+    """Name the slash command instead of the shell command, where there is one."""
+    return _SHELL_COMMAND.sub(lambda found: _CHAT_COMMANDS[found[1]], text)
+
+
+def failure_text(result: Result, tool: str = "") -> str:
+    """What went wrong, in one line; what the model should do next is left out."""
+    text = text_of(result)
+    try:
+        fields = msgspec.json.decode(text, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return one_line(_SENTENCE_END.split(_without_tool(single_line(text), tool))[0], _MAX_LINE)
+    for name in ("error", "exit_code_meaning"):
+        if isinstance(message := fields.get(name), str) and message:
+            first = _SENTENCE_END.split(_without_tool(single_line(message), tool))[0]
+            return one_line(first, _MAX_LINE)
+    return f"exit code {code}" if (code := fields.get("exit_code")) else "failed"
+
+
+def result_text(result: Result) -> str:
+    """The output as a person reads it; JSON, which is for the model, becomes lines."""
+    if result.shown:
+        return result.shown
+    text = text_of(result)
+    if result.failed:
+        return failure_text(result)
+    return readable_result(text)
+
+
+def _without_tool(text: str, tool: str) -> str:
+    """Without the tool's name: the line already begins with it."""
+    return text.removeprefix(f"{tool}: ") if tool else text
+
+
+_PROCESS_REPORT = re.compile(
+    r"\[IMPORTANT: Background process \S+ (?P<end>[^\n]+)\nCommand: (?P<command>[^\n]+)"
+    r"(?:\nOutput[^\n]*\n<out-\w+>\n(?P<output>.*)\n</out-\w+>)?",
+    re.DOTALL,
+)
+
+
+def report_text(text: str, width: int) -> str:
+    """A report in one line; that of a background process with its command and last output."""
+    if (found := _PROCESS_REPORT.match(text)) is None:
+        return headline(text, width)
+    end = _SENTENCE_END.split(found["end"])[0].rstrip(".")
+    last = (found["output"] or "").rstrip().rpartition("\n")[2]
+    shown = f"{found['command']} {end}" + (f": {last}" if last else "")
+    return one_line(single_line(shown), width)
