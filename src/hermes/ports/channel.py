@@ -251,6 +251,8 @@ class ChannelCapabilities(Struct, frozen=True):
     async_delivery: bool = True  # can deliver messages after the turn has ended
     rate: float = 0.0  # messages per second in total; 0 is unlimited
     chat_rate: float = 0.0  # messages per second to one chat; 0 is unlimited
+    group_rate: float = 0.0  # the same for groups, if they have another limit
+    group_prefix: str = ""  # with which the ids of groups begin; only needed for `group_rate`
     unit: LengthUnit = LengthUnit.CHARACTERS
     markup: Markup = Markup.MARKDOWN
     edit: bool = False
@@ -331,6 +333,7 @@ class ChannelDeps(Struct, frozen=True, kw_only=True):
     clock: Clock
     shared: SharedResources
     blobs: Blobs
+    commands: tuple[tuple[str, str], ...] = ()  # names and summaries, for the platform's own menu
     account: str = ""  # empty for the account that the platform's own settings describe
 
 
