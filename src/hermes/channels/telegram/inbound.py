@@ -18,7 +18,7 @@ from hermes.ports.channel import (
     NewMessage,
     PressedButton,
 )
-from hermes.schema.attachments import quoted_text
+from hermes.schema.attachments import SENT_FILES_HEADER, quoted_text
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
 
@@ -126,7 +126,10 @@ class InboundBuilder:
             others.append(Text(quote))
         if not typed and not files:
             return []
-        return [Text("\n".join(typed))] * bool(typed or others) + files + others
+        # The first part is what the sender wrote: an attachment never stands there.
+        if not typed and (others or _is_attachment(files[0])):
+            typed.append("(no text)")
+        return [*([Text("\n".join(typed))] if typed else []), *files, *others]
 
     def _quote(self, message: Message, replied: Message) -> str:
         """What the message replies to: the marked part, or the whole text of somebody else."""
@@ -185,6 +188,10 @@ class InboundBuilder:
 
     def _address(self, chat: Chat, message: Message) -> Address:
         return Address(self._name, str(chat.id), thread_of(chat, message))
+
+
+def _is_attachment(part: Text | Media) -> bool:
+    return isinstance(part, Text) and part.text.startswith(SENT_FILES_HEADER)
 
 
 def thread_of(chat: Chat, message: Message) -> str | None:

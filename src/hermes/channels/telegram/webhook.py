@@ -27,8 +27,8 @@ Receive = Callable[[Sequence[Update]], Awaitable[None]]
 class WebhookServer:
     """Listens while it is entered.
 
-    The parts of an album come in separate requests: each waits until no other part has come for
-    `album_seconds`, and they are received together.
+    Telegram sends several updates at the same time. They are received in batches, so that each chat
+    keeps its order; the parts of an album may be `album_seconds` apart.
     """
 
     def __init__(
@@ -38,7 +38,8 @@ class WebhookServer:
         self._receive = receive
         self._clock = clock
         self._album_seconds = album_seconds
-        self._albums: dict[str, _WaitingAlbum] = {}
+        self._waiting: list[_Arrived] = []
+        self._lock = anyio.Lock()
         self._runner: web.AppRunner | None = None
         self.port = 0
 
@@ -46,7 +47,7 @@ class WebhookServer:
         options = self._options
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_post(urlsplit(options.webhook_url).path or "/", self._handle)
-        runner = self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+        runner = self._runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:
             await web.TCPSite(runner, options.webhook_host, options.webhook_port).start()
@@ -86,32 +87,39 @@ class WebhookServer:
         return web.Response()
 
     async def _accept(self, update: Update) -> None:
-        album = update.message.media_group_id if update.message is not None else ""
-        if not album:
-            await self._receive([update])
-            return
-        if (waiting := self._albums.get(album)) is not None:
-            waiting.updates.append(update)
-            await waiting.done.wait()
-            if not waiting.stored:
-                raise RuntimeError("the album could not be stored")
-            return
-        waiting = self._albums[album] = _WaitingAlbum(update)
-        try:
-            size = 0
-            while size < len(waiting.updates):
-                size = len(waiting.updates)
+        """Wait until the update is stored, together with all that came while others were."""
+        entry = _Arrived(update)
+        self._waiting.append(entry)
+        async with self._lock:
+            if not entry.handled:
+                await self._receive_waiting()
+        if entry.error is not None:
+            raise entry.error
+
+    async def _receive_waiting(self) -> None:
+        size = 0
+        while size < len(self._waiting):
+            size = len(self._waiting)
+            if any(one.is_album_part for one in self._waiting):
                 await self._clock.sleep(self._album_seconds)
-            del self._albums[album]
-            await self._receive(waiting.updates)
-            waiting.stored = True
-        finally:
-            self._albums.pop(album, None)
-            waiting.done.set()
+        taken, self._waiting = self._waiting, []
+        try:
+            await self._receive([one.update for one in taken])
+        except Exception as error:  # noqa: BLE001 - each request reports it
+            for one in taken:
+                one.error = error
+        for one in taken:
+            one.handled = True
 
 
-class _WaitingAlbum:
-    def __init__(self, first: Update) -> None:
-        self.updates = [first]
-        self.done = anyio.Event()
-        self.stored = False
+class _Arrived:
+    """An update whose request waits for an answer."""
+
+    def __init__(self, update: Update) -> None:
+        self.update = update
+        self.handled = False
+        self.error: Exception | None = None
+
+    @property
+    def is_album_part(self) -> bool:
+        return self.update.message is not None and bool(self.update.message.media_group_id)

@@ -14,11 +14,12 @@ from hermes.testing.fake_openai.server import listen
 from hermes.testing.platform.model import FakeModelServer
 from hermes.testing.platform.state import CallFault
 from hermes.testing.telegram.methods import ApiError, Call, Methods, UploadedFile
-from hermes.testing.telegram.state import EmulatedBot, EmulatedTelegram
+from hermes.testing.telegram.state import EmulatedBot, EmulatedTelegram, Json
 
 LOOPBACK = "127.0.0.1"
 MAX_BODY = 64 * 1024 * 1024
 MAX_WAIT = 50
+MAX_CONNECTIONS = 40
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105 - only its name
 OTHER_POLLER = (
     "Conflict: terminated by other getUpdates request; make sure that only one bot instance is "
@@ -152,16 +153,19 @@ class TelegramServer:
         return _result(updates)
 
     async def send_webhooks(self) -> None:
-        """Post the updates of bots with a webhook, one by one, until each is accepted."""
+        """Post the updates of bots with a webhook, several at a time, until each is accepted."""
         async with aiohttp.ClientSession() as session:
             while True:
                 for bot in self.telegram.bots.values():
                     while bot.webhook and bot.updates:
-                        await self._post_update(session, bot)
+                        async with anyio.create_task_group() as group:
+                            for update in [*bot.updates][:MAX_CONNECTIONS]:
+                                group.start_soon(self._post_update, session, bot, update)
                 await self._changed.wait()
 
-    async def _post_update(self, session: aiohttp.ClientSession, bot: EmulatedBot) -> None:
-        update = bot.updates[0]
+    async def _post_update(
+        self, session: aiohttp.ClientSession, bot: EmulatedBot, update: Json
+    ) -> None:
         headers = {SECRET_HEADER: str(bot.webhook["secret"]), "Content-Type": "application/json"}
         body = msgspec.json.encode(update)
         async with session.post(str(bot.webhook["url"]), data=body, headers=headers) as response:

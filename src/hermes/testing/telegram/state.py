@@ -169,7 +169,7 @@ class EmulatedTelegram:
             "from": person_object(person),
         }
         if thread:
-            topic: Json = {"name": place.topics.get(thread, "")}
+            topic: Json = {"name": place.topics.get(thread, ""), "icon_color": 7322096}
             opened: Json = {
                 "message_id": thread, "date": 1, "chat": place.object,
                 "from": person_object(person), "forum_topic_created": topic,
