@@ -36,7 +36,6 @@ from hermes.channels.telegram.outbound import (
 from hermes.channels.telegram.update_batch import UpdateBatch
 from hermes.channels.telegram.webhook import WebhookServer
 from hermes.kit.clock import Clock
-from hermes.kit.failpoints import failpoint
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
     ChannelCapabilities,
@@ -181,8 +180,6 @@ class TelegramChannel:
                 await self._api.delete_webhook()
                 continue
             self._heard = self._clock.now()
-            if offset:
-                failpoint("channel.after_ack")
             if not updates:
                 continue
             batch = await self._with_whole_albums(UpdateBatch(updates))

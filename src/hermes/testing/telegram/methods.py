@@ -225,6 +225,7 @@ class Methods:
         self._limit(self._chat(call))
         message.object = {**new, "edit_date": 1_700_000_001}
         message.forms.append(text)
+        self._telegram.changes.append(message)
         self._telegram.on_change()
         return message.object
 

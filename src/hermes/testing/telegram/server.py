@@ -148,8 +148,14 @@ class TelegramServer:
                 if bot.polls != own:
                     raise ApiError(409, OTHER_POLLER)
                 updates = self.telegram.updates_from(bot, offset, limit)
-        if updates and self.telegram.chance.random() < self.telegram.faults.cut_poll:
+        faults, chance = self.telegram.faults, self.telegram.chance
+        if updates and chance.random() < faults.cut_poll:
             return _cut(request)
+        if chance.random() < faults.repeated:
+            # As if an acknowledgment had been lost.
+            updates += chance.choices(self.telegram.updates_sent, k=3)
+        if faults.shuffled:
+            chance.shuffle(updates)
         return _result(updates)
 
     async def send_webhooks(self) -> None:

@@ -106,6 +106,8 @@ class EmulatedTelegram:
         self.answered: list[str] = []
         self.calls: list[str] = []
         self.updates_sent: list[Json] = []
+        self.changes: list[EmulatedMessage] = []
+        """The post of each change to a post, in order."""
         self.on_change = on_change
         self._updates = 1000
         self._moment = 1_700_000_000
@@ -300,6 +302,7 @@ class EmulatedTelegram:
         place.typing = False
         post = EmulatedMessage(message, True, [text])
         self.messages[(chat, post.id)] = post
+        self.changes.append(post)
         self.on_change()
         return post
 
