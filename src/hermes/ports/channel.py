@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from msgspec import Struct, structs
 
+from hermes.config.sections import FreeTable
 from hermes.config.sections.messaging import Platform
 from hermes.kit.clock import Clock
 from hermes.ports.store import Blobs
@@ -341,6 +342,30 @@ ChannelFactory: TypeAlias = Callable[[ChannelDeps], AbstractAsyncContextManager[
 """Opens a channel. Raises `ConfigError` when the settings are wrong."""
 
 
+class AccountCheck(Struct, frozen=True, kw_only=True):
+    """What the platform says about a token: whose it is, and what the owner may still want."""
+
+    account: str
+    notes: tuple[str, ...] = ()
+
+
+CheckAccount: TypeAlias = Callable[[str, FreeTable, Mapping[str, str]], Awaitable[AccountCheck]]
+"""Asks the platform about a token, with `extra` and the environment; raises `HermesError`."""
+
+
+class ChannelSetup(Struct, frozen=True, kw_only=True):
+    """How `hermes gateway setup` connects a platform.
+
+    `check` is "module:attribute" of a `CheckAccount`, `variable` that of the token; `steps`
+    say how to get one, and `user_id` what a user id looks like and where to find it.
+    """
+
+    check: str
+    variable: str
+    steps: tuple[str, ...]
+    user_id: str
+
+
 class ChannelManifest(Struct, frozen=True, kw_only=True):
     """Describes a channel without importing the platform SDK.
 
@@ -357,3 +382,4 @@ class ChannelManifest(Struct, frozen=True, kw_only=True):
     options: type[Struct] | None = None
     variables: Mapping[str, str] = {}
     extra: str = ""  # the optional dependency that installs its packages
+    setup: ChannelSetup | None = None

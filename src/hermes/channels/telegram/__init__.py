@@ -5,6 +5,7 @@ from msgspec import Struct
 from hermes.ports.channel import (
     ChannelCapabilities,
     ChannelManifest,
+    ChannelSetup,
     LengthUnit,
     Markup,
     MediaLimits,
@@ -91,4 +92,14 @@ MANIFEST = ChannelManifest(
         "webhook_port": "TELEGRAM_WEBHOOK_PORT",
         "webhook_secret": "TELEGRAM_WEBHOOK_SECRET",
     },
+    setup=ChannelSetup(
+        check="hermes.channels.telegram.setup:check_account",
+        variable="TELEGRAM_BOT_TOKEN",
+        steps=(
+            "Open https://t.me/BotFather in Telegram and send /newbot.",
+            "Choose a name, and a user name that ends with bot.",
+            "Copy the token; it looks like 123456789:AAE…",
+        ),
+        user_id="a number; @userinfobot in Telegram tells you yours",
+    ),
 )
