@@ -109,7 +109,7 @@ async def test_conversation_with_stream_edit_kill_and_approval(tmp_path: Path) -
     assert note.read_text() == "done\n"
 
 
-async def test_groups_strangers_and_commands(tmp_path: Path) -> None:
+async def test_groups_unknown_people_and_commands(tmp_path: Path) -> None:
     telegram = emulator()
     async with serve_telegram(telegram) as server:
         settings: dict[str, object] = {
