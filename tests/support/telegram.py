@@ -52,12 +52,14 @@ def channel_deps(
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> ChannelDeps:
+    variables = {"TELEGRAM_BOT_TOKEN": TOKEN, **(env or {})}
     return ChannelDeps(
         name="telegram",
         profile="default",
         home=folder,
         settings=Platform(extra={"base_url": url, **(extra or {})}),
-        env={"TELEGRAM_BOT_TOKEN": TOKEN, **(env or {})},
+        env=variables,
+        current_env=lambda: variables,
         clock=clock or SystemClock(),
         shared=SharedStub(),
         blobs=FileBlobs(folder / "cache" / "blobs"),

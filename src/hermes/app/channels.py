@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib import import_module
 from typing import TypeVar, cast
 
@@ -13,6 +14,7 @@ from hermes.app.build import App
 from hermes.channels import MANIFESTS
 from hermes.commands.registry import standard_commands
 from hermes.commands.surface import Surface
+from hermes.config.dotenv import profile_env
 from hermes.config.schema import Config
 from hermes.config.sections.messaging import Platform
 from hermes.gateway.platform_settings import is_true, platform_variable
@@ -108,6 +110,7 @@ class ConfiguredChannels:
             home=app.home.path,
             settings=settings,
             env=app.env,
+            current_env=partial(profile_env, app.home.dotenv, app.env),
             clock=app.clock,
             shared=shared,
             blobs=app.blobs,

@@ -324,6 +324,7 @@ class ChannelDeps(Struct, frozen=True, kw_only=True):
     """What a channel is built from: one account's settings, and the profile's environment.
 
     `name` is the channel's own name in addresses: the platform, or `platform/account`.
+    `current_env` is the environment as the files have it now: a token may have been replaced.
     """
 
     name: str
@@ -331,6 +332,7 @@ class ChannelDeps(Struct, frozen=True, kw_only=True):
     home: Path
     settings: Platform
     env: Mapping[str, str]
+    current_env: Callable[[], Mapping[str, str]]
     clock: Clock
     shared: SharedResources
     blobs: Blobs

@@ -8,6 +8,7 @@ import anyio
 import msgspec
 import pytest
 from anyio.abc import SocketAttribute
+from msgspec import structs
 
 from hermes.channels.telegram import MANIFEST
 from hermes.channels.telegram.bot_api import BadToken, OtherPoller
@@ -29,7 +30,16 @@ from hermes.schema.messages import Media, Text, User
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import listening, text_of
 from hermes.testing.telegram.server import serve_telegram
-from support.telegram import ANN, GROUP, HOME, TelegramBench, channel_deps, emulator, telegram_bench
+from support.telegram import (
+    ANN,
+    GROUP,
+    HOME,
+    TOKEN,
+    TelegramBench,
+    channel_deps,
+    emulator,
+    telegram_bench,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -333,6 +343,21 @@ async def test_refused_token_is_named(tmp_path: Path) -> None:
         async with open_channel(deps) as channel:
             with pytest.raises(BadToken, match="does not accept the bot token"):
                 await channel.run(ignore)
+
+
+async def test_replaced_token_is_used_without_a_restart(tmp_path: Path) -> None:
+    env = {"TELEGRAM_BOT_TOKEN": "4242:revoked"}
+    async with serve_telegram(emulator()) as server:
+        deps = structs.replace(channel_deps(tmp_path, server.url), current_env=lambda: env)
+        async with open_channel(deps) as channel:
+            with pytest.raises(BadToken):
+                await channel.run(ignore)
+            env["TELEGRAM_BOT_TOKEN"] = TOKEN
+            server.telegram.say(ANN, "hello")
+            async with listening(channel) as updates:
+                await server.acknowledged()
+            await channel.send(HOME, Outbound((Text("here again"),)))
+    assert [text_of(one) for one in updates] == ["hello"]
 
 
 @pytest.mark.parametrize(

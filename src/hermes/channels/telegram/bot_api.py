@@ -1,7 +1,7 @@
 """A thin client of the Bot API: calls methods, and turns its errors into those of channels."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -113,13 +113,24 @@ class Upload(Struct, frozen=True):
     data: bytes
 
 
+class BotToken:
+    """The token as `read` returned it last; it can be replaced while the program runs."""
+
+    def __init__(self, read: Callable[[], str]) -> None:
+        self._read = read
+        self.value = read()
+
+    def reload(self) -> None:
+        self.value = self._read()
+
+
 class BotApi:
     """Calls of one bot. Nothing is retried here."""
 
     def __init__(
         self,
         session: aiohttp.ClientSession,
-        token: str,
+        token: BotToken,
         *,
         base_url: str,
         base_file_url: str = "",
@@ -128,10 +139,9 @@ class BotApi:
         base = base_url.rstrip("/")
         files = base_file_url.rstrip("/") or f"{base}/file"
         self._session = session
-        self._url = f"{_bot_url(base)}{token}"
-        self._file_url = f"{_bot_url(files)}{token}"
+        self._token = token
+        self._url, self._file_url = _bot_url(base), _bot_url(files)
         self._proxy = proxy or None
-        self.bot_id = token.partition(":")[0]
 
     async def get_me(self) -> User:
         return await self.call("getMe", User)
@@ -165,11 +175,13 @@ class BotApi:
             return await _read_local(file.file_path, most)
         try:
             async with self._session.get(
-                f"{self._file_url}/{file.file_path}",
+                f"{self._file_url}{self._token.value}/{file.file_path}",
                 proxy=self._proxy,
                 timeout=_timeout(UPLOAD_TIMEOUT),
             ) as response:
-                response.raise_for_status()
+                if response.status != 200:
+                    # Not aiohttp's own error: it names the address, which contains the token.
+                    raise Offline(f"A file could not be downloaded: {response.status}")
                 data = bytearray()
                 async for chunk in response.content.iter_chunked(65536):
                     data += chunk
@@ -192,7 +204,7 @@ class BotApi:
         data, headers = _body(fields or {}, uploads)
         try:
             async with self._session.post(
-                f"{self._url}/{method}",
+                f"{self._url}{self._token.value}/{method}",
                 data=data,
                 headers=headers,
                 proxy=self._proxy,

@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 
 import anyio
 from msgspec import structs
@@ -13,6 +14,7 @@ from hermes.channels.telegram import DOWNLOAD_LIMIT, MANIFEST, TelegramOptions
 from hermes.channels.telegram.attached_files import FileReader
 from hermes.channels.telegram.bot_api import (
     BotApi,
+    BotToken,
     Migrated,
     NotModified,
     OtherPoller,
@@ -74,6 +76,7 @@ class TelegramChannel:
         *,
         name: str,
         api: BotApi,
+        token: BotToken,
         options: TelegramOptions,
         blobs: Blobs,
         files: FileReader,
@@ -83,6 +86,7 @@ class TelegramChannel:
         self.caps: ChannelCapabilities = MANIFEST.caps
         self._name = name
         self._api = api
+        self._token = token
         self._options = options
         self._blobs = blobs
         self._files = files
@@ -160,6 +164,8 @@ class TelegramChannel:
         return str(sent.message_id)
 
     async def _connect(self) -> User:
+        """Ask who the bot is, with the token that is set now."""
+        self._token.reload()
         try:
             bot = await self._api.get_me()
         except UnknownOutcome as error:
@@ -289,7 +295,8 @@ def checked_options(deps: ChannelDeps) -> TelegramOptions:
 
 
 def bot_token(deps: ChannelDeps) -> str:
-    variable = "" if deps.account else deps.env.get(MANIFEST.enabled_by[0], "")
+    """The token of the account now. Raises `ConfigError` if there is none."""
+    variable = "" if deps.account else deps.current_env().get(MANIFEST.enabled_by[0], "")
     token = (variable or deps.settings.token).strip()
     if not re.fullmatch(r"\d+:[\w-]+", token):
         raise ConfigError(
@@ -301,7 +308,7 @@ def bot_token(deps: ChannelDeps) -> str:
 
 @asynccontextmanager
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[TelegramChannel]:
-    options, token = checked_options(deps), bot_token(deps)
+    options, token = checked_options(deps), BotToken(partial(bot_token, deps))
     async with open_http(options.proxy_url) as session:
         api = BotApi(
             session,
@@ -321,6 +328,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[TelegramChannel]:
         yield TelegramChannel(
             name=deps.name,
             api=api,
+            token=token,
             options=options,
             blobs=deps.blobs,
             files=files,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from hermes.channels.telegram import MANIFEST, TelegramOptions
-from hermes.channels.telegram.bot_api import BotApi, open_http
+from hermes.channels.telegram.bot_api import BotApi, BotToken, open_http
 from hermes.config.sections import FreeTable
 from hermes.ports.channel import AccountCheck
 from hermes.ports.channel_options import read_options
@@ -21,7 +21,9 @@ async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) ->
     """Ask Telegram about the bot. Raises `HermesError` if it does not accept the token."""
     options = read_options(TelegramOptions, MANIFEST.name, extra, env, MANIFEST.variables)
     async with open_http(options.proxy_url) as session:
-        api = BotApi(session, token, base_url=options.base_url, proxy=options.proxy_url)
+        api = BotApi(
+            session, BotToken(lambda: token), base_url=options.base_url, proxy=options.proxy_url
+        )
         bot = await api.get_me()
         webhook = await api.get_webhook_info()
     notes: list[str] = []
