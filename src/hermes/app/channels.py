@@ -6,13 +6,17 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib import import_module
 from typing import TypeVar, cast
 
 from hermes.app.build import App
 from hermes.channels import MANIFESTS
+from hermes.commands.registry import standard_commands
+from hermes.commands.surface import Surface
+from hermes.config.dotenv import profile_env
 from hermes.config.schema import Config
-from hermes.config.sections.messaging import Platform, channel_settings
+from hermes.config.sections.messaging import Platform
 from hermes.gateway.platform_settings import is_true, platform_variable
 from hermes.plugins.shared import SharedPlugins, open_shared_plugins
 from hermes.ports.channel import Channel, ChannelDeps, ChannelFactory, ChannelManifest
@@ -89,7 +93,7 @@ class ConfiguredChannels:
     async def open(self, name: str, stack: AsyncExitStack, shared: ProcessResources) -> Channel:
         """Raises `ConfigError` for wrong settings, a missing package or a timeout."""
         app, manifest = self._app, self._known[platform_of(name)]
-        settings = channel_settings(app.config.platforms).get(name) or Platform()
+        settings = app.chats.platform(name)
         account = name.partition("/")[2]
         if account and not _ACCOUNT.fullmatch(account):
             raise ConfigError(
@@ -98,7 +102,7 @@ class ConfiguredChannels:
             )
         # The variable belongs to the platform's first account.
         variable = "" if account else _first_variable(manifest, app.env)
-        if credential := (settings.token or variable).strip():
+        if credential := (variable or settings.token).strip():
             shared.claim(name, credential, app.home.profile)
         deps = ChannelDeps(
             name=name,
@@ -106,9 +110,11 @@ class ConfiguredChannels:
             home=app.home.path,
             settings=settings,
             env=app.env,
+            current_env=partial(profile_env, app.home.dotenv, app.env),
             clock=app.clock,
             shared=shared,
             blobs=app.blobs,
+            commands=_chat_commands() if manifest.caps.native_commands else (),
             account=account,
         )
         limit = app.config.gateway.platform_connect_timeout
@@ -152,6 +158,15 @@ def enabled_platforms(
     ]
     names = dict.fromkeys([*named, *by_variable])
     return [name for name in names if name not in SURFACES]
+
+
+def _chat_commands() -> tuple[tuple[str, str], ...]:
+    """The commands that chats offer, for the platform's own menu."""
+    return tuple(
+        (command.name, command.summary)
+        for command in sorted(standard_commands().commands, key=lambda one: one.name)
+        if Surface.CHAT in command.availability.value
+    )
 
 
 def _first_variable(manifest: ChannelManifest, env: Mapping[str, str]) -> str:

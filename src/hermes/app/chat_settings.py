@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from functools import cache
 
 import msgspec
+from msgspec import structs
 
 from hermes.config.schema import Config
+from hermes.config.sections import FreeTable
 from hermes.config.sections.messaging import (
     ChannelOverride,
     ChatPlatform,
@@ -30,22 +32,24 @@ class ChatSettings:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._channels = channel_settings(config.platforms)
+        self._channels = {
+            name: structs.replace(one, extra={**one.extra, **_set_in_section(config, name)})
+            for name, one in channel_settings(config.platforms).items()
+        }
         self._permissions = cache(self._permissions_on)
 
     def platform(self, name: str) -> Platform:
         """The settings of a platform, or of one of its accounts."""
-        return self._channels.get(name) or self._channels.get(platform_of(name)) or Platform()
+        known = self._channels.get(name) or self._channels.get(platform_of(name))
+        return known or Platform(extra=_set_in_section(self._config, name))
 
     def section(self, platform: str) -> ChatPlatform | Discord | Matrix:
-        """The platform's section of the settings; others give the same keys in `extra`."""
-        section: object = getattr(self._config, platform, None)
-        if isinstance(section, ChatPlatform | Discord | Matrix):
-            return section
+        """The platform's section of the settings, with the same keys of `extra` below it."""
+        kind = type(_root_section(self._config, platform) or ChatPlatform())
         given = self.platform(platform).extra
-        known = {name: given[name] for name in ChatPlatform.__struct_fields__ if name in given}
+        known = {name: given[name] for name in kind.__struct_fields__ if name in given}
         try:
-            return msgspec.convert(known, ChatPlatform, strict=False)
+            return msgspec.convert(known, kind, strict=False)
         except msgspec.ValidationError as error:
             raise ConfigError(f"platforms.{platform}.extra: {error}") from error
 
@@ -79,3 +83,17 @@ class ChatSettings:
         known = authenticated_role(platform) is not None
         defaults = AUTHENTICATED_PERMISSIONS if known else DEFAULT_PERMISSIONS
         return role_permissions_from(self.platform(platform).extra, defaults)
+
+
+def _root_section(config: Config, platform: str) -> ChatPlatform | Discord | Matrix | None:
+    section: object = getattr(config, platform, None)
+    return section if isinstance(section, ChatPlatform | Discord | Matrix) else None
+
+
+def _set_in_section(config: Config, channel: str) -> FreeTable:
+    """What the section at the root of the file sets for a platform; it wins over `extra`."""
+    if (section := _root_section(config, platform_of(channel))) is None:
+        return {}
+    unset = type(section)()
+    values = {name: getattr(section, name) for name in section.__struct_fields__}
+    return {name: value for name, value in values.items() if value != getattr(unset, name)}

@@ -20,7 +20,7 @@ from hermes.commands.registry import standard_commands
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
-from hermes.config.sections.messaging import ChatPlatform, Discord, Matrix
+from hermes.config.sections.messaging import ChatPlatform, Discord, Matrix, Telegram
 from hermes.config.variables import proxy_url
 from hermes.gateway.access import AccessControl, GroupRules, PlatformRules, SessionKeyRules
 from hermes.gateway.actor_pool import ActorLimits
@@ -35,7 +35,7 @@ from hermes.gateway.hooks import Hooks
 from hermes.gateway.messages import BusyMode
 from hermes.gateway.notices import request_restart_notice
 from hermes.gateway.pairing import Pairing
-from hermes.gateway.platform_settings import is_true, platform_variable
+from hermes.gateway.platform_settings import is_true, parse_list, platform_variable
 from hermes.gateway.progress_message import ProgressDisplay, ProgressTiming
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.roles import command_access
@@ -258,17 +258,38 @@ def platform_rules(channel: str, config: Config, chats: ChatSettings, env: Env) 
 
 def _group_rules(platform: str, chats: ChatSettings, env: Env) -> GroupRules:
     section = chats.section(platform)
-    matrix = isinstance(section, Matrix)
-    free = section.free_response_rooms if matrix else section.free_response_channels
-    only = section.allowed_rooms if matrix else section.allowed_channels
-    variable = env.get(platform_variable(platform, "REQUIRE_MENTION"), "")
+
+    def variable(suffix: str) -> str:
+        return env.get(platform_variable(platform, suffix), "").strip()
+
+    guests = False
+    match section:
+        case Matrix():
+            free = parse_list(variable("FREE_RESPONSE_ROOMS")) or section.free_response_rooms
+            only = parse_list(variable("ALLOWED_ROOMS")) or section.allowed_rooms
+        case Telegram():
+            free = (
+                *section.free_response_channels,
+                *(parse_list(variable("FREE_RESPONSE_CHATS")) or section.free_response_chats),
+                *(parse_list(variable("FREE_RESPONSE_TOPICS")) or section.free_response_topics),
+            )
+            allowed = parse_list(variable("ALLOWED_CHATS")) or section.allowed_chats
+            only = (*section.allowed_channels, *allowed)
+            guests = is_true(variable("GUEST_MODE")) or section.guest_mode
+        case ChatPlatform() | Discord():
+            free = parse_list(variable("FREE_RESPONSE_CHANNELS")) or section.free_response_channels
+            only = parse_list(variable("ALLOWED_CHANNELS")) or section.allowed_channels
     require = section.require_mention
     if require is None:
         manifest = MANIFESTS.get(platform)
         require = manifest is not None and manifest.caps.mention_required
-    require = is_true(variable) if variable.strip() else require
+    if given := variable("REQUIRE_MENTION"):
+        require = is_true(given)
     return GroupRules(
-        require_mention=require, without_mention=frozenset(free), allowed_chats=frozenset(only)
+        require_mention=require,
+        without_mention=frozenset(free),
+        allowed_chats=frozenset(only),
+        mention_opens=guests,
     )
 
 

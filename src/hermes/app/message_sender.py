@@ -11,6 +11,7 @@ from hermes.gateway.targets import ResolvedTargets, parse_targets, resolve_targe
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.ports.bus import Bus
+from hermes.ports.channel import Attachment
 from hermes.ports.message_sender import TargetResult
 from hermes.ports.store import Store
 from hermes.schema.scope import Address, Scope
@@ -45,13 +46,24 @@ class OutboxSender:
         ]
         return [*found, *_unresolved_results(targets)]
 
-    async def send(self, scope: Scope, target: str, text: str) -> Sequence[TargetResult]:
+    async def send(
+        self, scope: Scope, target: str, text: str, *, attachments: tuple[Attachment, ...] = ()
+    ) -> Sequence[TargetResult]:
         targets, homes = self._resolve(scope, target)
         rows = [(new_id("send"), address) for address in targets.addresses]
         now, origin = self._clock.now(), scope.address
         # The requesting session knows about it; the sessions of other chats are notified.
         replies = [
-            (key, OutboxMessage(address=target, text=text, at=now, brought=target != origin))
+            (
+                key,
+                OutboxMessage(
+                    address=target,
+                    text=text,
+                    at=now,
+                    brought=target != origin and bool(text),
+                    attachments=attachments,
+                ),
+            )
             for key, target in rows
         ]
         await self._store.commit(*(outbox_post(key, reply) for key, reply in replies))

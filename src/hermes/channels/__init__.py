@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 
-from hermes.channels import webhook
+from hermes.channels import telegram, webhook
 from hermes.ports.channel import ChannelManifest
 
 MANIFESTS: Mapping[str, ChannelManifest] = {
     manifest.name: manifest
     for manifest in (
+        telegram.MANIFEST,
         webhook.MANIFEST,
     )
 }  # fmt: skip

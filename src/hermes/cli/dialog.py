@@ -93,10 +93,10 @@ class TerminalDialog:
         answer = typed.strip().lower()
         return answer in {"y", "yes"} or (default and bool(typed) and not answer)
 
-    def ask_key(self, provider: str) -> str:
+    def ask_key(self, provider: str, what: str = "Key") -> str:
         """Ask for a key without echo; repeat the question when the input cannot be a key."""
         while True:
-            typed = getpass(f"Key for {provider} (input is hidden): ", stream=self._out).strip()
+            typed = getpass(f"{what} for {provider} (input is hidden): ", stream=self._out).strip()
             try:
                 return check_key(typed)
             except UsageError as error:

@@ -82,7 +82,7 @@ class Config(Struct, frozen=True, kw_only=True):
     max_live_sessions: Count = 16
     platform_hints: FreeTable = {}
     discord: messaging.Discord = messaging.Discord()
-    telegram: messaging.ChatPlatform = messaging.ChatPlatform()
+    telegram: messaging.Telegram = messaging.Telegram()
     slack: messaging.ChatPlatform = messaging.ChatPlatform()
     mattermost: messaging.ChatPlatform = messaging.ChatPlatform()
     whatsapp: messaging.ChatPlatform = messaging.ChatPlatform()

@@ -33,16 +33,22 @@ STOP = "stop"
 
 
 class GroupRules(Struct, frozen=True, kw_only=True):
-    """In which group chats the agent listens, and whether it must be mentioned."""
+    """In which group chats the agent listens, and whether it must be mentioned.
+
+    `without_mention` are chats, or topics as `chat:topic`. With `mention_opens`, it also answers
+    mentions in other chats than the allowed ones.
+    """
 
     require_mention: bool = False
     without_mention: frozenset[str] = frozenset()
     allowed_chats: frozenset[str] = frozenset()
+    mention_opens: bool = False
 
     def listens_to(self, source: SessionSource, *, mentioned: bool) -> bool:
         chats = {source.chat_id, source.parent_chat_id or ""}
         if self.allowed_chats and self.allowed_chats.isdisjoint(chats):
-            return False
+            return mentioned and self.mention_opens
+        chats.add(f"{source.chat_id}:{source.thread_id or ''}")
         return mentioned or not self.require_mention or not self.without_mention.isdisjoint(chats)
 
 

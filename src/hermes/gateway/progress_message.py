@@ -43,6 +43,9 @@ MAX_FAILURES = 3
 MAX_NARRATION = 200
 """Characters of the text the model writes between two steps."""
 
+RETRY_SHARE = 0.25
+"""How soon an edit for which there was no capacity is tried again, as a share of the interval."""
+
 PLACEHOLDER = "…"
 ANSWER_BELOW = "The answer is below."
 NO_ANSWER = "Nothing to reply."
@@ -212,7 +215,8 @@ class ProgressMessage:
         while not self._frozen.is_set() and self._failures < MAX_FAILURES:
             await self._changed.wait()
             self._changed = anyio.Event()
-            if not self._lines and await self._pause(self._timing.edit):
+            shown = self._lines or self._receipt is not None
+            if not shown and await self._pause(self._timing.edit):
                 # An immediate answer needs no progress.
                 return
             text = self._render()
@@ -221,7 +225,7 @@ class ProgressMessage:
             if not self._rate_limiter.try_acquire(self._address):
                 # The next edit will include it.
                 self._changed.set()
-                if await self._pause(self._timing.edit):
+                if await self._pause(self._timing.edit * RETRY_SHARE):
                     return
                 continue
             self._sending = True

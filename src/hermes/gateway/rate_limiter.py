@@ -13,13 +13,16 @@ MAX_PAUSE = 3600.0
 RESERVED_SHARE = 0.5
 """Share of the capacity reserved for answers."""
 
+GROUP_BURST = 4
+"""Calls to a group that may follow each other at once."""
+
 
 class _Bucket:
     """Token bucket: a burst, then one call every `1 / rate` seconds."""
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: float, burst: float = 1.0) -> None:
         self._each = 1 / rate
-        self._burst = max(1.0, rate)
+        self._burst = max(burst, rate)
         self._next = float("-inf")
 
     def wait(self, now: float, reserved: float = 0.0) -> float:
@@ -36,7 +39,7 @@ class RateLimiter:
 
     def __init__(self, clock: Clock, caps: ChannelCapabilities) -> None:
         self._clock = clock
-        self._chat_rate = caps.chat_rate
+        self._caps = caps
         self._all = _Bucket(caps.rate) if caps.rate else None
         self._chats: OrderedDict[str, _Bucket] = OrderedDict()
         self._quiet_until = float("-inf")
@@ -79,10 +82,17 @@ class RateLimiter:
 
     def _buckets(self, to: Address) -> list[_Bucket]:
         buckets = [self._all] if self._all else []
-        if self._chat_rate:
-            bucket = self._chats.pop(to.chat, None) or _Bucket(self._chat_rate)
+        if self._caps.chat_rate:
+            bucket = self._chats.pop(to.chat, None) or self._chat_bucket(to.chat)
             self._chats[to.chat] = bucket
             if len(self._chats) > MAX_CHATS:
                 self._chats.popitem(last=False)
             buckets.append(bucket)
         return buckets
+
+    def _chat_bucket(self, chat: str) -> _Bucket:
+        caps = self._caps
+        if not caps.group_rate or not chat.startswith(caps.group_prefix):
+            return _Bucket(caps.chat_rate)
+        # Platforms limit groups per minute: the burst counts against that.
+        return _Bucket(caps.group_rate - GROUP_BURST / 60, GROUP_BURST)

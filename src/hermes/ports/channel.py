@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from msgspec import Struct, structs
 
+from hermes.config.sections import FreeTable
 from hermes.config.sections.messaging import Platform
 from hermes.kit.clock import Clock
 from hermes.ports.store import Blobs
@@ -251,6 +252,8 @@ class ChannelCapabilities(Struct, frozen=True):
     async_delivery: bool = True  # can deliver messages after the turn has ended
     rate: float = 0.0  # messages per second in total; 0 is unlimited
     chat_rate: float = 0.0  # messages per second to one chat; 0 is unlimited
+    group_rate: float = 0.0  # the same for groups, if they have another limit
+    group_prefix: str = ""  # with which the ids of groups begin; only needed for `group_rate`
     unit: LengthUnit = LengthUnit.CHARACTERS
     markup: Markup = Markup.MARKDOWN
     edit: bool = False
@@ -321,6 +324,7 @@ class ChannelDeps(Struct, frozen=True, kw_only=True):
     """What a channel is built from: one account's settings, and the profile's environment.
 
     `name` is the channel's own name in addresses: the platform, or `platform/account`.
+    `current_env` is the environment as the files have it now: a token may have been replaced.
     """
 
     name: str
@@ -328,14 +332,40 @@ class ChannelDeps(Struct, frozen=True, kw_only=True):
     home: Path
     settings: Platform
     env: Mapping[str, str]
+    current_env: Callable[[], Mapping[str, str]]
     clock: Clock
     shared: SharedResources
     blobs: Blobs
+    commands: tuple[tuple[str, str], ...] = ()  # names and summaries, for the platform's own menu
     account: str = ""  # empty for the account that the platform's own settings describe
 
 
 ChannelFactory: TypeAlias = Callable[[ChannelDeps], AbstractAsyncContextManager[Channel]]
 """Opens a channel. Raises `ConfigError` when the settings are wrong."""
+
+
+class AccountCheck(Struct, frozen=True, kw_only=True):
+    """What the platform says about a token: whose it is, and what the owner may still want."""
+
+    account: str
+    notes: tuple[str, ...] = ()
+
+
+CheckAccount: TypeAlias = Callable[[str, FreeTable, Mapping[str, str]], Awaitable[AccountCheck]]
+"""Asks the platform about a token, with `extra` and the environment; raises `HermesError`."""
+
+
+class ChannelSetup(Struct, frozen=True, kw_only=True):
+    """How `hermes gateway setup` connects a platform.
+
+    `check` is "module:attribute" of a `CheckAccount`, `variable` that of the token; `steps`
+    say how to get one, and `user_id` what a user id looks like and where to find it.
+    """
+
+    check: str
+    variable: str
+    steps: tuple[str, ...]
+    user_id: str
 
 
 class ChannelManifest(Struct, frozen=True, kw_only=True):
@@ -354,3 +384,4 @@ class ChannelManifest(Struct, frozen=True, kw_only=True):
     options: type[Struct] | None = None
     variables: Mapping[str, str] = {}
     extra: str = ""  # the optional dependency that installs its packages
+    setup: ChannelSetup | None = None

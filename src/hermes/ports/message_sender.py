@@ -5,6 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from hermes.ports.channel import Attachment
 from hermes.ports.store import Write
 from hermes.schema.scope import Scope
 
@@ -23,7 +24,9 @@ class MessageSender(Protocol):
         """Resolve a target without sending. Raises `UsageError` for an invalid target."""
         ...
 
-    async def send(self, scope: Scope, target: str, text: str) -> Sequence[TargetResult]:
+    async def send(
+        self, scope: Scope, target: str, text: str, *, attachments: tuple[Attachment, ...] = ()
+    ) -> Sequence[TargetResult]:
         """Put the message into the outbox; delivery follows. Raises `UsageError`."""
         ...
 

@@ -1,4 +1,4 @@
-"""The `send_message` tool: send a message to another chat."""
+"""The `send_message` tool: send a message or files to a chat."""
 
 from collections.abc import Sequence
 
@@ -10,6 +10,7 @@ from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError, UsageError
 from hermes.schema.tools import Effect
 from hermes.tools.collaborators import ToolCollaborators, required
+from hermes.tools.files.sent_files import SentFileReader, SentFiles
 from hermes.tools.tool_io import Arguments, encode_result, require_approval
 
 MAX_TEXT = 20_000
@@ -17,7 +18,8 @@ MAX_TEXT = 20_000
 
 class SendArgs(Struct, frozen=True, forbid_unknown_fields=True):
     target: str
-    message: str
+    message: str = ""
+    files: tuple[str, ...] = ()
 
 
 class TargetStatus(Struct, frozen=True, kw_only=True):
@@ -34,8 +36,9 @@ class SendMessageResult(Struct, frozen=True):
 class SendMessage:
     name = "send_message"
 
-    def __init__(self, sender: MessageSender) -> None:
+    def __init__(self, sender: MessageSender, files: SentFileReader) -> None:
         self._sender = sender
+        self._files = files
         self._arguments = Arguments(self.name, SendArgs)
         self.spec = self._arguments.spec(
             __file__, Effect.OUTSIDE, timeout=60.0, toolset="messaging"
@@ -44,14 +47,17 @@ class SendMessage:
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
         text = arguments.message.strip()
-        if not text:
+        if not text and not arguments.files:
             raise ToolError("send_message: `message` is empty.")
         if len(text) > MAX_TEXT:
             raise ToolError(f"send_message: `message` is longer than {MAX_TEXT:,} characters.")
         try:
             places = self._sender.resolve(ctx.scope, arguments.target)
-            await self._require_approval(arguments, places, ctx)
-            posted = await self._sender.send(ctx.scope, arguments.target, text)
+            files = await self._files.read(ctx, arguments.files)
+            await self._require_approval(arguments, places, ctx, files)
+            posted = await self._sender.send(
+                ctx.scope, arguments.target, text, attachments=files.attachments
+            )
         except UsageError as error:
             raise ToolError(f"send_message: {error}", hint=error.hint) from error
         statuses = [
@@ -67,20 +73,32 @@ class SendMessage:
         )
 
     async def _require_approval(
-        self, arguments: SendArgs, places: Sequence[TargetResult], ctx: ToolContext
+        self,
+        arguments: SendArgs,
+        places: Sequence[TargetResult],
+        ctx: ToolContext,
+        files: SentFiles,
     ) -> None:
         """Ask first, unless only the owner's chats and no untrusted content are involved."""
         others = [one.target for one in places if not one.trusted]
-        if not others and not ctx.foreign:
+        foreign = ctx.foreign or files.foreign
+        if not others and not foreign:
             return
+        content = "\n".join(filter(None, [arguments.message, *files.names]))
         request = ApprovalRequest(
             tool=self.name,
-            action=f"to {', '.join(others) or arguments.target}:\n{arguments.message}",
+            action=f"to {', '.join(others) or arguments.target}:\n{content}",
             reaching=Isolation.BEYOND,
-            foreign=ctx.foreign,
+            foreign=foreign,
         )
         await require_approval(ctx, request)
 
 
 def build_send_message(given: ToolCollaborators) -> SendMessage:
-    return SendMessage(required(given.message_sender))
+    files = SentFileReader(
+        paths=given.paths,
+        blobs=given.blobs,
+        threads=given.threads,
+        provenance=given.provenance,
+    )
+    return SendMessage(required(given.message_sender), files)

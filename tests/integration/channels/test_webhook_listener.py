@@ -298,6 +298,7 @@ def parts_of(home: Path, profile: str, shares: ProcessResources, port: int = 0) 
         home=home / profile,
         settings=Platform(extra=extra),
         env={},
+        current_env=dict,
         clock=FakeClock(),
         shared=shares,
         blobs=FileBlobs(home / "blobs"),

@@ -204,6 +204,7 @@ async def test_route_of_a_running_listener_can_be_tested(hermes: HermesCli) -> N
             home=hermes.home,
             settings=Platform(extra={"port": 0}),
             env={},
+            current_env=dict,
             clock=SystemClock(),
             shared=shares,
             blobs=FileBlobs(hermes.home / "blobs"),

@@ -25,10 +25,11 @@ def test_fresh_home_contains_nothing_unserved(tmp_path: Path) -> None:
 
 
 def test_chat_app_is_named_by_its_token_or_its_setting(tmp_path: Path) -> None:
-    assert names(tmp_path, TELEGRAM_BOT_TOKEN="1:a") == ["Telegram"]
+    assert names(tmp_path, DISCORD_BOT_TOKEN="1:a") == ["Discord"]
+    assert names(tmp_path, TELEGRAM_BOT_TOKEN="1:a") == []
     assert names(tmp_path, WHATSAPP_ENABLED="true") == ["WhatsApp"]
     assert names(tmp_path, "platforms: {discord: {enabled: true}}") == ["Discord"]
-    assert names(tmp_path, "platforms: {discord: {enabled: false}}", TELEGRAM_BOT_TOKEN=" ") == []
+    assert names(tmp_path, "platforms: {discord: {enabled: false}}", DISCORD_BOT_TOKEN=" ") == []
 
 
 def test_jobs_boards_plugins_and_skins_are_counted(tmp_path: Path) -> None:

@@ -151,6 +151,16 @@ async def test_paired_guest_becomes_member(tmp_path: Path) -> None:
             False,
         ),
         (GroupRules(allowed_chats=frozenset({"other"})), InboundDetails(), True),
+        (
+            GroupRules(allowed_chats=frozenset({"other"}), mention_opens=True),
+            InboundDetails(chat_type="group", mentions=True),
+            True,
+        ),
+        (
+            GroupRules(allowed_chats=frozenset({"other"}), mention_opens=True),
+            InboundDetails(chat_type="group"),
+            False,
+        ),
     ],
 )
 async def test_group_rules(

@@ -72,3 +72,15 @@ async def test_throttling_pauses_sending() -> None:
     limiter.pause(Throttled("Too many posts.", wait=7.0, all_chats=True), A)
     assert [round(one) for one in await moments(limiter, clock, A, B)] == [7, 7]
     assert limiter.try_acquire(A)
+
+
+async def test_groups_have_a_limit_per_minute() -> None:
+    clock = FakeClock()
+    caps = ChannelCapabilities(100, chat_rate=1.0, group_rate=20 / 60, group_prefix="-")
+    limiter = RateLimiter(clock, caps)
+    group = Address("fake", "-100")
+    got = await moments(limiter, clock, *[group] * 30)
+    assert got[:4] == [0.0] * 4
+    windows = [sum(start <= one < start + 60 for one in got) for start in got]
+    assert 18 <= max(windows) <= 20
+    assert [round(one) for one in await moments(limiter, clock, A, A)] == [0, 1]

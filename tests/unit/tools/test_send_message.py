@@ -1,8 +1,10 @@
 """Messages to other chats: the owner's own need no approval, all others do."""
 
-from collections.abc import AsyncGenerator
+import sys
+from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,13 +17,20 @@ from hermes.config.home import Home
 from hermes.gateway.messages import OutboxMessage, outbox_name, read_outbox_message, topic_of
 from hermes.ports.approvals import ApprovalRequest, Decision
 from hermes.ports.tool import ToolContext
+from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Address, Scope
+from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
-from hermes.tools.send_message import SendMessage
+from hermes.tools.collaborators import ToolCollaborators
+from hermes.tools.send_message import build_send_message
+from hermes.tools.terminal.shell import find_shell
 
 pytestmark = pytest.mark.anyio
+
+_UNUSED: Any = object()
 
 
 class SendMessageHarness:
@@ -30,7 +39,23 @@ class SendMessageHarness:
         self.store = store
         self.bus = MemoryBus()
         self.outgoing = OutboxSender(Home(home, home), env, store, clock, self.bus)
-        self.tool = SendMessage(self.outgoing)
+        self.blobs = FileBlobs(home / "blobs")
+        deps = ToolCollaborators(
+            sandbox=LocalSandbox(Spawner()),
+            blobs=self.blobs,
+            clock=clock,
+            env=lambda scope: {},
+            redact=str,
+            home=home / "home",
+            spill_folder=home / "spill",
+            shell=find_shell("/usr/bin:/bin"),
+            rg=None,
+            processes=_UNUSED,
+            python=lambda place: sys.executable,
+            message_sender=self.outgoing,
+            private_files=[home / "private.txt"],
+        )
+        self.tool = build_send_message(deps)
         self.requests: list[ApprovalRequest] = []
         self.allowed = True
 
@@ -39,13 +64,19 @@ class SendMessageHarness:
         return Decision(self.allowed, "" if self.allowed else "The owner said no.")
 
     async def send(
-        self, target: str, message: str = "hi", *, foreign: bool = False
+        self,
+        target: str,
+        message: str = "hi",
+        *,
+        foreign: bool = False,
+        files: Sequence[object] = (),
     ) -> dict[str, object]:
         async def progress(text: str) -> None:
             raise AssertionError(text)
 
         scope = Scope("p", "s", "r", "/", address=Address("telegram", "7"))
-        args = Raw(msgspec.json.encode({"target": target, "message": message}))
+        given = {"target": target, "message": message, "files": [str(one) for one in files]}
+        args = Raw(msgspec.json.encode(given))
         ctx = ToolContext(scope, "c", progress, request_approval=self.ask, foreign=foreign)
         output = await self.tool.run(args, ctx)
         answer = msgspec.json.decode(output.parts[0].text)  # type: ignore[union-attr]
@@ -121,3 +152,42 @@ async def test_invalid_arguments_are_refused(
     with pytest.raises(ToolError):
         await harness.send(target, message)
     assert await harness.outbox() == []
+
+
+async def test_files_are_stored_and_sent(harness: SendMessageHarness, tmp_path: Path) -> None:
+    (tmp_path / "chart.png").write_bytes(b"png")
+    (tmp_path / "note.ogg").write_bytes(b"OggS")
+    files = [tmp_path / "chart.png", tmp_path / "note.ogg"]
+    await harness.send("origin", "", files=files)
+    (reply,) = await harness.replies()
+    chart, note = reply.attachments
+    assert (chart.media.media_type, chart.size, chart.voice) == ("image/png", 3, False)
+    assert note.voice
+    assert await harness.blobs.read(chart.media.digest) == b"png"
+    assert harness.requests == []
+
+
+async def test_files_for_others_are_named_in_the_request(
+    harness: SendMessageHarness, tmp_path: Path
+) -> None:
+    (tmp_path / "chart.png").write_bytes(b"png")
+    await harness.send("telegram:999", "Here", files=[tmp_path / "chart.png"])
+    (request,) = harness.requests
+    assert "Here\n" in request.action
+    assert "chart.png" in request.action
+
+
+async def test_file_that_cannot_be_sent_is_named(
+    harness: SendMessageHarness, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "private.txt").write_text("mine")
+    harness.allowed = False
+    for name in ("missing.txt", "empty.txt", "private.txt"):
+        with pytest.raises(ToolError):
+            await harness.send("origin", files=[tmp_path / name])
+    with pytest.raises(ToolError, match="at most 10"):
+        await harness.send("origin", files=["x"] * 11)
+    assert await harness.replies() == []
+    (request,) = harness.requests
+    assert request.action == f"send the file {tmp_path / 'private.txt'}"

@@ -40,6 +40,12 @@ def _add_gateway_arguments(parser: ArgumentParser) -> None:
     add_switch(install, "--force", "replace another home's service")
     add_switch(install, "--print", "only print the service file")
     add_action(verbs, "uninstall", "stop and remove the service")
+    setup = add_action(verbs, "setup", "connect a chat app: ask for its token and check it")
+    setup.add_argument("platform", nargs="?", help="platform, such as telegram")
+    add_switch(setup, "--token-stdin", "read the token from stdin")
+    setup.add_argument(
+        "--allow", metavar="IDS", help="user ids that may talk to the agent; separate with commas"
+    )
 
 
 def _add_send_arguments(parser: ArgumentParser) -> None:

@@ -193,6 +193,25 @@ class ChatPlatform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     auto_thread: bool | None = None
 
 
+class Telegram(ChatPlatform, frozen=True, kw_only=True):
+    """Telegram calls groups chats; the keys of its channel may stand here, too."""
+
+    free_response_chats: NameList = ()
+    free_response_topics: NameList = ()
+    allowed_chats: NameList = ()
+    guest_mode: bool = False
+    allow_from: NameList = ()
+    group_allow_from: NameList = ()
+    group_allowed_chats: NameList = ()
+    allow_bots: str = ""
+    mention_patterns: NameList = ()
+    exclusive_bot_mentions: bool = True
+    allowed_topics: NameList = ()
+    ignored_threads: NameList = ()
+    proxy_url: str = ""
+    disable_link_previews: bool = False
+
+
 class Matrix(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     require_mention: bool | None = None
     free_response_rooms: NameList = ()

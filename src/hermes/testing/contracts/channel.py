@@ -298,8 +298,9 @@ class OutboundContract:
     async def test_post_quotes_the_message_it_replies_to(self, bench: ChannelBench) -> None:
         if bench.view.quoted is None:
             return
-        receipt = await bench.channel.send(bench.home, _post("one", reply_to="m-1"))
-        assert bench.view.quoted(receipt.id) == "m-1"
+        first = await bench.channel.send(bench.home, _post("one"))
+        receipt = await bench.channel.send(bench.home, _post("two", reply_to=first.id))
+        assert bench.view.quoted(receipt.id) == first.id
 
     async def test_edit_replaces_the_sent_message(self, bench: ChannelBench) -> None:
         if not isinstance(bench.channel, SupportsEdit):
@@ -333,8 +334,9 @@ class OutboundContract:
     async def test_reaction_is_shown(self, bench: ChannelBench) -> None:
         if not isinstance(bench.channel, SupportsReactions) or bench.view.reactions is None:
             return
-        await bench.channel.react(bench.home, "m-1", "👀")
-        assert list(bench.view.reactions()) == [("m-1", "👀")]
+        post = await bench.channel.send(bench.home, _post("one"))
+        await bench.channel.react(bench.home, post.id, "👀")
+        assert list(bench.view.reactions()) == [(post.id, "👀")]
 
     async def test_choices_are_shown_as_buttons(self, bench: ChannelBench) -> None:
         if not bench.channel.caps.buttons or bench.view.buttons is None:

@@ -14,6 +14,7 @@ _ACTIONS = {
     "list": "status:list_all",
     "install": "service:install",
     "uninstall": "service:uninstall",
+    "setup": "setup:setup",
 }
 
 

@@ -1,0 +1,44 @@
+"""Offer the slash commands in Telegram's own menu."""
+
+import logging
+import re
+from collections.abc import Sequence
+
+from hermes.channels.telegram import TelegramOptions
+from hermes.channels.telegram.bot_api import BotApi
+from hermes.kit.text import one_line
+from hermes.schema.errors import HermesError
+
+log = logging.getLogger(__name__)
+
+MAX_COMMANDS = 100
+MAX_DESCRIPTION = 256
+_NAME = re.compile(r"[a-z0-9_]{1,32}")
+_SCOPES = ("default", "all_private_chats", "all_group_chats")
+
+MenuEntry = dict[str, str]
+
+
+def menu_entries(commands: Sequence[tuple[str, str]], options: TelegramOptions) -> list[MenuEntry]:
+    """The commands by priority, as many as the menu has."""
+    menu = options.command_menu
+    first = {name.removeprefix("/"): place for place, name in enumerate(menu.priority)}
+    ordered = sorted(commands, key=lambda one: first.get(one[0], len(first)))
+    entries = [
+        {"command": name, "description": one_line(summary, MAX_DESCRIPTION)}
+        for given, summary in ordered
+        if _NAME.fullmatch(name := given.lower().replace("-", "_")) and summary
+    ]
+    return entries[: max(1, min(menu.max_commands, MAX_COMMANDS))]
+
+
+async def publish_commands(api: BotApi, entries: Sequence[MenuEntry]) -> None:
+    """Set the menu of every scope; without it, commands can still be typed."""
+    if not entries:
+        return
+    try:
+        for scope in _SCOPES:
+            fields = {"commands": entries, "scope": {"type": scope}}
+            await api.call("setMyCommands", bool, fields)
+    except HermesError as error:
+        log.warning("the command menu could not be set: %s", error)

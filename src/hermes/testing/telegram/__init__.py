@@ -1,0 +1,1 @@
+"""An emulator of the Bot API that enforces its documented rules."""
