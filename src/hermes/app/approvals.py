@@ -45,9 +45,7 @@ def build_approvals(
     )
     limits = QuestionTimeouts(approval=settings.timeout, clarify=config.agent.clarify_timeout)
     opinion = partial(_ask_model, config, models)
-    approvals = ApprovalService(store, clock, rules, limits, opinion)
-    approvals.set_forwarder(forwarder)
-    return approvals
+    return ApprovalService(store, clock, rules, limits, opinion, forwarder)
 
 
 async def _ask_model(config: Config, models: ModelSelector, system: str, question: str) -> str:

@@ -30,6 +30,7 @@ from hermes.models.settings import ModelOverrides
 from hermes.ports.approvals import Approvals
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import SupportsRestore, Tool
+from hermes.sandbox.sandboxes import remote_location
 from hermes.schema.messages import Message
 from hermes.schema.scope import InheritedLimits, Role, Scope, policy_platform
 from hermes.schema.sessions import Session
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from hermes.ports.turn import TurnHooks
 
 
-def no_personality(personality: str) -> str:
+def no_text(name: str) -> str:
     return ""
 
 
@@ -64,7 +65,8 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     effort: str | None
     user_home: Path
     extra_prompt: str
-    personality: Callable[[str], str] = no_personality  # text by name; "" is the default one
+    commands_at: Callable[[str], str] = no_text  # by platform: where commands run, if elsewhere
+    personality: Callable[[str], str] = no_text  # text by name; "" is the default one
     prompt_context: PromptContext | None = None  # the skills, project and memory sections
     spend_guard: SpendGuard | None = None
     efforts: Mapping[str, str] = {}  # reasoning effort by model name
@@ -93,6 +95,7 @@ def turn_settings(
         prompt_context=prompt_context,
         user_home=user_home,
         extra_prompt="\n\n".join(filter(None, prompts)),
+        commands_at=partial(remote_location, config.terminal),
         efforts={name: effort for name, effort in overrides if isinstance(effort, str)},
         prefill=read_prefill(home, config.prefill_messages_file.strip()),
         spend_guard=spend_guard,
@@ -150,7 +153,7 @@ class StandardPlanner:
         default = ModelOverrides(model=override.model, provider=override.provider)
         model = await self._models.model_for(session, default)
         offer = self._offered(scope)
-        for tool in offer.restorable:
+        for tool in offer.restorable if history else ():
             tool.restore(session.id, history)
         tools, unlisted = self._turn_tools(offer, model)
         spend_guard = self._settings.spend_guard
@@ -221,7 +224,7 @@ class StandardPlanner:
         if short := self._models.profile_of(model).prompt:
             return self._short_prompt(short, session, scope)
         sections = self._sections(scope, model, tools)
-        location = self._toolbox.sandboxes.remote_location(policy_platform(scope))
+        location = self._settings.commands_at(policy_platform(scope)) if "terminal" in tools else ""
         return build_prompt(
             PromptFacts(
                 soul=self._soul.read(),
@@ -232,7 +235,7 @@ class StandardPlanner:
                 model=model.name,
                 provider=model.provider,
                 profile=scope.profile,
-                commands=location if "terminal" in tools else "",
+                commands=location,
                 extra=self.extra_instructions(session, scope),
                 skills=sections.skills,
                 project=sections.project,

@@ -284,7 +284,7 @@ class ConversationService:
 
     def _isolation(self) -> str:
         try:
-            return self.app.toolbox.sandboxes.for_platform(self.start.source).isolation
+            return self.app.sandboxes.for_platform(self.start.source).isolation
         except SandboxError:
             return ""
 

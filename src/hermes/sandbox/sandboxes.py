@@ -108,15 +108,6 @@ class Sandboxes:
         more = ", with network access" if online else ""
         return self._description(name, sandbox) + more + (", with Unix sockets" if sockets else "")
 
-    def remote_location(self, platform: str) -> str:
-        """For the model: where commands run, if not on the machine with the files."""
-        terminal = self._parts.terminal
-        folder = remote_folder(terminal, platform)
-        if not folder:
-            return ""
-        user = f"{terminal.ssh_user}@" if terminal.ssh_user else ""
-        return f"Commands run on {user}{terminal.ssh_host} over ssh, and start in {folder} there"
-
     def _names(self) -> list[str]:
         terminal = self._parts.terminal
         names = dict.fromkeys([terminal.backend, *terminal.backend_by_platform.values()])
@@ -189,6 +180,15 @@ def remote_folder(terminal: Terminal, platform: str) -> str:
     if backend_on(terminal, platform) != "ssh":
         return ""
     return terminal.cwd if terminal.cwd.startswith(("/", "~")) else "~"
+
+
+def remote_location(terminal: Terminal, platform: str) -> str:
+    """For the model: where commands run, if not on the machine with the files."""
+    folder = remote_folder(terminal, platform)
+    if not folder:
+        return ""
+    user = f"{terminal.ssh_user}@" if terminal.ssh_user else ""
+    return f"Commands run on {user}{terminal.ssh_host} over ssh, and start in {folder} there"
 
 
 def runs_elsewhere(terminal: Terminal, platform: str) -> bool:

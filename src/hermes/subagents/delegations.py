@@ -17,7 +17,7 @@ from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
 from hermes.kit.retry import Backoff
 from hermes.kit.tasks import background_tasks
-from hermes.ports.delegation import ReportProgress, Task, TaskReport, TaskStatus
+from hermes.ports.delegation import DELEGATION_KIND, ReportProgress, Task, TaskReport, TaskStatus
 from hermes.ports.message_sender import Followups
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import Store
@@ -30,7 +30,7 @@ from hermes.subagents.messages import MAX_SUMMARY, SUBAGENT, reports_text
 
 log = logging.getLogger(__name__)
 
-KIND = "delegation"
+KIND = DELEGATION_KIND
 RETRY = Backoff(base=0.5, cap=30.0)
 RUNNING, REPORTED = "running", "brought"
 _MAX_DEPTH = 20
