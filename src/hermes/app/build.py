@@ -247,6 +247,7 @@ class App:
             day=limits.usd_per_day,
             principal=limits.usd_per_principal,
         )
+        spend_guard = None if caps == SpendCaps() else SpendGuard(self.store, self.clock, caps)
         settings = turn_settings(
             self.config,
             self.home,
@@ -254,7 +255,7 @@ class App:
             steps=options.max_steps,
             system_prompt=options.system_prompt,
             prompt_context=PromptContext(self.home, self.config, self.learning, self.clock),
-            spend_guard=SpendGuard(self.store, self.clock, caps),
+            spend_guard=spend_guard,
         )
         return StandardPlanner(
             models=self.models,
@@ -455,7 +456,8 @@ async def open_app(
         opening = open_archive(home, clock, options.worker_ttl)
         store = await stack.enter_async_context(opening)
         await stack.enter_async_context(heartbeat(store.workers, clock))
-        await import_public_sessions(store, home, LoggedProgress())
+        if home.legacy_database.is_file():
+            await import_public_sessions(store, home, LoggedProgress())
         spawner = stack.enter_context(Spawner())
         closing = await stack.enter_async_context(AsyncExitStack())
         app = App(

@@ -32,7 +32,7 @@ from hermes.ports.runtime import Runtime
 from hermes.ports.tool import SupportsRestore, Tool
 from hermes.sandbox.sandboxes import remote_location
 from hermes.schema.messages import Message
-from hermes.schema.scope import InheritedLimits, Role, Scope, policy_platform
+from hermes.schema.scope import Role, Scope, policy_platform
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
 from hermes.session.spend_guard import SpendGuard
@@ -81,12 +81,13 @@ def turn_settings(
     steps: int | None,
     system_prompt: str,
     prompt_context: PromptContext,
-    spend_guard: SpendGuard,
+    spend_guard: SpendGuard | None,
 ) -> TurnSettings:
     """What the settings say about turns; `steps` and `system_prompt` are flags."""
     agent = config.agent
     prompts = (agent.environment_hint.strip(), agent.system_prompt, system_prompt)
     overrides = agent.reasoning_overrides.items()
+    prefill = config.prefill_messages_file.strip()
     return TurnSettings(
         steps=steps or agent.max_turns,
         guard=_guard_limits(config),
@@ -97,7 +98,7 @@ def turn_settings(
         extra_prompt="\n\n".join(filter(None, prompts)),
         commands_at=partial(remote_location, config.terminal),
         efforts={name: effort for name, effort in overrides if isinstance(effort, str)},
-        prefill=read_prefill(home, config.prefill_messages_file.strip()),
+        prefill=read_prefill(home, prefill) if prefill else (),
         spend_guard=spend_guard,
     )
 
@@ -149,14 +150,16 @@ class StandardPlanner:
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         await self._ready()
-        override = self._chats.override(scope.address)
-        default = ModelOverrides(model=override.model, provider=override.provider)
+        default = None
+        if scope.address is not None:
+            override = self._chats.override(scope.address)
+            default = ModelOverrides(model=override.model, provider=override.provider)
         model = await self._models.model_for(session, default)
         offer = self._offered(scope)
         for tool in offer.restorable if history else ():
             tool.restore(session.id, history)
         tools, unlisted = self._turn_tools(offer, model)
-        spend_guard = self._settings.spend_guard
+        guard = self._settings.spend_guard
         build = partial(self.prompt, session, scope, model, tools)
         # Reuse the session's prompt byte for byte while its model stays the same. It was built for
         # the session's principal and may contain their memory, so no one else gets it.
@@ -167,7 +170,7 @@ class StandardPlanner:
             model=model,
             system=session.system if session.system and reusable else build(),
             rebuild_prompt=build,
-            check_spend=spend_guard.check_for(session, scope.principal) if spend_guard else None,
+            check_spend=guard.check_for(session, scope.principal) if guard else None,
             history=history,
             tools=tools,
             steps=self._settings.steps,
@@ -215,7 +218,8 @@ class StandardPlanner:
             )
             chosen = {spec.name: tools[spec.name] for spec in specs}
             offer = self._offers[key] = _ToolOffer(tools, chosen)
-        return offer.within(scope.bounds)
+        inherited = scope.bounds.tools if scope.bounds is not None else None
+        return offer if inherited is None else offer.within(frozenset(inherited))
 
     def prompt(
         self, session: Session, scope: Scope, model: ModelInfo, tools: Mapping[str, Tool]
@@ -271,7 +275,7 @@ class StandardPlanner:
         """Configured instructions for this chat and session."""
         parts = [
             self._settings.extra_prompt,
-            self._chats.prompt(scope),
+            self._chats.prompt(scope.address) if scope.address is not None else "",
             self._settings.personality(session.personality),
         ]
         return "\n\n".join(part for part in parts if part)
@@ -286,11 +290,8 @@ class _ToolOffer:
         self.restorable = [tool for tool in tools.values() if isinstance(tool, SupportsRestore)]
         self._limited: dict[int, tuple[Mapping[str, Tool], Collection[str]]] = {}
 
-    def within(self, bounds: InheritedLimits | None) -> "_ToolOffer":
+    def within(self, inherited: Collection[str]) -> "_ToolOffer":
         """Limit a subagent to the tools that its parent had."""
-        if bounds is None or bounds.tools is None:
-            return self
-        inherited = frozenset(bounds.tools)
         chosen = {name: tool for name, tool in self.tools.items() if name in inherited}
         return _ToolOffer(self.all_tools, chosen)
 

@@ -246,8 +246,6 @@ def read_prefill(home: Home, name: str) -> Sequence[Message]:
 
     Relative paths are inside the home.
     """
-    if not name:
-        return ()
     path = home.path / Path(name).expanduser()
     try:
         content: object = msgspec.json.decode(read_regular_file(path))

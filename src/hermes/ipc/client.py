@@ -61,7 +61,7 @@ class ErrorInfo(Struct, frozen=True):
 
 
 class Greeting(Struct, frozen=True, kw_only=True):
-    """Shown when a conversation opens; the last three fields only for a person."""
+    """Shown when a conversation opens; model, commands, trouble and recap only for a person."""
 
     model: str
     folder: str

@@ -79,7 +79,7 @@ class ConversationService:
         self._yolo = self.start.screen and await self._is_yolo()
         session = self.conversation.session
         return Greeting(
-            model=self.app.models.current(session),
+            model=self.app.models.current(session) if person else "",
             folder=session.cwd,
             notes=self._notes,
             warnings=self._warnings(),
@@ -103,7 +103,8 @@ class ConversationService:
         outcome = Outcome.CANCELLED
         with self._internal_errors(), self._stoppable():
             names = [os.fsdecode(path) for path in user_input.images]
-            parts = [*user_input.parts, *await load_images(self.app.blobs, names)]
+            images = await load_images(self.app.blobs, names) if names else ()
+            parts = [*user_input.parts, *images]
             outcome = await (
                 self.conversation.submit(parts, listen) if parts else self._handle_news(listen)
             )
