@@ -167,7 +167,13 @@ class App:
     @cached_property
     def approvals(self) -> ApprovalService:
         return build_approvals(
-            self.config, self.env, self.store, self.clock, self.models, self.sender
+            self.home,
+            self.config,
+            self.env,
+            store=self.store,
+            clock=self.clock,
+            models=self.models,
+            forwarder=self.sender,
         )
 
     @cached_property
@@ -350,9 +356,13 @@ class App:
 
     @cached_property
     def warnings(self) -> list[str]:
+        return self.warnings_on(self._options.source)
+
+    def warnings_on(self, platform: str) -> list[str]:
+        """Warnings about the settings, as far as they concern a platform."""
         return [
             *map(str, self.loaded.warnings),
-            *self.toolbox.warnings(self._options.source),
+            *self.toolbox.warnings(platform),
             *self.servers.warnings(),
             *(self.planner.hooks.warnings() if self.planner.hooks else ()),
         ]
@@ -458,7 +468,8 @@ async def open_app(
         await stack.enter_async_context(heartbeat(store.workers, clock))
         if home.legacy_database.is_file():
             await import_public_sessions(store, home, LoggedProgress())
-        spawner = stack.enter_context(Spawner())
+        spawner = Spawner()
+        stack.callback(spawner.close)
         closing = await stack.enter_async_context(AsyncExitStack())
         app = App(
             home=home,

@@ -75,7 +75,8 @@ class Toolbox:
             disabled = self._toolsets.tools_of(self._disabled.intersection(known))
             names = {*self._names(platform)}.difference(disabled)
             own = {name: tool for name, tool in self._tools(platform).items() if name in names}
-            self._offered[platform] = {**self._added_tools(platform), **own}
+            added = self._added_tools(platform) if self._added else {}
+            self._offered[platform] = {**added, **own}
         return self._offered[platform]
 
     def add_tools(self, tools: Sequence[Tool], *, toolset: str = "") -> None:

@@ -82,7 +82,7 @@ class ConversationService:
             model=self.app.models.current(session) if person else "",
             folder=session.cwd,
             notes=self._notes,
-            warnings=self._warnings(),
+            warnings=tuple(self.app.warnings_on(self.start.source)),
             commands=self._commands() if person else (),
             trouble=model_error,
             recap=await self._recap() if person else (),
@@ -232,13 +232,6 @@ class ConversationService:
                     f"This is a bug in Hermes; see {self.app.home.logs / 'errors.log'} for details."
                 ),
             ) from error
-
-    def _warnings(self) -> tuple[str, ...]:
-        """Return the warnings of the settings and those of the client's surface."""
-        app = self.app
-        elsewhere = set(app.toolbox.warnings(app.conversation.session.source))
-        general = [one for one in app.warnings if one not in elsewhere]
-        return (*general, *app.toolbox.warnings(self.start.source))
 
     def _commands(self) -> tuple[str, ...]:
         from hermes.ipc.slash_commands import command_names  # noqa: PLC0415 - as in `command`

@@ -44,6 +44,8 @@ def attachments_of(message: User) -> list[Attachment]:
 
 def typed_text(message: User) -> str:
     """The typed text, without attachments and skill instructions."""
+    if len(message.parts) == 1:
+        return text_of(message)
     parts = typed_parts(User(message.id, _without_skills(message), message.trust))
     return text_of(User(message.id, parts, message.trust))
 
@@ -97,7 +99,9 @@ def _attachment_names(text: str) -> list[str]:
 
 def has_untrusted_text(message: User) -> bool:
     """Whether the message or an attachment is untrusted content."""
-    return message.trust in _UNTRUSTED or has_untrusted_attachment(message)
+    # Attachments follow the typed text.
+    attached = len(message.parts) > 1 and has_untrusted_attachment(message)
+    return message.trust in _UNTRUSTED or attached
 
 
 def has_untrusted_attachment(message: User) -> bool:

@@ -152,11 +152,11 @@ class ChatWire(RequestCodec):
 
     def _head(self, request: ModelRequest) -> dict[str, Any]:
         head: dict[str, Any] = {"model": self._model, "stream": True}
-        if self._profile.stream_usage and self._accepts("stream_options"):
+        if self._profile.stream_usage and "stream_options" not in self._rejected:
             head["stream_options"] = {"include_usage": True}
         if limit := request.max_output or self._max_output:
             head[self._profile.max_tokens_field] = limit
-        if request.effort and self._accepts("effort"):
+        if request.effort and "effort" not in self._rejected:
             head |= _effort(request.effort, self._profile)
         if request.constraints.format is not None:
             schema = openai_schema(request.constraints.format)
