@@ -148,7 +148,9 @@ class _Turn(_BaseTurn[Plan]):
         self._specs = [plan.tools[name].spec for name in sorted(listed)]
         self._specs += plan.client_tools
         self._system = plan.system
-        self._token_gauge = TokenGauge(self._fixed_tokens() if plan.compact else 0)
+        self._token_gauge = TokenGauge(
+            request_tokens(self._system, self._specs, plan.prefill) if plan.compact else 0
+        )
         self._too_long = 0
         self._refunded = 0
 
@@ -276,12 +278,9 @@ class _Turn(_BaseTurn[Plan]):
         if system is None:
             return False
         self._system = system
-        self._token_gauge.reset(self._fixed_tokens())
+        fixed = request_tokens(self._system, self._specs, self._plan.prefill)
+        self._token_gauge.reset(fixed)
         return True
-
-    def _fixed_tokens(self) -> int:
-        """Tokens of the constant part of every request."""
-        return request_tokens(self._system, self._specs, self._plan.prefill)
 
     def _request(self, specs: Sequence[ToolSpec]) -> ModelRequest:
         history = self._history.valid()

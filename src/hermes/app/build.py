@@ -463,8 +463,7 @@ async def open_app(
         logs = _logs(home, loaded.config, redactor, options)
         if logs is not None:
             stack.callback(logs.close)
-        opening = open_archive(home, clock, options.worker_ttl)
-        store = await stack.enter_async_context(opening)
+        store = await stack.enter_async_context(open_archive(home, clock, options.worker_ttl))
         await stack.enter_async_context(heartbeat(store.workers, clock))
         if home.legacy_database.is_file():
             await import_public_sessions(store, home, LoggedProgress())

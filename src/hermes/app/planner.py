@@ -165,6 +165,9 @@ class StandardPlanner:
         # the session's principal and may contain their memory, so no one else gets it.
         reusable = (session.model, session.provider) == (model.name, model.provider)
         reusable = reusable and scope.principal == session.principal
+        efforts = self._settings.efforts
+        effort = efforts.get(model.name, self._effort)
+        effort = efforts.get(f"{model.provider}/{model.name}", effort)
         return Plan(
             scope=scope,
             model=model,
@@ -175,18 +178,13 @@ class StandardPlanner:
             tools=tools,
             steps=self._settings.steps,
             guard=self._settings.guard,
-            effort=session.effort or self._effort_of(model),
+            effort=session.effort or effort,
             prefill=self._settings.prefill,
             clock=self._clock,
             approvals=self._approvals,
             unlisted=unlisted,
             hooks=self.hooks,
         )
-
-    def _effort_of(self, model: ModelInfo) -> str | None:
-        efforts = self._settings.efforts
-        default = efforts.get(model.name, self._effort)
-        return efforts.get(f"{model.provider}/{model.name}", default)
 
     def listed_specs(self, scope: Scope, model: ModelInfo) -> list[ToolSpec]:
         """The tools listed in a request of this scope."""

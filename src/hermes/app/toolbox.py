@@ -73,7 +73,11 @@ class Toolbox:
         if platform not in self._offered:
             known = self._toolsets.names()
             disabled = self._toolsets.tools_of(self._disabled.intersection(known))
-            names = {*self._names(platform)}.difference(disabled)
+            names: Collection[str] | None = self._selection.tools
+            if names is None:
+                configured = configured_toolsets(self._config, platform)
+                names = self._toolsets.tools_of(name for name in configured if name in known)
+            names = {*names}.difference(disabled)
             own = {name: tool for name, tool in self._tools(platform).items() if name in names}
             added = self._added_tools(platform) if self._added else {}
             self._offered[platform] = {**added, **own}
@@ -179,13 +183,6 @@ class Toolbox:
             for name in configured_toolsets(self._config, platform)
             if name not in known
         ]
-
-    def _names(self, platform: str) -> Collection[str]:
-        if self._selection.tools is not None:
-            return self._selection.tools
-        known = self._toolsets.names()
-        configured = configured_toolsets(self._config, platform)
-        return self._toolsets.tools_of(name for name in configured if name in known)
 
 
 def configured_toolsets(config: Config, platform: str) -> list[str]:

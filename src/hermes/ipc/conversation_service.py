@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 import anyio
@@ -15,8 +15,6 @@ from hermes.approvals.policy import ApprovalMode
 from hermes.approvals.service import Answerer
 from hermes.ipc.client import (
     ConversationOptions,
-    ErrorInfo,
-    Greeting,
     InternalError,
     Interrupted,
     UsageReport,
@@ -30,7 +28,7 @@ from hermes.schema.errors import HermesError, NotFound, SandboxError
 from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange
-from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
+from hermes.schema.terminal import ConversationState, ErrorInfo, Greeting, LineReply, RecentHistory
 from hermes.session.conversation import Conversation, SessionOptions
 from hermes.session.recap import MAX_BYTES, MAX_ROWS, interrupted_at, is_question, recap
 
@@ -83,7 +81,7 @@ class ConversationService:
             folder=session.cwd,
             notes=self._notes,
             warnings=tuple(self.app.warnings_on(self.start.source)),
-            commands=self._commands() if person else (),
+            commands=self._commands() if person else {},
             trouble=model_error,
             recap=await self._recap() if person else (),
         )
@@ -233,10 +231,10 @@ class ConversationService:
                 ),
             ) from error
 
-    def _commands(self) -> tuple[str, ...]:
-        from hermes.ipc.slash_commands import command_names  # noqa: PLC0415 - as in `command`
+    def _commands(self) -> Mapping[str, str]:
+        from hermes.ipc.slash_commands import command_summaries  # noqa: PLC0415 - as in `command`
 
-        return command_names(self)
+        return command_summaries(self)
 
     @property
     def _turns(self) -> int:

@@ -153,12 +153,15 @@ class Recorder:
         said = self._messages if answer is None else [*self._messages, answer.message]
         keys = {*self._recorded, *(message.id for message in said)}
         completed = [CompleteItem(user.id) for user in self._accepted.messages if user.id in keys]
+        failures: Sequence[Write] = ()
+        if event.outcome in _FAILURES:
+            failures = failure_writes(self._scope, event, self._clock.now())
         failpoint("recorder.before_end")
         await self._store.commit(
             *([] if answer is None else self._writes(answer)),
             *completed,
             *self._final_writes(event, said),
-            *failure_writes(self._scope, event, self._clock.now()),
+            *failures,
             self._lease.release_write,
             fence=self._lease.fence,
         )
@@ -195,9 +198,7 @@ class Recorder:
 
 
 def failure_writes(scope: Scope, ended: RunEnded, at: datetime) -> list[PutRecord]:
-    """Writes to commit with the end of a run."""
-    if ended.outcome not in _FAILURES:
-        return []
+    """Writes to commit with the end of a run that failed."""
     record = StateRecord(
         kind=RUN_END_KIND,
         id=scope.run,

@@ -239,13 +239,16 @@ class Runner:
             if turn.note is not None:
                 history.add(turn.note)
         failpoint("runner.accepted")
+        publish = partial(self.bus.publish, run_topic(scope.run))
+        if self._observers:
+            publish = self._observed(publish, turn, scope)
         recorder = Recorder(
             store=self._store,
             clock=self._clock,
             price=self._price,
             scope=scope,
             lease=lease,
-            publish=self._publisher(turn, scope),
+            publish=publish,
             accepted=accepted,
             final_writes=final_writes,
             own=isinstance(plan, Plan),
@@ -253,11 +256,8 @@ class Runner:
         claimed = (user for user in turn.claimed if user.id not in known)
         return _AcceptedTurn(plan, [*accepted.messages, *claimed], history, recorder)
 
-    def _publisher(self, turn: TurnRequest, scope: Scope) -> Publish:
-        publish = partial(self.bus.publish, run_topic(scope.run))
+    def _observed(self, publish: Publish, turn: TurnRequest, scope: Scope) -> Publish:
         observing = [notify for one in self._observers if (notify := one(turn, scope)) is not None]
-        if not observing:
-            return publish
 
         def publish_to_all(event: Event) -> None:
             for notify in (*observing, publish):

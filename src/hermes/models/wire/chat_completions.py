@@ -22,7 +22,7 @@ from hermes.models.wire.request_codec import (
     read_signature,
 )
 from hermes.models.wire_model import ServedModel
-from hermes.ports.model import ModelRequest
+from hermes.ports.model import UNCONSTRAINED, ModelRequest
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -87,8 +87,10 @@ class ChatWire(RequestCodec):
         encode, head = self._encoder.encode, self._head(request)
         if not request.tools:
             return [encode(head)[:-1]]
-        named = {"function": {"name": request.constraints.name}}
-        calling = openai_tool_choice(request.constraints, named)
+        calling: Mapping[str, Any] = {}
+        if request.constraints is not UNCONSTRAINED:
+            named = {"function": {"name": request.constraints.name}}
+            calling = openai_tool_choice(request.constraints, named)
         for name in ("tools", *calling):
             head.pop(name, None)
         wanted = [b",", encode(calling)[1:-1]] if calling else []
