@@ -53,7 +53,6 @@ from hermes.ports.runtime import Runtime
 from hermes.ports.store import WORKER_TTL, Store
 from hermes.ports.tool import Tool
 from hermes.ports.turn import TurnHooks
-from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Text, Usage
@@ -68,6 +67,7 @@ from hermes.tools.processes.record import PROCESS_KIND
 
 if TYPE_CHECKING:
     from hermes.app.tool_factory import ToolFactory
+    from hermes.sandbox.sandboxes import Sandboxes
     from hermes.subagents.delegations import Delegations
     from hermes.tools.processes.registry import ProcessRegistry
 
@@ -191,7 +191,9 @@ class App:
         return ProcessRegistry(deps, self._tasks)
 
     @cached_property
-    def sandboxes(self) -> Sandboxes:
+    def sandboxes(self) -> "Sandboxes":
+        from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes  # noqa: PLC0415 - as above
+
         deps = SandboxDeps(self.home, self.env, self.config.terminal, self.spawner, self.clock)
         return Sandboxes(deps)
 

@@ -8,10 +8,10 @@ from anyio.abc import TaskGroup
 from hermes.app.plugins import ProfileBase
 from hermes.app.toolbox import Toolbox, reserved_toolsets
 from hermes.logs import RotatingFile
-from hermes.sandbox.sandboxes import Sandboxes
 
 if TYPE_CHECKING:
     from hermes.mcp.servers import McpServers
+    from hermes.sandbox.sandboxes import Sandboxes
 
 MAX_LOG_BYTES = 1_000_000
 
@@ -24,7 +24,7 @@ class McpService:
         base: ProfileBase,
         *,
         toolbox: Toolbox,
-        sandboxes: Callable[[], Sandboxes],
+        sandboxes: Callable[[], "Sandboxes"],
         workspace: str,
         tasks: TaskGroup,
     ) -> None:

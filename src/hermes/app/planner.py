@@ -30,7 +30,7 @@ from hermes.models.settings import ModelOverrides
 from hermes.ports.approvals import Approvals
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import SupportsRestore, Tool
-from hermes.sandbox.sandboxes import remote_location
+from hermes.sandbox.backends import remote_location
 from hermes.schema.messages import Message
 from hermes.schema.scope import Role, Scope, policy_platform
 from hermes.schema.sessions import Session

@@ -23,18 +23,17 @@ from hermes.ports.delegation import Delegator
 from hermes.ports.message_sender import MessageSender
 from hermes.ports.sandbox import Sandbox
 from hermes.ports.store import Blobs, Store
-from hermes.sandbox.child_env import EnvRules, child_env
-from hermes.sandbox.home_policy import instruction_folders, protected_paths
-from hermes.sandbox.local import LocalSandbox
-from hermes.sandbox.sandboxes import (
-    Sandboxes,
+from hermes.sandbox.backends import (
     backend_on,
-    load_owner_git,
     network_on,
     remote_folder,
     runs_elsewhere,
     unsupported_reason,
 )
+from hermes.sandbox.child_env import EnvRules, child_env
+from hermes.sandbox.home_policy import instruction_folders, protected_paths
+from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.sandboxes import Sandboxes, load_owner_git
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.scope import Scope
 from hermes.tools.collaborators import ToolCollaborators

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hermes.config.schema import Config
 from hermes.ports.tool import Tool
-from hermes.sandbox.sandboxes import backend_on, network_on, unsupported_reason
+from hermes.sandbox.backends import backend_on, network_on, unsupported_reason
 from hermes.tools.toolsets import Toolsets, built_in_toolsets, tools_of
 
 if TYPE_CHECKING:

@@ -16,17 +16,12 @@ from hermes.config.schema import Config
 from hermes.config.sections.execution import Terminal
 from hermes.kit.clock import SystemClock
 from hermes.ports.sandbox import ProcessPermissions, ProcessSpec, Sandbox
+from hermes.sandbox.backends import remote_folder, remote_location, runs_elsewhere
 from hermes.sandbox.bubblewrap import MAX_HIDDEN_FILES
 from hermes.sandbox.filesystem_policy import PathAccess, path_rules
 from hermes.sandbox.home_policy import filesystem_policy
 from hermes.sandbox.isolation_probe import IsolationProbe
-from hermes.sandbox.sandboxes import (
-    SandboxDeps,
-    Sandboxes,
-    remote_folder,
-    remote_location,
-    runs_elsewhere,
-)
+from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.sandbox.strongest_sandbox import APPROVAL_REQUIRED, PARTIAL_NOTE
 from hermes.schema.errors import SandboxError
