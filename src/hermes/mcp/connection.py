@@ -272,7 +272,7 @@ class McpConnection:
         async with anyio.create_task_group() as group:
             began = self._pending_calls.last_used = anyio.current_time()
             self._client, self._group = client, group
-            self._deps.on_tools_changed(self)
+            self._publish_tools()
             self.state, self._next_attempt = ConnectionState.READY, 0.0
             # The request for a connection is fulfilled; it may idle again.
             self._connect_requested = anyio.Event()
@@ -286,6 +286,13 @@ class McpConnection:
             if anyio.current_time() - began >= self._deps.reconnect.stable_seconds:
                 self._failures = 0
             group.cancel_scope.cancel()
+
+    def _publish_tools(self) -> None:
+        try:
+            self._deps.on_tools_changed(self)
+        except Exception:
+            # A failing listener must not break a working connection.
+            log.exception("MCP server %s: its tools could not be updated", self.server.name)
 
     async def _wait_until_over(self) -> None:
         """Wait until it is lost, idle for too long, or too old."""
@@ -379,7 +386,7 @@ class McpConnection:
             else:
                 if found != self.tools:
                     self.tools = found
-                    self._deps.on_tools_changed(self)
+                    self._publish_tools()
             await anyio.sleep(interval)
             longer = min(2 * interval, policy.max_refresh_interval)
             interval = longer if self._tools_changed.is_set() else policy.refresh_interval
