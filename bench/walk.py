@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection
+from itertools import groupby
 from pathlib import Path
 
 from msgspec import Struct
@@ -65,12 +66,10 @@ def walk_gateway(env: dict[str, str], folder: Path) -> Iterator[tuple[str, Walk]
         for name, request in (("API", _call_api), ("webhook", _call_webhook)):
             request()  # the first one imports modules
             time.sleep(1)
-            control("start")
+            _send(control, "start", report)
             request()
             time.sleep(1)
-            report.unlink(missing_ok=True)
-            control("stop")
-            yield name, _read(report)
+            yield name, _send(control, "stop", report)
 
 
 @contextmanager
@@ -115,6 +114,13 @@ def _post(port: int, path: str, body: object, headers: dict[str, str]) -> None:
         raise SystemExit(f"{path}: {response.status} {text.decode()}")
 
 
+def _send(control: Callable[[str], object], word: str, report: Path) -> Walk:
+    """Send a control line and return the report that answers it."""
+    report.unlink(missing_ok=True)
+    control(word)
+    return _read(report)
+
+
 def _read(report: Path) -> Walk:
     end = time.monotonic() + _DEADLINE
     while time.monotonic() < end:
@@ -135,6 +141,13 @@ def show(name: str, walk: Walk) -> None:
             for frame in stack:
                 module, function, _ = frame.split(":")
                 print(f"    {module}: {function}")
+
+
+def show_functions(walk: Walk) -> None:
+    """Print the entered functions by module, to see what a request goes through."""
+    for module, names in groupby(walk.functions, lambda name: name.partition(":")[0]):
+        found = [name.split(":")[1].replace(".<locals>", "") for name in names]
+        print(f"    {module} ({len(found)}): {', '.join(found)}")
 
 
 def walks() -> Iterator[tuple[str, Walk]]:
@@ -161,7 +174,7 @@ def main(arguments: Sequence[str]) -> int:
     for name, walk in walks():
         show(name, walk)
         if "--functions" in arguments:
-            print("\n".join(f"    {function}" for function in walk.functions))
+            show_functions(walk)
     return 0
 
 

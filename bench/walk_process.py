@@ -2,8 +2,8 @@
 
     python -m bench.walk_process REPORT CONTROL ARGUMENTS...
 
-`CONTROL` is a file descriptor. A line `start` discards what was recorded, `stop` writes the
-report; the end of the process writes it as well.
+`CONTROL` is a file descriptor. A line `start` discards what was recorded; it, `stop` and the end
+of the process write the report.
 """
 
 import json
@@ -79,7 +79,9 @@ def _name(code: CodeType) -> str:
 def _obey(control: int, recorder: Recorder) -> None:
     with os.fdopen(control) as lines:
         for line in lines:
-            recorder.discard() if line.strip() == "start" else recorder.write()
+            if line.strip() == "start":
+                recorder.discard()
+            recorder.write()
 
 
 def main() -> int:

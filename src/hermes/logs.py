@@ -90,19 +90,14 @@ _SESSION: ContextVar[str] = ContextVar("log_session", default="")
 """The current context's session, shown in each log line."""
 
 
-class SessionLogContext:
+@contextmanager
+def log_session(session: str) -> Generator[None]:
     """Log records in this context, and in tasks started in it, name the session."""
-
-    __slots__ = ("_session", "_token")
-
-    def __init__(self, session: str) -> None:
-        self._session = session
-
-    def __enter__(self) -> None:
-        self._token = _SESSION.set(self._session)
-
-    def __exit__(self, *_: object) -> None:
-        _SESSION.reset(self._token)
+    token = _SESSION.set(session)
+    try:
+        yield
+    finally:
+        _SESSION.reset(token)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import anyio
 from msgspec import Raw, structs
 
 from hermes.approvals.policy import ApprovalRules
+from hermes.approvals.questions import QuestionForwarder
 from hermes.approvals.service import Answerer, ApprovalService, QuestionTimeouts
 from hermes.approvals.smart_review import AskModel
 from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
@@ -29,6 +30,8 @@ MEMBER_ANSWERER = Answerer(session="s1", principal="m", role=Role.MEMBER)
 class ApprovalHarness:
     """A service on a real store, and the events of a run."""
 
+    forwarder: QuestionForwarder | None = None
+
     def __init__(self, store: SqliteStore, clock: FakeClock) -> None:
         self.store, self.clock = store, clock
         self.events: list[Event] = []
@@ -39,7 +42,9 @@ class ApprovalHarness:
     def restart(self, judge: AskModel | None = None, **rules: object) -> ApprovalService:
         """Replace the service, as a restart does."""
         settings = ApprovalRules(**({"home": "/h"} | rules))  # pyright: ignore[reportArgumentType]
-        self.service = ApprovalService(self.store, self.clock, settings, self.timeouts, judge)
+        self.service = ApprovalService(
+            self.store, self.clock, settings, self.timeouts, judge, self.forwarder
+        )
         return self.service
 
     async def queue_turn(self, key: str = RESUMED_SCOPE.key) -> None:

@@ -9,6 +9,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from hermes.kit.tasks import background_tasks
 from hermes.ports.model import ModelRequest
 from hermes.ports.store import EnqueueItem, OpenSession, QueueItem, Write
 from hermes.schema.errors import StoreError
@@ -21,13 +22,22 @@ from hermes.subagents.delegations import (
     DelegationDeps,
     DelegationRules,
     Delegations,
-    open_delegations,
 )
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Script, ScriptStep, answer_script
 from support.conversation import ConversationHarness, conversation_harness
 from support.polling import pause
 from support.turns import FakeTool
+
+
+@asynccontextmanager
+async def open_delegations(deps: DelegationDeps) -> AsyncGenerator[Delegations]:
+    """As in a profile: the delegations are cancelled at the end of the block."""
+    async with background_tasks() as group:
+        delegations = Delegations(deps, group)
+        group.start_soon(delegations.recover)
+        yield delegations
+
 
 SCOPE = Scope("default", "parent", "run_1", "/work", source="cli")
 

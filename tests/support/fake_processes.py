@@ -10,6 +10,7 @@ import anyio.lowlevel
 from hermes.app.followups import FollowupRouter
 from hermes.bus.memory import MemoryBus
 from hermes.kit.clock import Clock
+from hermes.kit.tasks import background_tasks
 from hermes.ports.sandbox import Confinement, Process, ProcessExit, ProcessResult, ProcessSpec
 from hermes.ports.store import Store
 from hermes.schema.errors import SandboxError
@@ -18,7 +19,6 @@ from hermes.tools.processes.registry import (
     ProcessDeps,
     ProcessRegistry,
     ProcessRequest,
-    open_process_registry,
 )
 
 KILLED_EXIT_CODE = -15
@@ -137,6 +137,15 @@ def registry_deps(
         current_scope=followups.current_scope,
         redact=redact,
     )
+
+
+@asynccontextmanager
+async def open_process_registry(deps: ProcessDeps) -> AsyncGenerator[ProcessRegistry]:
+    """As in a profile: leaving the block ends every process and records that."""
+    async with background_tasks() as group:
+        registry = ProcessRegistry(deps, group)
+        group.start_soon(registry.recover)
+        yield registry
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
 from hermes.schema.shell import ShellResult
 from hermes.schema.terminal import (
     ConversationState,
+    Greeting,
     LineReply,
     NotACommand,
     QuitReply,
@@ -34,7 +35,7 @@ from hermes.schema.terminal import (
     TextReply,
 )
 from hermes.schema.tools import Effect
-from hermes.tui.client import Greeting, MessageParts, ModelOption, SessionOption
+from hermes.tui.client import MessageParts, ModelOption, SessionOption
 
 CLIENT_TIMEOUT = 60.0
 FAR_FUTURE = datetime(2040, 1, 1, tzinfo=UTC)

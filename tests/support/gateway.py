@@ -22,7 +22,14 @@ from hermes.gateway.footer import AnswerFooter
 from hermes.gateway.gateway import Gateway, GatewayRules
 from hermes.gateway.hooks import Hooks
 from hermes.gateway.intake import Authorize
-from hermes.gateway.messages import Admitted, BusyMode, Rejected
+from hermes.gateway.messages import (
+    Admitted,
+    BusyMode,
+    OutboxMessage,
+    Rejected,
+    outbox_post,
+    wake_outbox,
+)
 from hermes.gateway.progress_message import ProgressDisplay, ProgressMessage, ProgressTiming
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.roles import RolePermissions
@@ -35,7 +42,7 @@ from hermes.ports.channel import Inbound
 from hermes.ports.model import Model, ModelRequest
 from hermes.ports.store import Store
 from hermes.schema.messages import Message, Text, text_of
-from hermes.schema.scope import OWNER, Address, Role
+from hermes.schema.scope import OWNER, Address, Role, Scope
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
 from hermes.session.keys import SessionSource, build_session_key
@@ -277,6 +284,21 @@ def gateway_composition(
     )
 
 
+class OwnerChatForwarder:
+    """Posts members' questions to the owner's own chat, if there is one."""
+
+    def __init__(self, store: Store, clock: Clock, bus: Bus, home: Address | None) -> None:
+        self._store, self._clock, self._bus, self._home = store, clock, bus, home
+
+    def owner_chat(self, scope: Scope) -> Address | None:
+        return self._home
+
+    async def forward(self, question: str, address: Address, text: str) -> None:
+        reply = OutboxMessage(address=address, text=text, at=self._clock.now(), question=question)
+        await self._store.commit(outbox_post(f"{question}:carried", reply))
+        wake_outbox(self._bus, address)
+
+
 @asynccontextmanager
 async def gateway_harness(
     path: Path,
@@ -289,6 +311,7 @@ async def gateway_harness(
     urgent: Mapping[str, GatewayCommand] | None = None,
     rejection: Rejection | None = None,
     approval_rules: ApprovalRules | None = None,
+    owner_chat: Address | None = None,
     footer: AnswerFooter = AnswerFooter(),  # noqa: B008 - a frozen value
     running: Callable[[Session], Sequence[datetime]] = lambda session: (),
     runs: type[Runner] = Runner,
@@ -303,7 +326,10 @@ async def gateway_harness(
     async with open_store(path / "hermes.db", clock) as store:
         model = EchoModel(*scripts)
         planner = FakePlanner(model, {tool.spec.name: tool for tool in tools})
-        approvals = ApprovalService(store, clock, approval_rules or ApprovalRules())
+        forwarder = OwnerChatForwarder(store, clock, bus, owner_chat)
+        approvals = ApprovalService(
+            store, clock, approval_rules or ApprovalRules(), forwarder=forwarder
+        )
         if approval_rules is not None:
             planner.approvals = approvals
         runner = runs(

@@ -61,10 +61,6 @@ def summary_budget(content: int, window: int) -> int:
     return min(max(content // 5, 2_000), 10_000, max(window // 20, 256))
 
 
-def text_tokens(text: str) -> int:
-    return len(text) // _CHARACTERS_PER_TOKEN
-
-
 def message_tokens(message: Message) -> int:
     size = 0
     for part in message.parts:
@@ -83,6 +79,11 @@ def total_tokens(messages: Iterable[Message]) -> int:
 
 def tool_tokens(specs: Sequence[ToolSpec]) -> int:
     return sum(_MESSAGE_TOKENS + spec.characters // _CHARACTERS_PER_TOKEN for spec in specs)
+
+
+def request_tokens(system: str, specs: Sequence[ToolSpec], messages: Sequence[Message]) -> int:
+    tokens = len(system) // _CHARACTERS_PER_TOKEN + tool_tokens(specs)
+    return tokens + total_tokens(messages) if messages else tokens
 
 
 class TokenGauge:

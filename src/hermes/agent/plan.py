@@ -108,22 +108,19 @@ async def after_tool_call(plan: Plan | RuntimePlan, call: ToolCall, result: Resu
     await plan.hooks.after_tool(plan.scope, call.name, call.args, text, failed=result.failed)
 
 
-async def hook_messages(
-    plan: Plan | RuntimePlan, messages: Sequence[User], *, new: bool
-) -> list[User]:
-    if plan.hooks is None or not messages:
-        return []
+async def hook_message(
+    hooks: "TurnHooks", scope: Scope, messages: Sequence[User], *, new: bool
+) -> User | None:
+    """What the hooks add to the messages that start a turn."""
     text = "\n\n".join(typed_text(message) for message in messages)
-    context = await plan.hooks.turn_started(plan.scope, text, new=new)
+    context = await hooks.turn_started(scope, text, new=new)
     if not context.strip():
-        return []
-    return [User(new_id("msg"), (Text(f"{_HOOK_HEADER}\n\n{context}"),), Trust.DATA)]
+        return None
+    return User(new_id("msg"), (Text(f"{_HOOK_HEADER}\n\n{context}"),), Trust.DATA)
 
 
-async def after_turn(plan: Plan | RuntimePlan, outcome: Outcome) -> None:
+async def after_turn(hooks: "TurnHooks", scope: Scope, outcome: Outcome) -> None:
     """Also runs for a cancelled turn, but only for a short time."""
-    if plan.hooks is None:
-        return
     timeout = CANCELLED_TIMEOUT if outcome is Outcome.CANCELLED else None
     with anyio.move_on_after(timeout, shield=timeout is not None):
-        await plan.hooks.turn_ended(plan.scope, outcome)
+        await hooks.turn_ended(scope, outcome)

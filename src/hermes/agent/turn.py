@@ -19,10 +19,10 @@ from hermes.agent.answers import (
     nudge,
     runnable_calls,
 )
-from hermes.agent.context_size import TokenGauge, text_tokens, tool_tokens, total_tokens
+from hermes.agent.context_size import TokenGauge, request_tokens
 from hermes.agent.history import History, has_content, open_calls, with_unique_call_ids
 from hermes.agent.loop_guard import LoopGuard
-from hermes.agent.plan import CompactionNeed, Plan, RuntimePlan, after_turn, hook_messages
+from hermes.agent.plan import CompactionNeed, Plan, RuntimePlan, after_turn, hook_message
 from hermes.agent.provenance import UntrustedContent
 from hermes.agent.tool_calls import FinishedCall, ToolCallRunner, failed_result
 from hermes.kit.tasks import cancelled_from_outside
@@ -80,7 +80,8 @@ async def run_turn(plan: Plan | RuntimePlan, messages: Sequence[User], emit: Emi
         await turn.emit_facts(
             RunEnded(run, ending.outcome, ending.reason, ending.code, usage, steps)
         )
-        await after_turn(plan, ending.outcome)
+        if plan.hooks is not None:
+            await after_turn(plan.hooks, plan.scope, ending.outcome)
     return ending.outcome
 
 
@@ -110,8 +111,10 @@ class _BaseTurn(Generic[AnyPlan]):
             self._untrusted.resume(self._history)
         for message in messages:
             self._remember(message)
-        for message in await hook_messages(self._plan, messages, new=new):
-            await self._add_message(message)
+        if (hooks := self._plan.hooks) is not None and messages:
+            context = await hook_message(hooks, self._plan.scope, messages, new=new)
+            if context is not None:
+                await self._add_message(context)
 
     async def _add_message(self, message: Message) -> None:
         await self.emit_facts(MessageAdded(message))
@@ -145,7 +148,9 @@ class _Turn(_BaseTurn[Plan]):
         self._specs = [plan.tools[name].spec for name in sorted(listed)]
         self._specs += plan.client_tools
         self._system = plan.system
-        self._token_gauge = TokenGauge(self._fixed_tokens() if plan.compact else 0)
+        self._token_gauge = TokenGauge(
+            request_tokens(self._system, self._specs, plan.prefill) if plan.compact else 0
+        )
         self._too_long = 0
         self._refunded = 0
 
@@ -273,13 +278,9 @@ class _Turn(_BaseTurn[Plan]):
         if system is None:
             return False
         self._system = system
-        self._token_gauge.reset(self._fixed_tokens())
+        fixed = request_tokens(self._system, self._specs, self._plan.prefill)
+        self._token_gauge.reset(fixed)
         return True
-
-    def _fixed_tokens(self) -> int:
-        """Tokens of the constant part of every request."""
-        fixed = text_tokens(self._system) + tool_tokens(self._specs)
-        return fixed + total_tokens(self._plan.prefill)
 
     def _request(self, specs: Sequence[ToolSpec]) -> ModelRequest:
         history = self._history.valid()

@@ -110,7 +110,7 @@ async def store_attachment(part: Attachment, app: App) -> Text | Media:
         case AttachedImage(data=data, kind=kind):
             return await app.blobs.put(data, kind, data.decode() if kind == LINK_TYPE else "image")
         case AttachedDocument(text=None):
-            return _document_text(part, await _extract_text(part, app.toolbox.sandboxes.local))
+            return _document_text(part, await _extract_text(part, app.sandboxes.local))
         case AttachedDocument(text=text):
             return _document_text(part, text)
 

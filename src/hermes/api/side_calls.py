@@ -17,7 +17,7 @@ from hermes.api.chat_objects import ChatRequest
 from hermes.api.errors import invalid
 from hermes.api.turn_input import TurnInput
 from hermes.app.build import App
-from hermes.ports.bus import run_topic
+from hermes.ports.bus import Subscription, run_topic
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.ports.store import OpenSession, RecordUsage
 from hermes.schema.errors import HermesError, NotFound, PolicyRefused, StoreError
@@ -25,7 +25,7 @@ from hermes.schema.events import MessageAdded, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Assistant, Stop
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
-from hermes.session.followed_run import FollowedRun, follow_run
+from hermes.session.followed_run import follow_run
 from hermes.session.spend_guard import SpendCaps, SpendGuard
 
 TASK_HEADER = "X-Hermes-Task"
@@ -90,7 +90,7 @@ class SideCall(Struct, frozen=True):
     request: ModelRequest
     run: str
 
-    def following(self, app: App) -> AbstractAsyncContextManager[FollowedRun]:
+    def following(self, app: App) -> AbstractAsyncContextManager[Subscription]:
         """Run it in a task of its own, while the block reads the events of a turn."""
         return follow_run(app.runner.bus, self.run, partial(self._run, app))
 

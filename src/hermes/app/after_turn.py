@@ -47,9 +47,7 @@ class BackgroundReviews:
         compaction: CompactionService | None,
         profile: str,
         tasks: TaskGroup,
-        enabled: bool,
     ) -> None:
-        """`enabled` is off in a process that ends after one answer."""
         self._config = config
         self._store = store
         self._clock = clock
@@ -61,12 +59,11 @@ class BackgroundReviews:
         self._compaction = compaction
         self._profile = profile
         self._tasks = tasks
-        self._enabled = enabled
         self._reviews: ReviewScheduler | None = None
         self._notices: OrderedDict[str, list[str]] = OrderedDict()
 
     def turn_ended(self, turn: TurnRequest, outcome: Outcome) -> None:
-        if self._enabled and not self._models.is_small(turn.session):
+        if not self._models.is_small(turn.session):
             self._scheduler().turn_ended(turn, outcome)
 
     def has_notice(self, session: str) -> bool:
@@ -161,9 +158,9 @@ def title_callbacks(
 ) -> Sequence[AfterTurn]:
     """What gives new sessions a title after their first turn, if enabled."""
     slot = config.auxiliary.title_generation
-    flags = auxiliary_flags(config, slot)
     if not slot.enabled:
         return ()
+    flags = auxiliary_flags(config, slot)
     if flags is None:
         return (_derived_titles(store, redact, tasks),)
     from hermes.session.titles import SessionTitles, TitleSettings  # noqa: PLC0415 - only when enabled

@@ -10,7 +10,7 @@ from hermes.approvals.policy import ApprovalMode, ApprovalRules
 from hermes.approvals.questions import QuestionForwarder
 from hermes.approvals.service import ApprovalService, QuestionTimeouts
 from hermes.config.env import Env
-from hermes.config.home import hermes_root, user_home
+from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
@@ -25,8 +25,10 @@ _TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 
 
 def build_approvals(
+    home: Home,
     config: Config,
     env: Env,
+    *,
     store: Store,
     clock: Clock,
     models: ModelSelector,
@@ -41,16 +43,14 @@ def build_approvals(
         cron=settings.cron_mode in {"approve", "allow"},
         yolo=env.get("HERMES_YOLO_MODE", "").strip().lower() in _TRUE_WORDS,
         home=str(user_home(env)),
-        hermes_home=str(hermes_root(env)),
+        hermes_home=str(home.root),
         path=env.get("PATH", ""),
     )
     limits = QuestionTimeouts(clarify=config.agent.clarify_timeout)
     if settings.timeout is not None:
         limits = structs.replace(limits, approval=settings.timeout, terminal=settings.timeout)
     opinion = partial(_ask_model, config, models)
-    approvals = ApprovalService(store, clock, rules, limits, opinion)
-    approvals.set_forwarder(forwarder)
-    return approvals
+    return ApprovalService(store, clock, rules, limits, opinion, forwarder)
 
 
 async def _ask_model(config: Config, models: ModelSelector, system: str, question: str) -> str:

@@ -1,9 +1,11 @@
 """Compose one profile: each part is built from the parts it needs, and closed in order."""
 
+import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from functools import cached_property
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -15,17 +17,15 @@ from hermes.app.chat_settings import ChatSettings
 from hermes.app.compaction import build_compaction
 from hermes.app.followups import FollowupRouter
 from hermes.app.learning import Learning
-from hermes.app.mcp import McpService, build_mcp
+from hermes.app.mcp import McpService
 from hermes.app.message_sender import OutboxSender
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelSelector
 from hermes.app.planner import RuntimePlanner, StandardPlanner, turn_settings
-from hermes.app.plugins import RuntimeSelector, plugin_services
+from hermes.app.plugins import RuntimeSelector
 from hermes.app.prompt_context import PromptContext
 from hermes.app.storage import LoggedProgress, import_public_sessions, open_archive, open_blobs
-from hermes.app.subagents import delegation_deps
-from hermes.app.tool_factory import ToolFactory
-from hermes.app.toolbox import Toolbox
+from hermes.app.toolbox import Toolbox, tool_selection
 from hermes.approvals.service import ApprovalService
 from hermes.bus.memory import MemoryBus
 from hermes.compaction.service import CompactionService
@@ -43,15 +43,18 @@ from hermes.logs import Logs, LogScope, LogSettings, set_up_logs
 from hermes.models.catalog import price
 from hermes.models.key_pool import stored_secrets
 from hermes.models.settings import ModelOverrides
-from hermes.plugins.registry import CODEX_RUNTIME, Plugins, load_plugins
+from hermes.plugins.registry import CODEX_RUNTIME, Plugins
 from hermes.plugins.runtime_switch import RuntimeSwitch
 from hermes.plugins.shared import SharedPlugins
 from hermes.ports.checkpoints import Checkpoints
-from hermes.ports.plugins import BuildModel
+from hermes.ports.delegation import DELEGATION_KIND
+from hermes.ports.plugins import PluginServices
 from hermes.ports.runtime import Runtime
 from hermes.ports.store import WORKER_TTL, Store
 from hermes.ports.tool import Tool
+from hermes.ports.turn import TurnHooks
 from hermes.sandbox.spawner import Spawner
+from hermes.schema.errors import StoreError
 from hermes.schema.messages import Text, Usage
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
@@ -59,8 +62,16 @@ from hermes.session.conversation import Conversation, MessageParts, SessionOptio
 from hermes.session.heartbeat import heartbeat
 from hermes.session.runner import Runner
 from hermes.session.spend_guard import SpendCaps, SpendGuard
-from hermes.subagents.delegations import Delegations, recover_delegations
-from hermes.tools.processes.registry import ProcessDeps, ProcessRegistry, recover_processes
+from hermes.tools.catalog import list_tools
+from hermes.tools.processes.record import PROCESS_KIND
+
+if TYPE_CHECKING:
+    from hermes.app.tool_factory import ToolFactory
+    from hermes.sandbox.sandboxes import Sandboxes
+    from hermes.subagents.delegations import Delegations
+    from hermes.tools.processes.registry import ProcessRegistry
+
+log = logging.getLogger(__name__)
 
 
 class AppOptions(Struct, frozen=True, kw_only=True):
@@ -117,16 +128,29 @@ class App:
         self._shared = shared
 
     @cached_property
+    def plugins(self) -> Plugins:
+        """What plugins registered; the services they use are built with the first one."""
+        return Plugins(self._plugin_services)
+
+    def _plugin_services(self) -> PluginServices:
+        from hermes.app.plugins import plugin_services  # noqa: PLC0415 - only with plugins
+
+        return plugin_services(
+            self,
+            flags=_flags(self._options),
+            approvals=self.approvals,
+            hooks=self.planner.hooks,
+            tasks=self._tasks,
+            shared=self._shared,
+        )
+
+    @cached_property
     def models(self) -> ModelSelector:
         settings, flags = model_settings(self.config), _flags(self._options)
         return ModelSelector(
             self.home, self.env, settings, self.blobs, self.clock, flags,
-            providers=self._find_provider,
+            providers=self.plugins.model_provider,
         )  # fmt: skip
-
-    def _find_provider(self, name: str) -> BuildModel | None:
-        """Plugins are built later than the models, which they may use."""
-        return self.plugins.model_provider(name)
 
     @cached_property
     def learning(self) -> Learning:
@@ -143,11 +167,19 @@ class App:
     @cached_property
     def approvals(self) -> ApprovalService:
         return build_approvals(
-            self.config, self.env, self.store, self.clock, self.models, self.sender
+            self.home,
+            self.config,
+            self.env,
+            store=self.store,
+            clock=self.clock,
+            models=self.models,
+            forwarder=self.sender,
         )
 
     @cached_property
-    def processes(self) -> ProcessRegistry:
+    def processes(self) -> "ProcessRegistry":
+        from hermes.tools.processes.registry import ProcessDeps, ProcessRegistry  # noqa: PLC0415 - first tool call
+
         deps = ProcessDeps(
             store=self.store,
             clock=self.clock,
@@ -159,22 +191,61 @@ class App:
         return ProcessRegistry(deps, self._tasks)
 
     @cached_property
-    def _tool_factory(self) -> ToolFactory:
+    def sandboxes(self) -> "Sandboxes":
+        from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes  # noqa: PLC0415 - as above
+
+        deps = SandboxDeps(self.home, self.env, self.config.terminal, self.spawner, self.clock)
+        return Sandboxes(deps)
+
+    @cached_property
+    def checkpoints(self) -> Checkpoints | None:
+        if not self.config.checkpoints.enabled:
+            return None
+        from hermes.app.tool_factory import build_checkpoints  # noqa: PLC0415 - as above
+
+        local = self.sandboxes.local
+        return build_checkpoints(self.home, self.env, self.config, self.clock, local)
+
+    @cached_property
+    def _tool_factory(self) -> "ToolFactory":
+        from hermes.app.tool_factory import ToolFactory  # noqa: PLC0415 - at the first tool call
+
         return ToolFactory(
-            self.home, self.env, self.config, self.redactor, self.blobs, self.spawner, self.clock,
-            self.processes, store=self.store, delegates=lambda: self.delegations,
-            learning=self.learning, sender=self.sender,
-        )  # fmt: skip
+            home=self.home,
+            env=self.env,
+            config=self.config,
+            redactor=self.redactor,
+            blobs=self.blobs,
+            clock=self.clock,
+            processes=self.processes,
+            store=self.store,
+            delegates=lambda: self.delegations,
+            learning=self.learning,
+            sender=self.sender,
+            sandboxes=self.sandboxes,
+            checkpoints=self.checkpoints,
+        )
+
+    def _list_tools(self, platform: str) -> dict[str, Tool]:
+        """The tools of a platform; what they run with is built at the first call of one."""
+        collaborators = cache(lambda: self._tool_factory.collaborators(platform))
+        return list_tools(collaborators, checkpoints=self.checkpoints)
 
     @cached_property
     def toolbox(self) -> Toolbox:
         options = self._options
-        return self._tool_factory.toolbox(options.toolsets, options.excluded_toolsets)
+        selection = tool_selection(self.config, options.toolsets, options.excluded_toolsets)
+        return Toolbox(self._list_tools, self.config, selection)
 
     @cached_property
     def servers(self) -> McpService:
-        workspace = self._options.workspace
-        return build_mcp(self, self.toolbox, workspace=workspace, tasks=self._tasks)
+        return McpService(
+            self,
+            toolbox=self.toolbox,
+            sandboxes=lambda: self.sandboxes,
+            workspace=self._options.workspace,
+            tasks=self._tasks,
+        )
 
     @cached_property
     def planner(self) -> StandardPlanner:
@@ -184,6 +255,7 @@ class App:
             day=limits.usd_per_day,
             principal=limits.usd_per_principal,
         )
+        spend_guard = None if caps == SpendCaps() else SpendGuard(self.store, self.clock, caps)
         settings = turn_settings(
             self.config,
             self.home,
@@ -191,7 +263,7 @@ class App:
             steps=options.max_steps,
             system_prompt=options.system_prompt,
             prompt_context=PromptContext(self.home, self.config, self.learning, self.clock),
-            spend_guard=SpendGuard(self.store, self.clock, caps),
+            spend_guard=spend_guard,
         )
         return StandardPlanner(
             models=self.models,
@@ -201,22 +273,17 @@ class App:
             soul=self.home.soul,
             clock=self.clock,
             approvals=self.approvals,
-            hooks=self._tool_factory.build_hooks(),
+            hooks=self._hooks(),
             ready=self.servers.wait_ready,
         )
 
-    @cached_property
-    def plugins(self) -> Plugins:
-        return load_plugins(
-            plugin_services(
-                self,
-                flags=_flags(self._options),
-                approvals=self.approvals,
-                hooks=self.planner.hooks,
-                tasks=self._tasks,
-                shared=self._shared,
-            )
-        )
+    def _hooks(self) -> TurnHooks | None:
+        if not self.config.hooks:
+            return None
+        from hermes.app.tool_factory import build_hooks  # noqa: PLC0415 - only with hooks
+
+        redact = self.redactor.redact
+        return build_hooks(self.home, self.env, self.config, self.spawner, redact)
 
     @cached_property
     def runtimes(self) -> RuntimeSwitch:
@@ -247,12 +314,11 @@ class App:
             compaction=self.compaction,
             profile=self.home.profile,
             tasks=self._tasks,
-            enabled=self._options.reviews_turns and proxy_url(self.config, self.env) is None,
         )
 
     @cached_property
     def runner(self) -> Runner:
-        titles = title_callbacks(
+        after_turn = title_callbacks(
             self.config,
             store=self.store,
             clock=self.clock,
@@ -261,6 +327,8 @@ class App:
             redact=self.redactor.redact,
             tasks=self._tasks,
         )
+        if self._options.reviews_turns and proxy_url(self.config, self.env) is None:
+            after_turn = (*after_turn, self.reviews.turn_ended)
         runtimes = self.plugins.runtimes
         return Runner(
             store=self.store,
@@ -273,11 +341,14 @@ class App:
             bus=self.bus,
             compaction=self.compaction,
             questions=self.approvals,
-            after_turn=(*titles, self.reviews.turn_ended),
+            after_turn=after_turn,
         )
 
     @cached_property
-    def delegations(self) -> Delegations:
+    def delegations(self) -> "Delegations":
+        from hermes.app.subagents import delegation_deps  # noqa: PLC0415 - as above
+        from hermes.subagents.delegations import Delegations  # noqa: PLC0415 - as above
+
         deps = delegation_deps(self.config, self.store, self.runner, self.clock, self.followups)
         return Delegations(deps, self._tasks)
 
@@ -287,16 +358,16 @@ class App:
 
     @cached_property
     def warnings(self) -> list[str]:
+        return self.warnings_on(self._options.source)
+
+    def warnings_on(self, platform: str) -> list[str]:
+        """Warnings about the settings, as far as they concern a platform."""
         return [
             *map(str, self.loaded.warnings),
-            *self.toolbox.warnings(self._options.source),
+            *self.toolbox.warnings(platform),
             *self.servers.warnings(),
             *(self.planner.hooks.warnings() if self.planner.hooks else ()),
         ]
-
-    @property
-    def checkpoints(self) -> Checkpoints | None:
-        return self.toolbox.checkpoints
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -345,18 +416,29 @@ class App:
             ("profile", self.home.profile),
             ("home", str(self.home.path)),
             ("tools", ", ".join(self.models.tools_for(session, self.tools)) or "none"),
-            ("sandbox", self.toolbox.sandboxes.describe(self._options.source)),
+            ("sandbox", self.sandboxes.describe(self._options.source)),
             *([("runtime", self.runtimes.status())] if self.runtimes.enabled else []),
             *([("mcp", status)] if (status := self.servers.status()) else []),
         ]
 
     def start(self) -> None:
-        """Recover what earlier processes left, and connect to servers if the process stays."""
-        self._tasks.start_soon(recover_processes, self.processes)
-        self._tasks.start_soon(recover_delegations, self.delegations)
+        """Load plugins, recover what dead processes left, connect to servers if this one stays."""
+        self.plugins.load_configured(self.config, self.env)
+        self._tasks.start_soon(self.recover)
         codex = self.config.main_model.openai_runtime == CODEX_RUNTIME
         if self._options.reviews_turns and not codex:
             self.servers.start()
+
+    async def recover(self) -> None:
+        """Settle the background work that dead processes left in the store."""
+        records = self.store.records
+        try:
+            if await records.abandoned(PROCESS_KIND):
+                await self.processes.recover()
+            if await records.abandoned(DELEGATION_KIND):
+                await self.delegations.recover()
+        except StoreError as error:
+            log.warning("cannot recover the work of dead processes: %s", error)
 
     async def aclose(self) -> None:
         """Close what has no task of its own, after all tasks have ended, even if cancelled."""
@@ -383,11 +465,12 @@ async def open_app(
         logs = _logs(home, loaded.config, redactor, options)
         if logs is not None:
             stack.callback(logs.close)
-        opening = open_archive(home, clock, options.worker_ttl)
-        store = await stack.enter_async_context(opening)
+        store = await stack.enter_async_context(open_archive(home, clock, options.worker_ttl))
         await stack.enter_async_context(heartbeat(store.workers, clock))
-        await import_public_sessions(store, home, LoggedProgress())
-        spawner = stack.enter_context(Spawner())
+        if home.legacy_database.is_file():
+            await import_public_sessions(store, home, LoggedProgress())
+        spawner = Spawner()
+        stack.callback(spawner.close)
         closing = await stack.enter_async_context(AsyncExitStack())
         app = App(
             home=home,

@@ -24,7 +24,7 @@ from hermes.gateway.roles import (
     role_permissions_from,
 )
 from hermes.schema.errors import ConfigError
-from hermes.schema.scope import Address, Role, Scope, own_channel, platform_of
+from hermes.schema.scope import Address, Role, own_channel, platform_of
 
 
 class ChatSettings:
@@ -56,26 +56,22 @@ class ChatSettings:
     def permissions(self, platform: str, role: Role) -> RolePermissions:
         return self._permissions(platform)[role]
 
-    def override(self, address: Address | None) -> ChannelOverride:
+    def override(self, address: Address) -> ChannelOverride:
         """Settings of one chat that override the profile's."""
-        if address is None:
-            return ChannelOverride()
         overrides = self.platform(own_channel(address.channel)).channel_overrides
         override = overrides.get(address.thread or "") or overrides.get(address.chat)
         return override or ChannelOverride()
 
-    def prompt(self, scope: Scope) -> str:
+    def prompt(self, address: Address) -> str:
         """The part of the prompt about the chat."""
-        if scope.address is None:
-            return ""
-        platform = platform_of(scope.address.channel)
+        platform = platform_of(address.channel)
         section = self.section(platform)
         prompts: Mapping[str, str] = section.channel_prompts
         hint = self._config.platform_hints.get(platform)
         parts = [
             hint if isinstance(hint, str) else "",
-            prompts.get(scope.address.thread or "") or prompts.get(scope.address.chat, ""),
-            self.override(scope.address).system_prompt,
+            prompts.get(address.thread or "") or prompts.get(address.chat, ""),
+            self.override(address).system_prompt,
         ]
         return "\n\n".join(part.strip() for part in parts if part.strip())
 

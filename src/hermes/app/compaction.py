@@ -32,10 +32,11 @@ def build_compaction(
     settings = config.compression
     if not settings.enabled or config.context.engine != COMPACTION_ENGINE:
         return None
-    slot, flags = config.auxiliary.compression, summary_flags(config)
+    slot = config.auxiliary.compression
 
     async def summary_models(usual: Model) -> Sequence[Model]:
         """The configured summary model if there is one, then the turn's model."""
+        flags = summary_flags(config)
         return [usual] if flags is None else [await models.model_for_flags(flags), usual]
 
     def build(limits: CompactionLimits) -> "Compactor":

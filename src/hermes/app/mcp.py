@@ -11,6 +11,7 @@ from hermes.logs import RotatingFile
 
 if TYPE_CHECKING:
     from hermes.mcp.servers import McpServers
+    from hermes.sandbox.sandboxes import Sandboxes
 
 MAX_LOG_BYTES = 1_000_000
 
@@ -19,22 +20,53 @@ class McpService:
     """Implements the service of `/reload-mcp`."""
 
     def __init__(
-        self, build: Callable[[], "McpServers"], stderr: RotatingFile, *, confirms_reload: bool
+        self,
+        base: ProfileBase,
+        *,
+        toolbox: Toolbox,
+        sandboxes: Callable[[], "Sandboxes"],
+        workspace: str,
+        tasks: TaskGroup,
     ) -> None:
-        self._build = build
-        self._stderr = stderr
+        """The servers are loaded if the settings name any; their tasks belong to the profile."""
+        self._base = base
+        self._toolbox = toolbox
+        self._sandboxes = sandboxes
+        self._workspace = workspace
+        self._tasks = tasks
+        self._stderr: RotatingFile | None = None
         self._servers: McpServers | None = None
-        self._confirms_reload = confirms_reload
+        if base.config.mcp_servers:
+            self.load()
 
     @property
     def confirms_reload(self) -> bool:
         servers = self._servers
-        return self._confirms_reload if servers is None else servers.confirms_reload
+        if servers is None:
+            return self._base.config.approvals.mcp_reload_confirm
+        return servers.confirms_reload
 
     def load(self) -> "McpServers":
         """Load the code; nothing is connected before the first turn."""
         if self._servers is None:
-            self._servers = self._build()
+            from hermes.mcp.servers import McpDeps, McpServers  # noqa: PLC0415 - only with servers
+
+            base = self._base
+            deps = McpDeps(
+                home=base.home,
+                env=base.env,
+                loaded=base.loaded,
+                toolbox=self._toolbox,
+                sandbox=self._sandboxes().local,
+                reserved=reserved_toolsets(),
+                blobs=base.blobs,
+                clock=base.clock,
+                redactor=base.redactor,
+                workspace=self._workspace,
+            )
+            log = base.home.logs / "mcp-stderr.log"
+            self._stderr = RotatingFile(log, MAX_LOG_BYTES, 1)
+            self._servers = McpServers(deps, self._tasks, self._stderr)
         return self._servers
 
     def start(self) -> None:
@@ -44,7 +76,8 @@ class McpService:
 
     def close(self) -> None:
         """Close the log of the servers, once their tasks have ended."""
-        self._stderr.close()
+        if self._stderr is not None:
+            self._stderr.close()
 
     async def wait_ready(self) -> None:
         """Wait before a plan, until fast servers are connected."""
@@ -64,33 +97,3 @@ class McpService:
     async def reload(self) -> str:
         """Reconnect with the current settings; running calls fail."""
         return await self.load().reload()
-
-
-def build_mcp(
-    base: ProfileBase, toolbox: Toolbox, *, workspace: str, tasks: TaskGroup
-) -> McpService:
-    """The servers are loaded if the settings name any; their tasks belong to the profile."""
-    stderr = RotatingFile(base.home.logs / "mcp-stderr.log", MAX_LOG_BYTES, 1)
-
-    def build() -> "McpServers":
-        from hermes.mcp.servers import McpDeps, McpServers  # noqa: PLC0415 - only with servers
-
-        deps = McpDeps(
-            home=base.home,
-            env=base.env,
-            loaded=base.loaded,
-            toolbox=toolbox,
-            sandbox=toolbox.sandboxes.local,
-            reserved=reserved_toolsets(),
-            blobs=base.blobs,
-            clock=base.clock,
-            redactor=base.redactor,
-            workspace=workspace,
-        )
-        return McpServers(deps, tasks, stderr)
-
-    confirms = base.config.approvals.mcp_reload_confirm
-    service = McpService(build, stderr, confirms_reload=confirms)
-    if base.config.mcp_servers:
-        service.load()
-    return service

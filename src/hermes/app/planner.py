@@ -30,8 +30,9 @@ from hermes.models.settings import ModelOverrides
 from hermes.ports.approvals import Approvals
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import SupportsRestore, Tool
+from hermes.sandbox.backends import remote_location
 from hermes.schema.messages import Message
-from hermes.schema.scope import InheritedLimits, Role, Scope, policy_platform
+from hermes.schema.scope import Role, Scope, policy_platform
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
 from hermes.session.spend_guard import SpendGuard
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from hermes.ports.turn import TurnHooks
 
 
-def no_personality(personality: str) -> str:
+def no_text(name: str) -> str:
     return ""
 
 
@@ -64,7 +65,8 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     effort: str | None
     user_home: Path
     extra_prompt: str
-    personality: Callable[[str], str] = no_personality  # text by name; "" is the default one
+    commands_at: Callable[[str], str] = no_text  # by platform: where commands run, if elsewhere
+    personality: Callable[[str], str] = no_text  # text by name; "" is the default one
     prompt_context: PromptContext | None = None  # the skills, project and memory sections
     spend_guard: SpendGuard | None = None
     efforts: Mapping[str, str] = {}  # reasoning effort by model name
@@ -79,12 +81,13 @@ def turn_settings(
     steps: int | None,
     system_prompt: str,
     prompt_context: PromptContext,
-    spend_guard: SpendGuard,
+    spend_guard: SpendGuard | None,
 ) -> TurnSettings:
     """What the settings say about turns; `steps` and `system_prompt` are flags."""
     agent = config.agent
     prompts = (agent.environment_hint.strip(), agent.system_prompt, system_prompt)
     overrides = agent.reasoning_overrides.items()
+    prefill = config.prefill_messages_file.strip()
     return TurnSettings(
         steps=steps or agent.max_turns,
         guard=_guard_limits(config),
@@ -93,8 +96,9 @@ def turn_settings(
         prompt_context=prompt_context,
         user_home=user_home,
         extra_prompt="\n\n".join(filter(None, prompts)),
+        commands_at=partial(remote_location, config.terminal),
         efforts={name: effort for name, effort in overrides if isinstance(effort, str)},
-        prefill=read_prefill(home, config.prefill_messages_file.strip()),
+        prefill=read_prefill(home, prefill) if prefill else (),
         spend_guard=spend_guard,
     )
 
@@ -146,41 +150,41 @@ class StandardPlanner:
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         await self._ready()
-        override = self._chats.override(scope.address)
-        default = ModelOverrides(model=override.model, provider=override.provider)
+        default = None
+        if scope.address is not None:
+            override = self._chats.override(scope.address)
+            default = ModelOverrides(model=override.model, provider=override.provider)
         model = await self._models.model_for(session, default)
         offer = self._offered(scope)
-        for tool in offer.restorable:
+        for tool in offer.restorable if history else ():
             tool.restore(session.id, history)
         tools, unlisted = self._turn_tools(offer, model)
-        spend_guard = self._settings.spend_guard
+        guard = self._settings.spend_guard
         build = partial(self.prompt, session, scope, model, tools)
         # Reuse the session's prompt byte for byte while its model stays the same. It was built for
         # the session's principal and may contain their memory, so no one else gets it.
         reusable = (session.model, session.provider) == (model.name, model.provider)
         reusable = reusable and scope.principal == session.principal
+        efforts = self._settings.efforts
+        effort = efforts.get(model.name, self._effort)
+        effort = efforts.get(f"{model.provider}/{model.name}", effort)
         return Plan(
             scope=scope,
             model=model,
             system=session.system if session.system and reusable else build(),
             rebuild_prompt=build,
-            check_spend=spend_guard.check_for(session, scope.principal) if spend_guard else None,
+            check_spend=guard.check_for(session, scope.principal) if guard else None,
             history=history,
             tools=tools,
             steps=self._settings.steps,
             guard=self._settings.guard,
-            effort=session.effort or self._effort_of(model),
+            effort=session.effort or effort,
             prefill=self._settings.prefill,
             clock=self._clock,
             approvals=self._approvals,
             unlisted=unlisted,
             hooks=self.hooks,
         )
-
-    def _effort_of(self, model: ModelInfo) -> str | None:
-        efforts = self._settings.efforts
-        default = efforts.get(model.name, self._effort)
-        return efforts.get(f"{model.provider}/{model.name}", default)
 
     def listed_specs(self, scope: Scope, model: ModelInfo) -> list[ToolSpec]:
         """The tools listed in a request of this scope."""
@@ -212,7 +216,8 @@ class StandardPlanner:
             )
             chosen = {spec.name: tools[spec.name] for spec in specs}
             offer = self._offers[key] = _ToolOffer(tools, chosen)
-        return offer.within(scope.bounds)
+        inherited = scope.bounds.tools if scope.bounds is not None else None
+        return offer if inherited is None else offer.within(frozenset(inherited))
 
     def prompt(
         self, session: Session, scope: Scope, model: ModelInfo, tools: Mapping[str, Tool]
@@ -221,7 +226,7 @@ class StandardPlanner:
         if short := self._models.profile_of(model).prompt:
             return self._short_prompt(short, session, scope)
         sections = self._sections(scope, model, tools)
-        location = self._toolbox.sandboxes.remote_location(policy_platform(scope))
+        location = self._settings.commands_at(policy_platform(scope)) if "terminal" in tools else ""
         return build_prompt(
             PromptFacts(
                 soul=self._soul.read(),
@@ -232,7 +237,7 @@ class StandardPlanner:
                 model=model.name,
                 provider=model.provider,
                 profile=scope.profile,
-                commands=location if "terminal" in tools else "",
+                commands=location,
                 extra=self.extra_instructions(session, scope),
                 skills=sections.skills,
                 project=sections.project,
@@ -268,7 +273,7 @@ class StandardPlanner:
         """Configured instructions for this chat and session."""
         parts = [
             self._settings.extra_prompt,
-            self._chats.prompt(scope),
+            self._chats.prompt(scope.address) if scope.address is not None else "",
             self._settings.personality(session.personality),
         ]
         return "\n\n".join(part for part in parts if part)
@@ -283,11 +288,8 @@ class _ToolOffer:
         self.restorable = [tool for tool in tools.values() if isinstance(tool, SupportsRestore)]
         self._limited: dict[int, tuple[Mapping[str, Tool], Collection[str]]] = {}
 
-    def within(self, bounds: InheritedLimits | None) -> "_ToolOffer":
+    def within(self, inherited: Collection[str]) -> "_ToolOffer":
         """Limit a subagent to the tools that its parent had."""
-        if bounds is None or bounds.tools is None:
-            return self
-        inherited = frozenset(bounds.tools)
         chosen = {name: tool for name, tool in self.tools.items() if name in inherited}
         return _ToolOffer(self.all_tools, chosen)
 

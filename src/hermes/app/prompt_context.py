@@ -85,10 +85,6 @@ class PromptContext:
         self._cache: dict[_CacheKey, tuple[float, PromptSections]] = {}
 
     def sections(self, request: PromptRequest) -> PromptSections:
-        sections = self._cached_sections(request)
-        return replace(sections, memory=self._memory() if request.role is Role.OWNER else "")
-
-    def _cached_sections(self, request: PromptRequest) -> PromptSections:
         key = (request.workspace, request.platform, request.window, *request.tools)
         now = self._clock.monotonic()
         read_at, sections = self._cache.get(key, (now - CACHE_SECONDS, PromptSections()))
@@ -97,7 +93,7 @@ class PromptContext:
                 self._cache.clear()
             sections = self._read_sections(request)
             self._cache[key] = now, sections
-        return sections
+        return replace(sections, memory=self._memory() if request.role is Role.OWNER else "")
 
     def _read_sections(self, request: PromptRequest) -> PromptSections:
         limit = self._config.context_file_max_chars or project_limit(request.window)
@@ -246,8 +242,6 @@ def read_prefill(home: Home, name: str) -> Sequence[Message]:
 
     Relative paths are inside the home.
     """
-    if not name:
-        return ()
     path = home.path / Path(name).expanduser()
     try:
         content: object = msgspec.json.decode(read_regular_file(path))

@@ -24,7 +24,7 @@ def build_references(app: "App") -> References:
     return References(
         ReferenceSources(
             paths=SessionPaths(home, protected_paths(app.home), private=private),
-            sandbox=app.toolbox.sandboxes.local,
+            sandbox=app.sandboxes.local,
             git=shutil.which("git", path=path),
             path=path,
             redact=app.redactor.redact_values,

@@ -1,9 +1,9 @@
-"""Build the tools of a profile, and the checkpoints that they use."""
+"""Build what the tools of a profile run with, their checkpoints and the hooks."""
 
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hermes.app.learning import Learning
-from hermes.app.toolbox import Toolbox, ToolSelection
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
@@ -24,23 +23,19 @@ from hermes.ports.delegation import Delegator
 from hermes.ports.message_sender import MessageSender
 from hermes.ports.sandbox import Sandbox
 from hermes.ports.store import Blobs, Store
-from hermes.ports.tool import Tool
-from hermes.sandbox.child_env import EnvRules, child_env
-from hermes.sandbox.home_policy import instruction_folders, protected_paths
-from hermes.sandbox.local import LocalSandbox
-from hermes.sandbox.sandboxes import (
-    SandboxDeps,
-    Sandboxes,
+from hermes.sandbox.backends import (
     backend_on,
-    load_owner_git,
     network_on,
     remote_folder,
     runs_elsewhere,
     unsupported_reason,
 )
+from hermes.sandbox.child_env import EnvRules, child_env
+from hermes.sandbox.home_policy import instruction_folders, protected_paths
+from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.sandboxes import Sandboxes, load_owner_git
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.scope import Scope
-from hermes.tools.catalog import build_tools
 from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.files.edit_conflicts import FileLocks
 from hermes.tools.paths import SessionPaths
@@ -49,7 +44,6 @@ from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import MAX_TIMEOUT, find_shell
 from hermes.tools.tool_io import DEFAULT_LIMITS, OutputLimits
 from hermes.tools.tool_wrappers import load_specs
-from hermes.tools.toolsets import tools_of
 
 if TYPE_CHECKING:
     from hermes.hooks.shell import ShellHooks
@@ -59,118 +53,57 @@ PROFILE_HOME_MODE = "profile"
 _MB = 1 << 20
 
 
-class ToolFactory(Struct, frozen=True):
-    """What the tools of a profile are built from."""
+class ToolFactory(Struct, frozen=True, kw_only=True):
+    """Builds what the tools of a profile run with, at the first call of a tool."""
 
     home: Home
     env: Env
     config: Config
     redactor: Redactor
     blobs: Blobs
-    spawner: Spawner
     clock: Clock
-    processes: ProcessRegistry | None = None
-    store: Store | None = None
-    delegates: Callable[[], Delegator] | None = None
-    learning: Learning | None = None
-    sender: MessageSender | None = None
+    processes: ProcessRegistry
+    store: Store
+    delegates: Callable[[], Delegator]
+    learning: Learning
+    sender: MessageSender
+    sandboxes: Sandboxes
+    checkpoints: Checkpoints | None
     locks: FileLocks = field(default_factory=FileLocks)
 
-    def toolbox(self, wanted: Sequence[str] | None, without: Sequence[str] = ()) -> Toolbox:
-        """Raises `UsageError` for an unknown toolset in `wanted`.
-
-        Toolsets in the settings may belong to a feature that is not installed.
-        """
-        servers = self.config.mcp_servers
-        asked = ToolSelection(
-            disabled=frozenset(without),
-            tools=None if wanted is None else tools_of(n for n in wanted if n not in servers),
-            servers=frozenset(name for name in wanted or () if name in servers),
-        )
-        parts = SandboxDeps(self.home, self.env, self.config.terminal, self.spawner, self.clock)
-        sandboxes = Sandboxes(parts)
-        checkpoints = self._checkpoints(sandboxes.local)
-        build = partial(self._tools, sandboxes, checkpoints)
-        return Toolbox(build, self.config, asked, sandboxes, checkpoints)
-
-    def _checkpoints(self, sandbox: Sandbox) -> Checkpoints | None:
-        """None if disabled. `sandbox` runs git on this machine."""
-        settings = self.config.checkpoints
-        if not settings.enabled:
-            return None
-        from hermes.tools.checkpoints.git_checkpoints import (  # noqa: PLC0415 - only when needed
-            CheckpointDeps,
-            GitCheckpoints,
-            RetentionPolicy,
-        )
-        from hermes.tools.checkpoints.repository import (  # noqa: PLC0415 - as above
-            CheckpointLimits,
-            find_git,
+    def collaborators(self, platform: str) -> ToolCollaborators:
+        """What the tools of a platform share."""
+        given, terminal = self._collaborators(), self.config.terminal
+        if unsupported_reason(backend_on(terminal, platform)):
+            return given  # such a platform has no shell tools
+        return replace(
+            given,
+            sandbox=self.sandboxes.for_platform(platform),
+            own_tmp=partial(self.sandboxes.tmp_on, platform),
+            network=network_on(terminal, platform),
+            remote_programs=runs_elsewhere(terminal, platform),
+            remote_folder=remote_folder(terminal, platform),
         )
 
-        user_folder = user_home(self.env)
-        return GitCheckpoints(
-            CheckpointDeps(
-                sandbox=sandbox,
-                git=find_git(self.env.get("PATH", "")),
-                folder=self.home.checkpoints,
-                paths=SessionPaths(user_folder, protected_paths(self.home)),
-                clock=self.clock,
-                home=user_folder,
-                retention=RetentionPolicy(
-                    snapshots=settings.max_snapshots,
-                    limits=CheckpointLimits(
-                        file=settings.max_file_size_mb * _MB,
-                        total=settings.max_total_size_mb * _MB,
-                    ),
-                    days=settings.retention_days,
-                    prune=settings.auto_prune,
-                ),
-            )
-        )
-
-    def _tools(
-        self, sandboxes: Sandboxes, checkpoints: Checkpoints | None, platform: str
-    ) -> dict[str, Tool]:
-        """Without the shell tools if the configured backend is not supported."""
-        terminal = self.config.terminal
-        if not unsupported_reason(backend_on(terminal, platform)):
-            given = self._collaborators(
-                sandboxes.for_platform(platform), sandboxes.local, checkpoints
-            )
-            return build_tools(
-                replace(
-                    given,
-                    own_tmp=partial(sandboxes.tmp_on, platform),
-                    network=network_on(terminal, platform),
-                    remote_programs=runs_elsewhere(terminal, platform),
-                    remote_folder=remote_folder(terminal, platform),
-                )
-            )
-        shell = tools_of(["terminal"])
-        tools = build_tools(self._collaborators(sandboxes.local, sandboxes.local, checkpoints))
-        return {name: tool for name, tool in tools.items() if name not in shell}
-
-    def _collaborators(
-        self, sandbox: Sandbox, near: Sandbox, checkpoints: Checkpoints | None
-    ) -> ToolCollaborators:
+    def _collaborators(self) -> ToolCollaborators:
         from hermes.sandbox.filesystem_policy import private_paths, startup_files  # noqa: PLC0415 - loaded on first use
 
-        path = self.env.get("PATH", "")
+        path, terminal = self.env.get("PATH", ""), self.config.terminal
+        local, user_folder = self.sandboxes.local, user_home(self.env)
         return ToolCollaborators(
-            sandbox=sandbox,
-            local_sandbox=near,
+            sandbox=local,
+            local_sandbox=local,
             blobs=self.blobs,
             clock=self.clock,
-            env=self.child_env(),
+            env=child_env_rules(self.home, self.env, self.config),
             redact=self.redactor.redact,
             redact_file=self.redactor.redact_values,
-            home=user_home(self.env),
+            home=user_folder,
             spill_folder=self.home.cache / "output",
-            shell=find_shell(path, self.config.terminal.shell_init_files),
+            shell=find_shell(path, terminal.shell_init_files),
             rg=find_rg(path),
             protected=protected_paths(self.home),
-            command_timeout=min(self.config.terminal.timeout, MAX_TIMEOUT),
+            command_timeout=min(terminal.timeout, MAX_TIMEOUT),
             processes=self.processes,
             python=self._python,
             code_timeout=self.config.code_execution.timeout,
@@ -178,13 +111,13 @@ class ToolFactory(Struct, frozen=True):
             store=self.store,
             delegator=self.delegates,
             message_sender=self.sender,
-            learning=self.learning.tool_deps(load_specs) if self.learning else None,
-            checkpoints=checkpoints,
+            learning=self.learning.tool_deps(load_specs),
+            checkpoints=self.checkpoints,
             locks=self.locks,
             node=shutil.which("node", path=path),
-            private_files=[*map(Path, private_paths(user_home(self.env), root=os.geteuid() == 0))],
+            private_files=[*map(Path, private_paths(user_folder, root=os.geteuid() == 0))],
             instruction_folders=instruction_folders(self.home),
-            startup_files=[*map(Path, startup_files(user_home(self.env)))],
+            startup_files=[*map(Path, startup_files(user_folder))],
             is_executed_by_git=self._is_executed,
             fetch_log=self.home.cache / "fetched",
             trust_file=self.home.cache / "vouched",
@@ -205,45 +138,82 @@ class ToolFactory(Struct, frozen=True):
                 return str(project)
         return shutil.which("python3", path=self.env.get("PATH", "")) or sys.executable
 
-    def build_hooks(self) -> "ShellHooks | None":
-        """The hooks of the settings, if there are any."""
-        if not self.config.hooks:
-            return None
-        from hermes.hooks.shell import (  # noqa: PLC0415 - as above
-            HookConsents,
-            HookDeps,
-            ShellHooks,
-        )
 
-        return ShellHooks(
-            self.config.hooks,
-            HookDeps(
-                sandbox=LocalSandbox(self.spawner),
-                env=self.child_env(),
-                redact=self.redactor.redact,
-                home=self.home.path,
-                consents=HookConsents(self.home.shell_hooks),
-                accept_all=self.config.hooks_auto_accept,
-                profile=self.home.profile,
+def build_checkpoints(
+    home: Home, env: Env, config: Config, clock: Clock, sandbox: Sandbox
+) -> Checkpoints:
+    """`sandbox` runs git on this machine."""
+    settings = config.checkpoints
+    from hermes.tools.checkpoints.git_checkpoints import (  # noqa: PLC0415 - only when enabled
+        CheckpointDeps,
+        GitCheckpoints,
+        RetentionPolicy,
+    )
+    from hermes.tools.checkpoints.repository import (  # noqa: PLC0415 - as above
+        CheckpointLimits,
+        find_git,
+    )
+
+    user_folder = user_home(env)
+    return GitCheckpoints(
+        CheckpointDeps(
+            sandbox=sandbox,
+            git=find_git(env.get("PATH", "")),
+            folder=home.checkpoints,
+            paths=SessionPaths(user_folder, protected_paths(home)),
+            clock=clock,
+            home=user_folder,
+            retention=RetentionPolicy(
+                snapshots=settings.max_snapshots,
+                limits=CheckpointLimits(
+                    file=settings.max_file_size_mb * _MB,
+                    total=settings.max_total_size_mb * _MB,
+                ),
+                days=settings.retention_days,
+                prune=settings.auto_prune,
             ),
         )
+    )
 
-    def child_env(self) -> Callable[[Scope], dict[str, str]]:
-        """Builds the environment of child processes for a scope.
 
-        Secrets are withheld unless the settings pass one through.
-        """
-        allowed = self.config.terminal.env_passthrough
-        withheld = withheld_names(self.env).difference(allowed)
-        process = self.env
-        if self.config.terminal.home_mode == PROFILE_HOME_MODE:
-            folder = self.home.path / "home"
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            process = {**self.env, "HOME": str(folder)}
-        rules = EnvRules(
-            process=process, passthrough=allowed, withheld=withheld, home=str(self.home.path)
-        )
-        return partial(child_env, rules)
+def build_hooks(
+    home: Home, env: Env, config: Config, spawner: Spawner, redact: Callable[[str], str]
+) -> "ShellHooks":
+    """The hooks of the settings."""
+    from hermes.hooks.shell import (  # noqa: PLC0415 - only with hooks
+        HookConsents,
+        HookDeps,
+        ShellHooks,
+    )
+
+    return ShellHooks(
+        config.hooks,
+        HookDeps(
+            sandbox=LocalSandbox(spawner),
+            env=child_env_rules(home, env, config),
+            redact=redact,
+            home=home.path,
+            consents=HookConsents(home.shell_hooks),
+            accept_all=config.hooks_auto_accept,
+            profile=home.profile,
+        ),
+    )
+
+
+def child_env_rules(home: Home, env: Env, config: Config) -> Callable[[Scope], dict[str, str]]:
+    """Builds the environment of child processes for a scope.
+
+    Secrets are withheld unless the settings pass one through.
+    """
+    allowed = config.terminal.env_passthrough
+    withheld = withheld_names(env).difference(allowed)
+    process: Mapping[str, str] = env
+    if config.terminal.home_mode == PROFILE_HOME_MODE:
+        folder = home.path / "home"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        process = {**env, "HOME": str(folder)}
+    rules = EnvRules(process=process, passthrough=allowed, withheld=withheld, home=str(home.path))
+    return partial(child_env, rules)
 
 
 def output_limits(config: Config) -> OutputLimits:

@@ -8,10 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hermes.config.schema import Config
-from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.tool import Tool
-from hermes.sandbox.sandboxes import Sandboxes, backend_on, network_on, unsupported_reason
-from hermes.tools.toolsets import Toolsets, built_in_toolsets
+from hermes.sandbox.backends import backend_on, network_on, unsupported_reason
+from hermes.tools.toolsets import Toolsets, built_in_toolsets, tools_of
 
 if TYPE_CHECKING:
     from hermes.tools.tool_search import OfferedTools, ToolBudget
@@ -35,6 +34,21 @@ class ToolSelection(Struct, frozen=True, kw_only=True):
     servers: frozenset[str] = frozenset()  # the only enabled servers, likewise
 
 
+def tool_selection(
+    config: Config, wanted: Sequence[str] | None, excluded: Sequence[str]
+) -> ToolSelection:
+    """Raises `UsageError` for an unknown toolset in `wanted`.
+
+    Toolsets in the settings may belong to a feature that is not installed.
+    """
+    servers = config.mcp_servers
+    return ToolSelection(
+        disabled=frozenset(excluded),
+        tools=None if wanted is None else tools_of(n for n in wanted if n not in servers),
+        servers=frozenset(name for name in wanted or () if name in servers),
+    )
+
+
 class Toolbox:
     """All tools of a profile, each built once, and which of them each platform gets."""
 
@@ -43,14 +57,10 @@ class Toolbox:
         build: Callable[[str], Mapping[str, Tool]],
         config: Config,
         selection: ToolSelection,
-        sandboxes: Sandboxes,
-        checkpoints: Checkpoints | None = None,
         toolsets: Toolsets | None = None,
     ) -> None:
-        self.checkpoints = checkpoints
         self._config = config
         self._build = build
-        self.sandboxes = sandboxes
         self._built: dict[tuple[str, bool], Mapping[str, Tool]] = {}
         self._selection = selection
         self._offered: dict[str, Mapping[str, Tool]] = {}
@@ -63,9 +73,14 @@ class Toolbox:
         if platform not in self._offered:
             known = self._toolsets.names()
             disabled = self._toolsets.tools_of(self._disabled.intersection(known))
-            names = {*self._names(platform)}.difference(disabled)
+            names: Collection[str] | None = self._selection.tools
+            if names is None:
+                configured = configured_toolsets(self._config, platform)
+                names = self._toolsets.tools_of(name for name in configured if name in known)
+            names = {*names}.difference(disabled)
             own = {name: tool for name, tool in self._tools(platform).items() if name in names}
-            self._offered[platform] = {**self._added_tools(platform), **own}
+            added = self._added_tools(platform) if self._added else {}
+            self._offered[platform] = {**added, **own}
         return self._offered[platform]
 
     def add_tools(self, tools: Sequence[Tool], *, toolset: str = "") -> None:
@@ -147,7 +162,11 @@ class Toolbox:
         terminal = self._config.terminal
         key = backend_on(terminal, platform), network_on(terminal, platform)
         if key not in self._built:
-            self._built[key] = self._build(platform)
+            tools = self._build(platform)
+            if unsupported_reason(key[0]):
+                shell = self._toolsets.tools_of(["terminal"])
+                tools = {name: tool for name, tool in tools.items() if name not in shell}
+            self._built[key] = tools
         return self._built[key]
 
     def warnings(self, platform: str) -> list[str]:
@@ -164,13 +183,6 @@ class Toolbox:
             for name in configured_toolsets(self._config, platform)
             if name not in known
         ]
-
-    def _names(self, platform: str) -> Collection[str]:
-        if self._selection.tools is not None:
-            return self._selection.tools
-        known = self._toolsets.names()
-        configured = configured_toolsets(self._config, platform)
-        return self._toolsets.tools_of(name for name in configured if name in known)
 
 
 def configured_toolsets(config: Config, platform: str) -> list[str]:

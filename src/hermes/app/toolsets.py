@@ -10,7 +10,7 @@ from hermes.config.platforms import PLATFORMS
 from hermes.config.schema import Config
 from hermes.config.values import format_path
 from hermes.kit.text import did_you_mean
-from hermes.sandbox.sandboxes import backend_on, unsupported_reason
+from hermes.sandbox.backends import backend_on, unsupported_reason
 from hermes.schema.errors import UsageError
 from hermes.tools.toolsets import built_in_toolsets, known_toolsets
 

@@ -150,15 +150,18 @@ def chosen_answer(question: Question, words: str) -> str:
 
 
 class ForwardedQuestions:
-    def __init__(self, rows: ApprovalStore, clock: Clock, holder: str) -> None:
+    def __init__(
+        self,
+        rows: ApprovalStore,
+        clock: Clock,
+        holder: str,
+        forwarder: QuestionForwarder | None = None,
+    ) -> None:
         self._rows = rows
         self._clock = clock
         self._holder = holder
-        self._forwarder: QuestionForwarder | None = None
-        self._open: dict[str, QuestionRecord] = {}
-
-    def set_forwarder(self, forwarder: QuestionForwarder) -> None:
         self._forwarder = forwarder
+        self._open: dict[str, QuestionRecord] = {}
 
     async def owner_chat(self, scope: Scope, doubt: NeedsApproval) -> Address | None:
         """Where a member's question can be forwarded to the owner; guests' questions never are."""

@@ -95,14 +95,16 @@ class ApprovalService:
         rules: ApprovalRules,
         timeouts: QuestionTimeouts | None = None,
         ask_model: AskModel | None = None,
+        forwarder: QuestionForwarder | None = None,
     ) -> None:
+        """`forwarder` brings members' questions to the owner's chat."""
         self._holder = new_holder_id(store.workers.own)
         self._rows = ApprovalStore(store, clock, self._holder)
         self._clock = clock
         self._rules = rules
         self._timeouts = timeouts or QuestionTimeouts()
         self._ask_model = ask_model
-        self._forwarded = ForwardedQuestions(self._rows, clock, self._holder)
+        self._forwarded = ForwardedQuestions(self._rows, clock, self._holder, forwarder)
         self._waiting = QuestionWaiter(self._rows, clock, self._forwarded)
 
     @property
@@ -111,10 +113,6 @@ class ApprovalService:
 
     def seconds(self, kind: QuestionKind) -> float:
         return self._timeouts.approval if kind is QuestionKind.APPROVAL else self._timeouts.clarify
-
-    def set_forwarder(self, forwarder: QuestionForwarder) -> None:
-        """Set what forwards members' questions to the owner's chat."""
-        self._forwarded.set_forwarder(forwarder)
 
     def prepare_shutdown(self) -> None:
         """Prepare for shutdown: keep the questions of interrupted turns for the next start.

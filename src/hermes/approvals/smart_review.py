@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from hermes.ports.approvals import ApprovalRequest
+from hermes.schema.errors import HermesError
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ async def ask_opinion(judge: AskModel, request: ApprovalRequest, why: str) -> Op
     )
     try:
         reply = await judge(system, question)
-    except Exception as error:  # noqa: BLE001 - any model failure falls back to a person
+    except (HermesError, TimeoutError) as error:
         log.warning("the model gave no opinion on a command: %s", error)
         return Opinion.ESCALATE
     try:

@@ -85,7 +85,8 @@ class _Subscription:
             if isinstance(event, TextDelta | ReasoningDelta) and type(unread[-1]) is type(event):
                 self._more_text.append(event.text)
                 return
-            self._join()
+            if self._more_text:
+                self._join()
         unread.append(event)
         self._arrived.set()
 
@@ -96,7 +97,8 @@ class _Subscription:
         return self.take()
 
     def take(self) -> Sequence[Event]:
-        self._join()
+        if self._more_text:
+            self._join()
         self._arrived.clear()
         events, self._unread = self._unread, []
         return events
@@ -106,8 +108,6 @@ class _Subscription:
         self._arrived.set()
 
     def _join(self) -> None:
-        if not self._more_text:
-            return
         last = self._unread[-1]
         if isinstance(last, TextDelta | ReasoningDelta):
             self._unread[-1] = type(last)("".join([last.text, *self._more_text]))

@@ -16,10 +16,9 @@ from hermes.agent.context_size import (
     CompactionLimits,
     compaction_threshold,
     min_tail_messages,
+    request_tokens,
     summary_budget,
     tail_budget,
-    text_tokens,
-    tool_tokens,
     total_tokens,
 )
 from hermes.agent.history import History
@@ -364,7 +363,7 @@ def _current_prompt(plan: Plan) -> str:
 
 def _request_tokens(plan: Plan, messages: Sequence[Message]) -> int:
     specs = [tool.spec for tool in plan.tools.values()]
-    return text_tokens(plan.system) + tool_tokens(specs) + total_tokens(messages)
+    return request_tokens(plan.system, specs, messages)
 
 
 def _with_cost(

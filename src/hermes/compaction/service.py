@@ -84,10 +84,6 @@ class CompactionService:
                 return await self._compactor.visible_messages(session, messages)
         return messages
 
-    def threshold(self, plan: Plan) -> int:
-        model = plan.model
-        return compaction_threshold(self.limits, model.window, model.name, model.provider)
-
     def for_turn(self, job: CompactionJob, instructions: str = "") -> CompactHistory:
         """The check that a turn runs before each step; `instructions` stay in its prompt."""
         return partial(self._compact_if_needed, job, instructions)
@@ -95,7 +91,9 @@ class CompactionService:
     async def _compact_if_needed(
         self, job: CompactionJob, instructions: str, history: History, need: CompactionNeed
     ) -> str | None:
-        fits = need.tokens < self.threshold(job.plan) and len(history) < self.limits.max_messages
+        limits, model = self.limits, job.plan.model
+        threshold = compaction_threshold(limits, model.window, model.name, model.provider)
+        fits = need.tokens < threshold and len(history) < limits.max_messages
         if fits and not need.rejected:
             return None
         system = await self._compactor.compact_if_needed(job, history, need)
@@ -114,37 +112,38 @@ class CompactionService:
         return await self._compactor.preview(session, plan, options)
 
 
-class RuntimeCompactor:
-    """Lets a runtime compact its own context, and records the cost."""
+async def compact_runtime(
+    plan: RuntimePlan,
+    options: CompactionOptions,
+    *,
+    preview: bool,
+    store: Store,
+    clock: Clock,
+    price: PriceFunction,
+) -> CompactionResult:
+    """Let a runtime compact its own context on a person's request, and record the cost.
 
-    def __init__(self, store: Store, clock: Clock, price: PriceFunction) -> None:
-        self._store = store
-        self._clock = clock
-        self._price = price
-
-    async def compact_now(
-        self, plan: RuntimePlan, options: CompactionOptions, *, preview: bool
-    ) -> CompactionResult:
-        """Compact on a person's request. Raises `UsageError` for what the runtime cannot do."""
-        runtime, scope = plan.runtime, plan.scope
-        if not isinstance(runtime, SupportsCompaction):
-            raise UsageError("Compaction is disabled for this session.")
-        if preview or options.focus or options.turns is not None:
-            raise UsageError(
-                f"{runtime.name} chooses what to keep by itself and has no preview.",
-                hint="Use /compress without arguments.",
-            )
-        specs = [plan.tools[name].spec for name in sorted(plan.tools)]
-        request = RuntimeRequest(scope, plan.system, plan.history, tools=specs)
-        result = await runtime.compact(request)
-        spent = result.model, result.provider, result.usage
-        cost, now = self._price(*spent), self._clock.now()
-        await self._store.commit(RecordUsage(scope.session, scope.run, *spent, cost, now))
-        return CompactionResult(
-            before=result.before,
-            after=result.after,
-            messages=len(plan.history),
-            by=runtime.name,
-            usage=result.usage,
-            cost=cost,
+    Raises `UsageError` for what the runtime cannot do.
+    """
+    runtime, scope = plan.runtime, plan.scope
+    if not isinstance(runtime, SupportsCompaction):
+        raise UsageError("Compaction is disabled for this session.")
+    if preview or options.focus or options.turns is not None:
+        raise UsageError(
+            f"{runtime.name} chooses what to keep by itself and has no preview.",
+            hint="Use /compress without arguments.",
         )
+    specs = [plan.tools[name].spec for name in sorted(plan.tools)]
+    request = RuntimeRequest(scope, plan.system, plan.history, tools=specs)
+    result = await runtime.compact(request)
+    spent = result.model, result.provider, result.usage
+    cost, now = price(*spent), clock.now()
+    await store.commit(RecordUsage(scope.session, scope.run, *spent, cost, now))
+    return CompactionResult(
+        before=result.before,
+        after=result.after,
+        messages=len(plan.history),
+        by=runtime.name,
+        usage=result.usage,
+        cost=cost,
+    )

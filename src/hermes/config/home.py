@@ -98,9 +98,7 @@ class Home(Struct, frozen=True):
 
 def hermes_root(env: Mapping[str, str]) -> Path:
     """The directory shared by all profiles. Raises `ConfigError` if it is unusable."""
-    root, _ = _root_and_profile(env)
-    _check_folder(root, "the home of Hermes")
-    return root
+    return _root_and_profile(env)[0]
 
 
 def resolve_home(env: Mapping[str, str], profile: str | None = None) -> Home:
@@ -109,7 +107,7 @@ def resolve_home(env: Mapping[str, str], profile: str | None = None) -> Home:
     In this order: the given profile, the one HERMES_HOME points at, the profile of the turn that
     runs this command, the one chosen with `hermes profile use`, the root itself.
     """
-    root, implied = hermes_root(env), _root_and_profile(env)[1]
+    root, implied = _root_and_profile(env)
     chosen = profile if profile is not None else implied
     if chosen is None:
         is_default = env.get("HERMES_SESSION_PROFILE") == DEFAULT_PROFILE
@@ -206,19 +204,16 @@ def ensure_home(home: Home) -> None:
 
 def _root_and_profile(env: Mapping[str, str]) -> tuple[Path, str | None]:
     """The shared root, and the profile when HERMES_HOME points into `<root>/profiles/`."""
-    path = _home_from_env(env)
-    if path.parent.name == "profiles" and _NAME.fullmatch(path.name):
-        return path.parent.parent, path.name
-    return path, None
-
-
-def _home_from_env(env: Mapping[str, str]) -> Path:
-    given = env.get("HERMES_HOME", "").strip()
-    if not given:
-        return user_home(env) / ".hermes"
+    given = env.get("HERMES_HOME", "").strip() or "~/.hermes"
     if given == "~" or given.startswith("~/"):
-        return user_home(env) / given[2:]
-    return Path(os.path.abspath(given))  # noqa: PTH100 - drops "..", but follows no link
+        path = user_home(env) / given[2:]
+    else:
+        path = Path(os.path.abspath(given))  # noqa: PTH100 - drops "..", but follows no link
+    profile = None
+    if path.parent.name == "profiles" and _NAME.fullmatch(path.name):
+        path, profile = path.parent.parent, path.name
+    _check_folder(path, "the home of Hermes")
+    return path, profile
 
 
 def user_home(env: Mapping[str, str]) -> Path:

@@ -3,7 +3,6 @@
 A platform that is not listed has the defaults, with variables named after it.
 """
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Literal
 
@@ -196,8 +195,5 @@ _WEBHOOK = PlatformFacts("WEBHOOK", "Webhooks", sender_role="guest")
 
 @cache
 def facts_of(platform: str) -> PlatformFacts:
-    return next(_rows(platform), PlatformFacts(platform.upper().replace("-", "_"), platform))
-
-
-def _rows(platform: str) -> Iterator[PlatformFacts]:
-    return (one for one in (*PLATFORMS, _WEBHOOK) if one.platform == platform)
+    known = (one for one in (*PLATFORMS, _WEBHOOK) if one.platform == platform)
+    return next(known, PlatformFacts(platform.upper().replace("-", "_"), platform))

@@ -83,12 +83,11 @@ def role_permissions_from(
             hint="Under owner, member or guest, set toolsets, effects, turns_per_hour or "
             "turns_per_day.",
         ) from error
-    return {role: _changed(defaults[role], settings.get(role)) for role in Role}
+    changed = {role: _changed(defaults[role], one) for role, one in settings.items()}
+    return {**defaults, **changed}
 
 
-def _changed(permissions: RolePermissions, settings: _RoleSettings | None) -> RolePermissions:
-    if settings is None:
-        return permissions
+def _changed(permissions: RolePermissions, settings: _RoleSettings) -> RolePermissions:
     quota = permissions.quota
     if settings.turns_per_hour is not UNSET:
         quota = structs.replace(quota, per_hour=settings.turns_per_hour)
@@ -108,16 +107,13 @@ def permitted_tools(
     tools_of: Callable[[Iterable[str]], Iterable[str]],
 ) -> list[ToolSpec]:
     """Filter the tools; `tools_of` returns the tools of the given toolsets."""
-    names = None if permissions.toolsets is None else frozenset(tools_of(permissions.toolsets))
-
-    def is_permitted(tool: str) -> bool:
-        if names is None:
-            return permissions.servers or not tool.startswith(MCP_PREFIX)
-        return tool in names
-
-    return [
-        spec for spec in specs if spec.effect in permissions.effects and is_permitted(spec.name)
-    ]
+    permitted = [spec for spec in specs if spec.effect in permissions.effects]
+    if permissions.toolsets is not None:
+        names = frozenset(tools_of(permissions.toolsets))
+        return [spec for spec in permitted if spec.name in names]
+    if permissions.servers:
+        return permitted
+    return [spec for spec in permitted if not spec.name.startswith(MCP_PREFIX)]
 
 
 class CommandAccess(Struct, frozen=True):

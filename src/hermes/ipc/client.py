@@ -8,7 +8,7 @@ from msgspec import Struct
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Media, Text
-from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
+from hermes.schema.terminal import ConversationState, ErrorInfo, Greeting, LineReply, RecentHistory
 
 SOCKET_NAME = "gateway.sock"
 """File name of the socket in a home."""
@@ -51,26 +51,6 @@ class UserInput(Struct, frozen=True):
 
     parts: tuple[Text | Media, ...]
     images: tuple[bytes, ...] = ()
-
-
-class ErrorInfo(Struct, frozen=True):
-    """An error as shown to people: kind, what happened, and what to do next."""
-
-    code: str
-    message: str
-    hint: str = ""
-
-
-class Greeting(Struct, frozen=True, kw_only=True):
-    """Shown when a conversation opens; the last three fields only for a person."""
-
-    model: str
-    folder: str
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
-    trouble: ErrorInfo | None = None
-    recap: tuple[tuple[str, str], ...] = ()
 
 
 class UsageReport(Struct, kw_only=True):

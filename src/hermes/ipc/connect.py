@@ -15,7 +15,6 @@ from hermes.ipc.client import (
     AgentClient,
     ConversationOptions,
     GatewayGone,
-    Greeting,
     RequestNotReceived,
     ShowEvent,
     UsageReport,
@@ -23,7 +22,7 @@ from hermes.ipc.client import (
 )
 from hermes.schema.errors import HermesError, SessionBusy
 from hermes.schema.events import Event, MessageAdded, Notice, Outcome, RunEnded
-from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
+from hermes.schema.terminal import ConversationState, Greeting, LineReply, RecentHistory
 
 GATEWAY_BACK = "Reconnected to the gateway."
 GATEWAY_GONE = "The gateway has stopped; this chat continues without it."

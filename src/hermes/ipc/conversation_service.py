@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 import anyio
@@ -16,8 +16,6 @@ from hermes.approvals.policy import ApprovalMode
 from hermes.approvals.service import Answerer
 from hermes.ipc.client import (
     ConversationOptions,
-    ErrorInfo,
-    Greeting,
     InternalError,
     Interrupted,
     UsageReport,
@@ -31,7 +29,7 @@ from hermes.schema.errors import HermesError, NotFound, SandboxError
 from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange
-from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
+from hermes.schema.terminal import ConversationState, ErrorInfo, Greeting, LineReply, RecentHistory
 from hermes.session.conversation import Conversation, SessionOptions
 from hermes.session.recap import MAX_BYTES, MAX_ROWS, interrupted_at, is_question, recap
 
@@ -80,11 +78,11 @@ class ConversationService:
         self._yolo = self.start.screen and await self._is_yolo()
         session = self.conversation.session
         return Greeting(
-            model=self.app.models.current(session),
+            model=self.app.models.current(session) if person else "",
             folder=session.cwd,
             notes=self._notes,
-            warnings=self._warnings(),
-            commands=self._commands() if person else (),
+            warnings=tuple(self.app.warnings_on(self.start.source)),
+            commands=self._commands() if person else {},
             trouble=model_error,
             recap=await self._recap() if person else (),
         )
@@ -104,7 +102,8 @@ class ConversationService:
         outcome = Outcome.CANCELLED
         with self._internal_errors(), self._stoppable():
             names = [os.fsdecode(path) for path in user_input.images]
-            parts = [*user_input.parts, *await load_images(self.app.blobs, names)]
+            images = await load_images(self.app.blobs, names) if names else ()
+            parts = [*user_input.parts, *images]
             outcome = await (
                 self.conversation.submit(parts, listen) if parts else self._handle_news(listen)
             )
@@ -233,17 +232,10 @@ class ConversationService:
                 ),
             ) from error
 
-    def _warnings(self) -> tuple[str, ...]:
-        """Return the warnings of the settings and those of the client's surface."""
-        app = self.app
-        elsewhere = set(app.toolbox.warnings(app.conversation.session.source))
-        general = [one for one in app.warnings if one not in elsewhere]
-        return (*general, *app.toolbox.warnings(self.start.source))
+    def _commands(self) -> Mapping[str, str]:
+        from hermes.ipc.slash_commands import command_summaries  # noqa: PLC0415 - as in `command`
 
-    def _commands(self) -> tuple[str, ...]:
-        from hermes.ipc.slash_commands import command_names  # noqa: PLC0415 - as in `command`
-
-        return command_names(self)
+        return command_summaries(self)
 
     @property
     def _turns(self) -> int:
@@ -285,7 +277,7 @@ class ConversationService:
 
     def _isolation(self) -> str:
         try:
-            return self.app.toolbox.sandboxes.for_platform(self.start.source).isolation
+            return self.app.sandboxes.for_platform(self.start.source).isolation
         except SandboxError:
             return ""
 

@@ -15,14 +15,13 @@ from hermes.ipc.client import (
     AgentClient,
     ConversationOptions,
     EventDisplay,
-    Greeting,
     ShowEvent,
     UsageReport,
     UserInput,
 )
 from hermes.ipc.conversation_service import ConversationService, open_conversation
 from hermes.schema.events import Event, Notice, Outcome, RunEnded
-from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
+from hermes.schema.terminal import ConversationState, Greeting, LineReply, RecentHistory
 
 
 class InProcessClient:

@@ -12,10 +12,10 @@ from typing import Generic, TypeAlias, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from hermes.ipc.client import ConversationOptions, ErrorInfo, Greeting, UsageReport, UserInput
+from hermes.ipc.client import ConversationOptions, UsageReport, UserInput
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded
-from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
+from hermes.schema.terminal import ConversationState, ErrorInfo, Greeting, LineReply, RecentHistory
 
 PROTOCOL = 4
 LENGTH_BYTES = 4

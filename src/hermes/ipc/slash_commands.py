@@ -21,11 +21,13 @@ async def run_command(service: ConversationService, line: str) -> LineReply:
     return await standard_commands().run(_context(service), line)
 
 
-def command_names(service: ConversationService) -> tuple[str, ...]:
-    """Return the commands available on this surface, including aliases."""
+def command_summaries(service: ConversationService) -> dict[str, str]:
+    """Return the commands available on this surface with their summaries; aliases come last."""
     context = _context(service)
-    available = [one for one in standard_commands().commands if one.is_offered(context)]
-    return tuple(sorted(name for one in available for name in (one.name, *one.aliases)))
+    offered = [one for one in standard_commands().commands if one.is_offered(context)]
+    summaries = {one.name: one.summary for one in offered}
+    aliases = {name: f"alias of /{one.name}" for one in offered for name in one.aliases}
+    return dict(sorted(summaries.items())) | dict(sorted(aliases.items()))
 
 
 def _context(service: ConversationService) -> CommandContext:

@@ -15,7 +15,6 @@ from hermes.ipc.client import (
     ConversationOptions,
     EventDisplay,
     GatewayGone,
-    Greeting,
     RequestNotReceived,
     ShowEvent,
     UsageReport,
@@ -56,7 +55,7 @@ from hermes.ipc.protocol import (
 from hermes.ipc.unix_socket import connect_socket, peer_uid
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Outcome, RunEnded
-from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
+from hermes.schema.terminal import ConversationState, Greeting, LineReply, RecentHistory
 
 CONNECT_TIMEOUT = 2.0
 """Seconds after which a gateway that does not accept counts as not running."""

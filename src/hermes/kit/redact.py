@@ -3,6 +3,7 @@
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from msgspec import json
 
@@ -71,9 +72,9 @@ class Redactor:
         kept = {
             secret for secret in secrets if len(secret) >= MIN_SECRET_LENGTH and secret not in MASK
         }
-        kept |= {line for secret in kept for line in _lines(secret)}
+        kept |= {line for secret in kept if "\n" in secret for line in _lines(secret)}
         forms = {form for secret in kept for form in _forms(secret)}
-        self._forms = sorted(forms, key=lambda form: (-len(form), form))
+        self._forms = sorted(sorted(forms), key=len, reverse=True)
 
     def redact_values(self, text: str) -> str:
         """Mask only known values, for text that must otherwise stay exact, such as code."""
@@ -94,54 +95,34 @@ class Redactor:
 
 
 def _lines(secret: str) -> list[str]:
-    """A multi-line secret and its lines, without PEM header and footer."""
-    lines = [line.strip() for line in secret.split("\n")] if "\n" in secret else []
+    """The lines of a secret, without PEM header and footer."""
+    lines = [line.strip() for line in secret.split("\n")]
     return [line for line in lines if len(line) >= 16 and not line.startswith("-----")]
-
-
-def _forms(secret: str) -> Iterator[str]:
-    data = secret.encode(errors="surrogatepass")
-    yield secret
-    yield from _percent_encoded(data)
-    yield from _json_escaped(secret)
-    yield data.hex()
-    yield data.hex().upper()
-    for core in _base64_cores(data):
-        yield core
-        yield core.replace("+", "-").replace("/", "_")
-
-
-def _percent_encoded(data: bytes) -> Iterator[str]:
-    strict = "".join(chr(b) if chr(b) in _UNRESERVED else f"%{b:02X}" for b in data)
-    yield strict
-    yield strict.replace("%2F", "/")
-    yield strict.replace("%20", "+")
-    yield re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), strict)
 
 
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
-def _json_escaped(secret: str) -> Iterator[str]:
-    try:
+def _forms(secret: str) -> Iterator[str]:
+    """The secret as it is, and encoded for URLs, JSON, hex and base64."""
+    data = secret.encode(errors="surrogatepass")
+    percent = "".join(chr(b) if chr(b) in _UNRESERVED else f"%{b:02X}" for b in data)
+    yield from (secret, percent, percent.replace("%2F", "/"), percent.replace("%20", "+"))
+    if "%" in percent:
+        yield re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), percent)
+    with suppress(UnicodeEncodeError):
         escaped = json.encode(secret).decode()[1:-1]
-    except UnicodeEncodeError:
-        return
-    yield escaped
-    yield "".join(c if " " <= c <= "~" else _escape(c) for c in escaped)
-    yield escaped.replace("/", "\\/")
+        yield from (escaped, escaped.replace("/", "\\/"))
+        yield "".join(c if " " <= c <= "~" else _escape(c) for c in escaped)
+    yield from (data.hex(), data.hex().upper())
+    # The base64 parts that do not depend on the offset of the secret in a longer text.
+    for before in range(3):
+        encoded = b64encode(bytes(before) + data).decode()
+        core = encoded[(before * 8 + 5) // 6 : (before + len(data)) * 8 // 6]
+        yield from (core, core.replace("+", "-").replace("/", "_"))
 
 
 def _escape(character: str) -> str:
     """The JSON escape; a surrogate pair above U+FFFF."""
     code = character.encode("utf-16-be", errors="surrogatepass").hex()
     return "".join(f"\\u{code[i : i + 4]}" for i in range(0, len(code), 4))
-
-
-def _base64_cores(data: bytes) -> Iterator[str]:
-    """The base64 parts that do not depend on the offset of the secret in a longer text."""
-    for before in range(3):
-        encoded = b64encode(bytes(before) + data).decode()
-        first = (before * 8 + 5) // 6
-        last = (before + len(data)) * 8 // 6
-        yield encoded[first:last]

@@ -22,11 +22,11 @@ class Job(Generic[T]):
     `alone` keeps it out of batches; a `droppable` job is skipped when no one waits for it anymore.
     """
 
-    __slots__ = ("_error", "_future", "_value", "_work", "alone", "droppable", "loop")
+    __slots__ = ("_error", "_value", "_work", "alone", "droppable", "future", "loop")
 
     def __init__(self, work: Callable[[T], object], *, alone: bool, droppable: bool) -> None:
         self.loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[object] = self.loop.create_future()
+        self.future: asyncio.Future[object] = self.loop.create_future()
         self._work = work
         self._value: object = None
         self._error: BaseException | None = None
@@ -35,7 +35,7 @@ class Job(Generic[T]):
 
     @property
     def abandoned(self) -> bool:
-        return self.droppable and self._future.cancelled()
+        return self.droppable and self.future.cancelled()
 
     def run(self, resource: T) -> None:
         self._value = self._work(resource)
@@ -44,17 +44,14 @@ class Job(Generic[T]):
         """An error takes precedence: work that ran may not have been committed."""
         self._error = error
 
-    async def outcome(self) -> object:
-        return await self._future
-
     def settle(self) -> None:
         """Set the outcome on the waiter's loop, unless the waiter was cancelled."""
-        if self._future.done():
+        if self.future.done():
             return
         if self._error is not None:
-            self._future.set_exception(self._error)
+            self.future.set_exception(self._error)
         else:
-            self._future.set_result(self._value)
+            self.future.set_result(self._value)
 
 
 def deliver(jobs: Iterable[Job[T]]) -> None:
@@ -83,7 +80,7 @@ class Mailbox(Generic[T]):
         job: Job[T] = Job(work, alone=alone, droppable=droppable)
         while (room := self._offer(job)) is not None:
             await room
-        return cast("R", await job.outcome())
+        return cast("R", await job.future)
 
     def take(self, limit: int, wait: float | None = None) -> list[Job[T]]:
         """The next jobs up to the limit; empty after `wait` seconds.
@@ -95,9 +92,14 @@ class Mailbox(Generic[T]):
                 self._changed.wait(wait)
             if not self._jobs and self._closed is not None:
                 raise Closed
-            taken = self._next(limit)
+            taken: list[Job[T]] = []
+            while self._jobs and len(taken) < limit and not (taken and self._jobs[0].alone):
+                taken.append(self._jobs.popleft())
+                if taken[-1].alone:
+                    break
             waiting, self._no_room = self._no_room, []
-        _wake(waiting)
+        if waiting:
+            _wake(waiting)
         return taken
 
     def close(self, reason: Callable[[], Exception]) -> None:
@@ -128,16 +130,6 @@ class Mailbox(Generic[T]):
             self._jobs.append(job)
             self._changed.notify()
         return None
-
-    def _next(self, limit: int) -> list[Job[T]]:
-        taken: list[Job[T]] = []
-        while self._jobs and len(taken) < limit:
-            if self._jobs[0].alone and taken:
-                break
-            taken.append(self._jobs.popleft())
-            if taken[-1].alone:
-                break
-        return taken
 
 
 class Worker:

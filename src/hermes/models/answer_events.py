@@ -90,7 +90,7 @@ class AnswerEvents:
         self._coalescer = coalescer
         self._response = response
         self._coalescing: asyncio.Future[None] | None = None
-        response.on_complete(self._end_pause)
+        response.on_complete = self._end_pause
         self._json: list[bytes] | None = [] if response.content_type == _JSON else None
         self._reader = SseReader(_MAX_EVENT)
         self._loop = asyncio.get_running_loop()

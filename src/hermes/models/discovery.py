@@ -186,7 +186,7 @@ async def _list(
         what = f"{origin.address}/models did not return a list of models"
         raise BadRequest(what, hint=url_hint(origin)) from error
     finally:
-        await endpoint.aclose()
+        await endpoint.client.aclose()
     rows = (listed.models if listed.data is None else listed.data) or ()
     named = ((row.id or row.name.removeprefix("models/"), row.window) for row in rows)
     return {name: window for name, window in named if name}

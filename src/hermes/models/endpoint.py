@@ -122,13 +122,13 @@ class Endpoint:
     def __init__(self, settings: EndpointSettings) -> None:
         self.settings = settings
         self.coalescer = StreamCoalescer()
-        self._client = HttpClient(connect=settings.connect, tls=self._tls)
+        self.client = HttpClient(connect=settings.connect, tls=self._tls)
         self._headers = {"accept-encoding": "identity", **dict(settings.headers)}
 
     async def post(
         self, path: str, body: Sequence[bytes], headers: Mapping[str, str], origin: RequestOrigin
     ) -> HttpResponse:
-        """Send one request without retries. Pass the response to `release` afterwards.
+        """Send one request without retries. Pass the response to `client.release` afterwards.
 
         A reused connection may have been closed by the server: the error then allows an immediate
         retry.
@@ -144,10 +144,6 @@ class Endpoint:
                 failure.wait = 0.0
             raise failure from error
 
-    def release(self, response: HttpResponse) -> None:
-        """Keep the connection, or close it if the answer was not read to the end."""
-        self._client.release(response)
-
     async def get(
         self, path: str, headers: Mapping[str, str], origin: RequestOrigin, clock: Clock
     ) -> bytes:
@@ -161,7 +157,7 @@ class Endpoint:
                         return await read_all(response, MAX_LIST_BYTES, idle)
                     body = await read_up_to(response, MAX_ERROR_BODY, idle)
                 finally:
-                    self.release(response)
+                    self.client.release(response)
         except BodyTooLarge as error:
             raise BadRequest(f"{origin.address}{path}: {error}", hint=url_hint(origin)) from error
         except (OSError, ValueError) as error:
@@ -177,16 +173,13 @@ class Endpoint:
         self, method: str, path: str, headers: Mapping[str, str], body: list[bytes] | None = None
     ) -> HttpResponse:
         url, sent = self.settings.base_url + path, {**self._headers, **headers}
-        return await self._client.send(method, url, sent, body or [], idle=self.settings.idle)
+        return await self.client.send(method, url, sent, body or [], idle=self.settings.idle)
 
     def _tls(self) -> ssl.SSLContext:
         verify, ca_file = self.settings.verify, self.settings.ca_file
         return (
             custom_tls(verify=verify, ca_file=ca_file) if ca_file or not verify else default_tls()
         )
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
 
 
 async def read_all(source: ByteSource, limit: int, idle: float) -> bytes:

@@ -58,7 +58,7 @@ def build_model(
 
     async def close() -> None:
         for endpoint in endpoints.values():
-            await endpoint.aclose()
+            await endpoint.client.aclose()
 
     models = [keyed_model(target) for target in (resolved.primary, *resolved.fallbacks)]
     policy = RetryPolicy(tries=resolved.tries)

@@ -9,7 +9,7 @@ import binascii
 import socket
 import ssl
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import NamedTuple, cast
 from urllib.parse import quote, unquote, urlsplit
@@ -56,22 +56,6 @@ class _Origin(NamedTuple):
     port: int
 
 
-class _RequestBody:
-    """A body that is joined only while it is sent, and released afterwards.
-
-    Connecting may be slow and an answer may take minutes to begin: until then the requests share
-    their common pieces.
-    """
-
-    def __init__(self, pieces: Sequence[bytes]) -> None:
-        self.size = sum(map(len, pieces))
-        self._pieces = pieces
-
-    def take(self) -> bytes:
-        pieces, self._pieces = self._pieces, ()
-        return b"".join(pieces)
-
-
 class _Connection(asyncio.Protocol):
     """One connection to a server, with one response at a time."""
 
@@ -88,8 +72,12 @@ class _Connection(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
         self._writing_paused = False
 
-    async def exchange(self, head: bytes, body: _RequestBody) -> HttpResponse:
-        """Send a request; return its response once status and headers have arrived."""
+    async def exchange(self, head: bytes, body: list[bytes]) -> HttpResponse:
+        """Send a request; return its response once status and headers have arrived.
+
+        The pieces of the body are joined only while they are sent, and the list is cleared: an
+        answer may take minutes to begin.
+        """
         self._requests += 1
         self.reusable = self._sent = False
         self._head_size = 0
@@ -97,7 +85,10 @@ class _Connection(asyncio.Protocol):
         response = self._response = HttpResponse(self)
         if self.lost.done():
             raise Disconnected(reused=self._requests > 1)
-        await self._send(head, body.take())
+        joined = b"".join(body)
+        body.clear()
+        await self._send(head, joined)
+        del joined
         await response.wait_for_start()
         return response
 
@@ -221,21 +212,20 @@ class HttpClient:
         method: str,
         url: str,
         headers: Mapping[str, str],
-        body: Sequence[bytes] = (),
+        body: list[bytes],
         *,
         idle: float,
     ) -> HttpResponse:
         """Send a request and return its response, to be passed to `release` later.
 
+        The pieces of the body are released once they are sent: until then requests share them.
         Raises `InvalidUrl`, `ValueError` for an invalid header, or `OSError`.
         """
-        request = _RequestBody(body)
-        del body
-        origin, head = _head(method, url, headers, request.size)
+        origin, head = _head(method, url, headers, sum(map(len, body)))
         connection = self._take_idle(origin) or await self._connect(origin)
         try:
             async with asyncio.timeout(idle):
-                response = await connection.exchange(head, request)
+                response = await connection.exchange(head, body)
         except TimeoutError as error:
             connection.abort()
             raise IdleTimeout from error

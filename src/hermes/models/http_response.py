@@ -38,7 +38,8 @@ class HttpResponse:
         self._paused = False
         self._inflater = None
         self._waiter: asyncio.Future[None] | None = None
-        self._on_complete: Callable[[], object] | None = None
+        self.on_complete: Callable[[], object] | None = None
+        """Called when the last byte has arrived, which may be long before it is read."""
 
     @property
     def content_type(self) -> str:
@@ -59,8 +60,8 @@ class HttpResponse:
 
     def finish(self) -> None:
         self.complete = True
-        if self._on_complete is not None:
-            self._on_complete()
+        if self.on_complete is not None:
+            self.on_complete()
         self.wake()
 
     def fail(self, error: Exception) -> None:
@@ -71,10 +72,6 @@ class HttpResponse:
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    def on_complete(self, callback: Callable[[], object]) -> None:
-        """Call back when the last byte has arrived, which may be long before it is read."""
-        self._on_complete = callback
 
     async def wait_for_start(self) -> None:
         while not self.started:

@@ -93,16 +93,18 @@ class KeyPool:
 
     def with_keys(self, settings: ModelSettings) -> ModelSettings:
         """Return the settings with the pool's keys, without renewing any."""
-        return _with_pools(settings, self._file.all_credentials())
+        credentials = self._file.all_credentials()
+        return _with_pools(settings, credentials) if credentials else settings
 
     async def with_renewed_keys(self, settings: ModelSettings) -> ModelSettings:
         """Return the settings with the pool's keys, after renewing expiring logins."""
         credentials = self._file.all_credentials()
-        if credentials:
-            self._expires_at = math.inf
-            for provider, login in settings.logins.items():
-                known = credentials.get(provider, ())
-                credentials[provider] = [await self._renewed(provider, one, login) for one in known]
+        if not credentials:
+            return settings
+        self._expires_at = math.inf
+        for provider, login in settings.logins.items():
+            known = credentials.get(provider, ())
+            credentials[provider] = [await self._renewed(provider, one, login) for one in known]
         return _with_pools(settings, credentials)
 
     async def _renewed(self, provider: str, one: Credential, login: DeviceLogin) -> Credential:
@@ -139,7 +141,7 @@ def _with_pools(
         for one in known:
             name = pool_name(provider, one.base_url or "")
             keys[name] = (*keys.get(name, ()), one.access_token)
-    return structs.replace(settings, pools=keys) if credentials else settings
+    return structs.replace(settings, pools=keys)
 
 
 class KeyStatus(Struct, frozen=True, kw_only=True):

@@ -58,6 +58,8 @@ class KeyRing:
 
     def next_key(self, now: float) -> str:
         """Return a ready key, or the one that is ready soonest."""
+        if len(self._keys) == 1:
+            return self._keys[0]
         key = self._choose(self._ready(now)) or min(self._keys, key=self._ready_at)
         self._used[key] += 1
         self._last = self._keys.index(key)

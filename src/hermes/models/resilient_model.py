@@ -179,7 +179,8 @@ class ResilientModel:
         state = _RequestState(self._order(request.run))
         while True:
             route = state.model
-            await self._pace(route)
+            if route.min_interval:
+                await self._pace(route)
             key = route.ring.next_key(self._clock.monotonic())
             state.total += 1
             try:
@@ -207,7 +208,8 @@ class ResilientModel:
     def _order(self, run: str) -> list[KeyedModel]:
         """Order: the model that already answered in this run, then ready ones, then the others."""
         now = self._clock.monotonic()
-        ordered = sorted(self._routes, key=lambda route: route.cooling_until > now)
+        ready = [route for route in self._routes if route.cooling_until <= now]
+        ordered = [*ready, *(route for route in self._routes if route not in ready)]
         sticky = self._answered.get(run)
         return [sticky, *(route for route in ordered if route is not sticky)] if sticky else ordered
 
@@ -217,8 +219,6 @@ class ResilientModel:
             self._answered.put(run, route)
 
     async def _pace(self, route: KeyedModel) -> None:
-        if not route.min_interval:
-            return
         now = self._clock.monotonic()
         start = max(now, route.free_at)
         route.free_at = start + route.min_interval

@@ -42,7 +42,15 @@ from hermes.models.settings import (
     ModelOverrides,
     ModelSettings,
 )
-from hermes.models.urls import CHAT, api_mode_for, base_url_for, host_of, is_local, normalize_url
+from hermes.models.urls import (
+    CHAT,
+    GEMINI,
+    api_mode_for,
+    host_of,
+    is_local,
+    native_gemini_url,
+    normalize_url,
+)
 from hermes.schema.errors import ConfigError
 
 
@@ -122,7 +130,11 @@ class _Resolver:
     def select(self, flags: ModelOverrides) -> ModelSelection:
         """Raise `ConfigError` for a key without a provider or an address."""
         chosen = select_model(self._settings, self._env, flags)
-        if chosen.source != "flag" and self._names_other_provider(chosen.provider, flags.model):
+        if (
+            chosen.source != "flag"
+            and "/" in flags.model
+            and self._names_other_provider(chosen.provider, flags.model)
+        ):
             return ModelSelection(model=flags.model, source="flag")
         return chosen
 
@@ -132,13 +144,14 @@ class _Resolver:
         Routers and local servers have model names with slashes.
         """
         provider = find_provider(configured)
-        head, slash, _ = model.partition("/")
+        head = model.partition("/")[0]
         if provider is None or provider.router or provider.local or provider is CUSTOM:
             return False
-        return bool(slash) and find_provider(head) is not provider and self._usable(head)
+        return find_provider(head) is not provider and self._usable(head)
 
     def target(self, selection: ModelSelection) -> ModelTarget:
-        selection = self._split_model(selection)
+        if not (selection.provider or selection.base_url):
+            selection = self._split_model(selection)
         custom = self._custom(selection.provider)
         if custom is not None:
             return self._custom_target(custom, selection)
@@ -154,8 +167,6 @@ class _Resolver:
 
     def _split_model(self, selection: ModelSelection) -> ModelSelection:
         """Split `provider/model` and `provider:model` if the prefix is a provider."""
-        if selection.provider or selection.base_url:
-            return selection
         for mark in ":/":
             head, found, model = selection.model.partition(mark)
             if head == "custom" and found:
@@ -266,7 +277,7 @@ class _Resolver:
         profile = with_model_features(model_profile_for(provider, model), mode, model)
         return ModelTarget(
             provider=name,
-            base_url=base_url_for(mode, url),
+            base_url=native_gemini_url(url) if mode == GEMINI else url,
             model=model,
             keys=keys[0],
             key_env=keys[1],

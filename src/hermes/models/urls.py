@@ -65,9 +65,9 @@ def api_mode_for(provider: Provider, url: str) -> str:
     return _MODES_BY_HOST.get(host_of(url)) or _MODES_BY_PROVIDER.get(provider.name, CHAT)
 
 
-def base_url_for(mode: str, url: str) -> str:
+def native_gemini_url(url: str) -> str:
     """Strip the OpenAI-compatible suffix, which Gemini's native API does not use."""
-    return url.removesuffix("/openai").removesuffix("/v1beta") if mode == GEMINI else url
+    return url.removesuffix("/openai").removesuffix("/v1beta")
 
 
 def gemini_version(base_url: str) -> str:

@@ -116,7 +116,7 @@ class WireModel:
                 await events.drain()
                 yield answer
         finally:
-            self._endpoint.release(response)
+            self._endpoint.client.release(response)
 
     async def _respond(self, request: ModelRequest) -> HttpResponse:
         """Open the response; retry once without optional parts that the provider rejects."""
@@ -131,7 +131,7 @@ class WireModel:
             try:
                 await self._check(response)
             except BaseException as error:
-                self._endpoint.release(response)
+                self._endpoint.client.release(response)
                 if is_retry or not isinstance(error, BadRequest):
                     raise
                 request, is_retry = self._reduced(request, error), True

@@ -1,6 +1,7 @@
 """The plugins of a profile, loaded when the settings need them or on request."""
 
 from collections.abc import Callable, Coroutine, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -25,37 +26,14 @@ class PluginManifest(Struct, frozen=True, kw_only=True):
 
     name: str
     module: str  # with a function `register(ctx)`
-    is_needed: Callable[[Config, Mapping[str, str]], bool]
     runtime: str = ""  # the runtime it registers, if people can switch it
     provider: str = ""  # the provider whose models it builds
 
 
-def _on_request(config: Config, env: Mapping[str, str]) -> bool:
-    return False
-
-
-def _has_codex(config: Config, _: Mapping[str, str]) -> bool:
-    return config.main_model.openai_runtime == CODEX_RUNTIME
-
-
-def _has_proxy(config: Config, env: Mapping[str, str]) -> bool:
-    return proxy_url(config, env) is not None
-
-
 BUILT_IN = (
-    PluginManifest(name="proxy", module="hermes.runtimes.proxy.plugin", is_needed=_has_proxy),
-    PluginManifest(
-        name="codex",
-        module="hermes.runtimes.codex.plugin",
-        is_needed=_has_codex,
-        runtime=CODEX_RUNTIME,
-    ),
-    PluginManifest(
-        name="embedded",
-        module="hermes.models.embedded.plugin",
-        is_needed=_on_request,
-        provider="embedded",
-    ),
+    PluginManifest(name="proxy", module="hermes.runtimes.proxy.plugin"),
+    PluginManifest(name="codex", module="hermes.runtimes.codex.plugin", runtime=CODEX_RUNTIME),
+    PluginManifest(name="embedded", module="hermes.models.embedded.plugin", provider="embedded"),
 )
 """In the order in which their runtimes are asked."""
 
@@ -67,14 +45,19 @@ class _PluginModule(Protocol):
 class Plugins:
     """Implements `PluginContext` and holds what was registered."""
 
-    def __init__(self, services: PluginServices) -> None:
-        self.services = services
+    def __init__(self, make_services: Callable[[], PluginServices]) -> None:
+        """`make_services` is called when the first plugin is loaded."""
+        self._make_services = cache(make_services)
         self.runtimes: list[RuntimeProvider] = []
         self.switches: dict[str, SwitchableRuntime] = {}
         self.gateway_tasks: list[Callable[[], Coroutine[None, None, None]]] = []
         self._model_providers: dict[str, BuildModel] = {}
         self._closing: list[Callable[[], Coroutine[None, None, None]]] = []
         self._loaded: set[str] = set()
+
+    @property
+    def services(self) -> PluginServices:
+        return self._make_services()
 
     def load(self, manifest: PluginManifest) -> None:
         """Import the plugin and let it register, once."""
@@ -110,11 +93,12 @@ class Plugins:
     def register_gateway_task(self, run: Callable[[], Coroutine[None, None, None]]) -> None:
         self.gateway_tasks.append(run)
 
-
-def load_plugins(services: PluginServices) -> Plugins:
-    """Load the built-in plugins that the settings need."""
-    plugins = Plugins(services)
-    for manifest in BUILT_IN:
-        if manifest.is_needed(services.config, services.env):
-            plugins.load(manifest)
-    return plugins
+    def load_configured(self, config: Config, env: Mapping[str, str]) -> None:
+        """Load the built-in plugins that the settings need."""
+        needed = {
+            "proxy": proxy_url(config, env) is not None,
+            "codex": config.main_model.openai_runtime == CODEX_RUNTIME,
+        }
+        for manifest in BUILT_IN:
+            if needed.get(manifest.name):
+                self.load(manifest)

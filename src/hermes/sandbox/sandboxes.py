@@ -16,6 +16,13 @@ from hermes.config.home import Home, user_home
 from hermes.config.sections.execution import Terminal
 from hermes.kit.clock import Clock
 from hermes.ports.sandbox import Sandbox
+from hermes.sandbox.backends import (
+    BACKENDS,
+    ISOLATION_BACKENDS,
+    backend_on,
+    network_on,
+    unsupported_reason,
+)
 from hermes.sandbox.home_policy import filesystem_policy, tmp_root
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
@@ -26,11 +33,6 @@ from hermes.schema.scope import OWNER
 if TYPE_CHECKING:
     from hermes.sandbox.git_config import OwnerGitConfig
     from hermes.sandbox.isolation_probe import IsolationProbe
-
-ISOLATION_BACKENDS = ("bubblewrap", "landlock")
-"""Local isolation, strongest first."""
-BACKENDS = ("auto", *ISOLATION_BACKENDS, "local", "docker", "ssh")
-UNSUPPORTED_BACKENDS = frozenset({"modal", "daytona", "singularity", "vercel_sandbox"})
 
 
 class SandboxDeps(Struct, frozen=True):
@@ -108,15 +110,6 @@ class Sandboxes:
         more = ", with network access" if online else ""
         return self._description(name, sandbox) + more + (", with Unix sockets" if sockets else "")
 
-    def remote_location(self, platform: str) -> str:
-        """For the model: where commands run, if not on the machine with the files."""
-        terminal = self._parts.terminal
-        folder = remote_folder(terminal, platform)
-        if not folder:
-            return ""
-        user = f"{terminal.ssh_user}@" if terminal.ssh_user else ""
-        return f"Commands run on {user}{terminal.ssh_host} over ssh, and start in {folder} there"
-
     def _names(self) -> list[str]:
         terminal = self._parts.terminal
         names = dict.fromkeys([terminal.backend, *terminal.backend_by_platform.values()])
@@ -182,36 +175,6 @@ class Sandboxes:
 
         root, now = str(tmp_root(self._parts.home)), self._parts.clock.now()
         await run_sync(prune_all_tmp_folders, root, now)
-
-
-def remote_folder(terminal: Terminal, platform: str) -> str:
-    """Where commands start on a remote machine; empty if they run on this one."""
-    if backend_on(terminal, platform) != "ssh":
-        return ""
-    return terminal.cwd if terminal.cwd.startswith(("/", "~")) else "~"
-
-
-def runs_elsewhere(terminal: Terminal, platform: str) -> bool:
-    """Whether commands from a platform find other programs than those of this machine."""
-    return backend_on(terminal, platform) in {"docker", "ssh"}
-
-
-def backend_on(terminal: Terminal, platform: str) -> str:
-    return terminal.backend_by_platform.get(platform, terminal.backend)
-
-
-def network_on(terminal: Terminal, platform: str) -> bool:
-    """Whether commands from a platform have network access without approval."""
-    return terminal.network_by_platform.get(platform, terminal.network)
-
-
-def unsupported_reason(backend: str) -> str:
-    """Why a backend cannot be used; empty for supported ones."""
-    if backend in BACKENDS:
-        return ""
-    if backend in UNSUPPORTED_BACKENDS:
-        return f"terminal.backend {backend!r} is not supported"
-    return f"terminal.backend {backend!r} is not known"
 
 
 def load_owner_git(env: Env) -> "OwnerGitConfig":

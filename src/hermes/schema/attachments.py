@@ -77,6 +77,8 @@ def sent_file_text(name: str, text: str, *, path: str = "") -> str:
 
 def typed_text(message: User) -> str:
     """The typed text, without attachments and skill instructions."""
+    if len(message.parts) == 1:
+        return text_of(message)
     parts = typed_parts(User(message.id, _without_skills(message), message.trust))
     return text_of(User(message.id, parts, message.trust))
 
@@ -144,7 +146,9 @@ def _attachment_names(text: str) -> list[str]:
 
 def has_untrusted_text(message: User) -> bool:
     """Whether the message or an attachment is untrusted content."""
-    return message.trust in _UNTRUSTED or has_untrusted_attachment(message)
+    # Attachments follow the typed text.
+    attached = len(message.parts) > 1 and has_untrusted_attachment(message)
+    return message.trust in _UNTRUSTED or attached
 
 
 def has_untrusted_attachment(message: User) -> bool:

@@ -1,5 +1,6 @@
 """What a surface shows of a conversation: its state, its history, replies to slash commands."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
@@ -8,6 +9,26 @@ from msgspec import Struct, field
 
 from hermes.schema.messages import Media, Text
 from hermes.schema.sessions import StoredMessage
+
+
+class ErrorInfo(Struct, frozen=True):
+    """An error as shown to people: kind, what happened, and what to do next."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Greeting(Struct, frozen=True, kw_only=True):
+    """Shown when a conversation opens; model, commands, trouble and recap only to a person."""
+
+    model: str
+    folder: str
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    commands: Mapping[str, str] = {}  # summary by name
+    trouble: ErrorInfo | None = None
+    recap: tuple[tuple[str, str], ...] = ()
 
 
 class ConversationState(Struct, frozen=True, omit_defaults=True):

@@ -12,32 +12,6 @@ from hermes.schema.events import Event, RunEnded
 from hermes.schema.messages import Message
 
 
-class FollowedRun:
-    """The events of a run; `started` after the first one, `ended` is the last one."""
-
-    def __init__(self, events: Subscription) -> None:
-        self._events = events
-        self.started = False
-        self.ended: RunEnded | None = None
-        self.unread: Sequence[Event] = ()
-        """What a cancelled reader has missed; set when the run is over."""
-
-    async def read(self) -> Sequence[Event]:
-        """Wait for events; nothing is returned once the run is over."""
-        return self._checked(await self._events.read())
-
-    def take(self) -> Sequence[Event]:
-        """Return what was not read yet, without waiting."""
-        return self._checked(self._events.take())
-
-    def _checked(self, events: Sequence[Event]) -> Sequence[Event]:
-        if events:
-            self.started = True
-            last = events[-1]
-            self.ended = last if isinstance(last, RunEnded) else None
-        return events
-
-
 class RunReader(Protocol):
     """Takes the events of a run, each once and in order, even if its own task is cancelled."""
 
@@ -55,39 +29,36 @@ class RunReader(Protocol):
 
 
 class RunReading:
-    """Passes the events of a run to a reader."""
+    """Passes the events of a run to a reader; `ended` is the last one."""
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
-        self._run: FollowedRun | None = None
+        self._events: Subscription | None = None
+        self.started = False
+        self.ended: RunEnded | None = None
 
-    @property
-    def started(self) -> bool:
-        return self._run is not None and self._run.started
-
-    @property
-    def ended(self) -> RunEnded | None:
-        return self._run.ended if self._run is not None else None
-
-    async def read(self, following: AbstractAsyncContextManager[FollowedRun]) -> None:
+    async def read(self, following: AbstractAsyncContextManager[Subscription]) -> None:
         """Read until the run is over. Raises its error."""
         try:
-            async with following as self._run:
-                while events := await self._run.read():
+            async with following as self._events:
+                while events := await self._events.read():
                     self._pass_on(events)
                     await self._reader.flush()
         finally:
-            if self._run is not None:
-                self._pass_on(self._run.unread)
+            if self._events is not None:
+                # What a cancelled reader has missed.
+                self._pass_on(self._events.take())
 
     def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         """The final writes of the run, see `RunReader`."""
-        if self._run is not None:
-            self._pass_on(self._run.take())
+        if self._events is not None:
+            self._pass_on(self._events.take())
         return self._reader.final_writes(ended, messages)
 
     def _pass_on(self, events: Sequence[Event]) -> None:
         for event in events:
+            self.started = True
+            self.ended = event if isinstance(event, RunEnded) else None
             self._reader.on_event(event)
 
 
@@ -97,7 +68,7 @@ async def follow_run(
     run: str,
     work: Callable[[], Awaitable[object]],
     stop: anyio.CancelScope | None = None,
-) -> AsyncGenerator[FollowedRun]:
+) -> AsyncGenerator[Subscription]:
     """Do the work of a run in a task, while the block reads its events.
 
     The block is left when the run is over, and raises its error. Cancelling `stop` ends only the
@@ -105,7 +76,6 @@ async def follow_run(
     """
     failure: Exception | None = None
     with bus.subscribe(run_topic(run)) as events:
-        followed = FollowedRun(events)
 
         async def do_work() -> None:
             nonlocal failure
@@ -117,15 +87,12 @@ async def follow_run(
             finally:
                 events.close()
 
-        try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(do_work)
-                try:
-                    yield followed
-                except Exception as error:  # noqa: BLE001 - as above, without an exception group
-                    failure = error
-                    group.cancel_scope.cancel()
-        finally:
-            followed.unread = followed.take()
+        async with anyio.create_task_group() as group:
+            group.start_soon(do_work)
+            try:
+                yield events
+            except Exception as error:  # noqa: BLE001 - as above, without an exception group
+                failure = error
+                group.cancel_scope.cancel()
     if failure is not None:
         raise failure

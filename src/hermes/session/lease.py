@@ -125,11 +125,7 @@ class LeaseRenewer:
             await asyncio.gather(*map(self._renew, list(self._turns)))
 
     async def _renew(self, lease: Lease) -> None:
-        try:
-            await lease.renew()
-        except Exception:
-            # The other turns still need their leases renewed.
-            log.exception("the lease of session %s could not be renewed", lease.session)
+        await lease.renew()
         if lease.lost and lease in self._turns:
             self._turns[lease].cancel()
 

@@ -121,21 +121,22 @@ class Recorder:
                 await self._record(event)
 
     async def _record(self, event: Event) -> None:
-        is_recorded = isinstance(event, MessageAdded) and event.message.id in self._recorded
-        writes = self._answer_writes() + ([] if is_recorded else self._writes(event))
+        events = [event] if self._answer is None else [self._answer, event]
+        writes = [write for one in events for write in self._writes(one)]
         if writes:
             await self._store.commit(*writes, fence=self._lease.fence)
             failpoint("recorder.after_fact")
-        self._forward_answer()
-        self._forward(event)
+        self._answer = None
+        self._forward(events)
 
     async def _end(self, event: RunEnded) -> None:
+        answer, self._answer = self._answer, None
         try:
-            await self._write_end(event)
-            self._forward_answer()
+            await self._write_end(event, answer)
+            if answer is not None:
+                self._forward([answer])
         except HermesError as error:
-            if self._answer is not None:
-                self._answer = None
+            if answer is not None:
                 event = replace(
                     event, outcome=Outcome.FAILED, reason=error.sentence, code=error.code
                 )
@@ -147,71 +148,57 @@ class Recorder:
             self.ended = event
             self._publish(event)
 
-    async def _write_end(self, event: RunEnded) -> None:
+    async def _write_end(self, event: RunEnded, answer: MessageAdded | None) -> None:
         """Commit the last writes and release the lease with them."""
-        said = self._messages if self._answer is None else [*self._messages, self._answer.message]
+        said = self._messages if answer is None else [*self._messages, answer.message]
         keys = {*self._recorded, *(message.id for message in said)}
         completed = [CompleteItem(user.id) for user in self._accepted.messages if user.id in keys]
+        failures: Sequence[Write] = ()
+        if event.outcome in _FAILURES:
+            failures = failure_writes(self._scope, event, self._clock.now())
         failpoint("recorder.before_end")
         await self._store.commit(
-            *self._answer_writes(),
+            *([] if answer is None else self._writes(answer)),
             *completed,
             *self._final_writes(event, said),
-            *failure_writes(self._scope, event, self._clock.now()),
+            *failures,
             self._lease.release_write,
             fence=self._lease.fence,
         )
         self._lease.released = True
         failpoint("recorder.after_end")
 
-    def _answer_writes(self) -> list[Write]:
-        return [] if self._answer is None else self._writes(self._answer)
-
-    def _forward_answer(self) -> None:
-        if (answer := self._answer) is not None:
-            self._answer = None
-            self._forward(answer)
-
-    def _forward(self, event: Event) -> None:
-        if isinstance(event, MessageAdded):
-            self._messages.append(event.message)
-            failpoint("recorder.after_said")
-        self._publish(event)
+    def _forward(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, MessageAdded):
+                self._messages.append(event.message)
+                failpoint("recorder.after_said")
+            self._publish(event)
 
     def _writes(self, event: Event) -> list[Write]:
+        session, run, now = self._scope.session, self._scope.run, self._clock.now()
         match event:
-            case MessageAdded(message=message):
+            case MessageAdded(message=message) if message.id not in self._recorded:
                 failpoint("recorder.before_said")
-                return self._message(message)
+                writes: list[Write] = [AppendMessage(session, run, message, now)]
+                if isinstance(message, Result):
+                    writes.append(SettleIntent(session, message.call))
+                elif isinstance(message, Assistant) and message.usage != Usage():
+                    spent = message.model, message.provider, message.usage
+                    writes.append(RecordUsage(session, run, *spent, self._price(*spent), now))
+                return writes
             case ToolStarted(call=call, effect=effect) if effect is not Effect.READ:
                 failpoint("recorder.before_intent")
                 intent = Intent(
-                    call=call.id,
-                    session=self._scope.session,
-                    run=self._scope.run,
-                    tool=call.name,
-                    effect=effect,
-                    at=self._clock.now(),
+                    call=call.id, session=session, run=run, tool=call.name, effect=effect, at=now
                 )
                 return [RecordIntent(intent)]
             case _:
                 return []
 
-    def _message(self, message: User | Assistant | Result) -> list[Write]:
-        session, run, now = self._scope.session, self._scope.run, self._clock.now()
-        writes: list[Write] = [AppendMessage(session, run, message, now)]
-        if isinstance(message, Result):
-            writes.append(SettleIntent(session, message.call))
-        elif isinstance(message, Assistant) and message.usage != Usage():
-            spent = message.model, message.provider, message.usage
-            writes.append(RecordUsage(session, run, *spent, self._price(*spent), now))
-        return writes
-
 
 def failure_writes(scope: Scope, ended: RunEnded, at: datetime) -> list[PutRecord]:
-    """Writes to commit with the end of a run."""
-    if ended.outcome not in _FAILURES:
-        return []
+    """Writes to commit with the end of a run that failed."""
     record = StateRecord(
         kind=RUN_END_KIND,
         id=scope.run,

@@ -20,22 +20,22 @@ from hermes.compaction.service import (
     CompactionOptions,
     CompactionResult,
     CompactionService,
-    RuntimeCompactor,
+    compact_runtime,
 )
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.process_identity import new_holder_id
 from hermes.kit.text import plural
-from hermes.logs import SessionLogContext
+from hermes.logs import log_session
 from hermes.ports.approvals import PendingQuestions
-from hermes.ports.bus import Bus, run_topic
+from hermes.ports.bus import Bus, Subscription, run_topic
 from hermes.ports.store import AppendMessage, Store
 from hermes.schema.errors import LeaseLost, SessionBusy, UsageError
 from hermes.schema.events import Event, Outcome
 from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import OWNER, Role, Scope
 from hermes.schema.sessions import Session
-from hermes.session.followed_run import FollowedRun, follow_run
+from hermes.session.followed_run import follow_run
 from hermes.session.lease import Lease, LeaseRenewer
 from hermes.session.recorder import (
     AcceptedMessages,
@@ -45,7 +45,7 @@ from hermes.session.recorder import (
     Recorder,
     no_final_writes,
 )
-from hermes.session.session_context import BoundScope
+from hermes.session.session_context import bound_scope
 from hermes.session.transcripts import NOTHING_RECOVERED, TranscriptCache, close_lost_calls
 from hermes.session.turn_request import TurnAcceptor, TurnRequest
 
@@ -107,7 +107,6 @@ class Runner:
         self._questions = questions
         self._after_turn = after_turn
         self._acceptor = TurnAcceptor(store, clock)
-        self._runtime_compactor = RuntimeCompactor(store, clock, price)
         self._holder = new_holder_id(store.workers.own)
         self._reserved: set[str] = set()
         self._transcripts = TranscriptCache()
@@ -138,7 +137,7 @@ class Runner:
         steer: ReadSteering = no_steering,
         final_writes: FinalWrites = no_final_writes,
         stop: anyio.CancelScope | None = None,
-    ) -> AbstractAsyncContextManager[FollowedRun]:
+    ) -> AbstractAsyncContextManager[Subscription]:
         """Run the turn in a task of its own, while the block reads its events."""
         turn = partial(self.run, request, steer=steer, final_writes=final_writes)
         return follow_run(self.bus, request.run, turn, stop)
@@ -160,7 +159,7 @@ class Runner:
             try:
                 # The only place that binds the session context, which plugins and child
                 # processes read.
-                with BoundScope(scope), SessionLogContext(session):
+                with bound_scope(scope), log_session(session):
                     turn = await self._accept(request, scope, lease, final_writes)
                     plan = self._with_turn_options(turn.plan, request, lease, steer)
                     # A lost lease ends the turn.
@@ -240,13 +239,16 @@ class Runner:
             if turn.note is not None:
                 history.add(turn.note)
         failpoint("runner.accepted")
+        publish = partial(self.bus.publish, run_topic(scope.run))
+        if self._observers:
+            publish = self._observed(publish, turn, scope)
         recorder = Recorder(
             store=self._store,
             clock=self._clock,
             price=self._price,
             scope=scope,
             lease=lease,
-            publish=self._publisher(turn, scope),
+            publish=publish,
             accepted=accepted,
             final_writes=final_writes,
             own=isinstance(plan, Plan),
@@ -254,11 +256,8 @@ class Runner:
         claimed = (user for user in turn.claimed if user.id not in known)
         return _AcceptedTurn(plan, [*accepted.messages, *claimed], history, recorder)
 
-    def _publisher(self, turn: TurnRequest, scope: Scope) -> Publish:
-        publish = partial(self.bus.publish, run_topic(scope.run))
+    def _observed(self, publish: Publish, turn: TurnRequest, scope: Scope) -> Publish:
         observing = [notify for one in self._observers if (notify := one(turn, scope)) is not None]
-        if not observing:
-            return publish
 
         def publish_to_all(event: Event) -> None:
             for notify in (*observing, publish):
@@ -334,7 +333,14 @@ class Runner:
             history, _ = await self._history(turn, lease)
             plan = await self._planner.plan(session, self._scope(turn), history)
             if isinstance(plan, RuntimePlan):
-                return await self._runtime_compactor.compact_now(plan, options, preview=preview)
+                return await compact_runtime(
+                    plan,
+                    options,
+                    preview=preview,
+                    store=self._store,
+                    clock=self._clock,
+                    price=self._price,
+                )
             if self.compaction is None:
                 raise UsageError("Compaction is disabled for this session.")
             if preview:

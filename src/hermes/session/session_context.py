@@ -5,7 +5,8 @@ anything they have the values of the process environment; after a turn they are 
 inherits what its starter had bound, so each handler starts with `reset_session_vars`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Final, NamedTuple, TypeAlias, cast
 
@@ -161,23 +162,18 @@ class VariableToken(NamedTuple):
 VARIABLES: Final = {name: SessionVariable(name) for name in _ALL}
 
 
-class BoundScope:
-    """Binds this context to a turn during the block."""
-
-    __slots__ = ("_before", "_later", "_scope")
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-
-    def __enter__(self) -> None:
-        self._before, self._later = _BOUND.get(), ASYNC_DELIVERY.get()
-        _Latch.engaged = True
-        _BOUND.set(self._scope)
-        ASYNC_DELIVERY.set(self._scope.later)
-
-    def __exit__(self, *_: object) -> None:
-        _BOUND.set(self._before)
-        ASYNC_DELIVERY.set(self._later)
+@contextmanager
+def bound_scope(scope: Scope) -> Generator[None]:
+    """Bind this context to a turn during the block."""
+    before, later = _BOUND.get(), ASYNC_DELIVERY.get()
+    _Latch.engaged = True
+    _BOUND.set(scope)
+    ASYNC_DELIVERY.set(scope.later)
+    try:
+        yield
+    finally:
+        _BOUND.set(before)
+        ASYNC_DELIVERY.set(later)
 
 
 def _bound() -> Mapping[str, object]:

@@ -30,9 +30,6 @@ class SpendCaps(Struct, frozen=True, kw_only=True):
     day: float | None = None
     principal: float | None = None
 
-    def __bool__(self) -> bool:
-        return any(cap is not None for cap in (self.session, self.day, self.principal))
-
 
 class _EarlierSpend(Struct, frozen=True):
     dollars: float
@@ -46,7 +43,7 @@ class SpendGuard:
 
     def check_for(self, session: Session, principal: str) -> CheckSpend | None:
         """The check to run before each request; None if nothing is limited."""
-        return partial(self._check, session, principal) if self._caps else None
+        return None if self._caps == SpendCaps() else partial(self._check, session, principal)
 
     async def _check(self, session: Session, principal: str) -> None:
         caps = self._caps

@@ -208,7 +208,7 @@ class SteeringQueue:
 
     def final_writes(self) -> Sequence[Write]:
         """Complete the items with the end of the turn; later messages are rejected."""
-        self.close()
+        self._closed = True
         left = [] if self._kept_for_next_turn else [message.id for message in self._waiting]
         self._waiting = []
         return [CompleteItem(key) for key in (*self._taken, *left)]

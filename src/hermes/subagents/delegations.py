@@ -2,8 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
 import anyio
@@ -16,8 +15,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
 from hermes.kit.retry import Backoff
-from hermes.kit.tasks import background_tasks
-from hermes.ports.delegation import ReportProgress, Task, TaskReport, TaskStatus
+from hermes.ports.delegation import DELEGATION_KIND, ReportProgress, Task, TaskReport, TaskStatus
 from hermes.ports.message_sender import Followups
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import Store
@@ -30,7 +28,7 @@ from hermes.subagents.messages import MAX_SUMMARY, SUBAGENT, reports_text
 
 log = logging.getLogger(__name__)
 
-KIND = "delegation"
+KIND = DELEGATION_KIND
 RETRY = Backoff(base=0.5, cap=30.0)
 RUNNING, REPORTED = "running", "brought"
 _MAX_DEPTH = 20
@@ -321,23 +319,6 @@ class Delegations:
             body=Raw(msgspec.json.encode(work)),
             holder=self._deps.store.workers.own,
         )
-
-
-@asynccontextmanager
-async def open_delegations(deps: DelegationDeps) -> AsyncGenerator[Delegations]:
-    """Keep delegations running while the profile is open; cancels them at exit."""
-    async with background_tasks() as group:
-        delegations = Delegations(deps, group)
-        group.start_soon(recover_delegations, delegations)
-        yield delegations
-
-
-async def recover_delegations(delegations: Delegations) -> None:
-    """Report the delegations that earlier programs left behind."""
-    try:
-        await delegations.recover()
-    except StoreError as error:
-        log.warning("delegations of an earlier process could not be recovered: %s", error)
 
 
 def read_delegation(record: StateRecord) -> Delegation | None:

@@ -4,7 +4,7 @@ The clock may only advance when all tasks have done their work; otherwise a time
 a task that is still running. `anyio.wait_all_tasks_blocked` does not suffice: it counts a task that
 waits for the store's thread as blocked, and sleeps 0.1 s whenever a task is not blocked.
 
-Covered are the tasks of this event loop and the threads they await through `Job.outcome` (the
+Covered are the tasks of this event loop and the threads they await through `Mailbox.run` (the
 store) and anyio's `to_thread`. Not covered are threads awaited in another way (those of hooks),
 other event loops, processes and sockets: a test that depends on these must wait for them before it
 advances the clock. A task that polls without a pause never becomes idle and fails the test.
@@ -30,7 +30,7 @@ _POLL_INTERVAL = 0.0005
 _ROUNDS = 8
 """Loop iterations with only callbacks to run; a cancelled task is woken by a callback."""
 _IDLE_WAITS = frozenset({"IdleWaiter._wait"})
-_THREAD_WAITS = frozenset({"Job.outcome", "AsyncIOBackend.run_sync_in_worker_thread"})
+_THREAD_WAITS = frozenset({"Mailbox.run", "AsyncIOBackend.run_sync_in_worker_thread"})
 _NAMES = (("cr_code", "cr_await"), ("ag_code", "ag_await"), ("gi_code", "gi_yieldfrom"))
 
 

@@ -3,12 +3,13 @@
 Their specs come from `specs.json`, so the code of a tool is imported at its first call.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 
 from msgspec import Struct, structs
 
+from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.tool import Tool
 from hermes.schema.tools import ToolSpec
 from hermes.tools.collaborators import ToolCollaborators
@@ -54,28 +55,38 @@ BUILT_IN: Sequence[Registration] = (
 """In the order in which they are listed to the model."""
 
 
+def list_tools(
+    collaborators: Callable[[], ToolCollaborators],
+    registered: Sequence[Registration] = BUILT_IN,
+    specs: Mapping[str, ToolSpec] | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> dict[str, Tool]:
+    """Return tools by name, in order; `collaborators` is called at the first call of one."""
+    known = load_specs() if specs is None else specs
+    tools: dict[str, Tool] = {}
+    for one in registered:
+        tool: Tool = LazyTool(known[one.name], partial(_load, one, collaborators))
+        if checkpoints is not None and tool.spec.changes_files:
+            tool = CheckpointedTool(tool, checkpoints)
+        tools[one.name] = tool
+    return tools
+
+
 def build_tools(
     given: ToolCollaborators,
     registered: Sequence[Registration] = BUILT_IN,
     specs: Mapping[str, ToolSpec] | None = None,
 ) -> dict[str, Tool]:
-    """Return the available tools by name, in order."""
-    known = load_specs() if specs is None else specs
-    given = structs.replace(given)
-    tools: dict[str, Tool] = {}
-    for one in _available(given, registered):
-        tool: Tool = LazyTool(known[one.name], partial(_load, one, given))
-        if tool.spec.changes_files and given.checkpoints is not None:
-            tool = CheckpointedTool(tool, given.checkpoints)
-        tools[one.name] = tool
-    return tools
+    """Return the tools whose collaborators are given."""
+    own = structs.replace(given)
+    return list_tools(lambda: own, _available(given, registered), specs, given.checkpoints)
 
 
 def load_all_tools(
     given: ToolCollaborators, registered: Sequence[Registration] = BUILT_IN
 ) -> dict[str, Tool]:
     """Return the tools with their code loaded; `specs.json` is generated from them."""
-    return {one.name: _load(one, given) for one in _available(given, registered)}
+    return {one.name: _load(one, lambda: given) for one in _available(given, registered)}
 
 
 def _available(
@@ -84,6 +95,6 @@ def _available(
     return [one for one in registered if not one.needs or getattr(given, one.needs) is not None]
 
 
-def _load(one: Registration, given: ToolCollaborators) -> Tool:
+def _load(one: Registration, collaborators: Callable[[], ToolCollaborators]) -> Tool:
     module, _, function = one.build.partition(":")
-    return getattr(import_module(module), function)(given)
+    return getattr(import_module(module), function)(collaborators())

@@ -1,6 +1,6 @@
 """The interface between the terminal UI and the agent."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
@@ -9,24 +9,12 @@ from msgspec import Struct
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Media, Text
 from hermes.schema.shell import ShellResult
-from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
+from hermes.schema.terminal import ConversationState, Greeting, LineReply, RecentHistory
 
 CANCELLED = "cancelled"
 """Error code of a cancelled request."""
 
 MessageParts: TypeAlias = tuple[Text | Media, ...]
-
-
-class Greeting(Struct, frozen=True, kw_only=True):
-    """What to show at startup."""
-
-    model: str
-    folder: str
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    commands: Mapping[str, str] = {}  # summary by name
-    error: str = ""
-    hint: str = ""
 
 
 class SessionOption(Struct, frozen=True, kw_only=True):

@@ -42,8 +42,9 @@ async def show_greeting(transcript: Transcript, deps: ChatDeps) -> ShownHistory:
         shown = await show_history(transcript, deps, deps.display)
     notes = [Note(note) for note in greeting.notes]
     notes += [Note(f"warning: {single_line(warning)}", "warning") for warning in greeting.warnings]
-    if greeting.error:
-        notes.append(Note(f"{greeting.error}\n{greeting.hint}".rstrip(), "warning alone"))
+    if (trouble := greeting.trouble) is not None:
+        text = f"{single_line(trouble.message)}\n{trouble.hint}".rstrip()
+        notes.append(Note(text, "warning alone"))
     await transcript.add(*notes)
     return shown
 

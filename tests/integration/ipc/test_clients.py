@@ -140,7 +140,7 @@ def test_turn_emits_events_from_start_to_end(open_client: Opener, hermes: Hermes
     with open_client() as client:
         assert not client.state.started
         assert client.greeting.folder == str(hermes.work)
-        assert client.greeting.commands == ()
+        assert client.greeting.commands == {}
         assert client.submit(user_input("tool please"), collector) is Outcome.DONE
         assert client.state.started
         session = client.state.session

@@ -66,7 +66,7 @@ async def model_at(
         images = ImageUrls(blobs or MemoryBlobs())
         yield WireModel(endpoint, known, images, FakeClock(), ChatWire(known), key)
     finally:
-        await endpoint.aclose()
+        await endpoint.client.aclose()
 
 
 @asynccontextmanager
@@ -410,7 +410,7 @@ async def test_unsendable_address_or_key_is_reported_without_secrets(url: str, k
         with pytest.raises(ModelError) as listing:
             await endpoint.get("/models", headers, origin, FakeClock())
     finally:
-        await endpoint.aclose()
+        await endpoint.client.aclose()
     for error in (caught.value, listing.value):
         assert "hunter2" not in error.sentence
         assert "secret" not in error.sentence

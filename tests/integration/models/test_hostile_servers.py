@@ -60,7 +60,7 @@ async def endpoint_at(url: str, **limits: float) -> AsyncIterator[Endpoint]:
     try:
         yield endpoint
     finally:
-        await endpoint.aclose()
+        await endpoint.client.aclose()
 
 
 def chat_model(endpoint: Endpoint) -> WireModel:

@@ -54,7 +54,7 @@ async def test_network_is_disabled_by_default(tmp_path: Path, backend: str) -> N
     async with open_profile(tmp_path, f"terminal:\n  backend: {backend}\n") as app:
         with listening() as listener:
             assert await connections(app, make_scope(tmp_path), listener) == (0, 0)
-        assert "network" not in app.toolbox.sandboxes.describe("cli")
+        assert "network" not in app.sandboxes.describe("cli")
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
@@ -63,7 +63,7 @@ async def test_network_setting_does_not_apply_to_guests(tmp_path: Path, backend:
         with listening() as listener:
             assert await connections(app, make_scope(tmp_path), listener) == (1, 1)
             assert await connections(app, make_scope(tmp_path, role=Role.GUEST), listener) == (0, 0)
-        assert app.toolbox.sandboxes.describe("cli").endswith("with network access")
+        assert app.sandboxes.describe("cli").endswith("with network access")
 
 
 async def test_network_can_be_set_per_platform(tmp_path: Path) -> None:

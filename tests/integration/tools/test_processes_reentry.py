@@ -25,8 +25,8 @@ from hermes.session.keys import SessionSource, build_session_key
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import ScriptStep
 from hermes.tools.processes.record import BackgroundProcess, to_record
-from hermes.tools.processes.registry import ProcessDeps, ProcessRegistry, open_process_registry
-from support.fake_processes import FakeSandbox, process_request
+from hermes.tools.processes.registry import ProcessDeps, ProcessRegistry
+from support.fake_processes import FakeSandbox, open_process_registry, process_request
 from support.gateway import GatewayHarness, gateway_harness, wait_until
 from support.turns import FakeTool, GatedBody, assistant_message, tool_call
 

@@ -38,10 +38,8 @@ class ForwardingHarness(ApprovalHarness):
     """A harness whose owner is in another chat."""
 
     def restart(self, judge: AskModel | None = None, **rules: object) -> ApprovalService:
-        service = super().restart(judge, **rules)
         self.forwarder = FakeForwarder()
-        service.set_forwarder(self.forwarder)
-        return service
+        return super().restart(judge, **rules)
 
 
 @pytest.fixture

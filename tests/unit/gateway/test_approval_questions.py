@@ -9,17 +9,16 @@ import pytest
 from msgspec import structs
 
 from hermes.approvals.policy import ApprovalRules
-from hermes.approvals.service import ApprovalService
 from hermes.gateway.hook_events import EventSource, RunHookEmitter
 from hermes.gateway.hooks import HookDecision
-from hermes.gateway.messages import Admitted, OutboxMessage, Rejected, outbox_post, wake_outbox
+from hermes.gateway.messages import Admitted, Rejected
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.channel import Inbound
 from hermes.ports.tool import ToolContext
 from hermes.schema.events import QuestionAnswered, QuestionAsked
 from hermes.schema.messages import Result, text_of
 from hermes.schema.questions import Question, QuestionKind
-from hermes.schema.scope import Address, Role, Scope
+from hermes.schema.scope import Address, Role
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import answer_script
@@ -152,35 +151,12 @@ async def test_only_owner_approves_member_request(tmp_path: Path) -> None:
         assert harness.channel.texts_in("1")[-2] == "Allowed once: rm -rf build"
 
 
-class Messenger:
-    """Posts questions to the owner's own chat."""
-
-    def __init__(self, harness: GatewayHarness, home: Address | None) -> None:
-        self._at, self._home = harness, home
-
-    def owner_chat(self, scope: Scope) -> Address | None:
-        return self._home
-
-    async def forward(self, question: str, address: Address, text: str) -> None:
-        reply = OutboxMessage(
-            address=address, text=text, at=self._at.clock.now(), question=question
-        )
-        await self._at.store.commit(outbox_post(f"{question}:carried", reply))
-        wake_outbox(self._at.bus, address)
-
-
 async def separate_chats(inbound: Inbound) -> Admitted | Rejected:
     """Ann is the owner with a chat of her own; others write in separate chats."""
     if inbound.sender == "ann":
         return Admitted(key=session_key_of(inbound))
     role = Role.GUEST if inbound.sender == "guest" else Role.MEMBER
     return Admitted(key=session_key_of(inbound), principal=inbound.sender, role=role)
-
-
-def set_messenger(harness: GatewayHarness, home: Address | None) -> None:
-    counsel = harness.planner.approvals
-    assert isinstance(counsel, ApprovalService)
-    counsel.set_forwarder(Messenger(harness, home))
 
 
 @pytest.mark.parametrize(
@@ -190,9 +166,13 @@ async def test_member_question_is_posted_to_owner_chat(
     tmp_path: Path, line: str, result: str
 ) -> None:
     async with gateway_harness(
-        tmp_path, *script(), tools=[shell()], approval_rules=RULES, authorize=separate_chats
+        tmp_path,
+        *script(),
+        tools=[shell()],
+        approval_rules=RULES,
+        authorize=separate_chats,
+        owner_chat=Address("fake", "9"),
     ) as harness:
-        set_messenger(harness, Address("fake", "9"))
         await say(harness, "clean up", "1", "bob")
         there = await asked(harness)
         assert "Only the owner can allow this. I have asked, and wait up to" in there
@@ -218,9 +198,13 @@ async def test_request_is_denied_for_guests_and_without_owner_chat(
     tmp_path: Path, sender: str, home: Address | None
 ) -> None:
     async with gateway_harness(
-        tmp_path, *script(), tools=[shell()], approval_rules=RULES, authorize=separate_chats
+        tmp_path,
+        *script(),
+        tools=[shell()],
+        approval_rules=RULES,
+        authorize=separate_chats,
+        owner_chat=home,
     ) as harness:
-        set_messenger(harness, home)
         await say(harness, "clean up", "1", sender)
         await wait_until(lambda: harness.channel.texts_in("1")[-1:] == ["the end"])
         assert "the owner is not in this chat" in (await results(harness))[0]

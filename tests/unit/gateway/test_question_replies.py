@@ -12,10 +12,7 @@ from hermes.approvals.service import ApprovalService
 from hermes.gateway.messages import (
     Admitted,
     InboxMessage,
-    OutboxMessage,
     Rejected,
-    outbox_post,
-    wake_outbox,
 )
 from hermes.gateway.questions import QUESTION_POST_KIND, RETENTION, QuestionAnswers, QuestionPosts
 from hermes.ports.approvals import ApprovalRequest, Isolation
@@ -23,7 +20,7 @@ from hermes.ports.channel import ChannelCapabilities, Inbound
 from hermes.ports.tool import ToolContext
 from hermes.schema.messages import Result, Trust, User, text_of
 from hermes.schema.questions import QuestionKind
-from hermes.schema.scope import Address, Role, Scope
+from hermes.schema.scope import Address, Role
 from hermes.schema.tools import Effect
 from hermes.testing.channel import FakeFaultyChannel
 from hermes.testing.clock import FakeClock
@@ -67,32 +64,11 @@ def request_script(command: str):
     return [assistant_message(tool_call("shell", command=command))]
 
 
-class Messenger:
-    def __init__(self, harness: GatewayHarness) -> None:
-        self._at = harness
-
-    def owner_chat(self, scope: Scope) -> Address | None:
-        return HOME
-
-    async def forward(self, question: str, address: Address, text: str) -> None:
-        reply = OutboxMessage(
-            address=address, text=text, at=self._at.clock.now(), question=question
-        )
-        await self._at.store.commit(outbox_post(f"{question}:carried", reply))
-        wake_outbox(self._at.bus, address)
-
-
 async def separate_chats(inbound: Inbound) -> Admitted | Rejected:
     """Ann is the owner; others are members, each in a separate chat."""
     if inbound.sender == "ann":
         return Admitted(key=session_key_of(inbound))
     return Admitted(key=session_key_of(inbound), principal=inbound.sender, role=Role.MEMBER)
-
-
-def set_messenger(harness: GatewayHarness) -> None:
-    counsel = harness.planner.approvals
-    assert isinstance(counsel, ApprovalService)
-    counsel.set_forwarder(Messenger(harness))
 
 
 async def say(harness: GatewayHarness, text: str, key: str, **more: str) -> None:
@@ -134,9 +110,13 @@ async def test_reply_answers_the_question_replied_to(
         answer_script("the end"),
     ]
     async with gateway_harness(
-        tmp_path, *scripts, tools=TOOLS, approval_rules=RULES, authorize=separate_chats
+        tmp_path,
+        *scripts,
+        tools=TOOLS,
+        approval_rules=RULES,
+        authorize=separate_chats,
+        owner_chat=HOME,
     ) as harness:
-        set_messenger(harness)
         await say(harness, "clean up", "1", sender="bob", chat="1")
         older = await post_with(harness, "rm -rf build", "9")
         await say(harness, "clean up too", "2", sender="cleo", chat="2")
@@ -159,9 +139,13 @@ async def test_clarification_and_approval_at_the_same_time(tmp_path: Path) -> No
         answer_script("the end"),
     ]
     async with gateway_harness(
-        tmp_path, *scripts, tools=TOOLS, approval_rules=RULES, authorize=separate_chats
+        tmp_path,
+        *scripts,
+        tools=TOOLS,
+        approval_rules=RULES,
+        authorize=separate_chats,
+        owner_chat=HOME,
     ) as harness:
-        set_messenger(harness)
         await say(harness, "clean up", "1", sender="bob", chat="1")
         leave = await post_with(harness, "rm -rf build", "9")
         await say(harness, "paint", "2", chat="9")

@@ -2,14 +2,7 @@
 
 import pytest
 
-from hermes.ipc.client import (
-    ErrorInfo,
-    GatewayGone,
-    InternalError,
-    Interrupted,
-    error_from_info,
-    error_info,
-)
+from hermes.ipc.client import GatewayGone, InternalError, Interrupted, error_from_info, error_info
 from hermes.models.resolver import NoModelChosen
 from hermes.schema.errors import (
     ConfigError,
@@ -20,6 +13,7 @@ from hermes.schema.errors import (
     Unreachable,
     UsageError,
 )
+from hermes.schema.terminal import ErrorInfo
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from hermes.ipc.client import ConversationOptions, ErrorInfo, UserInput
+from hermes.ipc.client import ConversationOptions, UserInput
 from hermes.ipc.protocol import (
     MAX_FRAME,
     BadFrame,
@@ -27,7 +27,7 @@ from hermes.ipc.protocol import (
 )
 from hermes.schema.events import Outcome, ToolStarted
 from hermes.schema.messages import Text, ToolCall
-from hermes.schema.terminal import ConversationState
+from hermes.schema.terminal import ConversationState, ErrorInfo
 from hermes.schema.tools import Effect
 
 REQUESTS: list[ClientFrame] = [

@@ -10,7 +10,6 @@ from hermes.ipc.client import (
     AgentClient,
     ConversationOptions,
     GatewayGone,
-    Greeting,
     RequestNotReceived,
     ShowEvent,
     UsageReport,
@@ -34,7 +33,7 @@ from hermes.schema.events import (
     TextDelta,
 )
 from hermes.schema.messages import Text, Trust, User
-from hermes.schema.terminal import ConversationState, LineReply, RecentHistory, TextReply
+from hermes.schema.terminal import ConversationState, Greeting, LineReply, RecentHistory, TextReply
 
 TIMEOUT = 60.0
 START = ConversationOptions(cwd="/work", person=True, model="mock", latest=True)

@@ -97,14 +97,14 @@ async def closing_server(answers: int) -> AsyncGenerator[tuple[ClosingServer, En
             with anyio.fail_after(60):
                 yield one, endpoint
         finally:
-            await endpoint.aclose()
+            await endpoint.client.aclose()
 
 
 async def ask(endpoint: Endpoint) -> None:
     origin = RequestOrigin(provider="custom", model="m", base_url=endpoint.settings.base_url)
     response = await endpoint.post("/chat", [b"{}"], {}, origin)
     assert await read_all(response, 2, 60) == b"{}"
-    endpoint.release(response)
+    endpoint.client.release(response)
 
 
 async def test_failed_new_connection_is_retried_with_a_wait():

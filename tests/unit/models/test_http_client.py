@@ -80,7 +80,7 @@ class Caller:
         self.client = HttpClient(connect=TIMEOUT, tls=default_tls)
 
     async def get(self, **headers: str) -> HttpResponse:
-        return await self.client.send("GET", self.url, headers, idle=self._idle)
+        return await self.client.send("GET", self.url, headers, [], idle=self._idle)
 
     async def text(self, **headers: str) -> str:
         response = await self.get(**headers)

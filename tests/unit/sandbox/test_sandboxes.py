@@ -16,11 +16,12 @@ from hermes.config.schema import Config
 from hermes.config.sections.execution import Terminal
 from hermes.kit.clock import SystemClock
 from hermes.ports.sandbox import ProcessPermissions, ProcessSpec, Sandbox
+from hermes.sandbox.backends import remote_folder, remote_location, runs_elsewhere
 from hermes.sandbox.bubblewrap import MAX_HIDDEN_FILES
 from hermes.sandbox.filesystem_policy import PathAccess, path_rules
 from hermes.sandbox.home_policy import filesystem_policy
 from hermes.sandbox.isolation_probe import IsolationProbe
-from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes, remote_folder, runs_elsewhere
+from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.sandbox.strongest_sandbox import APPROVAL_REQUIRED, PARTIAL_NOTE
 from hermes.schema.errors import SandboxError
@@ -332,9 +333,9 @@ def test_remote_commands_start_in_the_configured_folder(parts: SandboxDeps):
     """The model is told, and the file tools know that theirs is this one."""
     named = {"backend_by_platform": {"chat": "ssh"}, "ssh_host": "garden", "ssh_user": "ann"}
     far = with_terminal(parts, **named)
-    assert Sandboxes(far).remote_location("cli") == ""
+    assert remote_location(far.terminal, "cli") == ""
     told = "Commands run on ann@garden over ssh, and start in ~ there"
-    assert Sandboxes(far).remote_location("chat") == told
+    assert remote_location(far.terminal, "chat") == told
     assert remote_folder(far.terminal, "chat") == "~"
     assert runs_elsewhere(far.terminal, "chat")
     assert not runs_elsewhere(far.terminal, "cli")

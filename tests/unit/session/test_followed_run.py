@@ -6,11 +6,11 @@ import anyio
 import pytest
 
 from hermes.bus.memory import MemoryBus
-from hermes.ports.bus import run_topic
+from hermes.ports.bus import Subscription, run_topic
 from hermes.ports.store import CompleteItem, Write
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, TextDelta
 from hermes.schema.messages import Message
-from hermes.session.followed_run import FollowedRun, RunReading, follow_run
+from hermes.session.followed_run import RunReading, follow_run
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,7 @@ class Reader:
         return [CompleteItem("m1")]
 
 
-async def read_all(run: FollowedRun) -> list[Event]:
+async def read_all(run: Subscription) -> list[Event]:
     found: list[Event] = []
     while events := await run.read():
         found += events
@@ -65,11 +65,13 @@ async def read_all(run: FollowedRun) -> list[Event]:
 async def test_events_are_read_until_the_run_is_over() -> None:
     work = Work()
     work.may_end.set()
-    async with follow_run(work.bus, "r1", work) as run:
-        assert await read_all(run) == [STARTED, RunEnded("r1", Outcome.DONE)]
-    assert run.started
-    assert run.ended == RunEnded("r1", Outcome.DONE)
-    assert not run.unread
+    reader = Reader()
+    reading = RunReading(reader)
+    assert not reading.started
+    await reading.read(follow_run(work.bus, "r1", work))
+    assert reader.events == [STARTED, RunEnded("r1", Outcome.DONE)]
+    assert reading.started
+    assert reading.ended == RunEnded("r1", Outcome.DONE)
 
 
 async def test_stop_ends_the_run_and_its_last_events_are_read() -> None:

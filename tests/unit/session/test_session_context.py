@@ -4,8 +4,8 @@ import pytest
 
 from hermes.schema.scope import Address, Requester, Scope
 from hermes.session.session_context import (
-    BoundScope,
     async_delivery_supported,
+    bound_scope,
     clear_session_vars,
     get_session_env,
     reset_session_vars,
@@ -87,7 +87,7 @@ def test_bound_scope_restores_the_previous_binding():
         handed_on=Address("post", "7"),
     )
     set_session_vars(chat_id="before")
-    with BoundScope(scope):
+    with bound_scope(scope):
         assert session_env() == {
             "HERMES_SESSION_PLATFORM": "chat",
             "HERMES_SESSION_SOURCE": "chat",

@@ -32,7 +32,7 @@ BUDGETS = {
     "completion bash": Budget(130, f"{NETWORK} asyncio anyio apsw ruamel"),
     "sessions list": Budget(250, "aiohttp http email yaml ruamel hermes.models hermes.tools"),
     "-z hello": Budget(
-        460,
+        435,
         "aiohttp http email ruamel openai hermes.testing hermes.runtimes hermes.mcp mcp readline "
         "pydantic",
     ),

@@ -21,7 +21,6 @@ from hermes.subagents.delegations import (
     KIND,
     RUNNING,
     DelegationRules,
-    open_delegations,
     read_delegation,
 )
 from hermes.testing.scripted_model import Script
@@ -31,6 +30,7 @@ from support.delegations import (
     delegation_harness,
     echo_task,
     ignore_progress,
+    open_delegations,
     subagent_sessions,
     wait_for_requests,
     wait_until_settled,

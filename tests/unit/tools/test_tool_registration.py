@@ -9,12 +9,8 @@ import pytest
 from msgspec import Raw, structs
 
 from hermes.app.toolbox import Toolbox, ToolSelection
-from hermes.config.env import Env
-from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.ports.tool import ToolContext
-from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
-from hermes.sandbox.spawner import Spawner
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
@@ -95,21 +91,16 @@ async def test_registered_tool_is_listed_and_runs(
 
 
 def test_platforms_get_the_registered_tool(
-    specs: Mapping[str, ToolSpec], deps: ToolCollaborators, tmp_path: Path
+    specs: Mapping[str, ToolSpec], deps: ToolCollaborators
 ) -> None:
-    config = Config()
-    home = Home(tmp_path, tmp_path)
-    with Spawner() as spawner:
-        parts = SandboxDeps(home, Env({}), config.terminal, spawner, FakeClock())
-        toolbox = Toolbox(
-            lambda platform: build_tools(deps, REGISTERED, specs),
-            config,
-            ToolSelection(disabled=frozenset()),
-            Sandboxes(parts),
-            toolsets=Toolsets(specs),
-        )
-        assert "weather" in toolbox.tools_on("cli")
-        assert "weather" in toolbox.tools_on("telegram")
+    toolbox = Toolbox(
+        lambda platform: build_tools(deps, REGISTERED, specs),
+        Config(),
+        ToolSelection(disabled=frozenset()),
+        toolsets=Toolsets(specs),
+    )
+    assert "weather" in toolbox.tools_on("cli")
+    assert "weather" in toolbox.tools_on("telegram")
     assert toolbox.toolsets()["weather"] == ["weather"]
     assert {"weather", "terminal"} <= {*toolbox.tools_named(["hermes-cli"])}
 

@@ -22,8 +22,7 @@ from hermes.schema.messages import (
     User,
 )
 from hermes.schema.sessions import StoredMessage
-from hermes.schema.terminal import RecentHistory
-from hermes.tui.client import Greeting
+from hermes.schema.terminal import ErrorInfo, Greeting, RecentHistory
 from hermes.tui.widgets.cards import ToolCard
 from support.cli_process import TEST_TIMEOUT
 from support.fake_tui_client import (
@@ -59,8 +58,7 @@ HELLO = Greeting(
     folder="/srv/garden",
     notes=("/old is gone; the session goes on in /srv/garden.",),
     warnings=("The setting 'x' is unknown.",),
-    error="No model can be reached.",
-    hint="Run: hermes model",
+    trouble=ErrorInfo("config", "No model can be reached.", "Run: hermes model"),
 )
 
 

@@ -254,7 +254,7 @@ class GatewayService:
             sandboxes={
                 one.profile: tuple(lines)
                 for one in self._profile_services.values()
-                if (lines := one.app.toolbox.sandboxes.tried())
+                if (lines := one.app.sandboxes.tried())
             },
         )
 

@@ -260,8 +260,7 @@ class ProfileService:
         while True:
             await app.clock.sleep(app.store.workers.ttl.total_seconds())
             try:
-                await app.processes.recover()
-                await app.delegations.recover()
+                await app.recover()
                 await self._deps.api_host.recover(app)
             except StoreError as error:
                 log.warning("cannot recover the work of dead processes: %s", error)

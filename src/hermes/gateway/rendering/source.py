@@ -140,6 +140,10 @@ def split_text(text: str, limits: ChunkLimits) -> list[Chunk]:
     """
     if limits.units < MIN_UNITS:
         raise ValueError(f"A post must hold at least {MIN_UNITS} units, not {limits.units}.")
+    if text and not text[0].isspace() and limits.length(text) <= limits.units:
+        # Most answers are one post.
+        body = text.rstrip()
+        return [Chunk(body, after=text[len(body) :])]
     return list(_Splitter(text, layout_of(text), limits.length, limits.units).chunks())
 
 

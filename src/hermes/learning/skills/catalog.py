@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -79,7 +80,10 @@ class SkillCatalog:
         for root in self._folders:
             for folder, stamp in _skill_folders(root):
                 file = f"{folder}/{SKILL_FILE}"
-                cached = seen[file] = _load_cached(file, stamp, known.get(file))
+                cached = known.get(file)
+                if cached is None or cached.stamp != stamp:
+                    cached = _read_skill(file, stamp)
+                seen[file] = cached
                 if cached.head is None:
                     self._problems[file] = cached.trouble
                     continue
@@ -88,7 +92,7 @@ class SkillCatalog:
         if seen != known:
             self._save(seen)
         self._known = seen
-        return sorted(found.values(), key=lambda skill: skill.name)
+        return [found[name] for name in sorted(found)]
 
     def find(self, name: str) -> Skill | None:
         """Find by name, with or without category, or by the folder's name."""
@@ -171,9 +175,7 @@ def _file_stamp(file: str) -> FileStamp | None:
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
-def _load_cached(file: str, stamp: FileStamp, known: _CachedSkill | None) -> _CachedSkill:
-    if known is not None and known.stamp == stamp:
-        return known
+def _read_skill(file: str, stamp: FileStamp) -> _CachedSkill:
     try:
         return _CachedSkill(stamp, _read_document(Path(file)).head)
     except InvalidSkill as error:
@@ -248,9 +250,9 @@ def skill_index(skills: Sequence[Skill]) -> str:
     """Empty without skills. The same skills give the same bytes."""
     if not skills:
         return ""
-    ordered = sorted(skills, key=lambda skill: (skill.category, skill.name))
+    ordered = sorted(skills, key=attrgetter("category", "name"))
     lines = [_INDEX_HEADING]
-    for category, some in groupby(ordered, key=lambda skill: skill.category):
+    for category, some in groupby(ordered, key=attrgetter("category")):
         lines.append(f"\n{category}:")
         for skill in some:
             text = skill.head.description

@@ -136,7 +136,7 @@ class EmbeddedModel:
             async with model.stream(request) as chunks:
                 yield chunks
         finally:
-            await endpoint.aclose()
+            await endpoint.client.aclose()
 
 
 def append_missing(request: ModelRequest, chunk: ModelChunk) -> Sequence[ModelChunk]:

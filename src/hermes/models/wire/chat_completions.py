@@ -22,7 +22,7 @@ from hermes.models.wire.request_codec import (
     read_signature,
 )
 from hermes.models.wire_model import ServedModel
-from hermes.ports.model import ModelRequest
+from hermes.ports.model import UNCONSTRAINED, ModelRequest
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -87,8 +87,10 @@ class ChatWire(RequestCodec):
         encode, head = self._encoder.encode, self._head(request)
         if not request.tools:
             return [encode(head)[:-1]]
-        named = {"function": {"name": request.constraints.name}}
-        calling = openai_tool_choice(request.constraints, named)
+        calling: Mapping[str, Any] = {}
+        if request.constraints is not UNCONSTRAINED:
+            named = {"function": {"name": request.constraints.name}}
+            calling = openai_tool_choice(request.constraints, named)
         for name in ("tools", *calling):
             head.pop(name, None)
         wanted = [b",", encode(calling)[1:-1]] if calling else []
@@ -152,11 +154,11 @@ class ChatWire(RequestCodec):
 
     def _head(self, request: ModelRequest) -> dict[str, Any]:
         head: dict[str, Any] = {"model": self._model, "stream": True}
-        if self._profile.stream_usage and self._accepts("stream_options"):
+        if self._profile.stream_usage and "stream_options" not in self._rejected:
             head["stream_options"] = {"include_usage": True}
         if limit := request.max_output or self._max_output:
             head[self._profile.max_tokens_field] = limit
-        if request.effort and self._accepts("effort"):
+        if request.effort and "effort" not in self._rejected:
             head |= _effort(request.effort, self._profile)
         if request.constraints.format is not None:
             schema = openai_schema(request.constraints.format)

@@ -103,7 +103,7 @@ async def model_at(
     try:
         yield WireModel(endpoint, served, images, SystemClock(), make(served), key)
     finally:
-        await endpoint.aclose()
+        await endpoint.client.aclose()
 
 
 @asynccontextmanager

@@ -6,8 +6,7 @@ that were running when the program died are closed as lost and reported.
 
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.process_identity import new_holder_id
 from hermes.kit.retry import Backoff
-from hermes.kit.tasks import background_tasks
 from hermes.ports.approvals import Isolation
 from hermes.ports.message_sender import Followups
 from hermes.ports.protected_paths import principal_folder
@@ -120,7 +118,7 @@ class LiveProcess:
 
 
 class ProcessRegistry:
-    """Created by `open_process_registry`, which owns its tasks."""
+    """The processes run in the tasks of `group`, and end with it."""
 
     def __init__(self, deps: ProcessDeps, group: TaskGroup) -> None:
         self._deps = deps
@@ -201,6 +199,8 @@ class ProcessRegistry:
                 record, state=ProcessState.LOST, source="the program ended", output=output
             )
             lost += await self._close(closed)
+        if lost:
+            log.warning("%d background processes were lost with the program that ran them", lost)
         return lost
 
     async def _make_room(self) -> None:
@@ -389,15 +389,6 @@ class ProcessRegistry:
             self._deps.followups.wake(scope)
 
 
-@asynccontextmanager
-async def open_process_registry(deps: ProcessDeps) -> AsyncGenerator[ProcessRegistry]:
-    """Open the registry; leaving the block ends every process and records that."""
-    async with background_tasks() as group:
-        registry = ProcessRegistry(deps, group)
-        group.start_soon(recover_processes, registry)
-        yield registry
-
-
 def _readable(rows: Iterable[StateRecord]) -> Iterator[BackgroundProcess]:
     for row in rows:
         try:
@@ -413,14 +404,3 @@ def _failure_reason(name: str, error: Exception) -> str:
         return error.sentence
     log.error("process %s failed", name, exc_info=error)
     return "an internal error in Hermes"
-
-
-async def recover_processes(registry: ProcessRegistry) -> None:
-    """Report the processes that earlier programs left behind."""
-    try:
-        lost = await registry.recover()
-    except StoreError as error:
-        log.warning("cannot recover background processes of earlier programs: %s", error)
-        return
-    if lost:
-        log.warning("%d background processes were lost with the program that ran them", lost)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from errno import EIO
 from functools import cached_property, partial
@@ -20,12 +20,11 @@ from hermes.config.env import Env
 from hermes.config.schema import Config
 from hermes.ipc import client as local
 from hermes.kit.clock import SystemClock
-from hermes.kit.terminal_text import single_line
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter, SessionSummary
 from hermes.schema.shell import ShellResult
-from hermes.schema.terminal import ConversationState, LineReply, RecentHistory
+from hermes.schema.terminal import ConversationState, Greeting, LineReply, RecentHistory
 from hermes.tui import client as tui
 from hermes.tui.app import UiSettings, run_ui
 from hermes.tui.attention import notification_sequence
@@ -112,13 +111,11 @@ class TerminalClient:
         self._open = ExitStack()
         self._opening = Lock()
         self._found: local.AgentClient | None = None
-        self._commands: Mapping[str, str] = {}
         self._first = () if context.home().has_sessions else (FIRST_RUN_NOTE,)
 
     def open(self) -> None:
         with self._opening:
             self._found = self._open.enter_context(self._find())
-            self._commands = _command_summaries(self._found.greeting.commands)
 
     def close(self) -> None:
         """Close the connection; waits for one that is still being opened."""
@@ -132,20 +129,11 @@ class TerminalClient:
         return self._found
 
     @property
-    def greeting(self) -> tui.Greeting:
+    def greeting(self) -> Greeting:
         if self._found is None:
-            return tui.Greeting(model="", folder="")
+            return Greeting(model="", folder="")
         greeting = self._found.greeting
-        trouble = greeting.trouble
-        return tui.Greeting(
-            model=greeting.model,
-            folder=greeting.folder,
-            notes=(*greeting.notes, *self._first),
-            warnings=greeting.warnings,
-            commands=self._commands,
-            error=single_line(trouble.message) if trouble else "",
-            hint=trouble.hint if trouble else "",
-        )
+        return structs.replace(greeting, notes=(*greeting.notes, *self._first))
 
     @property
     def state(self) -> ConversationState:
@@ -241,18 +229,6 @@ class TerminalClient:
             if offer.error:
                 found.append(tui.ModelOption(provider=provider, error=offer.error))
         return found
-
-
-def _command_summaries(names: Sequence[str]) -> Mapping[str, str]:
-    """Command summaries by name; aliases come last."""
-    from hermes.commands.registry import standard_commands
-
-    known = standard_commands().commands
-    summaries = {command.name: command.summary for command in known}
-    aliases = {name: f"alias of /{command.name}" for command in known for name in command.aliases}
-    explained = summaries | aliases
-    order = sorted(names, key=lambda name: (name in aliases, name))
-    return {name: explained.get(name, "") for name in order}
 
 
 def _matches(summary: SessionSummary, words: str) -> bool:

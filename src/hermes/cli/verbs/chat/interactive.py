@@ -84,7 +84,7 @@ class InteractiveChat:
         self._display_options = load_display_options(context)
         history = context.home().path / "cli_history"
         greeting = agent.greeting
-        self._editor = LineEditor(history, greeting.commands, style, greeting.folder)
+        self._editor = LineEditor(history, tuple(greeting.commands), style, greeting.folder)
         self._received: ReceivedSignal | None = None
         self._background_reader: BackgroundReader | None = None
         self._queued: deque[str] = deque()

@@ -11,7 +11,7 @@ from hermes.config.setting_warnings import UNUSED, unused_settings
 from hermes.config.values import KeyPath, as_mapping
 from hermes.kit.text import similar_names
 from hermes.models.providers import CUSTOM, PROVIDERS, find_provider
-from hermes.sandbox.sandboxes import BACKENDS, unsupported_reason
+from hermes.sandbox.backends import BACKENDS, unsupported_reason
 from hermes.schema.errors import ConfigError
 
 SKINS = ("default", "dark", "light")

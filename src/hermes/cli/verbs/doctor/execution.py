@@ -17,13 +17,8 @@ from hermes.mcp.server_config import StdioEndpoint
 from hermes.mcp.servers import missing_sdk
 from hermes.mcp.settings import ServerContext, server_config
 from hermes.ports.sandbox import ProcessSpec, Sandbox
-from hermes.sandbox.sandboxes import (
-    SandboxDeps,
-    Sandboxes,
-    backend_on,
-    ssh_sandbox,
-    unsupported_reason,
-)
+from hermes.sandbox.backends import backend_on, unsupported_reason
+from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes, ssh_sandbox
 from hermes.sandbox.spawner import Spawner, SpawnRequest
 from hermes.sandbox.strongest_sandbox import (
     APPROVAL_REQUIRED,
