@@ -2,8 +2,7 @@
 
 import re
 import shutil
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -53,7 +52,7 @@ class Boards:
         self._root = Path(environment.get("HERMES_KANBAN_HOME") or root)
         self._folder = self._root / "kanban"
         self._environment = environment
-        self._open_board = open_board
+        self.open_board = open_board
 
     def choose(self, slug: str | None = None) -> str:
         """The board to use: the given one, that of the environment, or the current one."""
@@ -137,14 +136,6 @@ class Boards:
             logs=folder / "logs",
             attachments=Path(env.get("HERMES_KANBAN_ATTACHMENTS_ROOT") or folder / "attachments"),
         )
-
-    @asynccontextmanager
-    async def open(self, slug: str) -> AsyncGenerator[Board]:
-        board = await self._open_board(self.paths(slug).database)
-        try:
-            yield board
-        finally:
-            await board.close()
 
     def _exists(self, slug: str) -> bool:
         if slug == DEFAULT_BOARD:

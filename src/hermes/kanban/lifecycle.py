@@ -109,9 +109,9 @@ def claim_task(rows: BoardRows, task_id: str, terms: ClaimTerms, now: int) -> Ta
     return found
 
 
-def check_claim(task: Task, lock: str | None) -> None:
-    """Raise `LeaseLost` if the task is no longer claimed under this lock; None is a person."""
-    if lock is not None and (task.status is not TaskStatus.RUNNING or task.claim_lock != lock):
+def check_claim(task: Task, run_id: int | None) -> None:
+    """Raise `LeaseLost` if the task is no longer in this run; None is a person, who may."""
+    if run_id is not None and task.current_run_id != run_id:
         raise LeaseLost(
             f"{task.id} is no longer yours: it is {task.status}.",
             hint="Stop working on it; nothing was changed.",
@@ -119,10 +119,16 @@ def check_claim(task: Task, lock: str | None) -> None:
 
 
 def record_heartbeat(
-    rows: BoardRows, task_id: str, lock: str, expires: int, now: int, note: str | None = None
+    rows: BoardRows,
+    task_id: str,
+    expires: int,
+    now: int,
+    *,
+    note: str | None = None,
+    run_id: int | None = None,
 ) -> None:
     task = find_task(rows, task_id)
-    check_claim(task, lock)
+    check_claim(task, run_id)
     rows.change_task(task_id, TaskChange(claim_expires=expires, last_heartbeat_at=now))
     if task.current_run_id is not None:
         change = RunChange(claim_expires=expires, last_heartbeat_at=now)
@@ -132,15 +138,15 @@ def record_heartbeat(
 
 
 def complete_task(
-    rows: BoardRows, task_id: str, done: Completion, now: int, lock: str | None = None
+    rows: BoardRows, task_id: str, done: Completion, now: int, run_id: int | None = None
 ) -> Task:
     """Finish a task and make ready what waited for it."""
     task = find_task(rows, task_id)
-    check_claim(task, lock)
+    check_claim(task, run_id)
     if task.status in CLOSED:
         raise StateConflict(f"{task_id} is already {task.status}.")
     summary = done.summary or done.result
-    run_id = _end_run(rows, task, RunOutcome.COMPLETED, now, summary=summary, done=done)
+    ended = _end_run(rows, task, RunOutcome.COMPLETED, now, summary=summary, done=done)
     change = structs.replace(
         _UNCLAIMED,
         status=TaskStatus.DONE,
@@ -157,7 +163,7 @@ def complete_task(
         payload["verified_cards"] = list(done.verified_tasks)
     if done.artifacts:
         payload["artifacts"] = list(done.artifacts)
-    rows.add_event(task_id, "completed", now, payload, run_id)
+    rows.add_event(task_id, "completed", now, payload, ended)
     promote_ready(rows, now)
     return find_task(rows, task_id)
 
@@ -170,16 +176,16 @@ def block_task(
     now: int,
     *,
     author: str,
-    lock: str | None = None,
+    run_id: int | None = None,
 ) -> Task:
     """Stop work on a task until somebody acts, or until its parents are done."""
     task = find_task(rows, task_id)
-    check_claim(task, lock)
+    check_claim(task, run_id)
     if task.status in CLOSED:
         raise StateConflict(f"{task_id} is {task.status}; it cannot be blocked.")
     if not reason.strip():
         raise UsageError("Say why the task is blocked.")
-    run_id = _end_run(rows, task, RunOutcome.BLOCKED, now, summary=reason)
+    ended = _end_run(rows, task, RunOutcome.BLOCKED, now, summary=reason)
     if kind is BlockKind.DEPENDENCY and rows.open_parents(task_id):
         status, event = TaskStatus.TODO, "dependency_wait"
         recurrences = task.block_recurrences
@@ -198,7 +204,7 @@ def block_task(
         payload["recurrences"] = recurrences
     if event == "block_loop_detected":
         payload["limit"] = MAX_BLOCK_RECURRENCES
-    rows.add_event(task_id, event, now, payload, run_id)
+    rows.add_event(task_id, event, now, payload, ended)
     return find_task(rows, task_id)
 
 
@@ -228,9 +234,9 @@ def archive_task(rows: BoardRows, task_id: str, now: int) -> Task:
     task = find_task(rows, task_id)
     if task.status is TaskStatus.ARCHIVED:
         return task
-    run_id = _end_run(rows, task, RunOutcome.RECLAIMED, now, error="The task was archived.")
+    ended = _end_run(rows, task, RunOutcome.RECLAIMED, now, error="The task was archived.")
     rows.change_task(task_id, structs.replace(_UNCLAIMED, status=TaskStatus.ARCHIVED))
-    rows.add_event(task_id, "archived", now, None, run_id)
+    rows.add_event(task_id, "archived", now, None, ended)
     promote_ready(rows, now)
     return find_task(rows, task_id)
 
@@ -240,9 +246,9 @@ def reclaim_task(rows: BoardRows, task_id: str, reason: str, now: int) -> Task:
     task = find_task(rows, task_id)
     if task.status is not TaskStatus.RUNNING:
         raise StateConflict(f"{task_id} is {task.status}; nobody works on it.")
-    run_id = _end_run(rows, task, RunOutcome.RECLAIMED, now, error=reason)
+    ended = _end_run(rows, task, RunOutcome.RECLAIMED, now, error=reason)
     rows.change_task(task_id, structs.replace(_UNCLAIMED, status=TaskStatus.READY))
-    rows.add_event(task_id, "reclaimed", now, {"reason": reason}, run_id)
+    rows.add_event(task_id, "reclaimed", now, {"reason": reason}, ended)
     return find_task(rows, task_id)
 
 
@@ -255,12 +261,12 @@ def fail_run(
     *,
     limit: int,
     details: JsonObject,
-    lock: str | None = None,
+    run_id: int | None = None,
 ) -> Task:
     """End a run that did not finish its task; after `limit` failures in a row, give up."""
     task = find_task(rows, task_id)
-    check_claim(task, lock)
-    run_id = _end_run(rows, task, outcome, now, error=error)
+    check_claim(task, run_id)
+    ended = _end_run(rows, task, outcome, now, error=error)
     failures = task.consecutive_failures + 1
     effective = task.max_retries if task.max_retries is not None else limit
     gives_up = failures >= max(effective, 1)
@@ -271,7 +277,7 @@ def fail_run(
         last_failure_error=error,
     )
     rows.change_task(task_id, change)
-    rows.add_event(task_id, outcome.value, now, {**details, "failures": failures}, run_id)
+    rows.add_event(task_id, outcome.value, now, {**details, "failures": failures}, ended)
     if gives_up:
         payload: JsonObject = {
             "failures": failures,
@@ -280,48 +286,48 @@ def fail_run(
             "error": error,
             "trigger_outcome": outcome.value,
         }
-        rows.add_event(task_id, "gave_up", now, payload, run_id)
+        rows.add_event(task_id, "gave_up", now, payload, ended)
     return find_task(rows, task_id)
 
 
-def release_rate_limited(rows: BoardRows, task_id: str, lock: str, error: str, now: int) -> Task:
+def release_rate_limited(rows: BoardRows, task_id: str, run_id: int, error: str, now: int) -> Task:
     """Return a task whose provider refused to serve it for now; this is no failure of the task."""
     task = find_task(rows, task_id)
-    check_claim(task, lock)
-    run_id = _end_run(rows, task, RunOutcome.RATE_LIMITED, now, error=error)
+    check_claim(task, run_id)
+    ended = _end_run(rows, task, RunOutcome.RATE_LIMITED, now, error=error)
     rows.change_task(task_id, structs.replace(_UNCLAIMED, status=TaskStatus.READY))
-    rows.add_event(task_id, "respawn_guarded", now, {"reason": "rate_limit_cooldown"}, run_id)
+    rows.add_event(task_id, "respawn_guarded", now, {"reason": "rate_limit_cooldown"}, ended)
     return find_task(rows, task_id)
 
 
 def request_review(
-    rows: BoardRows, task_id: str, done: Completion, now: int, lock: str | None = None
+    rows: BoardRows, task_id: str, done: Completion, now: int, run_id: int | None = None
 ) -> Task:
     """Hand finished work to a reviewer."""
     task = find_task(rows, task_id)
-    check_claim(task, lock)
-    run_id = _end_run(rows, task, RunOutcome.COMPLETED, now, summary=done.summary, done=done)
+    check_claim(task, run_id)
+    ended = _end_run(rows, task, RunOutcome.COMPLETED, now, summary=done.summary, done=done)
     rows.change_task(
         task_id, structs.replace(_UNCLAIMED, status=TaskStatus.REVIEW, consecutive_failures=0)
     )
-    rows.add_event(task_id, "status", now, {"status": TaskStatus.REVIEW.value}, run_id)
+    rows.add_event(task_id, "status", now, {"status": TaskStatus.REVIEW.value}, ended)
     return find_task(rows, task_id)
 
 
 def request_changes(
-    rows: BoardRows, task_id: str, reason: str, now: int, *, author: str, lock: str | None = None
+    rows: BoardRows, task_id: str, reason: str, now: int, *, author: str, run_id: int | None = None
 ) -> Task:
     """Send reviewed work back to its assignee with a comment."""
     task = find_task(rows, task_id)
-    check_claim(task, lock)
+    check_claim(task, run_id)
     if task.status not in {TaskStatus.REVIEW, TaskStatus.RUNNING}:
         raise StateConflict(f"{task_id} is {task.status}; it is not in review.")
     if not reason.strip():
         raise UsageError("Say what has to change.")
-    run_id = _end_run(rows, task, RunOutcome.CHANGES_REQUESTED, now, summary=reason)
+    ended = _end_run(rows, task, RunOutcome.CHANGES_REQUESTED, now, summary=reason)
     rows.add_comment(task_id, author, f"CHANGES REQUESTED: {reason}", now)
     rows.change_task(task_id, structs.replace(_UNCLAIMED, status=TaskStatus.READY))
-    rows.add_event(task_id, "status", now, {"status": TaskStatus.READY.value}, run_id)
+    rows.add_event(task_id, "status", now, {"status": TaskStatus.READY.value}, ended)
     return find_task(rows, task_id)
 
 

@@ -63,16 +63,16 @@ async def test_only_one_worker_claims_a_task(board: SqliteBoard) -> None:
 async def test_worker_without_its_claim_changes_nothing(board: SqliteBoard) -> None:
     def work(rows: BoardRows) -> str:
         task = create_task(rows, NewTask(title="task"), NOW)
-        claim_task(rows, task.id, TERMS, NOW)
+        lost = claim_task(rows, task.id, TERMS, NOW).id
         reclaim_task(rows, task.id, "stale", NOW)
-        claim_task(rows, task.id, ClaimTerms(lock="host:2", expires=NOW + 900), NOW)
+        claim_task(rows, task.id, TERMS, NOW)
         for change in (
-            lambda: complete_task(rows, task.id, Completion(summary="late"), NOW, TERMS.lock),
+            lambda: complete_task(rows, task.id, Completion(summary="late"), NOW, lost),
             lambda: block_task(
-                rows, task.id, "late", BlockKind.TRANSIENT, NOW, author="ada", lock=TERMS.lock
+                rows, task.id, "late", BlockKind.TRANSIENT, NOW, author="ada", run_id=lost
             ),
-            lambda: record_heartbeat(rows, task.id, TERMS.lock, NOW + 1, NOW),
-            lambda: release_rate_limited(rows, task.id, TERMS.lock, "429", NOW),
+            lambda: record_heartbeat(rows, task.id, NOW + 1, NOW, run_id=lost),
+            lambda: release_rate_limited(rows, task.id, lost, "429", NOW),
         ):
             with pytest.raises(LeaseLost):
                 change()
@@ -80,7 +80,7 @@ async def test_worker_without_its_claim_changes_nothing(board: SqliteBoard) -> N
 
     task_id = await board.write(work)
     task = await board.read(lambda rows: find_task(rows, task_id))
-    assert (task.status, task.claim_lock) == (TaskStatus.RUNNING, "host:2")
+    assert (task.status, task.consecutive_failures) == (TaskStatus.RUNNING, 0)
 
 
 async def test_second_block_of_the_same_kind_goes_to_triage(board: SqliteBoard) -> None:
@@ -102,8 +102,8 @@ async def test_second_block_of_the_same_kind_goes_to_triage(board: SqliteBoard) 
 async def test_failures_in_a_row_give_up_and_rate_limits_do_not_count(board: SqliteBoard) -> None:
     def work(rows: BoardRows) -> None:
         task = create_task(rows, NewTask(title="task"), NOW)
-        claim_task(rows, task.id, TERMS, NOW)
-        assert release_rate_limited(rows, task.id, TERMS.lock, "429", NOW).consecutive_failures == 0
+        run = claim_task(rows, task.id, TERMS, NOW)
+        assert release_rate_limited(rows, task.id, run.id, "429", NOW).consecutive_failures == 0
         for expected in (TaskStatus.READY, TaskStatus.BLOCKED):
             claim_task(rows, task.id, TERMS, NOW)
             failed = fail_run(
@@ -118,11 +118,11 @@ async def test_failures_in_a_row_give_up_and_rate_limits_do_not_count(board: Sql
 async def test_review_sends_work_back_or_accepts_it(board: SqliteBoard) -> None:
     def work(rows: BoardRows) -> None:
         task = create_task(rows, NewTask(title="task"), NOW)
-        claim_task(rows, task.id, TERMS, NOW)
-        review = request_review(rows, task.id, Completion(summary="please look"), NOW, TERMS.lock)
+        run = claim_task(rows, task.id, TERMS, NOW)
+        review = request_review(rows, task.id, Completion(summary="please look"), NOW, run.id)
         assert review.status is TaskStatus.REVIEW
-        claim_task(rows, task.id, TERMS, NOW)
-        changed = request_changes(rows, task.id, "no tests", NOW, author="eve", lock=TERMS.lock)
+        run = claim_task(rows, task.id, TERMS, NOW)
+        changed = request_changes(rows, task.id, "no tests", NOW, author="eve", run_id=run.id)
         assert changed.status is TaskStatus.READY
         assert rows.comments(task.id)[0].body == "CHANGES REQUESTED: no tests"
 
@@ -135,10 +135,10 @@ async def test_archived_task_takes_its_claim_away_and_frees_its_children(
     def work(rows: BoardRows) -> None:
         task = create_task(rows, NewTask(title="task"), NOW)
         child = create_task(rows, NewTask(title="child", parents=(task.id,)), NOW)
-        claim_task(rows, task.id, TERMS, NOW)
+        run = claim_task(rows, task.id, TERMS, NOW)
         archive_task(rows, task.id, NOW)
         with pytest.raises(LeaseLost):
-            record_heartbeat(rows, task.id, TERMS.lock, NOW + 1, NOW)
+            record_heartbeat(rows, task.id, NOW + 1, NOW, run_id=run.id)
         assert find_task(rows, child.id).status is TaskStatus.READY
 
     await board.write(work)
