@@ -1,6 +1,6 @@
 """Work on boards: choose a board, change it in one transaction, and wake who waits for changes."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -8,6 +8,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from hermes.kanban.boards import Boards
+from hermes.kanban.worker import Worker, worker_of
 from hermes.kit.clock import Clock
 from hermes.kit.text import did_you_mean
 from hermes.ports.board import Board, BoardRows
@@ -19,6 +20,7 @@ from hermes.schema.board import (
     TaskRun,
 )
 from hermes.schema.errors import UsageError
+from hermes.schema.scope import Scope
 
 R = TypeVar("R")
 BOARD_TOPIC = "kanban"
@@ -53,6 +55,7 @@ class BoardService:
         profile: str,
         lock: str,
         subscribes_creators: bool,
+        environment: Mapping[str, str],
         list_profiles: Callable[[], Sequence[str]],
         wake: Callable[[str, str], None],
     ) -> None:
@@ -61,6 +64,7 @@ class BoardService:
         self.lock = lock
         """The name of claims by hand: host and process id."""
         self.subscribes_creators = subscribes_creators
+        self._environment = environment
         self._clock = clock
         self._list_profiles = list_profiles
         self._wake = wake
@@ -90,6 +94,9 @@ class BoardService:
 
     def profiles(self) -> Sequence[str]:
         return self._list_profiles()
+
+    def worker_of(self, scope: Scope) -> Worker | None:
+        return worker_of(scope, self._environment)
 
     async def close(self) -> None:
         boards, self._open = self._open, {}
