@@ -79,7 +79,7 @@ def read_completion(call: ActionCall) -> Completion:
     )
 
 
-def task_ids(call: ActionCall, key: str = "tasks") -> list[str]:
+def task_ids(call: ActionCall) -> list[str]:
     """All tasks of a call: by position and with `--ids`."""
     more = ",".join(call.texts("ids")).replace(",", " ")
-    return [*call.text(key).split(), *more.split()]
+    return [*call.text("tasks").split(), *call.text("task").split(), *more.split()]

@@ -124,7 +124,7 @@ async def change(
     call: ActionCall,
 ) -> ActionReply:
     """Apply one change to each named task, all or none."""
-    ids = task_ids(call) or task_ids(call, "task")
+    ids = task_ids(call)
     if not ids:
         raise UsageError("Name at least one task.")
 

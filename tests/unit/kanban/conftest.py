@@ -1,11 +1,14 @@
-"""A board in a temporary folder."""
+"""A board in a temporary folder, and the service of a profile that works on it."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
+from hermes.kanban.boards import Boards
+from hermes.kanban.service import BoardService, closing
 from hermes.store.board import SqliteBoard
+from hermes.testing.clock import FakeClock
 
 
 @pytest.fixture
@@ -13,3 +16,32 @@ async def board(tmp_path: Path) -> AsyncGenerator[SqliteBoard]:
     board = await SqliteBoard.open(tmp_path / "kanban.db")
     yield board
     await board.close()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def woken() -> list[str]:
+    """The boards that were reported as changed."""
+    return []
+
+
+@pytest.fixture
+async def service(
+    tmp_path: Path, clock: FakeClock, woken: list[str]
+) -> AsyncGenerator[BoardService]:
+    service = BoardService(
+        boards=Boards(root=tmp_path, environment={}, open_board=SqliteBoard.open),
+        clock=clock,
+        profile="default",
+        lock="host:1",
+        subscribes_creators=True,
+        environment={},
+        list_profiles=lambda: ["default", "ada", "eve"],
+        wake=lambda topic, board: woken.append(board),
+    )
+    async with closing(service):
+        yield service
