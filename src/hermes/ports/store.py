@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
+from hermes.ports.approval_records import ApprovalRecords, ApprovalWrite
 from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveResponse
 from hermes.ports.maintenance import Maintenance
 from hermes.ports.records import PutRecord, Records
@@ -179,6 +180,9 @@ class BeginTurnResult(Struct, frozen=True):
     appended: bool = False  # whether `first` was appended
 
 
+RepositoryWrite: TypeAlias = ApprovalWrite
+"""Writes of the repositories, each defined by the port of its repository."""
+
 SingleWrite: TypeAlias = (
     OpenSession
     | ChangeSession
@@ -193,6 +197,7 @@ SingleWrite: TypeAlias = (
     | AppendRunEvents
     | SaveResponse
     | PutRecord
+    | RepositoryWrite
 )
 """Writes applied one by one; consecutive messages are appended together instead."""
 
@@ -403,6 +408,8 @@ class Store(Protocol):
     def responses(self) -> Responses: ...
     @property
     def records(self) -> Records: ...
+    @property
+    def approvals(self) -> ApprovalRecords: ...
     @property
     def maintenance(self) -> Maintenance: ...
 

@@ -21,6 +21,7 @@ from hermes.ports.store import (
     Write,
 )
 from hermes.schema.errors import StoreError
+from hermes.store.approval_records import SqliteApprovalRecords
 from hermes.store.archive import SqliteArchive
 from hermes.store.connection import Connection, load_statements
 from hermes.store.database_file import open_writer
@@ -52,6 +53,7 @@ class SqliteStore:
         self.journal = SqliteJournal(engine, self.workers)
         self.responses = SqliteResponses(engine)
         self.records = SqliteRecords(engine, self.workers)
+        self.approvals = SqliteApprovalRecords(engine)
         self.maintenance = SqliteMaintenance(engine, self.queues, clock)
 
     @classmethod

@@ -5,7 +5,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from hermes.app.service.lock import own_record, take_lock
 from hermes.app.service.state_file import StateFile
@@ -17,8 +17,10 @@ from hermes.cli.verbs.status import run as show_status
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
 from hermes.kit.clock import SystemClock
+from hermes.ports.approval_records import LAPSED, PutQuestion
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.store.sqlite import open_store
+from hermes.testing.contracts.repositories import question_record
 from support.stored_sessions import simple_session
 
 pytestmark = pytest.mark.anyio
@@ -78,13 +80,14 @@ async def test_missing_key_is_reported_like_in_a_turn(home: Home) -> None:
 
 
 async def test_only_open_items_are_counted(home: Home) -> None:
-    async with open_store(home.database, SystemClock()) as store:
+    clock = SystemClock()
+    async with open_store(home.database, clock) as store:
         await store.commit(
             *simple_session("one"),
             *simple_session("two"),
-            open_record("question", "q1"),
-            open_record("question", "q2"),
-            open_record("question", "q3", still=False),
+            PutQuestion(question_record(clock, "q1")),
+            PutQuestion(question_record(clock, "q2")),
+            PutQuestion(structs.replace(question_record(clock, "q3"), state=LAPSED)),
             open_record("process", "p1"),
             open_record("delegation", "d1", still=False),
         )

@@ -14,7 +14,6 @@ from hermes.app.models import NO_MODEL, ModelSelector
 from hermes.app.service.status import GatewayStatus, gateway_status
 from hermes.app.storage import open_archive, open_blobs
 from hermes.app.unserved import unserved
-from hermes.approvals.approval_store import QUESTION_KIND
 from hermes.cli.context import CliContext
 from hermes.cli.dates import relative_time
 from hermes.cli.output import Printer
@@ -185,7 +184,7 @@ async def _store_counts(home: Home, clock: Clock) -> tuple[int, int, PendingWork
             return len(await store.records.find(kind, only_open=True))
 
         waiting = PendingWork(
-            questions=await count(QUESTION_KIND),
+            questions=len(await store.approvals.open_questions()),
             processes=await count(PROCESS),
             delegations=await count(DELEGATION),
             proposals=len(await Ledger(store, home.path, clock).waiting()),
