@@ -30,19 +30,21 @@ class SqliteApprovalRecords:
         self._engine = engine
 
     async def question(self, id: str) -> QuestionRecord | None:  # noqa: A002 the field's name
-        return await select_row(self._engine, _SQL["question"], {"id": id}, _QUESTIONS)
+        return await select_row(self._engine, _SQL["question"], {"id": id}, _QUESTIONS.read)
 
     async def questions(self, session: str, limit: int = 100) -> Sequence[QuestionRecord]:
         values = {"session": session, "limit": limit}
-        newest = await select_rows(self._engine, _SQL["questions of session"], values, _QUESTIONS)
+        newest = await select_rows(
+            self._engine, _SQL["questions of session"], values, _QUESTIONS.read
+        )
         return newest[::-1]
 
     async def open_questions(self, session: str | None = None) -> Sequence[QuestionRecord]:
         values = {"session": session}
-        return await select_rows(self._engine, _SQL["open questions"], values, _QUESTIONS)
+        return await select_rows(self._engine, _SQL["open questions"], values, _QUESTIONS.read)
 
     async def saved(self) -> Sequence[SavedApproval]:
-        return await select_rows(self._engine, _SQL["saved"], {}, _SAVED)
+        return await select_rows(self._engine, _SQL["saved"], {}, _SAVED.read)
 
     async def yolo(self, session: str) -> bool:
         values = {"session": session}

@@ -112,6 +112,12 @@ DELETE FROM saved_approvals WHERE session = :id;
 -- name: forget yolo
 DELETE FROM yolo_sessions WHERE session = :id;
 
+-- name: forget processes
+DELETE FROM processes WHERE session = :id;
+
+-- name: forget delegations
+DELETE FROM delegations WHERE session = :id;
+
 -- name: forget queue items
 DELETE FROM queue_items WHERE topic IN (SELECT value FROM json_each(:ids));
 

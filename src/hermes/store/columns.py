@@ -19,7 +19,9 @@ from hermes.schema.errors import StateConflict, StoreError
 from hermes.store.connection import Connection, Row, Value
 from hermes.store.engine import Engine
 from hermes.store.rows import from_micros, to_micros, unreadable_error
+from hermes.store.workers import SqliteWorkers
 
+R = TypeVar("R")
 S = TypeVar("S", bound=Struct)
 log = logging.getLogger(__name__)
 
@@ -54,33 +56,46 @@ class Columns(Generic[S]):
 
 
 async def select_row(
-    engine: Engine, sql: str, values: Mapping[str, Value], columns: Columns[S]
-) -> S | None:
+    engine: Engine, sql: str, values: Mapping[str, Value], read: Callable[[Row], R]
+) -> R | None:
     """The first row of a statement. Raises `StoreError` if it cannot be read."""
 
-    def read(connection: Connection) -> S | None:
+    def select(connection: Connection) -> R | None:
         rows = connection.execute(sql, values).fetchall()
-        return columns.read(rows[0]) if rows else None
+        return read(rows[0]) if rows else None
 
-    return await engine.read(read)
+    return await engine.read(select)
 
 
 async def select_rows(
-    engine: Engine, sql: str, values: Mapping[str, Value], columns: Columns[S]
-) -> list[S]:
+    engine: Engine, sql: str, values: Mapping[str, Value], read: Callable[[Row], R]
+) -> list[R]:
     """The rows of a statement; one that cannot be read does not hide the others."""
 
-    def read(connection: Connection) -> list[S]:
-        return readable_rows(connection.execute(sql, values).fetchall(), columns)
+    def select(connection: Connection) -> list[R]:
+        return _readable_rows(connection.execute(sql, values).fetchall(), read)
 
-    return await engine.read(read)
+    return await engine.read(select)
 
 
-def readable_rows(rows: Iterable[Row], columns: Columns[S]) -> list[S]:
-    found: list[S] = []
+async def select_abandoned(
+    engine: Engine, workers: SqliteWorkers, sql: str, read: Callable[[Row], R]
+) -> list[R]:
+    """The rows whose holder, the last column, belongs to a dead worker."""
+
+    def select(connection: Connection) -> list[R]:
+        rows = connection.execute(sql).fetchall()
+        dead = [row for row in rows if not workers.is_alive(connection, str(row[-1]))]
+        return _readable_rows(dead, read)
+
+    return await engine.read(select)
+
+
+def _readable_rows(rows: Iterable[Row], read: Callable[[Row], R]) -> list[R]:
+    found: list[R] = []
     for row in rows:
         try:
-            found.append(columns.read(row))
+            found.append(read(row))
         except StoreError as error:
             log.warning("%s", error)
     return found

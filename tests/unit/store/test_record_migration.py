@@ -7,7 +7,9 @@ import msgspec
 import pytest
 
 from hermes.ports.approvals import ApprovalRequest, Isolation
-from hermes.schema.scope import Address
+from hermes.ports.delegation import Task
+from hermes.ports.processes import ProcessState
+from hermes.schema.scope import Address, Role
 from hermes.store.connection import READ_WRITE, Connection, connect, migrations
 from hermes.store.database_file import APPLICATION_ID
 from hermes.store.sqlite import open_store
@@ -38,6 +40,14 @@ QUESTION = {
     "key": "agent:main:x",
     "holder": "",
     "ends": 12.5,
+}
+SCOPE = {
+    "profile": "default",
+    "session": "s1",
+    "run": "r",
+    "workspace": "/w",
+    "principal": "ann",
+    "role": "guest",
 }
 GRANT = {"id": "g", "tool": "t", "reaching": "open", "argv": ["ls"], "by": "ann", "session": ""}
 
@@ -106,11 +116,43 @@ async def test_questions_and_approvals_are_moved(old: Connection, path: Path, cl
         assert not await store.approvals.yolo("s2")
 
 
+async def test_background_work_is_moved(old: Connection, path: Path, clock: FakeClock):
+    dead = "elsewhere/x/1/2"
+    process = {
+        "id": "p1",
+        "command": "make é",
+        "folder": "/w",
+        "scope": SCOPE,
+        "started": "2026-11-17T12:45:17.791440Z",
+        "pid": 7,
+        "notify": True,
+        "watch": ["done"],
+    }
+    add(old, "process", "p1", process, state="running", holder=dead)
+    ended = {**process, "id": "p2", "state": "exited", "exit_code": 3}
+    add(old, "process", "p2", ended, state="exited", is_open=False)
+    work = {"id": "d1", "scope": SCOPE, "tasks": [{"goal": "a"}], "reports": [None]}
+    add(old, "delegation", "d1", work, state="running", holder=dead)
+    add(old, "delegation", "d2", work, state="brought", is_open=False)
+    old.close()
+    async with open_store(path, clock) as store:
+        (running,) = await store.processes.abandoned()
+        assert (running.command, running.pid, running.notify) == ("make é", 7, True)
+        assert (running.watch, running.scope.role) == (("done",), Role.GUEST)
+        assert running.started.isoformat().startswith("2026-11-17T12:45:17.791")
+        last = (await store.processes.all())[-1]
+        assert (last.state, last.exit_code) == (ProcessState.EXITED, 3)
+        assert last.ended is not None
+        (work_left,) = await store.delegations.abandoned()
+        assert (work_left.id, work_left.tasks) == ("d1", (Task(goal="a"),))
+        assert (work_left.scope.role, work_left.scope.principal) == (Role.GUEST, "ann")
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"\xff", b"null", b"{}"])
 async def test_unreadable_rows_do_not_prevent_the_migration(
     old: Connection, path: Path, clock: FakeClock, body: bytes
 ):
-    for kind in ("question", "grant", "yolo"):
+    for kind in ("question", "grant", "yolo", "process", "delegation"):
         add(old, kind, "odd", body)
     add(old, "question", "ask_1", QUESTION)
     old.close()

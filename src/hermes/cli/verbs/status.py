@@ -32,8 +32,6 @@ from hermes.models.settings import ModelOverrides
 from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ConfigError, StoreError
-from hermes.subagents.delegations import KIND as DELEGATION
-from hermes.tools.processes.record import PROCESS_KIND as PROCESS
 
 _SETTINGS_UNREADABLE = "the settings cannot be read: hermes doctor"
 _STOPPED, _DIED = "not running", "crashed or killed"
@@ -179,14 +177,10 @@ async def _store_counts(home: Home, clock: Clock) -> tuple[int, int, PendingWork
         return _NO_COUNTS
     async with open_archive(home, clock) as store:
         stats = await store.maintenance.stats()
-
-        async def count(kind: str) -> int:
-            return len(await store.records.find(kind, only_open=True))
-
         waiting = PendingWork(
             questions=len(await store.approvals.open_questions()),
-            processes=await count(PROCESS),
-            delegations=await count(DELEGATION),
+            processes=await store.processes.count_running(),
+            delegations=len(await store.delegations.running()),
             proposals=len(await Ledger(store, home.path, clock).waiting()),
             messages=stats.waiting,
             given_up=stats.parked,
