@@ -21,7 +21,9 @@ from hermes.ports.store import (
     Write,
 )
 from hermes.schema.errors import StoreError
+from hermes.store.approval_records import SqliteApprovalRecords
 from hermes.store.archive import SqliteArchive
+from hermes.store.background_work import SqliteDelegations, SqliteProcesses
 from hermes.store.connection import Connection, load_statements
 from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
@@ -52,6 +54,9 @@ class SqliteStore:
         self.journal = SqliteJournal(engine, self.workers)
         self.responses = SqliteResponses(engine)
         self.records = SqliteRecords(engine, self.workers)
+        self.approvals = SqliteApprovalRecords(engine)
+        self.processes = SqliteProcesses(engine, self.workers)
+        self.delegations = SqliteDelegations(engine, self.workers)
         self.maintenance = SqliteMaintenance(engine, self.queues, clock)
 
     @classmethod

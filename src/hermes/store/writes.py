@@ -1,7 +1,6 @@
 """Apply a unit of writes inside an open transaction."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import assert_never
 
 import apsw
 from msgspec import UNSET, Struct
@@ -23,6 +22,7 @@ from hermes.ports.store import (
     RecordIntent,
     RecordUsage,
     ReleaseLease,
+    RepositoryWrite,
     SettleIntent,
     SingleWrite,
     Write,
@@ -35,6 +35,7 @@ from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.journal import append_run_events, save_response
 from hermes.store.leases import release_lease
 from hermes.store.records import put_record
+from hermes.store.repository_writes import apply_repository_write, holder_in
 from hermes.store.rows import (
     encode_message,
     fetch_number,
@@ -96,7 +97,7 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
         case PutRecord():
             put_record(connection, write)
         case _:
-            assert_never(write)
+            apply_repository_write(connection, write)
 
 
 def names_holder(write: Write) -> bool:
@@ -107,7 +108,7 @@ def names_holder(write: Write) -> bool:
         case EnqueueItem(_, holder):
             return bool(holder)
         case _:
-            return False
+            return isinstance(write, RepositoryWrite) and bool(holder_in(write))
 
 
 def check_held(connection: Connection, key: str, holder: str) -> None:

@@ -10,6 +10,7 @@ from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.coordination import WorkersContract
 from hermes.testing.contracts.records import BlobsContract, RecordsContract
+from hermes.testing.contracts.repositories import RepositoriesContract
 from hermes.testing.contracts.store import StoreContract
 
 pytestmark = pytest.mark.anyio
@@ -41,6 +42,10 @@ class TestSqliteStore(StoreContract):
 
 
 class TestSqliteRecords(RecordsContract):
+    pass
+
+
+class TestSqliteRepositories(RepositoriesContract):
     pass
 
 
