@@ -12,8 +12,11 @@ from hermes.kanban.worker import Worker, worker_of
 from hermes.kit.clock import Clock
 from hermes.kit.text import did_you_mean
 from hermes.ports.board import Board, BoardRows
+from hermes.ports.board_watches import PutBoardWatch, watch_of
+from hermes.ports.store import Store
 from hermes.schema.board import (
     Attachment,
+    BoardSubscription,
     Comment,
     Task,
     TaskEvent,
@@ -51,6 +54,7 @@ class BoardService:
         self,
         *,
         boards: Boards,
+        store: Store,
         clock: Clock,
         profile: str,
         lock: str,
@@ -65,6 +69,7 @@ class BoardService:
         """The name of claims by hand: host and process id."""
         self.subscribes_creators = subscribes_creators
         self._environment = environment
+        self._store = store
         self._clock = clock
         self._list_profiles = list_profiles
         self._wake = wake
@@ -83,6 +88,18 @@ class BoardService:
         result = await board.write(work)
         self._wake(BOARD_TOPIC, chosen)
         return result
+
+    async def write_quietly(self, slug: str, work: Callable[[BoardRows], R]) -> R:
+        """Write what concerns nobody who waits for changes."""
+        board = await self._board(slug)
+        return await board.write(work)
+
+    async def remember_creator(
+        self, slug: str | None, subscription: BoardSubscription, scope: Scope
+    ) -> None:
+        """Wake this scope's session when the task ends."""
+        watch = watch_of(self.boards.choose(slug), subscription, scope)
+        await self._store.commit(PutBoardWatch(watch))
 
     def check_assignee(self, assignee: str | None) -> None:
         """Raise `UsageError` unless the assignee is a profile, or a person as `@name`."""

@@ -244,18 +244,23 @@ async def create(service: BoardService, args: arguments.CreateArgs, ctx: ToolCon
     now, board = service.now(), args.board or (worker.board if worker else None)
     subscription = _creator_subscription(service, ctx)
 
-    def work(rows: BoardRows) -> JsonObject:
+    def work(rows: BoardRows) -> tuple[Task, BoardSubscription | None]:
         parent = find_task(rows, worker.task) if worker else None
         task = create_task(rows, _new_task(service, args, ctx, parent), now)
-        subscribed = subscription is not None and subscribe(rows, subscription(task.id), now)
-        return {
-            "ok": True,
-            "task_id": task.id,
-            "status": task.status.value,
-            "subscribed": subscribed,
-        }
+        if subscription is not None:
+            subscribe(rows, subscription(task.id), now)
+        made = [one for one in rows.subscriptions(task.id) if subscription is not None]
+        return task, made[0] if made else None
 
-    return await service.write(board, work)
+    task, made = await service.write(board, work)
+    if made is not None:
+        await service.remember_creator(board, made, ctx.scope)
+    return {
+        "ok": True,
+        "task_id": task.id,
+        "status": task.status.value,
+        "subscribed": made is not None,
+    }
 
 
 def _new_task(

@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Raw, Struct
 
 from hermes.ports.approval_records import ApprovalRecords, ApprovalWrite
+from hermes.ports.board_watches import BoardWatches, PutBoardWatch
 from hermes.ports.delegation import DelegationRecords, DelegationWrite
 from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveResponse
 from hermes.ports.maintenance import Maintenance
@@ -182,7 +183,7 @@ class BeginTurnResult(Struct, frozen=True):
     appended: bool = False  # whether `first` was appended
 
 
-RepositoryWrite: TypeAlias = ApprovalWrite | ProcessWrite | DelegationWrite
+RepositoryWrite: TypeAlias = ApprovalWrite | ProcessWrite | DelegationWrite | PutBoardWatch
 """Writes of the repositories, each defined by the port of its repository."""
 
 SingleWrite: TypeAlias = (
@@ -416,6 +417,8 @@ class Store(Protocol):
     def processes(self) -> ProcessRecords: ...
     @property
     def delegations(self) -> DelegationRecords: ...
+    @property
+    def board_watches(self) -> BoardWatches: ...
     @property
     def maintenance(self) -> Maintenance: ...
 

@@ -24,6 +24,7 @@ from hermes.schema.errors import StoreError
 from hermes.store.approval_records import SqliteApprovalRecords
 from hermes.store.archive import SqliteArchive
 from hermes.store.background_work import SqliteDelegations, SqliteProcesses
+from hermes.store.board_watches import SqliteBoardWatches
 from hermes.store.connection import Connection, load_statements
 from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
@@ -57,6 +58,7 @@ class SqliteStore:
         self.approvals = SqliteApprovalRecords(engine)
         self.processes = SqliteProcesses(engine, self.workers)
         self.delegations = SqliteDelegations(engine, self.workers)
+        self.board_watches = SqliteBoardWatches(engine)
         self.maintenance = SqliteMaintenance(engine, self.queues, clock)
 
     @classmethod

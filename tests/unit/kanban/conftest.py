@@ -7,7 +7,9 @@ import pytest
 
 from hermes.kanban.boards import Boards
 from hermes.kanban.service import BoardService, closing
+from hermes.ports.store import Store
 from hermes.store.board import SqliteBoard
+from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 
 
@@ -30,11 +32,18 @@ def woken() -> list[str]:
 
 
 @pytest.fixture
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[Store]:
+    async with open_store(tmp_path / "hermes.db", clock) as store:
+        yield store
+
+
+@pytest.fixture
 async def service(
-    tmp_path: Path, clock: FakeClock, woken: list[str]
+    tmp_path: Path, store: Store, clock: FakeClock, woken: list[str]
 ) -> AsyncGenerator[BoardService]:
     service = BoardService(
         boards=Boards(root=tmp_path, environment={}, open_board=SqliteBoard.open),
+        store=store,
         clock=clock,
         profile="default",
         lock="host:1",

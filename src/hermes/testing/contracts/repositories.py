@@ -17,6 +17,7 @@ from hermes.ports.approval_records import (
     SetYolo,
 )
 from hermes.ports.approvals import ApprovalRequest, Isolation
+from hermes.ports.board_watches import BoardWatch, PutBoardWatch
 from hermes.ports.delegation import (
     AddDelegation,
     ChangeDelegation,
@@ -247,7 +248,23 @@ class DelegationRecordsContract:
         assert await store.delegations.running() == []
 
 
+class BoardWatchesContract:
+    async def test_cursor_never_moves_back_and_the_scope_stays(self, store: Store) -> None:
+        scope = Scope(profile="p", session="s1", run="r", workspace="/w", role=Role.MEMBER)
+        watch = BoardWatch(
+            board="b", task="t", platform="x", chat="1", thread="", cursor=5, scope=scope
+        )
+        await store.commit(PutBoardWatch(watch))
+        later = structs.replace(watch, cursor=3, scope=None, problem="gone")
+        await store.commit(PutBoardWatch(later))
+        assert await store.board_watches.of_board("b") == [structs.replace(watch, problem="gone")]
+        assert await store.board_watches.of_board("other") == []
+
+
 class RepositoriesContract(
-    ApprovalRecordsContract, ProcessRecordsContract, DelegationRecordsContract
+    ApprovalRecordsContract,
+    ProcessRecordsContract,
+    DelegationRecordsContract,
+    BoardWatchesContract,
 ):
     """All repositories."""
