@@ -357,8 +357,6 @@ def _route(
     )
 
 
-_LINK = {"parent_id": "The task that comes first.", "child_id": "The task that waits."}
-
 ROUTES: tuple[FeatureRoute[BoardService], ...] = (
     _route("GET", "board", "The tasks of a board by column", get_board),
     _route("POST", "tasks", "Add a task", add_task, TaskBody),
@@ -371,7 +369,14 @@ ROUTES: tuple[FeatureRoute[BoardService], ...] = (
     _route("POST", "tasks/{task}/reassign", "Assign a task", reassign, ReassignBody),
     _route("GET", "runs/{run}", "A run", get_run),
     _route("POST", "links", "Let a task wait for another", add_link, LinkBody),
-    _route("DELETE", "links", "Remove a link", remove_link, **_LINK),
+    _route(
+        "DELETE",
+        "links",
+        "Remove a link",
+        remove_link,
+        parent_id="The task that comes first.",
+        child_id="The task that waits.",
+    ),
     _route("GET", "stats", "Numbers of tasks", get_stats),
     _route("GET", "assignees", "Who can work on tasks", get_assignees),
     _route("GET", "boards", "All boards", get_boards),
