@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
+from hermes.ports.jobs import DeleteJob, Jobs, SaveFire, SaveJob
 from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveResponse
 from hermes.ports.maintenance import Maintenance
 from hermes.ports.records import PutRecord, Records
@@ -193,6 +194,9 @@ SingleWrite: TypeAlias = (
     | AppendRunEvents
     | SaveResponse
     | PutRecord
+    | SaveJob
+    | DeleteJob
+    | SaveFire
 )
 """Writes applied one by one; consecutive messages are appended together instead."""
 
@@ -403,6 +407,8 @@ class Store(Protocol):
     def responses(self) -> Responses: ...
     @property
     def records(self) -> Records: ...
+    @property
+    def jobs(self) -> Jobs: ...
     @property
     def maintenance(self) -> Maintenance: ...
 

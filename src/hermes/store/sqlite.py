@@ -25,6 +25,7 @@ from hermes.store.archive import SqliteArchive
 from hermes.store.connection import Connection, load_statements
 from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
+from hermes.store.jobs import SqliteJobs
 from hermes.store.journal import SqliteJournal, SqliteResponses
 from hermes.store.leases import SqliteLeases, acquire_lease, check_fence, lease_span, release_fenced
 from hermes.store.maintenance import SqliteMaintenance
@@ -52,6 +53,7 @@ class SqliteStore:
         self.journal = SqliteJournal(engine, self.workers)
         self.responses = SqliteResponses(engine)
         self.records = SqliteRecords(engine, self.workers)
+        self.jobs = SqliteJobs(engine)
         self.maintenance = SqliteMaintenance(engine, self.queues, clock)
 
     @classmethod
