@@ -1,6 +1,6 @@
 """Compose one profile: each part is built from the parts it needs, and closed in order."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import cached_property
@@ -13,6 +13,7 @@ from hermes.app.after_turn import BackgroundReviews, title_callbacks
 from hermes.app.approvals import build_approvals
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.compaction import build_compaction
+from hermes.app.features import FeatureServices
 from hermes.app.followups import FollowupRouter
 from hermes.app.learning import Learning
 from hermes.app.mcp import McpService, build_mcp
@@ -111,6 +112,7 @@ class App:
         self.bus = MemoryBus()
         self.blobs = open_blobs(home)
         self.followups = FollowupRouter(store, self.bus)
+        self.features = FeatureServices(self)
         self._options = options
         self._logs = logs
         self._tasks = tasks
@@ -163,8 +165,13 @@ class App:
         return ToolFactory(
             self.home, self.env, self.config, self.redactor, self.blobs, self.spawner, self.clock,
             self.processes, store=self.store, delegates=lambda: self.delegations,
-            learning=self.learning, sender=self.sender,
+            learning=self.learning, sender=self.sender, features=self.features,
         )  # fmt: skip
+
+    @cached_property
+    def child_env(self) -> Callable[[Scope], dict[str, str]]:
+        """Builds the environment of programs that run for a scope, without secrets."""
+        return self._tool_factory.child_env()
 
     @cached_property
     def toolbox(self) -> Toolbox:

@@ -60,6 +60,7 @@ def command_services(
         mcp_servers=app.servers,
         instruction_files=ProjectInstructions(app.home, app.clock),
         handoff=ChatHandoff(app),
+        features=app.features,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from hermes.app.features import FeatureServices
 from hermes.app.learning import Learning
 from hermes.app.toolbox import Toolbox, ToolSelection
 from hermes.config.env import Env
@@ -74,6 +75,7 @@ class ToolFactory(Struct, frozen=True):
     delegates: Callable[[], Delegator] | None = None
     learning: Learning | None = None
     sender: MessageSender | None = None
+    features: FeatureServices | None = None
     locks: FileLocks = field(default_factory=FileLocks)
 
     def toolbox(self, wanted: Sequence[str] | None, without: Sequence[str] = ()) -> Toolbox:
@@ -178,6 +180,7 @@ class ToolFactory(Struct, frozen=True):
             store=self.store,
             delegator=self.delegates,
             message_sender=self.sender,
+            features=self.features,
             learning=self.learning.tool_deps(load_specs) if self.learning else None,
             checkpoints=checkpoints,
             locks=self.locks,

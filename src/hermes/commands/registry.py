@@ -115,6 +115,8 @@ def standard_commands() -> Registry:
         sessions,
         terminal,
     )
+    from hermes.commands.feature_commands import feature_command  # noqa: PLC0415 - as above
+    from hermes.ports.feature_catalog import FEATURES, feature_verb  # noqa: PLC0415 - as above
 
     return Registry(
         (
@@ -126,6 +128,7 @@ def standard_commands() -> Registry:
             *learning.COMMANDS,
             *approvals.COMMANDS,
             *terminal.COMMANDS,
+            *(feature_command(feature_verb(name)) for name in FEATURES),
         )
     )
 

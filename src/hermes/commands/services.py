@@ -1,7 +1,7 @@
 """Services that commands use; each may be missing on a surface."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -302,6 +302,12 @@ class McpServerControl(Protocol):
         ...
 
 
+class FeatureServices(Protocol):
+    """The services of the features with a slash command."""
+
+    def get(self, feature: str) -> Any: ...
+
+
 RestartGateway: TypeAlias = Callable[[Address | None], Awaitable[None]]
 
 
@@ -327,3 +333,4 @@ class CommandServices(Struct, frozen=True, kw_only=True):
     instruction_files: InstructionFiles | None = None
     handoff: SessionHandoff | None = None
     mcp_servers: McpServerControl | None = None
+    features: FeatureServices | None = None

@@ -10,6 +10,7 @@ from msgspec import Raw, Struct
 from hermes.ports.approval_records import ApprovalRecords, ApprovalWrite
 from hermes.ports.board_watches import BoardWatches, PutBoardWatch
 from hermes.ports.delegation import DelegationRecords, DelegationWrite
+from hermes.ports.jobs import DeleteJob, Jobs, SaveFire, SaveJob
 from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveResponse
 from hermes.ports.maintenance import Maintenance
 from hermes.ports.processes import ProcessRecords, ProcessWrite
@@ -201,6 +202,9 @@ SingleWrite: TypeAlias = (
     | SaveResponse
     | PutRecord
     | RepositoryWrite
+    | SaveJob
+    | DeleteJob
+    | SaveFire
 )
 """Writes applied one by one; consecutive messages are appended together instead."""
 
@@ -419,6 +423,8 @@ class Store(Protocol):
     def delegations(self) -> DelegationRecords: ...
     @property
     def board_watches(self) -> BoardWatches: ...
+    @property
+    def jobs(self) -> Jobs: ...
     @property
     def maintenance(self) -> Maintenance: ...
 

@@ -28,6 +28,7 @@ from hermes.store.board_watches import SqliteBoardWatches
 from hermes.store.connection import Connection, load_statements
 from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
+from hermes.store.jobs import SqliteJobs
 from hermes.store.journal import SqliteJournal, SqliteResponses
 from hermes.store.leases import SqliteLeases, acquire_lease, check_fence, lease_span, release_fenced
 from hermes.store.maintenance import SqliteMaintenance
@@ -59,6 +60,7 @@ class SqliteStore:
         self.processes = SqliteProcesses(engine, self.workers)
         self.delegations = SqliteDelegations(engine, self.workers)
         self.board_watches = SqliteBoardWatches(engine)
+        self.jobs = SqliteJobs(engine)
         self.maintenance = SqliteMaintenance(engine, self.queues, clock)
 
     @classmethod

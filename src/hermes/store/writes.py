@@ -7,6 +7,7 @@ from msgspec import UNSET, Struct
 
 from hermes.kit.process_identity import worker_of
 from hermes.kit.text import one_line
+from hermes.ports.jobs import DeleteJob, SaveFire, SaveJob
 from hermes.ports.journal import AppendRunEvents, SaveResponse
 from hermes.ports.records import PutRecord
 from hermes.ports.store import (
@@ -32,6 +33,7 @@ from hermes.schema.errors import LeaseLost, NotFound, StateConflict, StoreError
 from hermes.schema.messages import Assistant, Message, Result, Trust, User
 from hermes.schema.sessions import Session, SessionChange
 from hermes.store.connection import Connection, Value, load_statements
+from hermes.store.jobs import delete_job, save_fire, save_job
 from hermes.store.journal import append_run_events, save_response
 from hermes.store.leases import release_lease
 from hermes.store.records import put_record
@@ -96,6 +98,12 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
             save_response(connection, response)
         case PutRecord():
             put_record(connection, write)
+        case SaveJob():
+            save_job(connection, write)
+        case DeleteJob():
+            delete_job(connection, write)
+        case SaveFire():
+            save_fire(connection, write)
         case _:
             apply_repository_write(connection, write)
 

@@ -43,6 +43,7 @@ BUILT_IN: Sequence[Registration] = (
     Registration(
         "send_message", "hermes.tools.send_message:build_send_message", needs="message_sender"
     ),
+    Registration("cronjob", "hermes.tools.feature_tool:build_cronjob", needs="features"),
     Registration("memory", "hermes.tools.memory:build_memory", needs="learning"),
     Registration("skills_list", "hermes.tools.skills:build_skills_list", needs="learning"),
     Registration("skill_view", "hermes.tools.skills:build_skill_view", needs="learning"),

@@ -37,7 +37,6 @@ UNSUPPORTED = {
     "indicator": "other activity indicators",
     "voice": "speech",
     "pet": "pets",
-    "cron": "scheduled jobs",
     "suggestions": "scheduled jobs",
     "blueprint": "scheduled jobs",
     "kanban": "task boards",

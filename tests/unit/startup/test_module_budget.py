@@ -34,7 +34,7 @@ BUDGETS = {
     "-z hello": Budget(
         460,
         "aiohttp http email ruamel openai hermes.testing hermes.runtimes hermes.mcp mcp readline "
-        "pydantic",
+        "pydantic hermes.cron cronsim",
     ),
 }
 PROBE = """

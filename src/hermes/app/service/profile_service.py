@@ -42,6 +42,8 @@ from hermes.schema.scope import platform_of
 
 if TYPE_CHECKING:
     from hermes.api.server import ApiServer
+    from hermes.cron.operation import CronOperation
+    from hermes.cron.worker import CronWorker
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +117,8 @@ class ApiHost:
         return {} if self._server is None else {PLATFORM_NAME: PlatformState(state="connected")}
 
 
+CRON = "cron"
+"""The topic of the scheduled jobs; they look for fires of dead workers, too."""
 RESTART_BACKOFF = Backoff(base=1.0, cap=60.0)
 STABLE_SECONDS = 600.0
 """Seconds of running after which a failure no longer counts as repeated."""
@@ -263,6 +267,7 @@ class ProfileService:
                 await app.processes.recover()
                 await app.delegations.recover()
                 await self._deps.api_host.recover(app)
+                app.bus.wake(CRON)
             except StoreError as error:
                 log.warning("cannot recover the work of dead processes: %s", error)
 
@@ -286,6 +291,12 @@ class ProfileService:
             self.assemble(self._borrowed)
             self.failure = ""
 
+    def _cron_worker(self) -> "CronWorker":
+        from hermes.app.cron import build_worker  # noqa: PLC0415 - composed from the app
+
+        operation: CronOperation = self.app.features.get("cron")
+        return build_worker(self.app, operation.service)
+
     async def _work(self) -> None:
         fingerprint = env_fingerprint(self._deps.env)
         local = IpcServer(self.app.home.path, self.app, fingerprint, self.poll_queues)
@@ -298,14 +309,18 @@ class ProfileService:
             group.start_soon(ProfileMaintenance(self.app).run)
             group.start_soon(self._recover_regularly)
             group.start_soon(self._directory.run)
+            worker = self._cron_worker()
+            group.start_soon(worker.run)
             for task in self.app.plugins.gateway_tasks:
                 group.start_soon(task)
             await self._post_restart_notices()
             await self.gateway.run(self._handle_inbound)
             # Local and API turns were asked to end together with the chats.
             with anyio.CancelScope(deadline=self._closed_at + self.gateway.drain):
+                worker.drain()
                 await local.wait_idle()
                 await self._deps.api_host.wait_idle()
+                await worker.wait_idle()
             group.cancel_scope.cancel()
 
 
