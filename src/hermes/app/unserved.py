@@ -54,10 +54,6 @@ def _platforms(
 
 
 def _files(home: Home) -> Iterator[Unserved]:
-    files = [home.kanban_db, *sorted((home.kanban / "boards").glob("*/kanban.db"))]
-    if count := sum(path.is_file() for path in files):
-        boards = plural(count, "board")
-        yield Unserved(boards, f"{boards} of the kanban tools: this version has no boards yet.")
     if names := sorted(path.parent.name for path in home.plugins.glob("*/plugin.yaml")):
         plugins = plural(len(names), "plugin")
         says = (

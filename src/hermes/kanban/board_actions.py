@@ -237,6 +237,20 @@ async def gc(service: BoardService, call: ActionCall) -> ActionReply:
     return ActionReply(text, {"events": events, "logs": len(logs)})
 
 
+async def dispatch(service: BoardService, call: ActionCall) -> ActionReply:
+    """Start what is ready, wait for it, and say what happened."""
+    chosen = call.text("board")
+    names = [chosen] if chosen else [info.slug for info in service.boards.all()]
+    dry_run = call.switch("dry_run")
+    reports = await service.dispatch([service.boards.choose(name) for name in names], dry_run)
+    lines: list[str] = []
+    for report in reports:
+        lines += [f"{one}: {'would be started' if dry_run else 'ran'}" for one in report.started]
+        lines += [f"{one}: its worker is gone" for one in report.ended]
+        lines += [f"{one}: {reason}" for one, reason in report.skipped]
+    return ActionReply("\n".join(lines) or "Nothing is ready.", reports)
+
+
 _ADDRESS = (
     Argument(name="--platform", help="the platform of the chat", required=True),
     Argument(name="--chat-id", help="the id of the chat", required=True),
@@ -340,6 +354,12 @@ BOARD_ACTIONS: tuple[Action[BoardService], ...] = (
             flag("--idempotency-key", "repeat the command without planning twice"),
             BOARD,
         ),
+    ),
+    Action(
+        name="dispatch",
+        summary="run the ready tasks of this profile now",
+        run=dispatch,
+        arguments=(flag("--dry-run", "only say what would be started", SWITCH), BOARD),
     ),
     Action(
         name="gc",

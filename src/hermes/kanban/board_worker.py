@@ -7,9 +7,9 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
-from hermes.kanban.dispatcher import Dispatcher, DispatchReport
+from hermes.kanban.dispatcher import Dispatcher
 from hermes.kanban.notifier import Notifier
-from hermes.kanban.service import BOARD_TOPIC, BoardService
+from hermes.kanban.service import BOARD_TOPIC, BoardService, DispatchReport
 from hermes.kanban.task_runner import TaskRunner
 from hermes.kanban.worker import Worker
 from hermes.kit.clock import Clock
@@ -78,7 +78,7 @@ class BoardWorker:
         notifier: Notifier,
         tasks: RunningTasks,
         lock: FileLock,
-        folder: Path,
+        folders: Sequence[Path],
         interval: float,
         dispatches: bool = True,
     ) -> None:
@@ -90,7 +90,7 @@ class BoardWorker:
         self._notifier = notifier
         self._tasks = tasks
         self._lock = lock
-        self._folder = folder
+        self._folders = folders
         self._interval = interval
         self._dispatches = dispatches
         self._holds_lock = False
@@ -101,7 +101,8 @@ class BoardWorker:
         with self._bus.listen(BOARD_TOPIC) as wakeups:
             async with anyio.create_task_group() as group:
                 self._tasks.serve_in(group)
-                group.start_soon(self._watch_files)
+                for folder in self._folders:
+                    group.start_soon(self._watch_files, folder)
                 if self._dispatches:
                     group.start_soon(self._take_lock)
                 try:
@@ -113,11 +114,11 @@ class BoardWorker:
         self, boards: Sequence[str], *, dry_run: bool = False
     ) -> list[DispatchReport]:
         """One pass over some boards; returns when the started tasks have ended."""
+        reports: list[DispatchReport] = []
         async with anyio.create_task_group() as group:
             self._tasks.serve_in(group)
-            reports = [await self._dispatcher.dispatch(board, dry_run=dry_run) for board in boards]
+            reports += [await self._dispatcher.dispatch(board, dry_run=dry_run) for board in boards]
             await self._tasks.wait_idle()
-            group.cancel_scope.cancel()
         return reports
 
     def drain(self) -> None:
@@ -168,10 +169,10 @@ class BoardWorker:
         self._holds_lock = True
         self._bus.wake(BOARD_TOPIC)
 
-    async def _watch_files(self) -> None:
+    async def _watch_files(self, folder: Path) -> None:
         """Notice changes that other processes make, also the public system."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        async for _ in folder_changes(self._folder):
+        await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
+        async for _ in folder_changes(folder):
             self._bus.wake(BOARD_TOPIC)
             # A burst of writes is one change.
             await self._clock.sleep(MIN_WAIT)

@@ -1,13 +1,13 @@
 """Start workers for ready tasks, and end runs whose workers are gone."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
 
 from hermes.kanban.lifecycle import ClaimTerms, claim_task, fail_run, promote_ready
-from hermes.kanban.service import BoardService
+from hermes.kanban.service import BoardService, DispatchReport
 from hermes.kanban.tasks import last_event
 from hermes.kanban.worker import Worker
 from hermes.ports.board import BoardRows
@@ -29,16 +29,6 @@ class DispatchRules(Struct, frozen=True, kw_only=True):
     stale_seconds: int = 14_400
     crash_grace_seconds: int = 30
     rate_limit_cooldown_seconds: int = 300
-
-
-class DispatchReport(Struct, frozen=True, kw_only=True):
-    """What a pass over a board did, or with a dry run would do."""
-
-    promoted: Sequence[str] = ()
-    started: Sequence[str] = ()
-    ended: Sequence[str] = ()
-    skipped: Sequence[tuple[str, str]] = ()
-    """Tasks that could not be started, each with the reason."""
 
 
 class StartWorker(Protocol):

@@ -1,7 +1,7 @@
 """Tell subscribed chats what happened on a board, and wake the sessions that created tasks."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import structs
@@ -16,7 +16,7 @@ from hermes.ports.message_sender import Followups
 from hermes.ports.store import Store, Write
 from hermes.schema.board import BoardSubscription, Task, TaskEvent, TaskStatus
 from hermes.schema.errors import HermesError
-from hermes.schema.scope import Address, Scope
+from hermes.schema.scope import Address
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +51,11 @@ class Notifier:
         store: Store,
         delivery: EventDelivery,
         followups: Followups,
-        find_scope: Callable[[BoardSubscription, Task], Scope | None],
     ) -> None:
         self._service = service
         self._store = store
         self._delivery = delivery
         self._followups = followups
-        self._find_scope = find_scope
 
     async def notify(self, board: str) -> int:
         """Handle new events of a board; return how many notifications were stored."""
@@ -104,7 +102,7 @@ class Notifier:
             return 0
         for event in wanted:
             watch = structs.replace(watch, cursor=event.id, problem="")
-            await self._store_notification(subscription, watch, event, tasks[event.task_id])
+            await self._store_notification(watch, event, tasks[event.task_id])
         if news and news[-1].id > watch.cursor:
             watch = structs.replace(watch, cursor=news[-1].id, problem="")
             await self._store.commit(PutBoardWatch(watch))
@@ -121,17 +119,13 @@ class Notifier:
             log.warning("board %s: %s is not notified: %s", watch.board, watch.task, problem)
             await self._store.commit(PutBoardWatch(structs.replace(watch, problem=problem)))
 
-    async def _store_notification(
-        self, subscription: BoardSubscription, watch: BoardWatch, event: TaskEvent, task: Task
-    ) -> None:
+    async def _store_notification(self, watch: BoardWatch, event: TaskEvent, task: Task) -> None:
         """Commit message, wake-up and cursor together."""
         address = Address(watch.platform, watch.chat, watch.thread or None)
         key = f"kanban:{watch.board}:{event.id}:{watch.platform}:{watch.chat}:{watch.thread}"
         text = notification(watch.board, task, event)
         writes = [*self._delivery.rows(key, address, text), PutBoardWatch(watch)]
-        scope = None
-        if event.kind in WAKING:
-            scope = watch.scope or self._find_scope(subscription, task)
+        scope = watch.scope if event.kind in WAKING else None
         if scope is not None:
             writes += self._followups.rows(scope, f"{key}:wake", wake_up(watch.board, task, event))
         await self._store.commit(*writes)

@@ -1,9 +1,9 @@
 """Work on boards: choose a board, change it in one transaction, and wake who waits for changes."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -47,6 +47,20 @@ class TaskDetails(Struct, frozen=True, kw_only=True):
         return next((run.summary for run in reversed(self.runs) if run.summary), None)
 
 
+class DispatchReport(Struct, frozen=True, kw_only=True):
+    """What a pass over a board did, or with a dry run would do."""
+
+    promoted: Sequence[str] = ()
+    started: Sequence[str] = ()
+    ended: Sequence[str] = ()
+    skipped: Sequence[tuple[str, str]] = ()
+    """Tasks that could not be started, each with the reason."""
+
+
+Dispatch: TypeAlias = Callable[[Sequence[str], bool], Awaitable[Sequence[DispatchReport]]]
+"""Run a pass over boards, or with True say what it would do."""
+
+
 class BoardService:
     """The boards of a home, as used by one profile."""
 
@@ -62,6 +76,7 @@ class BoardService:
         environment: Mapping[str, str],
         list_profiles: Callable[[], Sequence[str]],
         wake: Callable[[str, str], None],
+        dispatch: Dispatch,
     ) -> None:
         self.boards = boards
         self.profile = profile
@@ -73,6 +88,7 @@ class BoardService:
         self._clock = clock
         self._list_profiles = list_profiles
         self._wake = wake
+        self.dispatch = dispatch
         self._open: dict[Path, Board] = {}
 
     def now(self) -> int:

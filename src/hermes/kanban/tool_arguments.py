@@ -1,6 +1,6 @@
 """The arguments of the board's tools, as the model sends them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -24,7 +24,7 @@ class ListArgs(_Args, frozen=True, kw_only=True):
 class CompleteArgs(_Args, frozen=True, kw_only=True):
     summary: Annotated[str, Meta(description="What was done, and how it was checked")] = ""
     result: Annotated[str, Meta(description="The result for tasks that wait for this one")] = ""
-    metadata: dict[str, object] = {}
+    metadata: dict[str, Any] = {}
     created_cards: Annotated[list[str], Meta(description="Ids of tasks you created")] = []
     artifacts: Annotated[list[str], Meta(description="Absolute paths of files you made")] = []
     task_id: str = ""
@@ -84,7 +84,7 @@ class AttachArgs(_Args, frozen=True, kw_only=True):
 
 class ReviewArgs(_Args, frozen=True, kw_only=True):
     summary: str
-    metadata: dict[str, object] = {}
+    metadata: dict[str, Any] = {}
     reviewer: Annotated[str, Meta(description="The profile that reviews it")] = ""
     task_id: str = ""
 

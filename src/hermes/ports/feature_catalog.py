@@ -34,6 +34,13 @@ FEATURES: Mapping[str, FeatureEntry] = {
         service="hermes.app.cron:build_job_service",
         open="hermes.app.cron:open_job_service",
     ),
+    "kanban": FeatureEntry(
+        verb="hermes.kanban.verb:VERB",
+        routes="hermes.kanban.routes:ROUTES",
+        tools="hermes.kanban.tool:TOOLS",
+        service="hermes.app.kanban:build_board_service",
+        open="hermes.app.kanban:open_board_service",
+    ),
 }
 
 

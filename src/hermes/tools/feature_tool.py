@@ -40,6 +40,6 @@ class WrappedTool:
         return ToolOutput.text(encode_result(answer))
 
 
-def build_cronjob(given: ToolCollaborators) -> WrappedTool:
+def build_feature_tool(feature: str, name: str, given: ToolCollaborators) -> WrappedTool:
     services = required(given.features)
-    return WrappedTool(feature_tool("cron", "cronjob"), lambda: services.get("cron"))
+    return WrappedTool(feature_tool(feature, name), lambda: services.get(feature))

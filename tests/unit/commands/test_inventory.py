@@ -39,7 +39,6 @@ UNSUPPORTED = {
     "pet": "pets",
     "suggestions": "scheduled jobs",
     "blueprint": "scheduled jobs",
-    "kanban": "task boards",
     "reload": "reloading settings at run time; see /restart",
     "browser": "a browser",
     "plugins": "plugins",

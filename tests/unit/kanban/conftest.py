@@ -1,12 +1,12 @@
 """A board in a temporary folder, and the service of a profile that works on it."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import pytest
 
 from hermes.kanban.boards import Boards
-from hermes.kanban.service import BoardService, closing
+from hermes.kanban.service import BoardService, DispatchReport, closing
 from hermes.ports.store import Store
 from hermes.store.board import SqliteBoard
 from hermes.store.sqlite import open_store
@@ -37,6 +37,10 @@ async def store(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[Store]:
         yield store
 
 
+async def no_dispatch(boards: Sequence[str], dry_run: bool) -> Sequence[DispatchReport]:
+    return []
+
+
 @pytest.fixture
 async def service(
     tmp_path: Path, store: Store, clock: FakeClock, woken: list[str]
@@ -51,6 +55,7 @@ async def service(
         environment={},
         list_profiles=lambda: ["default", "ada", "eve"],
         wake=lambda topic, board: woken.append(board),
+        dispatch=no_dispatch,
     )
     async with closing(service):
         yield service

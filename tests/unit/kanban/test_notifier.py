@@ -63,7 +63,6 @@ def notifier(
         store=store,
         delivery=outbox,
         followups=sessions or Sessions(),
-        find_scope=lambda subscription, task: None,
     )
 
 

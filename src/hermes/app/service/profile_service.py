@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from hermes.api.server import ApiServer
     from hermes.cron.operation import CronOperation
     from hermes.cron.worker import CronWorker
+    from hermes.kanban.board_worker import BoardWorker
 
 log = logging.getLogger(__name__)
 
@@ -291,6 +292,11 @@ class ProfileService:
             self.assemble(self._borrowed)
             self.failure = ""
 
+    def _board_worker(self) -> "BoardWorker":
+        from hermes.app.kanban import build_board_worker  # noqa: PLC0415 - composed from the app
+
+        return build_board_worker(self.app, self.app.features.get("kanban"))
+
     def _cron_worker(self) -> "CronWorker":
         from hermes.app.cron import build_worker  # noqa: PLC0415 - composed from the app
 
@@ -311,6 +317,8 @@ class ProfileService:
             group.start_soon(self._directory.run)
             worker = self._cron_worker()
             group.start_soon(worker.run)
+            boards = self._board_worker()
+            group.start_soon(boards.run)
             for task in self.app.plugins.gateway_tasks:
                 group.start_soon(task)
             await self._post_restart_notices()
@@ -318,9 +326,11 @@ class ProfileService:
             # Local and API turns were asked to end together with the chats.
             with anyio.CancelScope(deadline=self._closed_at + self.gateway.drain):
                 worker.drain()
+                boards.drain()
                 await local.wait_idle()
                 await self._deps.api_host.wait_idle()
                 await worker.wait_idle()
+                await boards.wait_idle()
             group.cancel_scope.cancel()
 
 
