@@ -1,4 +1,4 @@
-"""Every instant of a schedule fires once or is explained, over downtime and changes of the clock."""
+"""Every instant fires once or is explained, over downtime and changes of the clock."""
 
 import random
 from collections.abc import Sequence
