@@ -258,7 +258,12 @@ class FakeServices:
             context_window=self.window,
             handoff=self,
             mcp_servers=self,
+            features=self,
         )
+
+    def get(self, feature: str) -> object:
+        """The features have no service here; their commands are listed."""
+        raise KeyError(feature)
 
 
 class FakeRuntimes:

@@ -20,7 +20,6 @@ from hermes.schema.errors import StoreError, UsageError
 from hermes.schema.messages import Media
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.store.blobs import FileBlobs
-from hermes.store.board import SqliteBoard
 from hermes.store.relocation import move_database
 from hermes.store.sqlite import open_store
 
@@ -84,6 +83,8 @@ async def find_by_preview(archive: SessionArchive, name: str) -> Session | None:
 
 
 async def open_board(path: Path) -> Board:
+    from hermes.store.board import SqliteBoard  # noqa: PLC0415 - few commands need it
+
     return await SqliteBoard.open(path)
 
 

@@ -8,6 +8,9 @@ from hermes.ports.feature import Action, ActionCall, Argument, ArgumentKind, Arg
 from hermes.schema.errors import UsageError
 from hermes.schema.terminal import CommandReply, TextReply
 
+MAX_USAGE = 40
+"""Longer lists of actions are not part of the usage line."""
+
 
 def feature_command(verb: Verb[Any]) -> Command:
     """A command for the owner; the service of the feature comes with the context."""
@@ -28,6 +31,8 @@ def feature_command(verb: Verb[Any]) -> Command:
         return TextReply(reply.text)
 
     names = "|".join(action.name for action in verb.actions)
+    if len(names) > MAX_USAGE:
+        names = "action"
     return Command(
         name=verb.name,
         usage=f"[{names}]",

@@ -28,7 +28,7 @@ from hermes.ports.jobs import (
     Unreachable,
 )
 from hermes.ports.store import CompleteItem, QueueItem, Store, Write
-from hermes.schema.errors import HermesError, NotFound, StoreError, UsageError
+from hermes.schema.errors import HermesError, NotFound, SpendCapReached, StoreError, UsageError
 from hermes.schema.errors import Unreachable as ModelUnreachable
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import OWNER, Address, InheritedLimits, Scope
@@ -60,7 +60,7 @@ class FireSettings(Struct, frozen=True, kw_only=True):
     keep: int = 50
 
 
-class FireRunner:
+class LimitedRunner:
     """`skill_text` returns a skill's instructions, `tools_of` the tools of toolsets."""
 
     def __init__(
@@ -135,10 +135,10 @@ class FireRunner:
             if script.failure or job.no_agent or not script.wakes:
                 return await self._end_script(job, fire, script)
         if resumed:
-            turn = self._turn(job, fire, session, nudge("resumed"))
+            turn = await self._turn(job, fire, session, nudge("resumed"))
         else:
             message, note = await self._message(job, fire), await self._note(job, script)
-            turn = self._turn(job, fire, session, note, message=message, new=new)
+            turn = await self._turn(job, fire, session, note, message=message, new=new)
         return await self._run_turn(job, fire, turn)
 
     async def _end_script(self, job: Job, fire: Fire, script: ScriptResult) -> Fire | None:
@@ -152,9 +152,7 @@ class FireRunner:
         return await self._finish(job, ended, planned, script.output or script.failure)
 
     async def _run_turn(self, job: Job, fire: Fire, turn: TurnRequest) -> Fire | None:
-        limits = RunLimits(
-            idle=self._settings.idle, total=job.policy.timeout, dollars=job.policy.spend_cap
-        )
+        limits = RunLimits(idle=self._settings.idle, total=job.policy.timeout)
         ended, planned = fire, PlannedDelivery()
 
         def end(result: RunResult) -> Sequence[Write]:
@@ -164,9 +162,7 @@ class FireRunner:
             ended, planned = self._ended(job, fire, result)
             return [*self._final(ended), *planned.writes]
 
-        run = LimitedRun(
-            runner=self._runner, store=self._store, clock=self._clock, limits=limits, end=end
-        )
+        run = LimitedRun(runner=self._runner, clock=self._clock, limits=limits, end=end)
         result = await run.run(turn)
         if result.interrupted:
             return fire
@@ -181,11 +177,13 @@ class FireRunner:
 
     def _ended(self, job: Job, fire: Fire, result: RunResult) -> tuple[Fire, PlannedDelivery]:
         """The fire after its end, and the delivery of its result."""
-        failed = bool(result.failure)
+        failed, reason = bool(result.failure), result.failure
+        if result.code == SpendCapReached.code and job.policy.spend_cap is not None:
+            reason = f"It reached its limit of ${job.policy.spend_cap:g}."
         fire = structs.replace(
             fire,
             state=FireState.FAILED if failed else FireState.COMPLETED,
-            reason=result.failure,
+            reason=reason,
             ended_at=self._clock.now(),
             output=result.text[:MAX_KEPT],
             file=str(self._output.path(job, fire.started_at or fire.at)),
@@ -289,12 +287,13 @@ class FireRunner:
             before = await self._store.archive_for(OWNER).by_key(key)
             if before is not None:
                 return before, False
+        name = new_session_id(now)
         session = Session(
-            id=new_session_id(now),
+            id=name,
             started_at=now,
             source=SOURCE,
             key=key,
-            title=f"{job.name}, {now.astimezone():%Y-%m-%d %H:%M}",
+            title=f"{job.name} ({name})",  # titles are unique
             model=job.model or "",
             provider=job.provider or "",
             cwd=_folder(job) or self._settings.workspace,
@@ -311,7 +310,7 @@ class FireRunner:
             key=session.key,
         )
 
-    def _turn(
+    async def _turn(
         self,
         job: Job,
         fire: Fire,
@@ -332,10 +331,19 @@ class FireRunner:
             async_delivery=False,
             instructions=_instructions(job),
             excluded_tools=EXCLUDED_TOOLS,
+            spend_cap=await self._spend_cap(job, session, new=new),
             inherited_limits=InheritedLimits(
                 platform=SOURCE, tools=None if tools is None else tuple(tools)
             ),
         )
+
+    async def _spend_cap(self, job: Job, session: Session, *, new: bool) -> float | None:
+        """What the session may have cost in all, so that this run costs its share at most."""
+        cap = job.policy.spend_cap
+        if cap is None or new or not job.attach_to_session:
+            return cap
+        used = await self._store.archive_for(OWNER).usage(session.id)
+        return cap + sum(one.cost or 0.0 for one in used)
 
     async def _message(self, job: Job, fire: Fire) -> User:
         """The prompt after the instructions of the skills; its id names the fire."""

@@ -49,6 +49,7 @@ class JobsFile:
         """Compare the file with the jobs as they were last exported."""
         self._stamp = self._now()
         if self._stamp is None:
+            self._entries = []
             return FileChanges()
         try:
             data = read_regular_file(self.path, MAX_FILE)

@@ -290,16 +290,14 @@ def _change(args: CronjobArgs) -> JobChange:
     return change
 
 
-TOOLS: tuple[FeatureTool[CronOperation], ...] = tuple(
+TOOLS: tuple[FeatureTool[CronOperation], ...] = (
     FeatureTool(
-        name=name,
+        name="cronjob",
         description=str(Path(__file__).with_name("cronjob.md")),
         arguments=CronjobArgs,
         effect=Effect.OUTSIDE,
         timeout=3600.0,
         toolset="cronjob",
         run=run_tool,
-    )
-    for name in ("cronjob", "cronjob_manage")
+    ),
 )
-"""The second is the newer name of the public system; both are accepted."""

@@ -123,9 +123,7 @@ class TaskRunner:
         def end(result: RunResult) -> Sequence[Write]:
             return ()
 
-        run = LimitedRun(
-            runner=self._runner, store=self._store, clock=self._clock, limits=limits, end=end
-        )
+        run = LimitedRun(runner=self._runner, clock=self._clock, limits=limits, end=end)
         return await run.run(turn)
 
     def _session(self, worker: Worker, task: Task, workspace: Workspace) -> Session:

@@ -1,4 +1,4 @@
-"""Run one unattended turn, with limits on time, inactivity and money."""
+"""Run one unattended turn, with limits on time and inactivity."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,22 +8,20 @@ from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.kit.tasks import sleep_unless
-from hermes.ports.store import Store, Write
+from hermes.ports.store import Write
 from hermes.schema.errors import HermesError, LeaseLost
 from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, ToolStarted
 from hermes.schema.messages import Assistant, Message, Result, final_text
-from hermes.schema.scope import OWNER
 from hermes.session.followed_run import RunReading
 from hermes.session.runner import Runner
 from hermes.session.turn_request import TurnRequest
 
 
 class RunLimits(Struct, frozen=True, kw_only=True):
-    """Seconds without activity outside of tools, seconds in all, dollars; None, 0: unlimited."""
+    """Seconds without activity outside of tools, and in all; None and 0: unlimited."""
 
     idle: float = 600.0
     total: float | None = None
-    dollars: float | None = None
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
@@ -43,25 +41,21 @@ class LimitedRun:
     """Runs once. `end` returns what is committed together with the end of the turn."""
 
     def __init__(
-        self, *, runner: Runner, store: Store, clock: Clock, limits: RunLimits, end: "EndWrites"
+        self, *, runner: Runner, clock: Clock, limits: RunLimits, end: "EndWrites"
     ) -> None:
         self._runner = runner
-        self._store = store
         self._clock = clock
         self._limits = limits
         self._end = end
         self._stop = anyio.CancelScope()
         self._activity = anyio.Event()
         self._ended_by = ""
-        self._unchecked = False
         self._in_tool: set[str] = set()
-        self._session = ""
         self.result: RunResult | None = None
 
     async def run(self, turn: TurnRequest) -> RunResult:
         reading = RunReading(self)
         following = self._runner.following(turn, final_writes=reading.final_writes, stop=self._stop)
-        self._session = turn.session.id
         failure: HermesError | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch)
@@ -79,8 +73,6 @@ class LimitedRun:
     def on_event(self, event: Event) -> None:
         self._activity.set()
         match event:
-            case MessageAdded(Assistant()):
-                self._unchecked = True
             case MessageAdded(Result(call=call)):
                 self._in_tool.discard(call)
             case ToolStarted(call):
@@ -89,14 +81,7 @@ class LimitedRun:
                 pass
 
     async def flush(self) -> None:
-        """Check the costs after each answer, so that the cap is passed by one call at most."""
-        cap = self._limits.dollars
-        if cap is None or not self._unchecked:
-            return
-        self._unchecked = False
-        used = await self._store.archive_for(OWNER).usage(self._session)
-        if sum(one.cost or 0.0 for one in used) >= cap:
-            self._cancel(f"It cost more than its limit of ${cap:g}.")
+        """Nothing is done between the events."""
 
     def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         self.result = self._result(ended, messages)

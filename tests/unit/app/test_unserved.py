@@ -30,12 +30,9 @@ def test_chat_app_is_named_by_its_token_or_its_setting(tmp_path: Path) -> None:
     assert names(tmp_path, "platforms: {discord: {enabled: false}}", TELEGRAM_BOT_TOKEN=" ") == []
 
 
-def test_boards_plugins_and_skins_are_counted(tmp_path: Path) -> None:
-    for board in ("kanban.db", "kanban/boards/work/kanban.db"):
-        (tmp_path / board).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / board).touch()
+def test_plugins_and_skins_are_counted(tmp_path: Path) -> None:
     (tmp_path / "plugins" / "weather").mkdir(parents=True)
     (tmp_path / "plugins" / "weather" / "plugin.yaml").touch()
     (tmp_path / "skins").mkdir()
     (tmp_path / "skins" / "dark.yaml").touch()
-    assert names(tmp_path) == ["2 boards", "1 plugin", "1 skin"]
+    assert names(tmp_path) == ["1 plugin", "1 skin"]

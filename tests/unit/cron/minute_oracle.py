@@ -60,11 +60,8 @@ def walk(
         while gap[-1] < local:
             gap.append(gap[-1] + MINUTE)
         for text, one in expressions:
-            if one.fixed:
-                hit = not repeated and any(map(one.matches, gap))
-            else:
-                hit = one.matches(local)
-            if hit:
+            times = ([] if repeated else gap) if one.fixed else [local]
+            if any(map(one.matches, times)):
                 found[text].append(at.astimezone(UTC))
         before, latest = local, max(latest, local)
     return found
