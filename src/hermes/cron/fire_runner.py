@@ -60,7 +60,7 @@ class FireSettings(Struct, frozen=True, kw_only=True):
     keep: int = 50
 
 
-class LimitedRunner:
+class FireRunner:
     """`skill_text` returns a skill's instructions, `tools_of` the tools of toolsets."""
 
     def __init__(
