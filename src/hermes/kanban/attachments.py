@@ -2,10 +2,9 @@
 
 import mimetypes
 import re
+from collections.abc import Callable
 from pathlib import Path
-
-import anyio
-from anyio.to_thread import run_sync
+from typing import TypeVar, TypeVarTuple
 
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import find_task
@@ -15,6 +14,8 @@ from hermes.schema.board import Attachment
 from hermes.schema.errors import NotFound, UsageError
 
 MAX_ATTACHMENT = 25 * 1024 * 1024
+P = TypeVarTuple("P")
+R = TypeVar("R")
 _UNSAFE = re.compile(r"[^\w.\- ]+")
 
 
@@ -28,7 +29,7 @@ async def attach_file(
     content_type: str = "",
     author: str = "",
 ) -> Attachment:
-    data = await run_sync(_read, path)
+    data = await _in_thread(_read, path)
     return await attach_bytes(
         service, slug, task_id, name or path.name, data, content_type=content_type, author=author
     )
@@ -50,7 +51,7 @@ async def attach_bytes(
     await service.read(slug, lambda rows: find_task(rows, task_id))
     chosen = service.boards.choose(slug)
     folder = service.boards.paths(chosen).attachments / task_id
-    stored = await run_sync(_store, folder, safe_name(name), data)
+    stored = await _in_thread(_store, folder, safe_name(name), data)
     now = service.now()
     attachment = Attachment(
         id=0,
@@ -84,7 +85,7 @@ async def remove_attachment(service: BoardService, slug: str | None, number: int
         return found
 
     removed = await service.write(slug, work)
-    await anyio.Path(removed.stored_path).unlink(missing_ok=True)
+    await _in_thread(lambda: Path(removed.stored_path).unlink(missing_ok=True))
     return removed
 
 
@@ -92,6 +93,12 @@ def safe_name(name: str) -> str:
     """The last part of a name, without characters that mean something in a path."""
     plain = _UNSAFE.sub("_", Path(name).name).strip(". ")[:200]
     return plain or "file"
+
+
+async def _in_thread(work: Callable[[*P], R], *arguments: *P) -> R:
+    from anyio.to_thread import run_sync  # noqa: PLC0415 - help and completion do without
+
+    return await run_sync(work, *arguments)
 
 
 def _read(path: Path) -> bytes:
