@@ -25,8 +25,6 @@ TERMINAL_ONLY = {
 CHAT_ONLY = {"start", "commands", "sethome", "approve", "deny"}
 MEANWHILE = {"busy", "queue", "steer"}
 """What is of use only where something can be said while a turn is running."""
-FEATURES = {"cron", "kanban"}
-"""What is of use only with an open profile."""
 OWNERS_ONLY = {"codex-runtime", "cron", "kanban",
     "debug", "sethome", "restart", "platform", "image", "rollback", "save", "snapshot",
     "yolo", "approvals", "memory", "skills", "bundles", "changes", "learn",
@@ -42,7 +40,7 @@ def shown(text: str) -> set[str]:
 async def test_help_lists_available_commands(tmp_path: Path) -> None:
     everything = {command.name for command in standard_commands().commands}
     async with command_harness(tmp_path) as harness:
-        assert shown(await harness.run_text("/help")) == everything - CHAT_ONLY - MEANWHILE - FEATURES
+        assert shown(await harness.run_text("/help")) == everything - CHAT_ONLY - MEANWHILE
         harness.as_chat()
         assert shown(await harness.run_text("/help")) == everything - TERMINAL_ONLY
         harness.as_chat(Role.MEMBER)
