@@ -38,7 +38,6 @@ from hermes.schema.scope import Address, Scope
 if TYPE_CHECKING:
     from hermes.schema.board import TaskRun
 
-DISPATCHER_LOCK = ".dispatcher.lock"
 WAKE_FILE = ".wake"
 """Touched to tell the gateways of this home that a board has changed."""
 _GIT_SECONDS = 120.0
@@ -77,7 +76,10 @@ async def open_board_service(home: Home, process: Env) -> AsyncGenerator[BoardSe
             yield service
 
 
-def build_board_worker(app: App, service: BoardService) -> BoardWorker:
+def build_board_worker(
+    app: App, service: BoardService, lock: FileLock | None = None
+) -> BoardWorker:
+    """`lock` is shared by all profiles of a process."""
     settings = app.config.kanban
     tasks = RunningTasks(_task_runner(app, service))
 
@@ -110,7 +112,7 @@ def build_board_worker(app: App, service: BoardService) -> BoardWorker:
             followups=app.followups,
         ),
         tasks=tasks,
-        lock=FileLock(app.home.kanban / DISPATCHER_LOCK),
+        lock=lock or FileLock(app.home.dispatcher_lock),
         folders=(app.home.root, app.home.kanban),
         interval=float(settings.dispatch_interval_seconds),
         dispatches=settings.dispatch_in_gateway,

@@ -176,9 +176,19 @@ async def notify_subscribe(service: BoardService, call: ActionCall) -> ActionRep
 async def notify_list(service: BoardService, call: ActionCall) -> ActionReply:
     task = call.text("task") or None
     found = await service.read(call.text("board") or None, lambda rows: rows.subscriptions(task))
+    problems = await service.problems(call.text("board") or None)
     lines = [
-        f"{one.task_id}  {one.platform}:{one.chat_id}"
-        f"{':' + one.thread_id if one.thread_id else ''}  by {one.notifier_profile or '-'}"
+        "  ".join(
+            filter(
+                None,
+                [
+                    one.task_id,
+                    ":".join(filter(None, (one.platform, one.chat_id, one.thread_id))),
+                    f"by {one.notifier_profile or '-'}",
+                    problems.get((one.task_id, one.platform, one.chat_id, one.thread_id), ""),
+                ],
+            )
+        )
         for one in found
     ]
     return ActionReply("\n".join(lines) or "There are no subscriptions.", found)

@@ -117,6 +117,11 @@ class BoardService:
         watch = watch_of(self.boards.choose(slug), subscription, scope)
         await self._store.commit(PutBoardWatch(watch))
 
+    async def problems(self, slug: str | None) -> Mapping[tuple[str, str, str, str], str]:
+        """Why chats are not notified: by task, platform, chat and thread."""
+        watches = await self._store.board_watches.of_board(self.boards.choose(slug))
+        return {(one.task, one.platform, one.chat, one.thread): one.problem for one in watches}
+
     def check_assignee(self, assignee: str | None) -> None:
         """Raise `UsageError` unless the assignee is a profile, or a person as `@name`."""
         profiles = self._list_profiles()

@@ -11,14 +11,21 @@ from hermes.kit.clock import Clock
 
 
 class FileLock:
-    """An exclusive flock; the kernel releases it when the process dies."""
+    """An exclusive flock; the kernel releases it when the process dies.
+
+    Parts of one process that share the object hold the lock together, until the last releases it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
+        self._holders = 0
 
     def try_acquire(self) -> bool:
         """Take the lock if nobody has it. Raises `OSError` if the file cannot be opened."""
+        if self._file is not None:
+            self._holders += 1
+            return True
         file = self._open()
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -28,7 +35,7 @@ class FileLock:
         except BaseException:
             os.close(file)
             raise
-        self._file = file
+        self._file, self._holders = file, 1
         return True
 
     async def acquire(self, clock: Clock, interval: float) -> None:
@@ -37,7 +44,8 @@ class FileLock:
             await clock.sleep(interval)
 
     def release(self) -> None:
-        if self._file is not None:
+        self._holders -= 1
+        if self._file is not None and self._holders <= 0:
             os.close(self._file)
             self._file = None
 

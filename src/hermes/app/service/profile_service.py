@@ -33,6 +33,7 @@ from hermes.ipc.protocol import env_fingerprint
 from hermes.ipc.server import IpcServer
 from hermes.kit.clock import Clock
 from hermes.kit.errors import ConfigError
+from hermes.kit.file_lock import FileLock
 from hermes.kit.retry import Backoff
 from hermes.logs import LogScope, log_to
 from hermes.ports.channel import Channel, ChannelManifest
@@ -137,6 +138,7 @@ class ProfileServiceDeps(Struct, frozen=True, kw_only=True):
     shared: ProcessResources
     restart: Callable[[], None]
     api_host: ApiHost
+    dispatcher_lock: FileLock
     manifests: Mapping[str, ChannelManifest] = {}
     park_interrupted: bool = False
     multiplexed: bool = False
@@ -295,7 +297,8 @@ class ProfileService:
     def _board_worker(self) -> "BoardWorker":
         from hermes.app.kanban import build_board_worker  # noqa: PLC0415 - composed from the app
 
-        return build_board_worker(self.app, self.app.features.get("kanban"))
+        lock = self._deps.dispatcher_lock
+        return build_board_worker(self.app, self.app.features.get("kanban"), lock)
 
     def _cron_worker(self) -> "CronWorker":
         from hermes.app.cron import build_worker  # noqa: PLC0415 - composed from the app
