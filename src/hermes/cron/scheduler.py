@@ -44,7 +44,6 @@ class Scheduler:
         while due := await self._store.jobs.due(self._clock.now(), BATCH):
             now = self._clock.now()
             writes = [await self._writes(one, now) for one in due]
-            failpoint("cron.before_plan")
             try:
                 await self._store.commit(*(write for part in writes for write in part))
             except StateConflict:

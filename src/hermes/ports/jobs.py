@@ -6,7 +6,7 @@ A job has the fields of the public system's `cron/jobs.json`, plus `timezone` an
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
@@ -222,6 +222,9 @@ class SaveFire(Struct, frozen=True):
 
     fire: Fire
     expected: tuple[FireState, ...] = ()
+
+
+JobWrite: TypeAlias = SaveJob | DeleteJob | SaveFire
 
 
 class Jobs(Protocol):

@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
-from hermes.ports.jobs import DeleteJob, Jobs, SaveFire, SaveJob
+from hermes.ports.jobs import Jobs, JobWrite
 from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveResponse
 from hermes.ports.maintenance import Maintenance
 from hermes.ports.records import PutRecord, Records
@@ -194,9 +194,7 @@ SingleWrite: TypeAlias = (
     | AppendRunEvents
     | SaveResponse
     | PutRecord
-    | SaveJob
-    | DeleteJob
-    | SaveFire
+    | JobWrite
 )
 """Writes applied one by one; consecutive messages are appended together instead."""
 
