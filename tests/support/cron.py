@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import anyio
-from hermes.cron.file_lock import FileLock
 
 from hermes.cron.delivery import PlannedDelivery
 from hermes.cron.fire_runner import FireRunner, FireSettings
@@ -14,6 +13,7 @@ from hermes.cron.scheduler import Scheduler
 from hermes.cron.script import ScriptRunner
 from hermes.cron.service import LANE, JobChange, JobService
 from hermes.cron.worker import CronWorker
+from hermes.kit.file_lock import FileLock
 from hermes.ports.jobs import Fire, Job
 from hermes.ports.sandbox import Sandbox
 from hermes.sandbox.local import LocalSandbox

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain
 
 from msgspec import Struct
 
@@ -62,30 +62,30 @@ def remaining(job: Job) -> int | None:
 
 def due_fires(job: Job, now: datetime) -> DueFires:
     """What to do with the instants from the job's next one up to now."""
-    first = job.next_run_at
+    first, left = job.next_run_at, remaining(job)
     if first is None or first > now:
         return DueFires((), (), first)
-    allowed = ON_TIME if job.policy.missed is MissedFires.NONE else max_lateness(job, first)
-    oldest = now - max(allowed, ON_TIME)
     missed: list[MissedRange] = []
     instants = chain([first], _after(job, first))
+    oldest = _oldest(job, first, now)
     if first < oldest:
         gap, instants = _skip(job, instants, oldest)
         missed.append(gap)
-    limit = MAX_FIRES if (left := remaining(job)) is None else min(MAX_FIRES, left)
-    if job.policy.missed is not MissedFires.ALL:
-        ready = list(_until(instants, now))
-        superseded, fires = ready[:-1], ready[-1:]
-        if superseded:
-            ends = superseded[0], superseded[-1]
-            missed.append(MissedRange(*ends, len(superseded), SUPERSEDED))
-    else:
-        fires = list(islice(_until(instants, now), limit))
-    fires = fires[:limit]
-    last = fires[-1] if fires else missed[-1].last if missed else first
+    limit = MAX_FIRES if left is None else min(MAX_FIRES, left)
+    catches_up = job.policy.missed is MissedFires.ALL
+    ready, following = _take(instants, now, limit if catches_up else None)
+    fires = ready if catches_up else ready[-1:][:limit]
+    if len(ready) > 1 and not catches_up:
+        missed.append(MissedRange(ready[0], ready[-2], len(ready) - 1, SUPERSEDED))
     done = left is not None and len(fires) >= left
-    following = None if done else next(_after(job, last if fires else max(last, oldest)), None)
-    return DueFires(tuple(fires), tuple(missed), following)
+    return DueFires(tuple(fires), tuple(missed), None if done else following)
+
+
+def _oldest(job: Job, first: datetime, now: datetime) -> datetime:
+    """The oldest instant that may still fire."""
+    if job.policy.missed is MissedFires.NONE or now - first <= ON_TIME:
+        return now - ON_TIME
+    return now - max(max_lateness(job, first), ON_TIME)
 
 
 def next_after(job: Job, after: datetime) -> datetime | None:
@@ -98,11 +98,16 @@ def _after(job: Job, after: datetime) -> Iterator[datetime]:
     return instants_after(job.schedule, zone_named(job.timezone), after, anchor)
 
 
-def _until(instants: Iterator[datetime], end: datetime) -> Iterator[datetime]:
+def _take(
+    instants: Iterator[datetime], end: datetime, limit: int | None
+) -> tuple[list[datetime], datetime | None]:
+    """The instants up to `end`, at most so many, and the one that follows."""
+    taken: list[datetime] = []
     for at in instants:
-        if at > end:
-            return
-        yield at
+        if at > end or len(taken) == limit:
+            return taken, at
+        taken.append(at)
+    return taken, None
 
 
 def _skip(

@@ -22,6 +22,7 @@ from hermes.ports.jobs import (
     FireState,
     FireTrigger,
     Job,
+    Overlap,
     SaveFire,
     ScheduleKind,
     StoredJob,
@@ -45,6 +46,8 @@ EXCLUDED_TOOLS = frozenset({"cronjob", "clarify", "send_message"})
 MAX_KEPT = 8000
 """Characters of the output that are stored with a fire."""
 MAX_RESUMED = 3
+_QUEUE_INTERVAL = timedelta(seconds=10)
+"""How often a queued fire looks whether it is its turn."""
 UNREACHABLE_DELAYS = (timedelta(minutes=5), timedelta(minutes=15), timedelta(minutes=30))
 _INTERRUPTED = "Hermes ended while the script ran, so its outcome is unknown"
 _CRASHED = "Hermes ended several times while it ran"
@@ -100,6 +103,9 @@ class FireRunner:
             return await self._settle(None, fire, FireState.SKIPPED, "the job was removed")
         if stored.job.state == "paused" and fire.trigger is FireTrigger.SCHEDULE:
             return await self._settle(None, fire, FireState.SKIPPED, "the job is paused")
+        if await self._must_wait(stored.job, fire):
+            later = structs.replace(fire, due=self._clock.now() + _QUEUE_INTERVAL)
+            return await self._postpone(later, "it waits for the fire before it")
         try:
             return await self._run(stored, fire)
         except (HermesError, OSError) as error:
@@ -227,9 +233,18 @@ class FireRunner:
 
     async def _again(self, job: Job, fire: Fire) -> Fire:
         log.info("job %s is tried again at %s: %s", job.id, fire.due, fire.reason)
-        await self._store.commit(SaveFire(fire, (FireState.RUNNING,)))
-        await self._store.queues.retry(fire.key, fire.due or self._clock.now(), fire.reason)
+        return await self._postpone(fire, fire.reason)
+
+    async def _postpone(self, fire: Fire, reason: str) -> Fire:
+        await self._store.commit(SaveFire(fire, (FireState.CLAIMED, FireState.RUNNING)))
+        await self._store.queues.retry(fire.key, fire.due or self._clock.now(), reason)
         return fire
+
+    async def _must_wait(self, job: Job, fire: Fire) -> bool:
+        """Whether the job runs its fires one after the other, and an earlier one is not over."""
+        if job.policy.overlap is not Overlap.QUEUE or fire.state is FireState.RUNNING:
+            return False
+        return any(one.at < fire.at for one in await self._store.jobs.open_fires(job.id))
 
     async def _settle(
         self, job: Job | None, fire: Fire, state: FireState, reason: str

@@ -24,8 +24,8 @@ from hermes.schema.errors import StateConflict, UsageError
 
 log = logging.getLogger(__name__)
 
-BATCH = 100
-"""How many jobs are advanced in one transaction."""
+BATCH = 50
+"""How many jobs are advanced in one transaction, without blocking the event loop for long."""
 _OVERLAP = "the fire before it is not finished"
 _MAX_REPLANNED = 10_000
 
@@ -43,8 +43,8 @@ class Scheduler:
         advanced = 0
         while due := await self._store.jobs.due(self._clock.now(), BATCH):
             now = self._clock.now()
-            writes = [await self._writes(one, now) for one in due]
-            failpoint("cron.before_plan")
+            busy = await self._store.jobs.busy()
+            writes = [self._writes(one, now, busy=one.job.id in busy) for one in due]
             try:
                 await self._store.commit(*(write for part in writes for write in part))
             except StateConflict:
@@ -66,7 +66,7 @@ class Scheduler:
             except StateConflict as error:
                 log.info("%s", error)
 
-    async def _writes(self, stored: StoredJob, now: datetime) -> list[Write]:
+    def _writes(self, stored: StoredJob, now: datetime, *, busy: bool) -> list[Write]:
         job = stored.job
         try:
             due = due_fires(job, now)
@@ -94,24 +94,14 @@ class Scheduler:
         advanced = _advanced(job, len(fires), due.next_at, missed=bool(missed))
         changed = structs.replace(stored, job=advanced, checked_at=now)
         writes: list[Write] = [SaveJob(changed), *map(SaveFire, missed)]
-        for write in await self._started(job, fires):
-            writes += write
-        return writes
-
-    async def _started(self, job: Job, fires: Sequence[Fire]) -> list[list[Write]]:
-        """The writes of each fire; one that would overlap is skipped, if the policy says so."""
-        if job.policy.overlap is not Overlap.SKIP or not fires:
-            return [claim_writes(fire) for fire in fires]
-        busy = bool(await self._store.jobs.open_fires(job.id))
-        made: list[list[Write]] = []
         for fire in fires:
-            if busy:
+            if busy and job.policy.overlap is Overlap.SKIP:
                 skipped = structs.replace(fire, state=FireState.SKIPPED, reason=_OVERLAP)
-                made.append([SaveFire(skipped)])
+                writes.append(SaveFire(skipped))
             else:
-                made.append(claim_writes(fire))
+                writes += claim_writes(fire)
                 busy = True
-        return made
+        return writes
 
     async def _replan_after_step_back(self) -> None:
         """Plan again by the clock as it is now, without repeating a fire."""

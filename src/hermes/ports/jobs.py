@@ -3,10 +3,10 @@
 A job has the fields of the public system's `cron/jobs.json`, plus `timezone` and `policy`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
@@ -224,6 +224,9 @@ class SaveFire(Struct, frozen=True):
     expected: tuple[FireState, ...] = ()
 
 
+JobWrite: TypeAlias = SaveJob | DeleteJob | SaveFire
+
+
 class Jobs(Protocol):
     async def all(self) -> Sequence[StoredJob]:
         """All jobs, oldest first."""
@@ -251,6 +254,10 @@ class Jobs(Protocol):
 
     async def next_start(self) -> datetime | None:
         """When the next claimed fire starts."""
+        ...
+
+    async def busy(self) -> Collection[str]:
+        """The jobs that have fires which have not ended."""
         ...
 
     async def open_fires(self, job: str) -> Sequence[Fire]:

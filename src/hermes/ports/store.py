@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from hermes.ports.approval_records import ApprovalRecords, ApprovalWrite
 from hermes.ports.board_watches import BoardWatches, PutBoardWatch
 from hermes.ports.delegation import DelegationRecords, DelegationWrite
-from hermes.ports.jobs import DeleteJob, Jobs, SaveFire, SaveJob
+from hermes.ports.jobs import Jobs, JobWrite
 from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveResponse
 from hermes.ports.maintenance import Maintenance
 from hermes.ports.processes import ProcessRecords, ProcessWrite
@@ -202,9 +202,7 @@ SingleWrite: TypeAlias = (
     | SaveResponse
     | PutRecord
     | RepositoryWrite
-    | SaveJob
-    | DeleteJob
-    | SaveFire
+    | JobWrite
 )
 """Writes applied one by one; consecutive messages are appended together instead."""
 

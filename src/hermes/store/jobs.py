@@ -1,6 +1,6 @@
 """Scheduled jobs and their fires on SQLite."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -79,6 +79,12 @@ class SqliteJobs:
 
     async def next_start(self) -> datetime | None:
         return await self._engine.fetch_first(_SQL["next start"], {}, TimeRow, TimeRow.time)
+
+    async def busy(self) -> Collection[str]:
+        def read(connection: Connection) -> set[str]:
+            return {str(row[0]) for row in connection.execute(_SQL["busy"], {})}
+
+        return await self._engine.read(read)
 
     async def open_fires(self, job: str) -> Sequence[Fire]:
         return await self._fires("open fires", {"job": job})

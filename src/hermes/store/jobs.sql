@@ -52,6 +52,9 @@ SELECT body FROM cron_fires WHERE job = :job ORDER BY at DESC LIMIT :limit;
 -- name: next start
 SELECT due FROM cron_fires WHERE due IS NOT NULL ORDER BY due LIMIT 1;
 
+-- name: busy
+SELECT DISTINCT job FROM cron_fires WHERE open = 1;
+
 -- name: open fires
 SELECT body FROM cron_fires WHERE job = :job AND open = 1 ORDER BY at;
 

@@ -203,6 +203,19 @@ async def test_overlapping_fire_is_skipped_or_runs_beside(tmp_path: Path) -> Non
             assert await cron.states(beside) == ["running", "running"]
 
 
+async def test_queued_fire_runs_after_the_one_before_it(tmp_path: Path) -> None:
+    scripts: list[Script] = [["x", Pause.FOREVER], answer_script("second")]
+    async with cron_harness(tmp_path, *scripts) as cron:
+        policy = JobPolicy(overlap=Overlap.QUEUE, timeout=400)
+        await cron.create("every 5m", policy=policy, repeat=2)
+        async with cron.serving():
+            await cron.clock.advance(301)
+            await cron.clock.advance(300)
+            assert await cron.states() == ["running", "claimed"]
+            await cron.clock.advance(130)
+        assert await cron.states() == ["failed", "completed"]
+
+
 async def test_run_ends_at_its_limits(tmp_path: Path) -> None:
     scripts: list[Script] = [["x", Pause.FOREVER], ["x", Pause.FOREVER]]
     async with cron_harness(tmp_path, *scripts) as cron:

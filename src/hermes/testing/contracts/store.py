@@ -25,6 +25,7 @@ from hermes.schema.sessions import ModelUsage, SessionChange, SessionFilter
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.coordination import FencesContract, LeasesContract, QueuesContract
+from hermes.testing.contracts.jobs import JobsContract
 from hermes.testing.contracts.journal import JournalContract, ResponsesContract
 from hermes.testing.contracts.maintenance import MaintenanceContract
 from hermes.testing.contracts.samples import (
@@ -377,5 +378,6 @@ class StoreContract(
     JournalContract,
     ResponsesContract,
     MaintenanceContract,
+    JobsContract,
 ):
     """The complete contract."""
