@@ -42,7 +42,7 @@ def make_scope(root: Path, source: str = "cli", role: Role = Role.OWNER) -> Scop
     return Scope("default", "s", "r", str(root / "work"), source=source, role=role)
 
 
-async def call_tool(app: App, scope: Scope, name: str, **args: object) -> ToolOutput:
+async def call_tool(app: App, scope: Scope, name: str, /, **args: object) -> ToolOutput:
     """Call a tool of the scope's platform, with every approval granted."""
     tool = app.toolbox.tools_on(scope.source)[name]
     ctx = ToolContext(scope, "c", _ignore_progress, _always_allow)

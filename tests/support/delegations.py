@@ -18,7 +18,6 @@ from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.store.sqlite import SqliteStore
 from hermes.subagents.delegations import (
-    KIND,
     DelegationDeps,
     DelegationRules,
     Delegations,
@@ -126,4 +125,4 @@ async def wait_until_settled(built: DelegationHarness, delegations: Delegations)
     with anyio.fail_after(60):
         while delegations.running_in("parent", ""):
             await pause()
-    assert not await built.store.records.find(KIND, only_open=True)
+    assert not await built.store.delegations.running()

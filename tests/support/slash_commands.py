@@ -269,7 +269,12 @@ class FakeServices:
             handoff=self,
             mcp_servers=self,
             changes=self,
+            features=self,
         )
+
+    def get(self, feature: str) -> object:
+        """The features have no service here; their commands are listed."""
+        raise KeyError(feature)
 
 
 class FakeRuntimes:

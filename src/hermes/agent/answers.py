@@ -103,12 +103,18 @@ class _ProxiedCall(Struct, frozen=True):
 _PROXIED_CALL = msgspec.json.Decoder(_ProxiedCall)
 
 
+NEWER_NAMES = {"cronjob_manage": "cronjob", "process_manage": "process", "todo_list": "todo"}
+
+
 def unwrap_call(call: ToolCall, tools: Mapping[str, Tool]) -> ToolCall:
     """Return the call made through the proxy tool, or the call itself if there is none to run.
 
+    A tool that the public system has renamed is found by its newer name, too.
     The transcript keeps the call as the model wrote it. Effects, approvals, the loop guard and
     hooks see the unwrapped call.
     """
+    if call.name in NEWER_NAMES and call.name not in tools:
+        return replace(call, name=NEWER_NAMES[call.name])
     if call.name != PROXY_TOOL or call.broken or PROXY_TOOL not in tools:
         return call
     try:

@@ -1,6 +1,5 @@
 """API errors, all rendered as `{"error": {"message", "type", "param", "code"}}`."""
 
-import re
 from collections.abc import Mapping
 
 import msgspec
@@ -79,7 +78,6 @@ class ApiError(Exception):
 
 NO_RETRY_HEADERS = {"x-should-retry": "false"}
 _TRANSIENT_CODES = frozenset({RateLimited.code, Overloaded.code, Unreachable.code})
-_JOBS_PATH = re.compile(r"(/p/[^/]+)?/api/jobs(/|$)")
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -108,14 +106,11 @@ def not_found(what: str, code: str = "not_found") -> ApiError:
     return ApiError(404, code, what)
 
 
-def error_from_http(error: web.HTTPException, path: str) -> ApiError:
+def error_from_http(error: web.HTTPException) -> ApiError:
     """Convert a routing error to our error format."""
     if allowed := error.headers.get("Allow"):
         message = f"Method not allowed. Use {allowed}."
         return ApiError(405, "method_not_allowed", message, headers={"Allow": allowed})
-    if error.status == 404 and _JOBS_PATH.match(path):
-        message = "Jobs are not available here (see features.jobs_api in /v1/capabilities)."
-        return not_found(message, "jobs_not_available")
     if error.status == 404:
         return not_found("No endpoint at this path.")
     return ApiError(error.status, "http_error", error.reason or "The request was rejected.")

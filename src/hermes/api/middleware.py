@@ -130,7 +130,7 @@ class ApiMiddleware:
                 response.force_close()
             return response
         except web.HTTPException as error:
-            return error_from_http(error, request.path).response()
+            return error_from_http(error).response()
         except HermesError as error:
             return error_from_hermes(error).response()
         except Exception:

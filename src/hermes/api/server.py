@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from hermes.api import catalog, chat, health, responses, runs, sessions
+from hermes.api import catalog, chat, feature_routes, health, responses, runs, sessions
 from hermes.api.context import JSON, ApiContext, ApiLimits, Route
 from hermes.api.errors import ApiError
 from hermes.api.followup_service import FollowupService
@@ -53,6 +53,7 @@ RouteProvider = Callable[[ApiContext], list[Route]]
 
 ROUTE_PROVIDERS: tuple[RouteProvider, ...] = (
     health.routes, catalog.routes, chat.routes, runs.routes, responses.routes, sessions.routes,
+    feature_routes.routes,
 )  # fmt: skip
 
 

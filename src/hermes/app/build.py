@@ -1,7 +1,7 @@
 """Compose one profile: each part is built from the parts it needs, and closed in order."""
 
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import cache, cached_property
@@ -15,6 +15,7 @@ from hermes.app.after_turn import BackgroundReviews, title_callbacks
 from hermes.app.approvals import build_approvals
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.compaction import build_compaction
+from hermes.app.features import FeatureServices
 from hermes.app.followups import FollowupRouter
 from hermes.app.learning import Learning
 from hermes.app.mcp import McpService
@@ -47,7 +48,6 @@ from hermes.plugins.registry import CODEX_RUNTIME, Plugins
 from hermes.plugins.runtime_switch import RuntimeSwitch
 from hermes.plugins.shared import SharedPlugins
 from hermes.ports.checkpoints import Checkpoints
-from hermes.ports.delegation import DELEGATION_KIND
 from hermes.ports.plugins import PluginServices
 from hermes.ports.runtime import Runtime
 from hermes.ports.store import WORKER_TTL, Store
@@ -63,7 +63,6 @@ from hermes.session.heartbeat import heartbeat
 from hermes.session.runner import Runner
 from hermes.session.spend_guard import SpendCaps, SpendGuard
 from hermes.tools.catalog import list_tools
-from hermes.tools.processes.record import PROCESS_KIND
 
 if TYPE_CHECKING:
     from hermes.app.tool_factory import ToolFactory
@@ -122,6 +121,7 @@ class App:
         self.bus = MemoryBus()
         self.blobs = open_blobs(home)
         self.followups = FollowupRouter(store, self.bus)
+        self.features = FeatureServices(self)
         self._options = options
         self._logs = logs
         self._tasks = tasks
@@ -224,12 +224,18 @@ class App:
             sender=self.sender,
             sandboxes=self.sandboxes,
             checkpoints=self.checkpoints,
+            features=self.features,
         )
 
     def _list_tools(self, platform: str) -> dict[str, Tool]:
         """The tools of a platform; what they run with is built at the first call of one."""
         collaborators = cache(lambda: self._tool_factory.collaborators(platform))
         return list_tools(collaborators, checkpoints=self.checkpoints)
+
+    @cached_property
+    def child_env(self) -> Callable[[Scope], dict[str, str]]:
+        """Builds the environment of programs that run for a scope, without secrets."""
+        return self._tool_factory.child_env()
 
     @cached_property
     def toolbox(self) -> Toolbox:
@@ -431,11 +437,10 @@ class App:
 
     async def recover(self) -> None:
         """Settle the background work that dead processes left in the store."""
-        records = self.store.records
         try:
-            if await records.abandoned(PROCESS_KIND):
+            if await self.store.processes.abandoned():
                 await self.processes.recover()
-            if await records.abandoned(DELEGATION_KIND):
+            if await self.store.delegations.abandoned():
                 await self.delegations.recover()
         except StoreError as error:
             log.warning("cannot recover the work of dead processes: %s", error)

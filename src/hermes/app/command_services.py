@@ -60,6 +60,7 @@ def command_services(
         instruction_files=ProjectInstructions(app.home, app.clock),
         handoff=ChatHandoff(app),
         changes=GitChanges(app),
+        features=app.features,
     )
 
 

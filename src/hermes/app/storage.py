@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import anyio
 from anyio.to_thread import run_sync
@@ -12,6 +13,7 @@ from hermes.config.home import Home
 from hermes.kit.clock import Clock
 from hermes.kit.files import MAX_IMAGE_BYTES, image_type
 from hermes.kit.terminal_text import single_line
+from hermes.ports.board import Board
 from hermes.ports.maintenance import ReportProgress
 from hermes.ports.store import WORKER_TTL, Blobs, SessionArchive, Store
 from hermes.schema.errors import StoreError, UsageError
@@ -78,6 +80,12 @@ async def find_by_preview(archive: SessionArchive, name: str) -> Session | None:
     summaries = await archive.list(SessionFilter(), _MAX_LISTED) if beginning else ()
     found = (one.session for one in summaries if single_line(one.preview).startswith(beginning))
     return next(found, None)
+
+
+async def open_board(path: Path) -> Board:
+    from hermes.store.board import SqliteBoard  # noqa: PLC0415 - few commands need it
+
+    return await SqliteBoard.open(path)
 
 
 def open_blobs(home: Home) -> Blobs:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from hermes.app.features import FeatureServices
 from hermes.app.learning import Learning
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
@@ -69,6 +70,7 @@ class ToolFactory(Struct, frozen=True, kw_only=True):
     sender: MessageSender
     sandboxes: Sandboxes
     checkpoints: Checkpoints | None
+    features: FeatureServices | None = None
     locks: FileLocks = field(default_factory=FileLocks)
 
     def collaborators(self, platform: str) -> ToolCollaborators:
@@ -111,6 +113,7 @@ class ToolFactory(Struct, frozen=True, kw_only=True):
             store=self.store,
             delegator=self.delegates,
             message_sender=self.sender,
+            features=self.features,
             learning=self.learning.tool_deps(load_specs),
             checkpoints=self.checkpoints,
             locks=self.locks,

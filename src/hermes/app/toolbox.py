@@ -190,7 +190,9 @@ def configured_toolsets(config: Config, platform: str) -> list[str]:
     toolsets = config.platform_toolsets
     chosen = toolsets.get(platform, toolsets.get("cli", config.toolsets))
     everything = f"hermes-{platform}"
-    return ["hermes-cli" if name == everything else name for name in chosen]
+    names = ["hermes-cli" if name == everything else name for name in chosen]
+    # A worker on a board cannot end its task without these tools.
+    return [*names, "kanban"] if platform == "kanban" and "kanban" not in names else names
 
 
 def mcp_servers_on(config: Config, platform: str, joined: Iterable[str] = ()) -> list[str]:

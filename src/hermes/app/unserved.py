@@ -1,11 +1,8 @@
 """What a home contains that this version does not serve; the one list of it."""
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
-from pathlib import Path
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from hermes.app.channels import SURFACES
 from hermes.channels import MANIFESTS
@@ -21,10 +18,6 @@ class Unserved(Struct, frozen=True):
     name: str
     sentence: str
     fix: str = ""
-
-
-class _JobFile(Struct):
-    jobs: list[Raw]
 
 
 def unserved(
@@ -61,13 +54,6 @@ def _platforms(
 
 
 def _files(home: Home) -> Iterator[Unserved]:
-    if count := _job_count(home.cron / "jobs.json"):
-        jobs = plural(count, "scheduled job")
-        yield Unserved(jobs, f"{jobs} in cron/jobs.json: this version does not run jobs yet.")
-    files = [home.kanban_db, *sorted((home.kanban / "boards").glob("*/kanban.db"))]
-    if count := sum(path.is_file() for path in files):
-        boards = plural(count, "board")
-        yield Unserved(boards, f"{boards} of the kanban tools: this version has no boards yet.")
     if names := sorted(path.parent.name for path in home.plugins.glob("*/plugin.yaml")):
         plugins = plural(len(names), "plugin")
         says = (
@@ -78,12 +64,3 @@ def _files(home: Home) -> Iterator[Unserved]:
         skins = plural(len(names), "skin")
         says = f"{skins} in skins/ ({', '.join(names)}): this version does not load skins yet."
         yield Unserved(skins, says)
-
-
-def _job_count(path: Path) -> int:
-    """The jobs in the file; one that cannot be read counts as one."""
-    if not path.is_file():
-        return 0
-    with suppress(OSError, msgspec.MsgspecError):
-        return len(msgspec.json.decode(path.read_bytes(), type=_JobFile).jobs)
-    return 1

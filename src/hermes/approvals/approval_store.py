@@ -1,30 +1,26 @@
-"""Store questions, saved approvals and /yolo as records that survive a restart."""
+"""Questions, saved approvals and /yolo, which survive a restart."""
 
 import hashlib
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import structs
 
-from hermes.approvals.saved_approvals import SavedApproval
 from hermes.kit.clock import Clock
 from hermes.kit.process_identity import shares_boot
-from hermes.ports.approvals import ApprovalRequest
-from hermes.ports.records import PutRecord, StateRecord
-from hermes.ports.store import Store
+from hermes.ports.approval_records import (
+    LAPSED,
+    USED,
+    PutQuestion,
+    QuestionRecord,
+    RevokeSavedApproval,
+    SavedApproval,
+    SetYolo,
+)
+from hermes.ports.store import Store, Write
 from hermes.schema.errors import NotFound, StateConflict
-from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
-from hermes.schema.scope import Address
-
-QUESTION_KIND = "question"
-GRANT_KIND = "grant"
-YOLO_KIND = "yolo"
-
-OPEN = "open"
-ANSWERED = "answered"
-USED = "used"
-LAPSED = "lapsed"
+from hermes.schema.questions import ApprovalChoice, QuestionKind
 
 INBOX = "inbox"
 """The queue of messages that start turns; its unfinished items resume after a restart."""
@@ -32,31 +28,6 @@ INBOX = "inbox"
 ANSWER_TTL = timedelta(minutes=15)
 """How long an answer counts that no process was there to receive."""
 RETENTION = timedelta(days=30)
-
-
-class QuestionRecord(Struct, frozen=True, kw_only=True):
-    """A question and its outcome.
-
-    `words` is a reason, or the answer to a clarification. `digest` identifies a repeated request,
-    `principal` asked for it, and `wish` is missing for a clarification. `call` is the tool call
-    that waits, `key` its session's topic in the inbox. `holder` is the worker that receives the
-    answer; empty when there is none. `ends` is the deadline by its machine's monotonic clock.
-    """
-
-    question: Question
-    digest: str
-    principal: str
-    state: str = OPEN
-    wish: ApprovalRequest | None = None
-    address: Address | None = None
-    answer: str = ""
-    words: str = ""
-    by: str = ""
-    at: datetime | None = None
-    call: str = ""
-    key: str = ""
-    holder: str = ""
-    ends: float = 0.0
 
 
 def digest_of(*parts: str) -> str:
@@ -72,12 +43,10 @@ class ApprovalStore:
         self._holder = holder
 
     async def get_question(self, identity: str) -> QuestionRecord | None:
-        found = await self._store.records.get(QUESTION_KIND, identity)
-        return found and _decode_question(found)
+        return await self._store.approvals.question(identity)
 
     async def session_questions(self, session: str) -> Sequence[QuestionRecord]:
-        found = await self._store.records.find(QUESTION_KIND, session=session, limit=100)
-        return [_decode_question(one) for one in found]
+        return await self._store.approvals.questions(session)
 
     async def count_denied(self, session: str, run: str) -> int:
         """Count the requests of a turn that were denied or timed out."""
@@ -97,8 +66,7 @@ class ApprovalStore:
         )
 
     async def all_open(self) -> Sequence[QuestionRecord]:
-        found = await self._store.records.find(QUESTION_KIND, only_open=True)
-        return [_decode_question(one) for one in found]
+        return await self._store.approvals.open_questions()
 
     async def is_resumable(self, row: QuestionRecord) -> bool:
         """Whether its turn resumes after a restart: the message that began it is still queued."""
@@ -112,48 +80,22 @@ class ApprovalStore:
         self,
         before: QuestionRecord | None,
         after: QuestionRecord,
-        *more: PutRecord,
+        *more: Write,
         release: bool = False,
     ) -> bool:
         """Return False if the record changed meanwhile. `release` frees it for another process."""
         holder = "" if release else self._holder
         after = structs.replace(after, at=self._clock.now(), holder=holder)
-        record = StateRecord(
-            kind=QUESTION_KIND,
-            id=after.question.id,
-            session=after.question.session,
-            state=after.state,
-            at=self._clock.now(),
-            body=Raw(msgspec.json.encode(after)),
-            open=after.state == OPEN,
-            holder=holder,
-        )
+        put = PutQuestion(after, expected_state=before.state if before else "")
         try:
-            await self._store.commit(
-                PutRecord(record, expected_state=before.state if before else ""), *more
-            )
+            await self._store.commit(put, *more)
         except StateConflict:
             return False
         return True
 
-    def saved_approval_write(self, saved: SavedApproval) -> PutRecord:
-        return PutRecord(self._saved_record(saved, "given"), expected_state="")
-
-    def _saved_record(self, saved: SavedApproval, state: str) -> StateRecord:
-        return StateRecord(
-            kind=GRANT_KIND,
-            id=saved.id,
-            session=saved.session,
-            state=state,
-            at=self._clock.now(),
-            body=Raw(msgspec.json.encode(saved)),
-            open=state == "given",
-        )
-
     async def saved_approvals(self, session: str | None = None) -> Sequence[SavedApproval]:
         """Return all of them, or those that apply to a session."""
-        found = await self._store.records.find(GRANT_KIND, only_open=True)
-        saved = [msgspec.json.decode(one.body, type=SavedApproval) for one in found]
+        saved = await self._store.approvals.saved()
         return [one for one in saved if session is None or one.session in {"", session}]
 
     async def revoke(self, identity: str) -> SavedApproval:
@@ -166,25 +108,14 @@ class ApprovalStore:
             raise NotFound(
                 f"{number} saved approval matches {identity!r}.", hint="/approvals lists them."
             )
-        revoked = self._saved_record(found[0], "revoked")
-        await self._store.commit(PutRecord(revoked, expected_state="given"))
+        await self._store.commit(RevokeSavedApproval(found[0].id))
         return found[0]
 
     async def yolo(self, session: str) -> bool:
-        found = await self._store.records.get(YOLO_KIND, session)
-        return found is not None and found.open
+        return await self._store.approvals.yolo(session)
 
     async def set_yolo(self, session: str, *, on: bool) -> None:
-        record = StateRecord(
-            kind=YOLO_KIND,
-            id=session,
-            session=session,
-            state="on" if on else "off",
-            at=self._clock.now(),
-            body=Raw(b"{}"),
-            open=on,
-        )
-        await self._store.commit(PutRecord(record))
+        await self._store.commit(SetYolo(session, on))
 
     async def lapse(self, row: QuestionRecord) -> bool:
         return await self.update(row, structs.replace(row, state=LAPSED))
@@ -196,11 +127,9 @@ class ApprovalStore:
                 await self.lapse(row)
 
     async def delete_old(self) -> None:
-        """Delete closed records after the retention period."""
+        """Delete closed questions after the retention period."""
         await self.close_abandoned()
-        before = self._clock.now() - RETENTION
-        for kind in (QUESTION_KIND, GRANT_KIND, YOLO_KIND):
-            await self._store.records.forget(kind, before)
+        await self._store.approvals.forget_questions(self._clock.now() - RETENTION)
 
 
 def is_awaited(row: QuestionRecord, clock: Clock) -> bool:
@@ -210,12 +139,7 @@ def is_awaited(row: QuestionRecord, clock: Clock) -> bool:
     was given for an answer.
     """
     question = row.question
-    if row.ends and shares_boot(row.holder):
-        return clock.monotonic() < row.ends
+    if row.deadline and shares_boot(row.holder):
+        return clock.monotonic() < row.deadline
     longest = timedelta(seconds=question.seconds) if question.seconds else timedelta.max
     return timedelta(0) < question.until - clock.now() <= longest
-
-
-def _decode_question(record: StateRecord) -> QuestionRecord:
-    row = msgspec.json.decode(record.body, type=QuestionRecord)
-    return structs.replace(row, state=record.state, holder=record.holder)

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Sequence
 
-from hermes.approvals.approval_store import ANSWERED, LAPSED, OPEN, USED, QuestionRecord, is_awaited
+from hermes.approvals.approval_store import is_awaited
 from hermes.approvals.saved_approvals import can_be_saved, unsealed_runner
 from hermes.kit.clock import Clock
 from hermes.kit.terminal_text import show_invisible, show_invisible_line, show_lookalikes
+from hermes.ports.approval_records import ANSWERED, LAPSED, OPEN, USED, QuestionRecord
 from hermes.ports.approvals import ApprovalRequest, Decision
 from hermes.schema.questions import TERMINAL_ORIGIN, ApprovalChoice, Question, QuestionKind
 from hermes.schema.scope import OWNER, Scope, platform_of
@@ -267,7 +268,7 @@ def late_message(latest: QuestionRecord | None, clock: Clock) -> str:
     if latest is None:
         return NOTHING_PENDING
     if latest.state in {ANSWERED, USED}:
-        return f"Already answered: {latest.answer or latest.words}."
+        return f"Already answered: {latest.answer or latest.answer_text}."
     if latest.state == OPEN and is_awaited(latest, clock):
         return ASKED_ELSEWHERE
     if latest.state in {LAPSED, OPEN}:
@@ -281,7 +282,11 @@ def interrupted_message(row: QuestionRecord) -> str:
     Empty if it was allowed: then it is unknown how far the call got.
     """
     if row.question.kind is QuestionKind.CLARIFY:
-        return f"Interrupted. The user had answered: {row.words!r}." if row.words else NOT_RUN
+        return (
+            f"Interrupted. The user had answered: {row.answer_text!r}."
+            if row.answer_text
+            else NOT_RUN
+        )
     if row.state == USED:
         return decision_of(row, 0.0).why if row.answer == ApprovalChoice.DENY else ""
     return NOT_RUN
@@ -295,7 +300,7 @@ def decision_of(row: QuestionRecord | None, seconds: float) -> Decision:
             "yourself; say what you wanted to do, and go on without it.",
         )
     if row.answer == ApprovalChoice.DENY:
-        reason = f" Their reason: {row.words!r}." if row.words else ""
+        reason = f" Their reason: {row.answer_text!r}." if row.answer_text else ""
         return Decision(
             allowed=False,
             why=f"Not done: a person denied it.{reason} Do not do it another way; ask what to do.",

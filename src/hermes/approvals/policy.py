@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from hermes.approvals.saved_approvals import AllowRule, SavedApproval, leaves_sandbox
+from hermes.approvals.saved_approvals import AllowRule, covers, leaves_sandbox
+from hermes.ports.approval_records import SavedApproval
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.scope import Role, Scope
 
@@ -163,7 +164,7 @@ def _is_saved(
     counting = [
         one for one in saved if not (request.foreign and leaves_sandbox(request) and one.session)
     ]
-    if any(one.covers(request) for one in counting):
+    if any(covers(one, request) for one in counting):
         return True
     listed = request.shell and request.reaching is not Isolation.BEYOND
     return listed and any(AllowRule(line).allows(request.action) for line in rules.allow)

@@ -11,11 +11,7 @@ from msgspec import Struct, structs
 from hermes.approvals import messages
 from hermes.approvals.approval_store import (
     ANSWER_TTL,
-    ANSWERED,
-    OPEN,
-    USED,
     ApprovalStore,
-    QuestionRecord,
     digest_of,
     is_awaited,
 )
@@ -23,6 +19,7 @@ from hermes.approvals.policy import NeedsApproval
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.tasks import sleep_unless
+from hermes.ports.approval_records import ANSWERED, OPEN, USED, QuestionRecord
 from hermes.ports.approvals import ApprovalRequest, RecoveredQuestions, TurnSuspended
 from hermes.ports.turn import Emit
 from hermes.schema import events
@@ -288,7 +285,7 @@ class QuestionWaiter:
             if row.digest != digest or row.question.id in self._waiting:
                 continue
             # A clock that was set back must not revive an old answer.
-            unused = row.state == ANSWERED and row.at is not None and abs(now - row.at) < ANSWER_TTL
+            unused = row.state == ANSWERED and abs(now - row.at) < ANSWER_TTL
             return row if row.state == OPEN or unused else None
         return None
 
@@ -316,7 +313,7 @@ class QuestionWaiter:
         expected = self._expected.get(scope.call)
         if expected is not None and expected.question.id != asked.question.id:
             await self.drop_expected(scope.call)
-        asked = structs.replace(asked, ends=self._clock.monotonic() + asked.question.seconds)
+        asked = structs.replace(asked, deadline=self._clock.monotonic() + asked.question.seconds)
         self._waiting[asked.question.id] = anyio.Event()
         self._expected.pop(scope.call, None)
         return await self._ask(earlier, asked, tell)
@@ -340,8 +337,8 @@ class QuestionWaiter:
             raise
         finally:
             del self._waiting[question.id]
-        answer = "" if row is None else row.answer or row.words
-        await tell(events.QuestionAnswered(question.id, answer, row.by if row else ""))
+        answer = "" if row is None else row.answer or row.answer_text
+        await tell(events.QuestionAnswered(question.id, answer, row.answered_by if row else ""))
         return row
 
     async def _release(self, asked: QuestionRecord) -> None:
@@ -364,7 +361,7 @@ class QuestionWaiter:
 
     async def _wait(self, asked: QuestionRecord) -> QuestionRecord | None:
         identity = asked.question.id
-        while (left := asked.ends - self._clock.monotonic()) > 0:
+        while (left := asked.deadline - self._clock.monotonic()) > 0:
             if self._shutting_down and await self._rows.is_resumable(asked):
                 raise TurnSuspended
             await sleep_unless(self._clock, min(POLL_INTERVAL, left), self._waiting[identity])

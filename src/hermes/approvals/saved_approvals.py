@@ -4,10 +4,8 @@ import fnmatch
 import re
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
-
+from hermes.ports.approval_records import SavedApproval
 from hermes.ports.approvals import ApprovalRequest, Isolation
-from hermes.schema.scope import OWNER
 
 ANY_WORDS = "**"
 """As the last word of a rule: any number of further words."""
@@ -79,41 +77,14 @@ def simple_commands(text: str) -> list[tuple[str, ...]] | None:
     return found or None
 
 
-class SavedApproval(Struct, frozen=True, kw_only=True):
-    """A saved approval. An empty `session` means every session.
-
-    For a shell command, `argv` is its words and `action` what else was shown with it; otherwise
-    `action` is the whole action or its kind. It counts only in its `folder`, and only while the
-    `seal` is unchanged. `by` asked for it, `answered_by` allowed it.
-    """
-
-    id: str
-    tool: str
-    reaching: Isolation
-    argv: tuple[str, ...] = ()
-    action: str = ""
-    folder: str = ""
-    seal: str = ""
-    session: str = ""
-    by: str = ""
-    answered_by: str = ""
-
-    @property
-    def is_from_owner(self) -> bool:
-        """Whether the owner gave it; older records only know who asked."""
-        return (self.answered_by or self.by) == OWNER
-
-    @property
-    def text(self) -> str:
-        return "\n".join(filter(None, [" ".join(self.argv), self.action]))
-
-    def covers(self, request: ApprovalRequest) -> bool:
-        saved = (self.tool, self.reaching, self.folder, self.seal, self.action)
-        action = _saved_action(request)
-        asked = (request.tool, request.reaching, request.folder, request.seal, action)
-        if saved != asked or not can_be_saved(request):
-            return False
-        return self.argv == simple_argv(request.action) if request.shell else bool(self.action)
+def covers(saved: SavedApproval, request: ApprovalRequest) -> bool:
+    """Whether this saved approval is about exactly this request."""
+    given = (saved.tool, saved.reaching, saved.folder, saved.seal, saved.action)
+    action = _saved_action(request)
+    asked = (request.tool, request.reaching, request.folder, request.seal, action)
+    if given != asked or not can_be_saved(request):
+        return False
+    return saved.argv == simple_argv(request.action) if request.shell else bool(saved.action)
 
 
 def _saved_action(request: ApprovalRequest) -> str:
@@ -165,7 +136,7 @@ def make_saved_approval(
         folder=request.folder,
         seal=request.seal,
         session=session,
-        by=by,
+        asked_by=by,
         answered_by=answered_by,
     )
 

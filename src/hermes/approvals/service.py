@@ -12,9 +12,7 @@ from msgspec import Struct, structs
 
 from hermes.approvals import messages
 from hermes.approvals.approval_store import (
-    ANSWERED,
     ApprovalStore,
-    QuestionRecord,
     digest_of,
     is_awaited,
 )
@@ -44,7 +42,6 @@ from hermes.approvals.questions import (
     request_digest,
 )
 from hermes.approvals.saved_approvals import (
-    SavedApproval,
     can_be_saved,
     leaves_sandbox,
     make_saved_approval,
@@ -53,9 +50,9 @@ from hermes.approvals.smart_review import AskModel, Opinion, ask_opinion
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.process_identity import new_holder_id
+from hermes.ports.approval_records import ANSWERED, AddSavedApproval, QuestionRecord, SavedApproval
 from hermes.ports.approvals import ApprovalRequest, Decision, RecoveredQuestions
-from hermes.ports.records import PutRecord
-from hermes.ports.store import Store
+from hermes.ports.store import Store, Write
 from hermes.ports.turn import Emit
 from hermes.schema.events import Notice
 from hermes.schema.questions import TERMINAL_ORIGIN, ApprovalChoice, Question, QuestionKind
@@ -170,14 +167,19 @@ class ApprovalService:
             return None
         question = self._question(scope, QuestionKind.CLARIFY, text, tuple(choices))
         digest = digest_of("clarify", text, *choices)
-        record = QuestionRecord(question=question, digest=digest, principal="")
+        now = self._clock.now()
+        record = QuestionRecord(question=question, digest=digest, principal="", at=now)
         row = await self._waiting.ask_and_wait(scope, record, emit)
-        return row.words if row is not None else None
+        return row.answer_text if row is not None else None
 
     async def _standing(self, scope: Scope) -> StandingApprovals:
         saved = await self._rows.saved_approvals(scope.session)
         owner = scope.role is Role.OWNER
-        own = [one for one in saved if (one.is_from_owner if owner else one.by == scope.principal)]
+        own = [
+            one
+            for one in saved
+            if (one.is_from_owner if owner else one.asked_by == scope.principal)
+        ]
         return StandingApprovals(saved=own, yolo=await self._rows.yolo(scope.session))
 
     async def _decide(
@@ -202,7 +204,7 @@ class ApprovalService:
         return await self._ask(scope, self._request(scope, request, doubt, home), tell)
 
     async def _ask(self, scope: Scope, asked: QuestionRecord, tell: Emit) -> Decision:
-        if asked.wish is not None and (why := messages.too_long_reason(asked.wish)):
+        if asked.request is not None and (why := messages.too_long_reason(asked.request)):
             return Decision(allowed=False, why=why)
         if await self._rows.was_denied(scope.session, scope.run, asked.digest):
             return Decision(allowed=False, why=messages.ALREADY_DENIED)
@@ -231,7 +233,8 @@ class ApprovalService:
             question=question,
             digest=request_digest(scope, request),
             principal=scope.principal,
-            wish=request,
+            at=self._clock.now(),
+            request=request,
             address=home,
         )
 
@@ -415,7 +418,9 @@ class ApprovalService:
         self, row: QuestionRecord, who: Answerer, choice: ApprovalChoice | None, words: str
     ) -> bool:
         answer = "" if choice is None else choice.value
-        after = structs.replace(row, state=ANSWERED, answer=answer, words=words, by=who.principal)
+        after = structs.replace(
+            row, state=ANSWERED, answer=answer, answer_text=words, answered_by=who.principal
+        )
         done = await self._rows.update(row, after, *self._saved_approval_writes(row, who, choice))
         if done:
             self._waiting.wake(row.question.id)
@@ -423,15 +428,19 @@ class ApprovalService:
 
     def _saved_approval_writes(
         self, row: QuestionRecord, who: Answerer, choice: ApprovalChoice | None
-    ) -> list[PutRecord]:
+    ) -> list[Write]:
         lasting = choice in {ApprovalChoice.SESSION, ApprovalChoice.ALWAYS}
-        if not lasting or choice not in row.question.choices or row.wish is None:
+        if not lasting or choice not in row.question.choices or row.request is None:
             return []
         session = row.question.session if choice is ApprovalChoice.SESSION else ""
         saved = make_saved_approval(
-            row.wish, new_id("grant"), session=session, by=row.principal, answered_by=who.principal
+            row.request,
+            new_id("grant"),
+            session=session,
+            by=row.principal,
+            answered_by=who.principal,
         )
-        return [self._rows.saved_approval_write(saved)]
+        return [AddSavedApproval(saved)]
 
 
 def _late_result(latest: QuestionRecord | None, clock: Clock) -> AnswerResult:

@@ -33,6 +33,8 @@ VERBS = {
     "config": "Show and change settings.",
     "profile": "Manage profiles, each with its own home.",
     "gateway": "Run the agent for chat apps, the API and webhooks.",
+    "cron": "Schedule jobs that run without you.",
+    "kanban": "Manage boards of tasks that agents and people work on.",
     "send": "Send a message to a chat.",
     "pairing": "Approve people who message the agent, or revoke access.",
     "webhook": "Let other programs trigger the agent over HTTP.",

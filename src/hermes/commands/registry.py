@@ -116,6 +116,8 @@ def standard_commands() -> Registry:
         terminal,
         workspace,
     )
+    from hermes.commands.feature_commands import feature_command  # noqa: PLC0415 - as above
+    from hermes.ports.feature_catalog import FEATURES, feature_verb  # noqa: PLC0415 - as above
 
     return Registry(
         (
@@ -128,6 +130,7 @@ def standard_commands() -> Registry:
             *approvals.COMMANDS,
             *terminal.COMMANDS,
             *workspace.COMMANDS,
+            *(feature_command(feature_verb(name)) for name in FEATURES),
         )
     )
 

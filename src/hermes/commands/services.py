@@ -1,7 +1,7 @@
 """Services that commands use; each may be missing on a surface."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -312,6 +312,12 @@ class McpServerControl(Protocol):
         ...
 
 
+class FeatureServices(Protocol):
+    """The services of the features with a slash command."""
+
+    def get(self, feature: str) -> Any: ...
+
+
 RestartGateway: TypeAlias = Callable[[Address | None], Awaitable[None]]
 
 
@@ -338,3 +344,4 @@ class CommandServices(Struct, frozen=True, kw_only=True):
     handoff: SessionHandoff | None = None
     mcp_servers: McpServerControl | None = None
     changes: WorkspaceChanges | None = None
+    features: FeatureServices | None = None

@@ -51,7 +51,6 @@ from hermes.ports.store import ChangeSession, RecordUsage, Store, Write
 from hermes.schema.errors import UsageError
 from hermes.schema.events import Notice
 from hermes.schema.messages import Assistant, Message, Usage
-from hermes.schema.questions import Question
 from hermes.schema.sessions import Session, SessionChange
 from hermes.session.lease import Lease
 from hermes.session.recorder import PriceFunction, ignore_event
@@ -64,7 +63,6 @@ MAX_POOR_PASSES = 2
 MIN_SAVING = 0.1
 _RETRY_GROWTH = 1.25
 """How much a session must grow before compaction is tried again after saving little."""
-_QUESTION_KIND = "question"
 
 
 class StoredView(Struct, frozen=True):
@@ -72,10 +70,6 @@ class StoredView(Struct, frozen=True):
 
     state: CompactionState
     version: str = ""  # of the session's own record; empty if it has none
-
-
-class _QuestionBody(Struct, frozen=True):
-    question: Question
 
 
 class ViewStore:
@@ -122,8 +116,8 @@ class ViewStore:
 
     async def kept_text(self, session: Session) -> KeptText:
         """Pins and open questions, passed on verbatim rather than by a model."""
-        waiting = await self._store.records.find(_QUESTION_KIND, session=session.id, only_open=True)
-        questions = [msgspec.json.decode(row.body, type=_QuestionBody).question for row in waiting]
+        waiting = await self._store.approvals.open_questions(session.id)
+        questions = [row.question for row in waiting]
         texts = [one_line(f"{question.text} {question.subject}", 500) for question in questions]
         return KeptText(pins=await self._pins.texts(session.id), questions=texts)
 

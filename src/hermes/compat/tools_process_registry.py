@@ -12,9 +12,9 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hermes.app.build import App, AppOptions, open_app
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
+from hermes.ports.processes import BackgroundProcess
 from hermes.schema.scope import Address, Requester, Scope
 from hermes.session.session_context import async_delivery_supported, get_session_env
-from hermes.tools.processes.record import BackgroundProcess
 
 T = TypeVar("T")
 

@@ -144,6 +144,7 @@ _SETTINGS = (
     ("HERMES_TIMEZONE", "Time zone, such as Europe/Berlin", False),
     ("HERMES_YOLO_MODE", "Whether commands run without asking", False),
     ("HERMES_CRON_TIMEOUT", "Seconds a cron job may be idle", False),
+    ("HERMES_CRON_MAX_PARALLEL", "Jobs that run at the same time", False),
     ("HERMES_AGENT_TIMEOUT", "Seconds a turn in a chat may be idle", False),
     ("HERMES_ACCEPT_HOOKS", "Whether shell hooks run without asking", False),
     ("HERMES_GATEWAY_BUSY_INPUT_MODE", "What a message does to a running turn", False),

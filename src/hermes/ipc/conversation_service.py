@@ -11,7 +11,6 @@ from msgspec import structs
 from hermes.app.build import App
 from hermes.app.session_jobs import SessionJobs
 from hermes.app.storage import load_images
-from hermes.approvals.approval_store import QUESTION_KIND
 from hermes.approvals.policy import ApprovalMode
 from hermes.approvals.service import Answerer
 from hermes.ipc.client import (
@@ -152,8 +151,8 @@ class ConversationService:
         conversation = self.conversation
         tail = await conversation.tail(MAX_SHOWN, MAX_BYTES)
         running, failures = await conversation.is_running(), await conversation.failure_reasons()
-        questions = await self.app.store.records.find(
-            QUESTION_KIND, session=conversation.session.id, limit=MAX_SHOWN
+        questions = await self.app.store.approvals.questions(
+            conversation.session.id, limit=MAX_SHOWN
         )
         turns = self._turns
         starts = [position for position, row in enumerate(tail.rows) if is_question(row)]

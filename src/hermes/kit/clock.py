@@ -16,6 +16,10 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None: ...
 
+    async def sleep_until(self, at: datetime) -> None:
+        """Return when the clock shows that time, or earlier if the clock was set."""
+        ...
+
 
 class SystemClock:
     def now(self) -> datetime:
@@ -28,3 +32,8 @@ class SystemClock:
         import anyio  # noqa: PLC0415 - not needed to read the clock
 
         await anyio.sleep(seconds)
+
+    async def sleep_until(self, at: datetime) -> None:
+        from hermes.kit.alarm import sleep_until  # noqa: PLC0415 - only schedules need it
+
+        await sleep_until(at)

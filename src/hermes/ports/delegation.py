@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -41,6 +41,45 @@ class TaskReport(Struct, frozen=True, kw_only=True):
     session: str = ""  # the subagent's own session, with its transcript
     seconds: float = 0.0
     steps: int = 0
+
+
+class Delegation(Struct, frozen=True, kw_only=True):
+    """A running background delegation; reports are added as they arrive."""
+
+    id: str
+    scope: Scope
+    tasks: tuple[Task, ...]
+    reports: tuple[TaskReport | None, ...]
+    holder: str  # the worker that runs it
+
+
+class AddDelegation(Struct, frozen=True):
+    delegation: Delegation
+
+
+class ChangeDelegation(Struct, frozen=True):
+    """Store the reports so far; the commit fails with `StateConflict` if it was closed."""
+
+    delegation: Delegation
+
+
+class CloseDelegation(Struct, frozen=True):
+    """Remove a delegation that was reported; fails with `StateConflict` if another did it."""
+
+    id: str
+
+
+DelegationWrite: TypeAlias = AddDelegation | ChangeDelegation | CloseDelegation
+
+
+class DelegationRecords(Protocol):
+    async def running(self) -> Sequence[Delegation]:
+        """Delegations that are not reported yet, oldest first."""
+        ...
+
+    async def abandoned(self) -> Sequence[Delegation]:
+        """Those of dead workers, oldest first."""
+        ...
 
 
 class Delegator(Protocol):

@@ -7,8 +7,13 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
+from hermes.ports.approval_records import ApprovalRecords, ApprovalWrite
+from hermes.ports.board_watches import BoardWatches, PutBoardWatch
+from hermes.ports.delegation import DelegationRecords, DelegationWrite
+from hermes.ports.jobs import Jobs, JobWrite
 from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveResponse
 from hermes.ports.maintenance import Maintenance
+from hermes.ports.processes import ProcessRecords, ProcessWrite
 from hermes.ports.records import PutRecord, Records
 from hermes.schema.messages import Media, Message, Usage
 from hermes.schema.sessions import (
@@ -179,6 +184,9 @@ class BeginTurnResult(Struct, frozen=True):
     appended: bool = False  # whether `first` was appended
 
 
+RepositoryWrite: TypeAlias = ApprovalWrite | ProcessWrite | DelegationWrite | PutBoardWatch
+"""Writes of the repositories, each defined by the port of its repository."""
+
 SingleWrite: TypeAlias = (
     OpenSession
     | ChangeSession
@@ -193,6 +201,8 @@ SingleWrite: TypeAlias = (
     | AppendRunEvents
     | SaveResponse
     | PutRecord
+    | RepositoryWrite
+    | JobWrite
 )
 """Writes applied one by one; consecutive messages are appended together instead."""
 
@@ -403,6 +413,16 @@ class Store(Protocol):
     def responses(self) -> Responses: ...
     @property
     def records(self) -> Records: ...
+    @property
+    def approvals(self) -> ApprovalRecords: ...
+    @property
+    def processes(self) -> ProcessRecords: ...
+    @property
+    def delegations(self) -> DelegationRecords: ...
+    @property
+    def board_watches(self) -> BoardWatches: ...
+    @property
+    def jobs(self) -> Jobs: ...
     @property
     def maintenance(self) -> Maintenance: ...
 

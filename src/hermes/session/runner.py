@@ -46,6 +46,7 @@ from hermes.session.recorder import (
     no_final_writes,
 )
 from hermes.session.session_context import bound_scope
+from hermes.session.spend_guard import SpendCaps, SpendGuard, both_checks
 from hermes.session.transcripts import NOTHING_RECOVERED, TranscriptCache, close_lost_calls
 from hermes.session.turn_request import TurnAcceptor, TurnRequest
 
@@ -310,6 +311,10 @@ class Runner:
         if self.compaction is not None:
             job = CompactionJob(turn.session, plan, lease)
             compact = self.compaction.for_turn(job, turn.instructions)
+        if turn.spend_cap is not None:
+            guard = SpendGuard(self._store, self._clock, SpendCaps(session=turn.spend_cap))
+            capped = guard.check_for(turn.session, plan.scope.principal)
+            plan = structs.replace(plan, check_spend=both_checks(plan.check_spend, capped))
         return structs.replace(
             plan,
             steer=steer,

@@ -35,6 +35,18 @@ class _EarlierSpend(Struct, frozen=True):
     dollars: float
 
 
+def both_checks(first: CheckSpend | None, second: CheckSpend | None) -> CheckSpend | None:
+    """A check that makes both."""
+    if first is None or second is None:
+        return first or second
+
+    async def check() -> None:
+        await first()
+        await second()
+
+    return check
+
+
 class SpendGuard:
     def __init__(self, store: Store, clock: Clock, caps: SpendCaps) -> None:
         self._store = store

@@ -62,6 +62,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     no_tools: bool = False  # none of our own tools
     excluded_tools: frozenset[str] = frozenset()  # tools to leave out
     steps: int | None = None  # a smaller budget than the profile's
+    spend_cap: float | None = None  # dollars the session may have cost, besides the profile's caps
     attended: bool = False  # a person can answer approvals while it runs
     yolo: bool = False  # approve everything
     inherited_limits: InheritedLimits | None = None  # of a turn that acts for another session

@@ -103,6 +103,21 @@ DELETE FROM responses WHERE session = :id;
 -- name: forget records
 DELETE FROM records WHERE session = :id;
 
+-- name: forget questions
+DELETE FROM questions WHERE session = :id;
+
+-- name: forget saved approvals
+DELETE FROM saved_approvals WHERE session = :id;
+
+-- name: forget yolo
+DELETE FROM yolo_sessions WHERE session = :id;
+
+-- name: forget processes
+DELETE FROM processes WHERE session = :id;
+
+-- name: forget delegations
+DELETE FROM delegations WHERE session = :id;
+
 -- name: forget queue items
 DELETE FROM queue_items WHERE topic IN (SELECT value FROM json_each(:ids));
 

@@ -158,7 +158,7 @@ def _prepare(connection: Connection, path: Path) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     _check_owner(connection, path)
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
-    _enter_wal(connection)
+    enter_wal(connection)
     connection.execute(_SQL["writer"]).fetchall()
     _migrate(connection, path)
 
@@ -187,7 +187,7 @@ def _check_tables(connection: Connection, path: Path) -> None:
         )
 
 
-def _enter_wal(connection: Connection) -> None:
+def enter_wal(connection: Connection) -> None:
     """Retry, because SQLite does not wait when two processes change the journal mode."""
     for attempt in range(_WAL_TRIES):
         try:

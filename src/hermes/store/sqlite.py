@@ -21,10 +21,14 @@ from hermes.ports.store import (
     Write,
 )
 from hermes.schema.errors import StoreError
+from hermes.store.approval_records import SqliteApprovalRecords
 from hermes.store.archive import SqliteArchive
+from hermes.store.background_work import SqliteDelegations, SqliteProcesses
+from hermes.store.board_watches import SqliteBoardWatches
 from hermes.store.connection import Connection, load_statements
 from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
+from hermes.store.jobs import SqliteJobs
 from hermes.store.journal import SqliteJournal, SqliteResponses
 from hermes.store.leases import SqliteLeases, acquire_lease, check_fence, lease_span, release_fenced
 from hermes.store.maintenance import SqliteMaintenance
@@ -52,6 +56,11 @@ class SqliteStore:
         self.journal = SqliteJournal(engine, self.workers)
         self.responses = SqliteResponses(engine)
         self.records = SqliteRecords(engine, self.workers)
+        self.approvals = SqliteApprovalRecords(engine)
+        self.processes = SqliteProcesses(engine, self.workers)
+        self.delegations = SqliteDelegations(engine, self.workers)
+        self.board_watches = SqliteBoardWatches(engine)
+        self.jobs = SqliteJobs(engine)
         self.maintenance = SqliteMaintenance(engine, self.queues, clock)
 
     @classmethod

@@ -1,13 +1,13 @@
 """Apply a unit of writes inside an open transaction."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import assert_never
 
 import apsw
 from msgspec import UNSET, Struct
 
 from hermes.kit.process_identity import worker_of
 from hermes.kit.text import one_line
+from hermes.ports.jobs import DeleteJob, SaveFire, SaveJob
 from hermes.ports.journal import AppendRunEvents, SaveResponse
 from hermes.ports.records import PutRecord
 from hermes.ports.store import (
@@ -23,6 +23,7 @@ from hermes.ports.store import (
     RecordIntent,
     RecordUsage,
     ReleaseLease,
+    RepositoryWrite,
     SettleIntent,
     SingleWrite,
     Write,
@@ -32,9 +33,11 @@ from hermes.schema.errors import LeaseLost, NotFound, StateConflict, StoreError
 from hermes.schema.messages import Assistant, Message, Result, Trust, User
 from hermes.schema.sessions import Session, SessionChange
 from hermes.store.connection import Connection, Value, load_statements
+from hermes.store.jobs import delete_job, save_fire, save_job
 from hermes.store.journal import append_run_events, save_response
 from hermes.store.leases import release_lease
 from hermes.store.records import put_record
+from hermes.store.repository_writes import apply_repository_write, holder_in
 from hermes.store.rows import (
     encode_message,
     fetch_number,
@@ -95,8 +98,14 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
             save_response(connection, response)
         case PutRecord():
             put_record(connection, write)
+        case SaveJob():
+            save_job(connection, write)
+        case DeleteJob():
+            delete_job(connection, write)
+        case SaveFire():
+            save_fire(connection, write)
         case _:
-            assert_never(write)
+            apply_repository_write(connection, write)
 
 
 def names_holder(write: Write) -> bool:
@@ -107,7 +116,7 @@ def names_holder(write: Write) -> bool:
         case EnqueueItem(_, holder):
             return bool(holder)
         case _:
-            return False
+            return isinstance(write, RepositoryWrite) and bool(holder_in(write))
 
 
 def check_held(connection: Connection, key: str, holder: str) -> None:

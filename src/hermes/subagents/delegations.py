@@ -7,17 +7,24 @@ from datetime import datetime
 
 import anyio
 import anyio.lowlevel
-import msgspec
 from anyio.abc import TaskGroup
-from msgspec import Raw, Struct, structs
+from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
 from hermes.kit.retry import Backoff
-from hermes.ports.delegation import DELEGATION_KIND, ReportProgress, Task, TaskReport, TaskStatus
+from hermes.ports.delegation import (
+    AddDelegation,
+    ChangeDelegation,
+    CloseDelegation,
+    Delegation,
+    ReportProgress,
+    Task,
+    TaskReport,
+    TaskStatus,
+)
 from hermes.ports.message_sender import Followups
-from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import Store
 from hermes.schema.errors import NotFound, StateConflict, StoreError, UsageError
 from hermes.schema.messages import Trust, User
@@ -28,9 +35,7 @@ from hermes.subagents.messages import MAX_SUMMARY, SUBAGENT, reports_text
 
 log = logging.getLogger(__name__)
 
-KIND = DELEGATION_KIND
 RETRY = Backoff(base=0.5, cap=30.0)
-RUNNING, REPORTED = "running", "brought"
 _MAX_DEPTH = 20
 _PERSON_TRUST = frozenset({Trust.OWNER, Trust.GUEST})
 
@@ -49,15 +54,6 @@ class DelegationRules(Struct, frozen=True, kw_only=True):
     allow_orchestrators: bool = True
     summary: int = MAX_SUMMARY
     budget: SubagentBudget = SubagentBudget()
-
-
-class Delegation(Struct, frozen=True, kw_only=True):
-    """The stored form of a background delegation; reports are added as they arrive."""
-
-    id: str
-    scope: Scope
-    tasks: tuple[Task, ...]
-    reports: tuple[TaskReport | None, ...]
 
 
 async def unchanged_scope(scope: Scope) -> Scope:
@@ -122,10 +118,16 @@ class Delegations:
         if not asked:
             await self._check_rounds(scope)
         empty = (None,) * len(tasks)
-        work = Delegation(id=new_id("dlg"), scope=scope, tasks=tuple(tasks), reports=empty)
+        work = Delegation(
+            id=new_id("dlg"),
+            scope=scope,
+            tasks=tuple(tasks),
+            reports=empty,
+            holder=self._deps.store.workers.own,
+        )
         # Shielded: a cancelled caller must not leave a row without its task.
         with anyio.CancelScope(shield=True):
-            await self._deps.store.commit(PutRecord(self._record(work, RUNNING), expected_state=""))
+            await self._deps.store.commit(AddDelegation(work))
         failpoint("delegation.begun")
         await self._close_if_cancelled(work)
         # Registered now, so that it can be stopped even before its first step.
@@ -138,14 +140,12 @@ class Delegations:
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()
         except anyio.get_cancelled_exc_class():
-            record = structs.replace(self._record(work, REPORTED), open=False, holder="")
             with anyio.CancelScope(shield=True):
-                await self._deps.store.commit(PutRecord(record, expected_state=RUNNING))
+                await self._deps.store.commit(CloseDelegation(work.id))
             raise
 
     async def _check_background_limit(self, scope: Scope) -> None:
-        found = await self._deps.store.records.find(KIND, only_open=True)
-        works = [work for record in found if (work := read_delegation(record)) is not None]
+        works = await self._deps.store.delegations.running()
         own = sum(work.scope.principal == scope.principal for work in works)
         if own >= self._deps.rules.max_background:
             raise UsageError(
@@ -180,9 +180,8 @@ class Delegations:
 
     async def recover(self) -> None:
         """Report what a dead process left: finished reports as they are, the rest as lost."""
-        for record in await self._deps.store.records.abandoned(KIND):
-            if (work := read_delegation(record)) is not None:
-                await self._report(work)
+        for work in await self._deps.store.delegations.abandoned():
+            await self._report(work)
 
     async def _in_background(self, running: RunningDelegation) -> None:
         with running.stop:
@@ -227,8 +226,7 @@ class Delegations:
         """Store each report as it arrives, so that a crash loses only unfinished tasks."""
         try:
             with anyio.CancelScope(shield=True):
-                record = self._record(work, RUNNING)
-                await self._deps.store.commit(PutRecord(record, expected_state=RUNNING))
+                await self._deps.store.commit(ChangeDelegation(work))
         except StoreError as error:
             log.warning("a report of %s could not be stored yet: %s", work.id, error)
 
@@ -238,14 +236,12 @@ class Delegations:
             for task, report in zip(work.tasks, work.reports, strict=True)
         ]
         text = reports_text(work.id, reports, self._deps.rules.summary)
-        done = structs.replace(work, reports=tuple(reports))
-        record = structs.replace(self._record(done, REPORTED), open=False, holder="")
         scope = await self._deps.current_scope(work.scope)
         # Stopped by the user without any result: there is nothing to report.
         silent = unfinished is TaskStatus.INTERRUPTED and not any(work.reports)
         message = () if silent else self._deps.followups.rows(scope, work.id, text)
         try:
-            await self._deps.store.commit(PutRecord(record, expected_state=RUNNING), *message)
+            await self._deps.store.commit(CloseDelegation(work.id), *message)
         except StateConflict:
             return  # already reported by another process
         failpoint("delegation.brought")
@@ -308,22 +304,3 @@ class Delegations:
                 break
             depth, session = depth + 1, found.parent
         return depth
-
-    def _record(self, work: Delegation, state: str) -> StateRecord:
-        return StateRecord(
-            kind=KIND,
-            id=work.id,
-            session=work.scope.session,
-            state=state,
-            at=self._deps.clock.now(),
-            body=Raw(msgspec.json.encode(work)),
-            holder=self._deps.store.workers.own,
-        )
-
-
-def read_delegation(record: StateRecord) -> Delegation | None:
-    try:
-        return msgspec.json.decode(record.body, type=Delegation)
-    except msgspec.DecodeError as error:
-        log.warning("delegation %s cannot be decoded: %s", record.id, error)
-        return None

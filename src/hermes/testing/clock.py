@@ -49,14 +49,29 @@ class FakeClock:
         self._turn = 0
         self._idle_waiter = IdleWaiter()
         self._moving = anyio.Lock()
+        self._stepped = anyio.Event()
         self.slept: list[float] = []
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self._elapsed)
 
     def step(self, seconds: float) -> None:
-        """Step the wall clock, as NTP does, without affecting sleeps."""
+        """Step the wall clock, as NTP does; only `sleep_until` notices."""
         self._start += timedelta(seconds=seconds)
+        stepped, self._stepped = self._stepped, anyio.Event()
+        stepped.set()
+
+    async def sleep_until(self, at: datetime) -> None:
+        async with anyio.create_task_group() as group:
+
+            async def wait_for_step() -> None:
+                await stepped.wait()
+                group.cancel_scope.cancel()
+
+            stepped = self._stepped
+            group.start_soon(wait_for_step)
+            await self.sleep((at - self.now()).total_seconds())
+            group.cancel_scope.cancel()
 
     def monotonic(self) -> float:
         return self._elapsed

@@ -18,6 +18,7 @@ from hermes.app.service.router import Router
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.kit.clock import SystemClock
+from hermes.kit.file_lock import FileLock
 from hermes.kit.retry import Backoff
 from hermes.session.keys import SessionSource, build_session_key
 from hermes.testing.homes import CHANNEL_NAME
@@ -48,6 +49,7 @@ async def profile_gateway(
             shared=shared,
             restart=group.cancel_scope.cancel,
             api_host=ApiHost(SystemClock()),
+            dispatcher_lock=FileLock(owner.dispatcher_lock),
             manifests={CHANNEL_NAME: TEST_MANIFEST},
             retry=retry,
         )

@@ -32,6 +32,7 @@ def all_tools(folder: Path, registered: Sequence[Registration] = BUILT_IN) -> di
             python=lambda place: sys.executable,
             store=_UNUSED,
             message_sender=_UNUSED,
+            features=_UNUSED,
             delegator=lambda: _UNUSED,
             learning=LearningDeps(
                 memory_store=lambda: _UNUSED,

@@ -20,12 +20,14 @@ class Registration(Struct, frozen=True):
     """A tool and the function that builds it.
 
     - `build`: `module:function`, called with the collaborators at the first call of the tool.
+    - `feature`: the feature that registers the tool, instead of `build`.
     - `needs`: the collaborator without which there is no such tool.
     """
 
     name: str
-    build: str
+    build: str = ""
     needs: str = ""
+    feature: str = ""
 
 
 BUILT_IN: Sequence[Registration] = (
@@ -44,12 +46,31 @@ BUILT_IN: Sequence[Registration] = (
     Registration(
         "send_message", "hermes.tools.send_message:build_send_message", needs="message_sender"
     ),
+    Registration("cronjob", needs="features", feature="cron"),
     Registration("memory", "hermes.tools.memory:build_memory", needs="learning"),
     Registration("skills_list", "hermes.tools.skills:build_skills_list", needs="learning"),
     Registration("skill_view", "hermes.tools.skills:build_skill_view", needs="learning"),
     Registration("skill_manage", "hermes.tools.skills:build_skill_manage", needs="learning"),
     Registration(
         "session_search", "hermes.tools.session_search:build_session_search", needs="store"
+    ),
+    *(
+        Registration(f"kanban_{name}", needs="features", feature="kanban")
+        for name in (
+            "show",
+            "list",
+            "complete",
+            "block",
+            "heartbeat",
+            "comment",
+            "create",
+            "link",
+            "unblock",
+            "attach",
+            "attachments",
+            "request_review",
+            "request_changes",
+        )
     ),
 )
 """In the order in which they are listed to the model."""
@@ -96,5 +117,9 @@ def _available(
 
 
 def _load(one: Registration, collaborators: Callable[[], ToolCollaborators]) -> Tool:
+    if one.feature:
+        from hermes.tools.feature_tool import build_feature_tool  # noqa: PLC0415 - few are called
+
+        return build_feature_tool(one.feature, one.name, collaborators())
     module, _, function = one.build.partition(":")
     return getattr(import_module(module), function)(collaborators())

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from hermes.tools.thread_runner import ThreadRunner
 
 T = TypeVar("T")
+
+
+class FeatureServices(Protocol):
+    """The services of the features that have a tool."""
+
+    def get(self, feature: str) -> Any: ...
 
 
 def required(given: "T | None") -> "T":
@@ -107,6 +113,7 @@ class ToolCollaborators(Struct, frozen=True, kw_only=True, dict=True):
     delegator: Callable[[], Delegator] | None = None
     learning: LearningDeps | None = None
     message_sender: MessageSender | None = None
+    features: FeatureServices | None = None
     own_tmp: Callable[[str], Path | None] = lambda principal: None
     tmp_folders: Sequence[Path] | None = None
     fetch_log: Path | None = None

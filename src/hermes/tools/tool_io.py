@@ -70,7 +70,7 @@ class Arguments(Generic[T]):
         return ToolError(f"{self._tool}: `{name}` must be {wanted}. {message}.")
 
 
-def encode_result(value: Struct) -> str:
+def encode_result(value: object) -> str:
     """Encode a tool's answer as the JSON the model reads."""
     return msgspec.json.encode(value).decode()
 

@@ -8,12 +8,15 @@ from hermes.schema.errors import UsageError
 from hermes.schema.tools import ToolSpec
 from hermes.tools.tool_wrappers import load_specs
 
+OPTIONAL = frozenset({"kanban"})
+"""Toolsets that must be named; workers on a board have theirs."""
+
 
 class Toolsets:
     """The toolsets that the specs of the tools name, and those made of others.
 
-    `hermes-cli` is all of them, `hermes-api-server` all that ask no person; `safe` has only tools
-    that touch neither files nor processes.
+    `hermes-cli` is all but the optional ones, `hermes-api-server` those of them that ask no person;
+    `safe` has only tools that touch neither files nor processes.
     """
 
     def __init__(self, specs: Mapping[str, ToolSpec]) -> None:
@@ -22,12 +25,13 @@ class Toolsets:
             toolset: tuple(name for name, spec in specs.items() if spec.toolset == toolset)
             for toolset in named
         }
+        common = tuple(name for name in named if name not in OPTIONAL)
         asking = {spec.toolset for spec in specs.values() if spec.asks}
         self.composites: Mapping[str, Sequence[str]] = {
             "coding": ("terminal", "file", "todo", "code_execution"),
             "debugging": ("terminal", "file"),
-            "hermes-cli": tuple(named),
-            "hermes-api-server": tuple(name for name in named if name not in asking),
+            "hermes-cli": common,
+            "hermes-api-server": tuple(name for name in common if name not in asking),
             "safe": (),
         }
 

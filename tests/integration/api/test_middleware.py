@@ -102,12 +102,7 @@ async def test_allowed_origin_gets_cors_headers(tmp_path: Path) -> None:
 async def test_unknown_paths_and_methods(tmp_path: Path) -> None:
     async with api_harness(tmp_path) as harness:
         await check_error(await harness.ask("GET", "/none"), 404, "not_found")
-        for path in ("/api/jobs", "/api/jobs/0123456789ab/run", "/p/default/api/jobs"):
-            for method in ("GET", "POST"):
-                await check_error(await harness.ask(method, path), 404, "jobs_not_available")
         await check_error(await harness.ask("GET", "/api/jobsite"), 404, "not_found")
-        able = await harness.ask("GET", "/v1/capabilities")
-        assert able.json["features"]["jobs_api"] is False
         response = await harness.ask("GET", "/v1/chat/completions")
         await check_error(response, 405, "method_not_allowed")
         assert response.headers["allow"] == "POST"

@@ -18,7 +18,6 @@ from hermes.schema.messages import Result, Text, Trust, User, text_of
 from hermes.schema.scope import OWNER, Address, Role
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.session.turn_request import TurnRequest
-from hermes.subagents.delegations import KIND
 from hermes.testing.fake_openai.script import Call, Reply, Rule, Script
 from hermes.testing.fake_openai.server import FakeOpenAiServer, serve
 from support.api_server import api_env
@@ -60,7 +59,7 @@ class Harness:
         )
         with anyio.fail_after(TEST_TIMEOUT):
             assert await app.runner.run(turn) is Outcome.DONE
-            while await app.store.records.find(KIND, only_open=True):  # noqa: ASYNC110 - the disk
+            while await app.store.delegations.running():  # noqa: ASYNC110 - the disk
                 await anyio.sleep(0.01)
 
     async def heard(self, *, levels: int = 1) -> str:

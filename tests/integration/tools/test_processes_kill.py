@@ -19,7 +19,6 @@ from hermes.testing.gateway_instances import GatewayInstance, run_instance
 from hermes.testing.gateway_process import GatewaySpec
 from hermes.testing.homes import ProfileSettings, write_profile
 from hermes.testing.platform.server import PlatformServer, serve_platform
-from hermes.tools.processes.record import PROCESS_KIND, from_record
 from support.cli_process import TEST_TIMEOUT
 
 pytestmark = pytest.mark.anyio
@@ -87,12 +86,9 @@ async def assert_each_reported_once(folder: Path, server: PlatformServer) -> Non
         ]
         reports = Counter(name for text in texts for name in started if f"process {name} " in text)
         assert reports == dict.fromkeys(started, 1)
-        assert not await store.records.find(PROCESS_KIND, only_open=True)
+        assert not await store.processes.count_running()
         assert await store.queues.topics("inbox") == []
-        ended = [
-            Path(f"/proc/{from_record(matter).pid}")
-            for matter in await store.records.find(PROCESS_KIND)
-        ]
+        ended = [Path(f"/proc/{process.pid}") for process in await store.processes.all()]
     # Orphans are reaped by another process, at its own pace.
     with anyio.fail_after(TEST_TIMEOUT):
         while any(process.exists() for process in ended):  # noqa: ASYNC110 - nobody tells

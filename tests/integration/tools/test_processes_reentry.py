@@ -17,14 +17,13 @@ from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.messages import BusyMode
 from hermes.kit.process_identity import process_id
 from hermes.ports.model import ModelRequest
-from hermes.ports.records import PutRecord
+from hermes.ports.processes import AddProcess, BackgroundProcess
 from hermes.schema.messages import User, text_of
 from hermes.schema.scope import OWNER, Address, Scope
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.session.keys import SessionSource, build_session_key
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import ScriptStep
-from hermes.tools.processes.record import BackgroundProcess, to_record
 from hermes.tools.processes.registry import ProcessDeps, ProcessRegistry
 from support.fake_processes import FakeSandbox, open_process_registry, process_request
 from support.gateway import GatewayHarness, gateway_harness, wait_until
@@ -221,10 +220,7 @@ async def test_lost_processes_are_reported_after_restart(tmp_path: Path) -> None
                 )
                 for name in begun[chat]
             ]
-            rows = [
-                PutRecord(to_record(record, now, dead), expected_state="") for record in records
-            ]
-            await one.one.store.commit(*rows)
+            await one.one.store.commit(*(AddProcess(record, dead) for record in records))
     async with world(tmp_path) as one:
         one.begun = begun
         await one.assert_reported()

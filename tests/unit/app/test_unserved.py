@@ -1,6 +1,5 @@
 """Everything in a home that this version does not serve is named, and nothing else."""
 
-import json
 from pathlib import Path
 
 from hermes.app.unserved import unserved
@@ -18,7 +17,7 @@ def names(path: Path, settings: str = "", **env: str) -> list[str]:
 def test_fresh_home_contains_nothing_unserved(tmp_path: Path) -> None:
     for folder in ("cron", "plugins", "skins", "kanban"):
         (tmp_path / folder).mkdir()
-    (tmp_path / "cron" / "jobs.json").write_text('{"jobs": []}')
+    (tmp_path / "cron" / "jobs.json").write_text('{"jobs": [{"id": "a"}]}')
     assert (
         names(tmp_path, "platforms: {webhook: {enabled: true}, api_server: {enabled: true}}") == []
     )
@@ -32,20 +31,9 @@ def test_chat_app_is_named_by_its_token_or_its_setting(tmp_path: Path) -> None:
     assert names(tmp_path, "platforms: {discord: {enabled: false}}", DISCORD_BOT_TOKEN=" ") == []
 
 
-def test_jobs_boards_plugins_and_skins_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "cron").mkdir()
-    (tmp_path / "cron" / "jobs.json").write_text(json.dumps({"jobs": [{"id": "a"}, {"id": "b"}]}))
-    for board in ("kanban.db", "kanban/boards/work/kanban.db"):
-        (tmp_path / board).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / board).touch()
+def test_plugins_and_skins_are_counted(tmp_path: Path) -> None:
     (tmp_path / "plugins" / "weather").mkdir(parents=True)
     (tmp_path / "plugins" / "weather" / "plugin.yaml").touch()
     (tmp_path / "skins").mkdir()
     (tmp_path / "skins" / "dark.yaml").touch()
-    assert names(tmp_path) == ["2 scheduled jobs", "2 boards", "1 plugin", "1 skin"]
-
-
-def test_unreadable_job_file_counts(tmp_path: Path) -> None:
-    (tmp_path / "cron").mkdir()
-    (tmp_path / "cron" / "jobs.json").write_text("{")
-    assert names(tmp_path) == ["1 scheduled job"]
+    assert names(tmp_path) == ["1 plugin", "1 skin"]

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from hermes.approvals.saved_approvals import (
     AllowRule,
-    SavedApproval,
     can_be_saved,
+    covers,
     make_saved_approval,
     simple_argv,
 )
 from hermes.approvals.shell_commands import ShellContext, parse_script
+from hermes.ports.approval_records import SavedApproval
 from hermes.ports.approvals import ApprovalRequest, Isolation
 
 HERE = ShellContext("/w", "/h")
@@ -62,7 +63,7 @@ def test_text_with_an_operator_matches_no_rule(
     assert simple_argv(text) is None
     assert not AllowRule(words[0] + " **").allows(text)
     grant = make_saved_approval(request(" ".join(words)), "g", session="", by="owner")
-    assert not grant.covers(request(text))
+    assert not covers(grant, request(text))
     assert not can_be_saved(request(text))
 
 
@@ -82,24 +83,24 @@ def test_grant_covers_only_the_same_words(words: list[str], others: list[str]) -
     if simple_argv(" ".join(words)) is None:
         return
     grant = make_saved_approval(request(" ".join(words)), "g", session="", by="owner")
-    assert grant.covers(request(" ".join(words)))
-    assert grant.covers(request(" ".join(others))) == (words == others)
-    assert not grant.covers(request(" ".join([*words, "more"])))
-    assert not grant.covers(request(" ".join(words), reaching=Isolation.BEYOND))
-    assert not grant.covers(request(" ".join(words), tool="other"))
+    assert covers(grant, request(" ".join(words)))
+    assert covers(grant, request(" ".join(others))) == (words == others)
+    assert not covers(grant, request(" ".join([*words, "more"])))
+    assert not covers(grant, request(" ".join(words), reaching=Isolation.BEYOND))
+    assert not covers(grant, request(" ".join(words), tool="other"))
 
 
 def test_grant_for_a_relative_program_is_bound_to_its_folder() -> None:
     grant = make_saved_approval(request("./deploy.sh now"), "g", session="", by="owner")
-    assert grant.covers(request("./deploy.sh now"))
-    assert not grant.covers(request("./deploy.sh now", folder="/elsewhere"))
+    assert covers(grant, request("./deploy.sh now"))
+    assert not covers(grant, request("./deploy.sh now", folder="/elsewhere"))
 
 
 def test_grant_is_bound_to_its_folder() -> None:
     for action in ("make test", "python3 scripts/deploy.py"):
         grant = make_saved_approval(request(action), "g", session="", by="owner")
-        assert grant.covers(request(action))
-        assert not grant.covers(request(action, folder="/elsewhere"))
+        assert covers(grant, request(action))
+        assert not covers(grant, request(action, folder="/elsewhere"))
 
 
 @pytest.mark.parametrize("tool", ["process", "write_file", "patch"])
@@ -107,17 +108,18 @@ def test_one_time_tools_cannot_be_saved(tool: str) -> None:
     for shell in (True, False):
         one = request("y", tool=tool, shell=shell)
         assert not can_be_saved(one)
-        assert not make_saved_approval(one, "g", session="", by="owner").covers(one)
+        assert not covers(make_saved_approval(one, "g", session="", by="owner"), one)
 
 
 def test_other_actions_match_exactly() -> None:
     asked = ApprovalRequest(tool="fetch", action="https://a.example/x", reaching=Isolation.NETWORK)
     grant = make_saved_approval(asked, "g", session="", by="owner")
-    assert grant.covers(asked)
-    assert not grant.covers(
-        ApprovalRequest(tool="fetch", action="https://a.example/x/y", reaching=Isolation.NETWORK)
+    assert covers(grant, asked)
+    assert not covers(
+        grant,
+        ApprovalRequest(tool="fetch", action="https://a.example/x/y", reaching=Isolation.NETWORK),
     )
-    assert not SavedApproval(id="g", tool="fetch", reaching=Isolation.NETWORK).covers(asked)
+    assert not covers(SavedApproval(id="g", tool="fetch", reaching=Isolation.NETWORK), asked)
 
 
 def test_grant_for_a_kind_holds_while_its_seal_is_unchanged() -> None:
@@ -128,9 +130,9 @@ def test_grant_for_a_kind_holds_while_its_seal_is_unchanged() -> None:
 
     grant = make_saved_approval(asked("far 1"), "g", session="", by="owner")
     assert can_be_saved(asked("far 1"))
-    assert grant.covers(asked("far 2"))
+    assert covers(grant, asked("far 2"))
     assert grant.text == "all"
-    assert not grant.covers(asked("far 1", seal="2"))
+    assert not covers(grant, asked("far 1", seal="2"))
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ import anyio
 import pytest
 from msgspec import structs
 
-from hermes.approvals.approval_store import ANSWERED, ApprovalStore
+from hermes.approvals.approval_store import ApprovalStore
 from hermes.approvals.messages import MAX_DENIALS, short_id
 from hermes.approvals.service import Answerer
+from hermes.ports.approval_records import ANSWERED
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.questions import ApprovalChoice
 from hermes.schema.scope import OWNER, Address, Role, Scope
@@ -110,7 +111,7 @@ async def test_answer_to_an_interrupted_turn_is_not_reused(
         rows = ApprovalStore(harness.store, harness.clock, "another process")
         row = await rows.get_question(question.id)
         assert row is not None
-        done = structs.replace(row, state=ANSWERED, answer="once", by=OWNER)
+        done = structs.replace(row, state=ANSWERED, answer="once", answered_by=OWNER)
         assert await rows.update(row, done)
         group.cancel_scope.cancel()
     await assert_asked_again(harness, request, structs.replace(OWNER_SCOPE, run="r2", **again))
@@ -153,7 +154,7 @@ async def test_members_grant_does_not_apply_to_the_owner(harness: ApprovalHarnes
         await harness.wait_for_question()
         await harness.service.answer(member, ApprovalChoice.ALWAYS)
     (grant,) = await harness.service.saved_approvals()
-    assert (grant.by, grant.answered_by) == ("mallory", "mallory")
+    assert (grant.asked_by, grant.answered_by) == ("mallory", "mallory")
     assert not (await harness.decide(request, structs.replace(OWNER_SCOPE, attended=False))).allowed
     assert (await harness.decide(request, structs.replace(MEMBER_SCOPE, attended=False))).allowed
 

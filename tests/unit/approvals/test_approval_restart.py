@@ -4,12 +4,12 @@ import anyio
 import pytest
 from msgspec import structs
 
-from hermes.approvals.approval_store import ApprovalStore, QuestionRecord
+from hermes.approvals.approval_store import ApprovalStore
 from hermes.approvals.messages import NOT_RUN
 from hermes.approvals.questions import ForwardedQuestions, QuestionWaiter
+from hermes.ports.approval_records import QuestionRecord
 from hermes.ports.approvals import ApprovalRequest, Isolation, RecoveredQuestions, TurnSuspended
-from hermes.ports.records import PutRecord
-from hermes.ports.store import CompleteItem
+from hermes.ports.store import CompleteItem, Write
 from hermes.schema.questions import ApprovalChoice
 from hermes.schema.scope import Scope
 from support.approvals import (
@@ -147,7 +147,7 @@ async def test_question_is_always_awaited_by_its_holder(
             self,
             before: QuestionRecord | None,
             after: QuestionRecord,
-            *more: PutRecord,
+            *more: Write,
             release: bool = False,
         ) -> bool:
             seen.append(waiting.is_waiting(after.question.id))
@@ -263,5 +263,5 @@ async def test_closed_questions_are_deleted_after_retention(harness: ApprovalHar
     await answer_request(harness, ApprovalChoice.ALWAYS)
     await harness.clock.advance(40 * 24 * 3600)
     await harness.service.delete_old()
-    assert await harness.store.records.find("question") == []
+    assert await harness.store.approvals.questions("s1") == []
     assert len(await harness.service.saved_approvals()) == 1

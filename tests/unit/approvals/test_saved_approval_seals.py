@@ -6,14 +6,14 @@ import anyio
 import pytest
 from msgspec import structs
 
-from hermes.approvals.approval_store import ApprovalStore
 from hermes.approvals.saved_approvals import (
-    SavedApproval,
     can_be_saved,
+    covers,
     make_saved_approval,
     simple_argv,
 )
 from hermes.approvals.seals import SealContext, command_seal, unsealable_program
+from hermes.ports.approval_records import AddSavedApproval, SavedApproval
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.questions import ApprovalChoice
 from hermes.schema.scope import OWNER
@@ -112,12 +112,10 @@ async def test_old_grants_without_a_seal_do_not_apply(
         reaching=Isolation.BEYOND,
         argv=simple_argv(action) or (),
         folder=str(tmp_path),
-        by=OWNER,
+        asked_by=OWNER,
         answered_by=OWNER,
     )
-    await harness.store.commit(
-        ApprovalStore(harness.store, harness.clock, "").saved_approval_write(old)
-    )
+    await harness.store.commit(AddSavedApproval(old))
     assert not (await harness.decide(request, UNATTENDED)).allowed
 
 
@@ -139,7 +137,7 @@ async def test_programs_that_run_project_files_are_allowed_once_only(
     assert question.choices == ("once", "deny")
     assert "Once only: " in question.text
     assert await harness.service.saved_approvals() == []
-    assert not make_saved_approval(request, "g", session="", by=OWNER).covers(request)
+    assert not covers(make_saved_approval(request, "g", session="", by=OWNER), request)
 
 
 @pytest.mark.parametrize("first", ["#!/usr/bin/env python3", "#!/usr/bin/env -S node", "#!/x/perl"])

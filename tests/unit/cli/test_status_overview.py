@@ -5,7 +5,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
-from msgspec import Raw
+from msgspec import structs
 
 from hermes.app.service.lock import own_record, take_lock
 from hermes.app.service.state_file import StateFile
@@ -17,8 +17,10 @@ from hermes.cli.verbs.status import run as show_status
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
 from hermes.kit.clock import SystemClock
-from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.approval_records import LAPSED, PutQuestion
+from hermes.ports.processes import AddProcess, ProcessState
 from hermes.store.sqlite import open_store
+from hermes.testing.contracts.repositories import process, question_record
 from support.stored_sessions import simple_session
 
 pytestmark = pytest.mark.anyio
@@ -33,13 +35,6 @@ def home(tmp_path: Path) -> Home:
 
 def env(home: Home) -> Env:
     return Env({"HOME": str(home.path.parent), "PATH": ""})
-
-
-def open_record(kind: str, name: str, *, still: bool = True) -> PutRecord:
-    now = SystemClock().now()
-    return PutRecord(
-        StateRecord(kind=kind, id=name, session="s", state="x", at=now, body=Raw(b"{}"), open=still)
-    )
 
 
 async def test_status_of_an_empty_home_creates_nothing(home: Home) -> None:
@@ -78,15 +73,16 @@ async def test_missing_key_is_reported_like_in_a_turn(home: Home) -> None:
 
 
 async def test_only_open_items_are_counted(home: Home) -> None:
-    async with open_store(home.database, SystemClock()) as store:
+    clock = SystemClock()
+    async with open_store(home.database, clock) as store:
         await store.commit(
             *simple_session("one"),
             *simple_session("two"),
-            open_record("question", "q1"),
-            open_record("question", "q2"),
-            open_record("question", "q3", still=False),
-            open_record("process", "p1"),
-            open_record("delegation", "d1", still=False),
+            PutQuestion(question_record(clock, "q1")),
+            PutQuestion(question_record(clock, "q2")),
+            PutQuestion(structs.replace(question_record(clock, "q3"), state=LAPSED)),
+            AddProcess(process("p1", clock), "w"),
+            AddProcess(structs.replace(process("p2", clock), state=ProcessState.EXITED), "w"),
         )
     seen = await collect_overview(home, env(home), SystemClock())
     assert (seen.sessions, seen.stored_messages) == (2, 4)

@@ -25,7 +25,7 @@ TERMINAL_ONLY = {
 CHAT_ONLY = {"start", "commands", "sethome", "approve", "deny"}
 MEANWHILE = {"busy", "queue", "steer"}
 """What is of use only where something can be said while a turn is running."""
-OWNERS_ONLY = {"codex-runtime",
+OWNERS_ONLY = {"codex-runtime", "cron", "kanban",
     "debug", "sethome", "restart", "platform", "image", "rollback", "save", "snapshot",
     "yolo", "approvals", "memory", "skills", "bundles", "changes", "learn",
     "trust", "reload-mcp", "background", "curator", "reload-skills",

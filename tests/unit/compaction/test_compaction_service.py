@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import anyio
-import msgspec
 import pytest
 from msgspec import Raw
 
@@ -11,12 +10,13 @@ from hermes.agent.context_size import CompactionLimits
 from hermes.agent.provenance import find_sources
 from hermes.compaction.compactor import COOL_DOWN
 from hermes.compaction.service import CompactionOptions
+from hermes.ports.approval_records import PutQuestion, QuestionRecord
 from hermes.ports.model import ModelRequest
-from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import BadRequest, ContextTooLong, Overloaded, SessionBusy, UsageError
 from hermes.schema.events import Notice, Outcome
 from hermes.schema.messages import Text, ToolCall, text_of
+from hermes.schema.questions import Question, QuestionKind
 from hermes.schema.scope import OWNER
 from hermes.testing.scripted_model import Pause, ScriptStep
 from hermes.tools.todo import Todo
@@ -159,7 +159,7 @@ async def test_pins_questions_and_task_list_survive(tmp_path: Path) -> None:
         session = harness.conversation.session.id
         async with harness.runner.holding(session) as lease:
             await harness.pins.add(session, "Never push to main.", lease.fence)
-        await harness.store.commit(PutRecord(open_question(harness, "May I delete it?")))
+        await harness.store.commit(PutQuestion(open_question(harness, "May I delete it?")))
         await fill(harness, 24)
         assert await harness.times() >= 2
         last = request_text(harness.model.asked[-1])
@@ -175,28 +175,16 @@ async def test_pins_questions_and_task_list_survive(tmp_path: Path) -> None:
         assert "paint the fence" in text_of(harness.ear.results[-1])
 
 
-def open_question(harness: CompactionHarness, text: str) -> StateRecord:
-    session = harness.conversation.session.id
-    asked = {
-        "question": {
-            "id": "q1",
-            "kind": "approval",
-            "session": session,
-            "run": "run_1",
-            "text": text,
-            "until": harness.clock.now(),
-        },
-        "digest": "",
-        "principal": OWNER,
-    }
-    return StateRecord(
-        kind="question",
+def open_question(harness: CompactionHarness, text: str) -> QuestionRecord:
+    question = Question(
         id="q1",
-        session=session,
-        state="open",
-        at=harness.clock.now(),
-        body=Raw(msgspec.json.encode(asked)),
+        kind=QuestionKind.APPROVAL,
+        session=harness.conversation.session.id,
+        run="run_1",
+        text=text,
+        until=harness.clock.now(),
     )
+    return QuestionRecord(question=question, digest="", principal=OWNER, at=harness.clock.now())
 
 
 async def test_failed_summary_falls_back_to_a_plain_one(tmp_path: Path) -> None:

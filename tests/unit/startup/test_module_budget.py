@@ -29,12 +29,12 @@ BUDGETS = {
     "model --help": Budget(95, f"{NETWORK} asyncio anyio apsw yaml ruamel json logging shutil"),
     "config get model.default": Budget(120, f"{NETWORK} asyncio anyio apsw ruamel shutil"),
     "profile list": Budget(115, f"{NETWORK} asyncio anyio apsw ruamel"),
-    "completion bash": Budget(130, f"{NETWORK} asyncio anyio apsw ruamel"),
-    "sessions list": Budget(250, "aiohttp http email yaml ruamel hermes.models hermes.tools"),
+    "completion bash": Budget(170, f"{NETWORK} asyncio anyio apsw ruamel"),
+    "sessions list": Budget(265, "aiohttp http email yaml ruamel hermes.models hermes.tools"),
     "-z hello": Budget(
-        435,
+        450,
         "aiohttp http email ruamel openai hermes.testing hermes.runtimes hermes.mcp mcp readline "
-        "pydantic",
+        "pydantic hermes.cron hermes.kanban cronsim",
     ),
 }
 PROBE = """

@@ -9,6 +9,7 @@ from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.records import BlobsContract, RecordsContract
+from hermes.testing.contracts.repositories import RepositoriesContract
 from hermes.testing.contracts.store import StoreContract
 from hermes.testing.contracts.workers import WorkersContract
 
@@ -41,6 +42,10 @@ class TestSqliteStore(StoreContract):
 
 
 class TestSqliteRecords(RecordsContract):
+    pass
+
+
+class TestSqliteRepositories(RepositoriesContract):
     pass
 
 

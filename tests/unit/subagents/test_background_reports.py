@@ -5,23 +5,19 @@ from pathlib import Path
 
 import anyio
 import pytest
-from msgspec import Raw, structs
+from msgspec import structs
 
 from hermes.kit.failpoints import watch_failpoints
 from hermes.kit.ids import new_id
 from hermes.kit.terminal_text import headline
-from hermes.ports.delegation import Task
-from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.delegation import DelegationWrite, Task
 from hermes.ports.store import AppendMessage, Fence, Write
 from hermes.schema.errors import StoreError, UsageError
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import Address, InheritedLimits, Role, Scope
 from hermes.store.sqlite import SqliteStore
 from hermes.subagents.delegations import (
-    KIND,
-    RUNNING,
     DelegationRules,
-    read_delegation,
 )
 from hermes.testing.scripted_model import Script
 from support.conversation import HANGING_SCRIPT
@@ -116,9 +112,11 @@ async def test_report_follows_a_moved_conversation(tmp_path: Path) -> None:
 
 async def test_undecodable_record_is_ignored(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, echo_task) as (built, delegations):
-        at, body = built.clock.now(), Raw(b'{"id": 7}')
-        odd = StateRecord(kind=KIND, id="odd", session="s", state=RUNNING, at=at, body=body)
-        await built.store.commit(PutRecord(odd, expected_state=""))
+        await built.store._engine.execute(
+            "INSERT INTO delegations (id, session, holder, scope, tasks, reports)"
+            " VALUES ('odd', 's', '', x'7b', x'5b5d', x'5b5d')",
+            {},
+        )
         await delegations.dispatch(SCOPE, [Task(goal="a")])
         assert "did a" in await built.next_report()
         await delegations.recover()
@@ -130,7 +128,7 @@ class FullStore(SqliteStore):
     full = False
 
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
-        if self.full and any(isinstance(one, PutRecord) for one in writes):
+        if self.full and any(isinstance(one, DelegationWrite) for one in writes):
             raise StoreError("The disk is full.")
         await super().commit(*writes, fence=fence)
 
@@ -172,7 +170,7 @@ async def test_cancelled_start_leaves_no_open_work(tmp_path: Path) -> None:
             assert store.scope.cancelled_caught
             # A pending write has been stored once a later one has.
             await store.leases.hold("s-1", "me", timedelta(minutes=1))
-            assert list(await store.records.find(KIND, only_open=True)) == []
+            assert list(await store.delegations.running()) == []
         assert await built.inbox_texts() == [], "nobody has ever heard of it"
 
 
@@ -227,9 +225,7 @@ async def test_inherited_limits_survive_a_restart(tmp_path: Path) -> None:
         await wait_for_requests(built)
         assert built.planner.scopes[0].bounds == queued
     async with delegation_harness(tmp_path, echo_task) as (built, delegations):
-        (record,) = await built.store.records.find(KIND)
-        work = read_delegation(record)
-        assert work is not None
+        (work,) = await built.store.delegations.running()
         assert work.scope == started
         await delegations.run(work.scope, work.tasks, ignore_progress)
         (again,) = built.planner.scopes

@@ -41,6 +41,7 @@ from hermes.gateway.failure_messages import with_profile_flag
 from hermes.gateway.shutdown_budget import stop_timeout
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import HermesError
+from hermes.kit.file_lock import FileLock
 from hermes.kit.files import TEMPORARY, file_error
 from hermes.kit.text import one_line
 from hermes.ports.channel import ChannelManifest
@@ -95,6 +96,7 @@ class GatewayService:
             manifests=self._manifests,
             restart=self.restart,
             api_host=self._api_host,
+            dispatcher_lock=FileLock(homes[0].dispatcher_lock),
             park_interrupted=advice.park,
             multiplexed=multiplexed,
             worker_ttl=self._gateway_process.options.worker_ttl,

@@ -33,6 +33,7 @@ from hermes.ipc.protocol import env_fingerprint
 from hermes.ipc.server import IpcServer
 from hermes.kit.clock import Clock
 from hermes.kit.errors import ConfigError
+from hermes.kit.file_lock import FileLock
 from hermes.kit.retry import Backoff
 from hermes.logs import LogScope, log_to
 from hermes.ports.channel import Channel, ChannelManifest
@@ -42,6 +43,9 @@ from hermes.schema.scope import platform_of
 
 if TYPE_CHECKING:
     from hermes.api.server import ApiServer
+    from hermes.cron.operation import CronOperation
+    from hermes.cron.worker import CronWorker
+    from hermes.kanban.board_worker import BoardWorker
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +119,8 @@ class ApiHost:
         return {} if self._server is None else {PLATFORM_NAME: PlatformState(state="connected")}
 
 
+CRON = "cron"
+"""The topic of the scheduled jobs; they look for fires of dead workers, too."""
 RESTART_BACKOFF = Backoff(base=1.0, cap=60.0)
 STABLE_SECONDS = 600.0
 """Seconds of running after which a failure no longer counts as repeated."""
@@ -132,6 +138,7 @@ class ProfileServiceDeps(Struct, frozen=True, kw_only=True):
     shared: ProcessResources
     restart: Callable[[], None]
     api_host: ApiHost
+    dispatcher_lock: FileLock
     manifests: Mapping[str, ChannelManifest] = {}
     park_interrupted: bool = False
     multiplexed: bool = False
@@ -262,6 +269,7 @@ class ProfileService:
             try:
                 await app.recover()
                 await self._deps.api_host.recover(app)
+                app.bus.wake(CRON)
             except StoreError as error:
                 log.warning("cannot recover the work of dead processes: %s", error)
 
@@ -285,6 +293,18 @@ class ProfileService:
             self.assemble(self._borrowed)
             self.failure = ""
 
+    def _board_worker(self) -> "BoardWorker":
+        from hermes.app.kanban import build_board_worker  # noqa: PLC0415 - composed from the app
+
+        lock = self._deps.dispatcher_lock
+        return build_board_worker(self.app, self.app.features.get("kanban"), lock)
+
+    def _cron_worker(self) -> "CronWorker":
+        from hermes.app.cron import build_worker  # noqa: PLC0415 - composed from the app
+
+        operation: CronOperation = self.app.features.get("cron")
+        return build_worker(self.app, operation.service)
+
     async def _work(self) -> None:
         fingerprint = env_fingerprint(self._deps.env)
         local = IpcServer(self.app.home.path, self.app, fingerprint, self.poll_queues)
@@ -297,14 +317,22 @@ class ProfileService:
             group.start_soon(ProfileMaintenance(self.app).run)
             group.start_soon(self._recover_regularly)
             group.start_soon(self._directory.run)
+            worker = self._cron_worker()
+            group.start_soon(worker.run)
+            boards = self._board_worker()
+            group.start_soon(boards.run)
             for task in self.app.plugins.gateway_tasks:
                 group.start_soon(task)
             await self._post_restart_notices()
             await self.gateway.run(self._handle_inbound)
             # Local and API turns were asked to end together with the chats.
             with anyio.CancelScope(deadline=self._closed_at + self.gateway.drain):
+                worker.drain()
+                boards.drain()
                 await local.wait_idle()
                 await self._deps.api_host.wait_idle()
+                await worker.wait_idle()
+                await boards.wait_idle()
             group.cancel_scope.cancel()
 
 

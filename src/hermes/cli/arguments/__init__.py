@@ -10,6 +10,7 @@ _GROUPS = {
     "extensions": "memory skills bundles tools mcp hooks",
     "gateway": "gateway send pairing webhook",
     "sessions": "sessions",
+    "features": "cron kanban",
 }
 GROUP_OF_VERB = {verb: group for group, verbs in _GROUPS.items() for verb in verbs.split()}
 """The module with a command's arguments; only that one is loaded."""

@@ -14,7 +14,6 @@ from hermes.app.models import NO_MODEL, ModelSelector
 from hermes.app.service.status import GatewayStatus, gateway_status
 from hermes.app.storage import open_archive, open_blobs
 from hermes.app.unserved import unserved
-from hermes.approvals.approval_store import QUESTION_KIND
 from hermes.cli.context import CliContext
 from hermes.cli.dates import relative_time
 from hermes.cli.output import Printer
@@ -33,8 +32,6 @@ from hermes.models.settings import ModelOverrides
 from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ConfigError, StoreError
-from hermes.subagents.delegations import KIND as DELEGATION
-from hermes.tools.processes.record import PROCESS_KIND as PROCESS
 
 _SETTINGS_UNREADABLE = "the settings cannot be read: hermes doctor"
 _STOPPED, _DIED = "not running", "crashed or killed"
@@ -180,14 +177,10 @@ async def _store_counts(home: Home, clock: Clock) -> tuple[int, int, PendingWork
         return _NO_COUNTS
     async with open_archive(home, clock) as store:
         stats = await store.maintenance.stats()
-
-        async def count(kind: str) -> int:
-            return len(await store.records.find(kind, only_open=True))
-
         waiting = PendingWork(
-            questions=await count(QUESTION_KIND),
-            processes=await count(PROCESS),
-            delegations=await count(DELEGATION),
+            questions=len(await store.approvals.open_questions()),
+            processes=await store.processes.count_running(),
+            delegations=len(await store.delegations.running()),
             proposals=len(await Ledger(store, home.path, clock).waiting()),
             messages=stats.waiting,
             given_up=stats.parked,

@@ -225,7 +225,9 @@ class Kanban(Struct, frozen=True, kw_only=True):
     dispatch_interval_seconds: Seconds = 60
     failure_limit: Count = 2
     default_assignee: str = ""
+    max_in_progress: Count | None = None
     max_in_progress_per_profile: Count | None = None
+    max_spawn: Count | None = None
     auto_decompose: bool = True
     auto_decompose_per_tick: Count = 3
     dispatch_stale_timeout_seconds: Seconds = 14400

@@ -24,6 +24,7 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUsage, SessionChange, SessionFilter
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.jobs import JobsContract
 from hermes.testing.contracts.journal import JournalContract, ResponsesContract
 from hermes.testing.contracts.leases import FencesContract, LeasesContract
 from hermes.testing.contracts.maintenance import MaintenanceContract
@@ -378,5 +379,6 @@ class StoreContract(
     JournalContract,
     ResponsesContract,
     MaintenanceContract,
+    JobsContract,
 ):
     """The complete contract."""

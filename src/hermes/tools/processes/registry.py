@@ -6,13 +6,12 @@ that were running when the program died are closed as lost and reported.
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
-import msgspec
 from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct, structs
 
@@ -22,12 +21,19 @@ from hermes.kit.process_identity import new_holder_id
 from hermes.kit.retry import Backoff
 from hermes.ports.approvals import Isolation
 from hermes.ports.message_sender import Followups
+from hermes.ports.processes import (
+    AddProcess,
+    BackgroundProcess,
+    ChangeProcess,
+    ProcessOwner,
+    ProcessState,
+)
 from hermes.ports.protected_paths import principal_folder
-from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.sandbox import Process, ProcessExit, ProcessSpec, Sandbox
 from hermes.ports.store import Store, Write
 from hermes.schema.errors import SandboxError, StateConflict, StoreError, ToolError
 from hermes.schema.scope import Scope
+from hermes.tools.processes.notices import end_notice, match_notice, watch_ended_notice
 from hermes.tools.processes.output import (
     NoticeLimit,
     OutputWatch,
@@ -35,17 +41,6 @@ from hermes.tools.processes.output import (
     WatchAction,
     prune_logs,
     read_log_tail,
-)
-from hermes.tools.processes.record import (
-    PROCESS_KIND,
-    BackgroundProcess,
-    ProcessOwner,
-    ProcessState,
-    end_notice,
-    from_record,
-    match_notice,
-    to_record,
-    watch_ended_notice,
 )
 from hermes.tools.terminal.shell import background_exit_meaning, shell_exit_code
 
@@ -141,8 +136,7 @@ class ProcessRegistry:
     async def list_for(self, owner: ProcessOwner) -> Sequence[BackgroundProcess]:
         """Return a session's processes, oldest first: running, or ended recently."""
         await self._prune()
-        stored = _readable(await self._deps.store.records.find(PROCESS_KIND))
-        known = {record.id: record for record in stored}
+        known = {record.id: record for record in await self._deps.store.processes.all()}
         known |= {name: live.record for name, live in self._processes.items()}
         return [record for record in known.values() if record.belongs_to(owner)]
 
@@ -160,8 +154,7 @@ class ProcessRegistry:
         live = self._processes.get(name)
         if live is not None and live.record.belongs_to(owner):
             return live.record, live
-        row = await self._deps.store.records.get(PROCESS_KIND, name)
-        record = from_record(row) if row is not None else None
+        record = await self._deps.store.processes.get(name)
         if record is None or not record.belongs_to(owner):
             raise ToolError(
                 f"process: this session has no process {name!r}.",
@@ -193,7 +186,7 @@ class ProcessRegistry:
     async def recover(self) -> int:
         """Close the processes of programs that died and return their number."""
         lost = 0
-        for record in _readable(await self._deps.store.records.abandoned(PROCESS_KIND)):
+        for record in await self._deps.store.processes.abandoned():
             output = read_log_tail(record.log, MAX_STORED_OUTPUT)
             closed = structs.replace(
                 record, state=ProcessState.LOST, source="the program ended", output=output
@@ -205,8 +198,7 @@ class ProcessRegistry:
 
     async def _make_room(self) -> None:
         await self._prune()
-        rows = await self._deps.store.records.find(PROCESS_KIND, only_open=True)
-        elsewhere = sum(row.holder != self._holder for row in rows)
+        elsewhere = await self._deps.store.processes.count_running(not_by=self._holder)
         if len(self.running) + self._starting + elsewhere >= self._deps.max_processes:
             raise ToolError(
                 f"terminal: {self._deps.max_processes} background processes are running already.",
@@ -222,7 +214,7 @@ class ProcessRegistry:
         for index, (when, name) in enumerate(ended):
             if when < before or index >= MAX_REMEMBERED:
                 del self._processes[name]
-        await self._deps.store.records.forget(PROCESS_KIND, before)
+        await self._deps.store.processes.forget(before)
 
     async def _run(self, request: ProcessRequest, *, task_status: TaskStatus[LiveProcess]) -> None:
         """Run one process from start to report. Its failures do not affect the others."""
@@ -272,10 +264,9 @@ class ProcessRegistry:
         watch = OutputWatch(request.watch, self._deps.clock, self._notice_limit)
         live = LiveProcess(process, record, ProcessOutput(self._deps.redact, file), watch)
         prune_logs(self._deps.logs, {one.record.log for one in self._processes.values()})
-        put = PutRecord(to_record(record, now, self._holder), expected_state="")
         # Shielded: if the caller is cancelled, the row being written must still be closed later.
         with anyio.CancelScope(shield=True):
-            await self._deps.store.commit(put)
+            await self._deps.store.commit(AddProcess(record, self._holder))
         self._processes[name] = live
         return live
 
@@ -380,21 +371,10 @@ class ProcessRegistry:
         if text and scope.later:
             scope = await self._deps.current_scope(scope)
             writes += self._deps.followups.rows(scope, key, text)
-        row = to_record(record, self._deps.clock.now(), self._holder)
-        await self._deps.store.commit(
-            PutRecord(row, expected_state=ProcessState.RUNNING.value), *writes
-        )
+        await self._deps.store.commit(ChangeProcess(record), *writes)
         if writes:
             failpoint("processes.brought")
             self._deps.followups.wake(scope)
-
-
-def _readable(rows: Iterable[StateRecord]) -> Iterator[BackgroundProcess]:
-    for row in rows:
-        try:
-            yield from_record(row)
-        except msgspec.DecodeError as error:
-            log.warning("cannot read the record of process %s: %s", row.id, error)
 
 
 def _failure_reason(name: str, error: Exception) -> str:

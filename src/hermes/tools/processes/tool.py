@@ -14,12 +14,12 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 from hermes.kit.clock import Clock
 from hermes.kit.text import one_line
 from hermes.ports.approvals import ApprovalRequest, Isolation
+from hermes.ports.processes import BackgroundProcess, ProcessState
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.tools import Effect
 from hermes.tools.collaborators import ToolCollaborators, required
-from hermes.tools.processes.record import BackgroundProcess, ProcessState
 from hermes.tools.processes.registry import LiveProcess, ProcessRegistry
 from hermes.tools.provenance.file_provenance import MAX_FOREGROUND, FileProvenance
 from hermes.tools.tool_io import DEFAULT_LIMITS, Arguments, encode_result, require_approval

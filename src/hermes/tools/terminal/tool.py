@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from hermes.kit.clock import Clock
 from hermes.ports.approvals import ApprovalRequest, Isolation
+from hermes.ports.processes import BackgroundProcess
 from hermes.ports.sandbox import (
     Confinement,
     ProcessPermissions,
@@ -25,7 +26,6 @@ from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
 from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.paths import RemotePaths, SessionPaths, reset_remote_folder
-from hermes.tools.processes.record import BackgroundProcess
 from hermes.tools.processes.registry import ProcessRegistry, ProcessRequest
 from hermes.tools.provenance.command_provenance import (
     CommandProvenance,

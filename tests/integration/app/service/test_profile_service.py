@@ -23,6 +23,7 @@ from hermes.gateway.hooks import HookDecision
 from hermes.gateway.messages import outbox_name
 from hermes.gateway.notices import BACK_ONLINE, RESTARTS, request_restart_notice
 from hermes.kit.clock import SystemClock
+from hermes.kit.file_lock import FileLock
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Inbound
 from hermes.schema.scope import Address
@@ -54,6 +55,7 @@ async def closed_profile(folder: Path) -> AsyncGenerator[tuple[ProfileService, a
     async with open_process_resources() as shared, anyio.create_task_group() as group:
         deps = ProfileServiceDeps(
             owner=home, env=Env({}), shared=shared, restart=lambda: None,
+            dispatcher_lock=FileLock(home.dispatcher_lock),
             api_host=ApiHost(SystemClock()),
         )  # fmt: skip
         service: ProfileService = await group.start(keep, deps)
@@ -109,6 +111,7 @@ async def test_rebuilt_gateway_sends_no_second_restart_notice(
     ):
         deps = ProfileServiceDeps(
             owner=home, env=Env({}), shared=shared, restart=lambda: None, restarted=True,
+            dispatcher_lock=FileLock(home.dispatcher_lock),
             api_host=ApiHost(SystemClock()), retry=Backoff(base=0.01, cap=0.01),
         )  # fmt: skip
         service = ProfileService(app, {"fake": channel}, {}, hooks, deps)

@@ -10,6 +10,7 @@ from msgspec import Raw
 from hermes.approvals.messages import request_subject, too_long_reason
 from hermes.approvals.policy import ApprovalRules, Denied, StandingApprovals, apply_policy
 from hermes.approvals.saved_approvals import can_be_saved, make_saved_approval
+from hermes.approvals.saved_approvals import covers as is_covered
 from hermes.kit.clock import SystemClock
 from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
 from hermes.ports.runtime import RuntimeEvent, RuntimeRequest
@@ -336,8 +337,8 @@ async def requested_approval(
 
 def covers(given: ApprovalRequest, request: ApprovalRequest) -> bool:
     """Return whether a permanent approval for one covers the other."""
-    return can_be_saved(given) and make_saved_approval(given, "g", session="", by="owner").covers(
-        request
+    return can_be_saved(given) and is_covered(
+        make_saved_approval(given, "g", session="", by="owner"), request
     )
 
 

@@ -12,14 +12,13 @@ import pytest
 from hermes.gateway.messages import BusyMode, read_inbox_message
 from hermes.kit.failpoints import watch_failpoints
 from hermes.kit.redact import Redactor
-from hermes.ports.records import PutRecord
+from hermes.ports.processes import BackgroundProcess, ProcessState
 from hermes.ports.store import Fence, QueueItem, Write
 from hermes.schema.errors import SandboxError, StoreError, ToolError
 from hermes.schema.messages import Trust, User, text_of
 from hermes.schema.scope import Address, Scope
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
-from hermes.tools.processes.record import PROCESS_KIND, BackgroundProcess, ProcessState, from_record
 from hermes.tools.processes.registry import ProcessRegistry
 from support.fake_processes import FakeProcess, FakeSandbox, process_registry, process_request
 from support.polling import pause
@@ -78,10 +77,9 @@ async def wait_ended(registry: ProcessRegistry, record: BackgroundProcess) -> Ba
 
 
 async def row(store: SqliteStore, name: str) -> BackgroundProcess:
-    matter = await store.records.get(PROCESS_KIND, name)
-    assert matter is not None
-    assert matter.open == (matter.state == "running")
-    return from_record(matter)
+    process = await store.processes.get(name)
+    assert process is not None
+    return process
 
 
 async def test_exit_closes_the_record_and_notifies_the_session(
@@ -154,7 +152,7 @@ async def test_failed_start_leaves_no_record(
 ):
     with pytest.raises(SandboxError, match="could not be started"):
         await registry.start(process_request(sandbox, TERMINAL, "absent"))
-    assert await store.records.find(PROCESS_KIND) == []
+    assert await store.processes.all() == []
     await registry.start(process_request(sandbox, TERMINAL))
 
 
@@ -222,22 +220,11 @@ async def test_error_in_the_block_is_raised_unchanged(
             raise StoreError("as it is")
 
 
-class DeadProgram:
-    """A killed program that left open records."""
-
-    def __init__(self, store: SqliteStore) -> None:
-        self._store = store
-
-    async def leave_open_process(self, name: str) -> None:
-        matter = await self._store.records.get(PROCESS_KIND, name)
-        assert matter is not None
-        gone = msgspec.structs.replace(matter, holder=_dead_holder(matter.holder))
-        await self._store.commit(PutRecord(gone))
-
-
-def _dead_holder(holder: str) -> str:
-    host, boot, _, rest = holder.split("/", 3)
-    return f"{host}/{boot}/4194999/{rest}"
+async def abandon(store: SqliteStore, name: str) -> None:
+    """Leave a running process to a program that was killed."""
+    host, boot, _, rest = store.workers.own.split("/", 3)
+    values = {"id": name, "holder": f"{host}/{boot}/4194999/{rest}"}
+    await store._engine.execute("UPDATE processes SET holder = :holder WHERE id = :id", values)
 
 
 async def test_lost_process_is_reported_once(
@@ -250,8 +237,8 @@ async def test_lost_process_is_reported_once(
         with anyio.fail_after(60):
             while not (tmp_path / "logs" / f"{record.id}.log").exists():
                 await pause()
-        await DeadProgram(store).leave_open_process(record.id)
-        await DeadProgram(store).leave_open_process(quiet.id)
+        await abandon(store, record.id)
+        await abandon(store, quiet.id)
         async with (
             process_registry(store, clock, tmp_path) as second,
             process_registry(store, clock, tmp_path) as third,
@@ -277,9 +264,7 @@ async def test_secrets_are_redacted_in_record_and_report(
         sandbox.started[0].print_output("canary-4711-secret\n")
         sandbox.started[0].exit()
         await wait_ended(registry, record)
-    matter = await store.records.get(PROCESS_KIND, record.id)
-    assert matter is not None
-    assert b"canary" not in bytes(matter.body)
+    assert b"canary" not in msgspec.json.encode(await row(store, record.id))
     assert "canary" not in "".join(await notices(store, TERMINAL))
     assert "canary" not in (tmp_path / "logs" / f"{record.id}.log").read_text()
 
@@ -321,7 +306,7 @@ async def test_interrupted_start_leaves_no_running_record(
         # The interrupted write has finished once a later one has.
         await store.leases.hold("s-1", "me", timedelta(minutes=1))
         # Also while the program runs, which never considers its own records lost.
-        assert list(await store.records.find(PROCESS_KIND, only_open=True)) == []
+        assert await store.processes.count_running() == 0
     assert await notices(store, TERMINAL) == [], "it was never reported"
 
 

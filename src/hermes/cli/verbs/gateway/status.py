@@ -252,12 +252,12 @@ def background_goals(home: Home, pid: int) -> Sequence[str]:
 
 async def _delegated_goals(home: Home, holder: str) -> Sequence[str]:
     from hermes.app.storage import open_archive
-    from hermes.subagents.delegations import KIND, read_delegation
 
     async with open_archive(home, SystemClock()) as store:
-        found = await store.records.find(KIND, only_open=True)
-    delegations = [read_delegation(record) for record in found if holder in record.holder]
-    tasks = [task for delegation in delegations if delegation for task in delegation.tasks]
+        found = await store.delegations.running()
+    tasks = [
+        task for delegation in found if holder in delegation.holder for task in delegation.tasks
+    ]
     return [one_line(task.goal, 60) for task in tasks]
 
 

@@ -1,0 +1,166 @@
+"""Compose the scheduled jobs of a profile: service, delivery and worker."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from hermes.app.build import App, AppOptions, open_app
+from hermes.app.cron_delivery import OutboxDelivery
+from hermes.app.learning_commands import LearningCommands
+from hermes.app.storage import open_archive
+from hermes.config.dotenv import profile_env
+from hermes.config.env import Env
+from hermes.config.home import Home, ensure_home
+from hermes.config.loader import load_config
+from hermes.config.schema import Config
+from hermes.cron.fire_runner import FireRunner, FireSettings
+from hermes.cron.operation import CronOperation
+from hermes.cron.output import OutputFolder
+from hermes.cron.scheduler import Scheduler
+from hermes.cron.script import ScriptRunner
+from hermes.cron.service import LANE, JobService
+from hermes.cron.worker import DEFAULT_PARALLEL, CronWorker
+from hermes.gateway.targets import parse_targets
+from hermes.kit.clock import Clock, SystemClock
+from hermes.kit.file_lock import FileLock
+from hermes.ports.jobs import Fire
+from hermes.ports.store import Store
+from hermes.sandbox.local import LocalSandbox
+
+TICK_LOCK = ".tick.lock"
+WAKE_FILE = ".wake"
+"""Touched to tell the gateway of this home, in whatever process, that there is work."""
+_LOCAL_TIME = Path("/etc/localtime")
+_IDLE_SECONDS = 600.0
+
+
+def build_job_service(app: App) -> CronOperation:
+    """For the surfaces of an open profile."""
+    wake = partial(_wake, app.home.cron, lambda: app.bus.wake(LANE))
+    service = _service(app.home, app.config, app.env, app.store, app.clock, wake)
+    serving = partial(is_serving, app.home)
+    return CronOperation(service=service, serving=serving, work=partial(_work, app, service))
+
+
+@asynccontextmanager
+async def open_job_service(home: Home, process: Env) -> AsyncGenerator[CronOperation]:
+    """For the command line: without the agent, unless a job is run here."""
+    ensure_home(home)
+    env = profile_env(home.dotenv, process)
+    config, clock = load_config(home, env).config, SystemClock()
+    async with open_archive(home, clock) as store:
+        wake = partial(_wake, home.cron, lambda: None)
+        service = _service(home, config, env, store, clock, wake)
+
+        async def work() -> Sequence[Fire]:
+            options = AppOptions(workspace=str(home.path / "workspace"), source="cron", logs=True)
+            async with open_app(home, process, options) as app:
+                return await _work(app, service)
+
+        yield CronOperation(service=service, serving=partial(is_serving, home), work=work)
+
+
+def build_worker(app: App, service: JobService) -> CronWorker:
+    settings = app.config.cron
+    output = OutputFolder(app.home.cron / "output", settings.output_retention)
+    workspace = app.home.path / "workspace"
+    workspace.mkdir(mode=0o700, exist_ok=True)
+    runner = FireRunner(
+        store=app.store,
+        clock=app.clock,
+        runner=app.runner,
+        service=service,
+        scripts=ScriptRunner(
+            sandbox=LocalSandbox(app.spawner),
+            env=app.child_env,
+            redact=app.redactor.redact,
+            folder=app.home.path / "scripts",
+        ),
+        delivery=OutboxDelivery(app),
+        output=output,
+        skill_text=LearningCommands(app.home, app.env, app.learning).skill_instructions,
+        tools_of=app.toolbox.tools_named,
+        settings=FireSettings(
+            profile=app.home.profile,
+            workspace=str(workspace),
+            idle=_idle_seconds(app.env),
+            keep=settings.output_retention or 50,
+        ),
+    )
+    return CronWorker(
+        store=app.store,
+        clock=app.clock,
+        bus=app.bus,
+        service=service,
+        scheduler=Scheduler(store=app.store, clock=app.clock),
+        runner=runner,
+        tick_lock=FileLock(app.home.cron / TICK_LOCK),
+        folder=app.home.cron,
+        parallel=_parallel(settings.max_parallel_jobs, app.env),
+    )
+
+
+def is_serving(home: Home) -> bool:
+    """Whether some program holds the tick lock of this home."""
+    lock = FileLock(home.cron / TICK_LOCK)
+    try:
+        free = lock.try_acquire()
+    except OSError:
+        return False
+    lock.release()
+    return not free
+
+
+async def _work(app: App, service: JobService) -> Sequence[Fire]:
+    return await build_worker(app, service).run_once()
+
+
+def _service(
+    home: Home,
+    config: Config,
+    env: Env,
+    store: Store,
+    clock: Clock,
+    wake: Callable[[], bool],
+) -> JobService:
+    return JobService(
+        store=store,
+        clock=clock,
+        folder=home.cron,
+        scripts=home.path / "scripts",
+        zone=config.timezone.strip() or local_zone(env),
+        check_deliver=parse_targets,
+        wake=wake,
+    )
+
+
+def _wake(folder: Path, here: Callable[[], None]) -> bool:
+    here()
+    try:
+        (folder / WAKE_FILE).write_bytes(b"")
+    except OSError:
+        return False
+    return True
+
+
+def local_zone(env: Env) -> str:
+    """The name of this machine's time zone, or UTC."""
+    if name := env.get("TZ", "").strip().removeprefix(":"):
+        return name
+    try:
+        target = str(_LOCAL_TIME.readlink())
+    except OSError:
+        return "UTC"
+    return target.partition("zoneinfo/")[2] or "UTC"
+
+
+def _parallel(setting: int | None, env: Env) -> int:
+    variable = env.get("HERMES_CRON_MAX_PARALLEL", "").strip()
+    return int(variable) if variable.isdecimal() and int(variable) else setting or DEFAULT_PARALLEL
+
+
+def _idle_seconds(env: Env) -> float:
+    """HERMES_CRON_TIMEOUT; 0 means no limit."""
+    variable = env.get("HERMES_CRON_TIMEOUT", "").strip()
+    return float(variable) if variable.isdecimal() else _IDLE_SECONDS

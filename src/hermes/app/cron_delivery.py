@@ -1,0 +1,82 @@
+"""Put the results of scheduled jobs into the outbox."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hermes.app.chat_directory import load_send_targets, resolve_names
+from hermes.cron.delivery import PlannedDelivery
+from hermes.cron.fire_runner import origin_address
+from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
+from hermes.gateway.replies import silent_reply_kind
+from hermes.gateway.targets import ResolvedTargets, parse_targets, resolve_targets
+from hermes.ports.jobs import Fire, Job
+from hermes.schema.errors import ConfigError, UsageError
+from hermes.schema.scope import Address
+
+if TYPE_CHECKING:
+    from hermes.app.build import App
+
+_UNRESOLVED = {
+    "no_origin": "the job was not created in a chat, and there is no home channel",
+    "no_home": "the platform has no home channel; set one with /sethome in a chat",
+    "no_home_anywhere": "no platform has a home channel",
+    "unknown_platform": "no such platform is configured",
+}
+
+
+class OutboxDelivery:
+    """Implements `hermes.cron.delivery.JobDelivery` for one profile."""
+
+    def __init__(self, app: "App") -> None:
+        self._home = app.home
+        self._env = app.env
+        self._clock = app.clock
+        self._bus = app.bus
+        self._settings = app.config.cron
+
+    def plan(self, job: Job, fire: Fire, text: str, *, failed: bool = False) -> PlannedDelivery:
+        try:
+            targets = self._resolve(job)
+        except (UsageError, ConfigError) as error:
+            return PlannedDelivery(problem=str(error))
+        problem = "; ".join(
+            f"{job.deliver}: {_UNRESOLVED[one.reason]}" for one in targets.unresolved
+        )
+        wrapped = self._wrapped(job, text) if not failed else text
+        mirrored = self._settings.mirror_delivery or job.attach_to_session
+        now = self._clock.now()
+        writes = [
+            outbox_post(
+                f"{fire.key}:{fire.attempt}:{number}",
+                OutboxMessage(
+                    address=address, text=wrapped, at=now, run=fire.run, brought=mirrored
+                ),
+            )
+            for number, address in enumerate(targets.addresses)
+        ]
+        return PlannedDelivery(writes, targets.addresses, problem)
+
+    def wake(self, planned: PlannedDelivery) -> None:
+        for address in planned.addresses:
+            wake_outbox(self._bus, address)
+
+    def is_silent(self, text: str) -> bool:
+        """A marker also counts at the end of an answer, as the public system takes it."""
+        lines: Sequence[str] = text.strip().splitlines()
+        if not lines or silent_reply_kind(text, narration=False) is not None:
+            return bool(lines)
+        return any(
+            silent_reply_kind(line, narration=False) is not None for line in (lines[0], lines[-1])
+        )
+
+    def _resolve(self, job: Job) -> ResolvedTargets:
+        origin: Address | None = origin_address(job)
+        online = [origin.channel] if origin else []
+        known = load_send_targets(self._home, self._env, online)
+        requested = resolve_names(parse_targets(job.deliver), known.chats)
+        return resolve_targets(requested, known.homes, origin=origin, platforms=known.platforms)
+
+    def _wrapped(self, job: Job, text: str) -> str:
+        if not self._settings.wrap_response:
+            return text
+        return f"**{job.name}** ({job.schedule_display})\n\n{text}"

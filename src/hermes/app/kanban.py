@@ -1,0 +1,205 @@
+"""Compose the boards of a home for one profile: service, notifications and workers."""
+
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes.app.build import App, AppOptions, open_app
+from hermes.app.chat_directory import load_send_targets
+from hermes.app.learning_commands import LearningCommands
+from hermes.app.storage import open_archive, open_board
+from hermes.config.dotenv import profile_env
+from hermes.config.env import Env
+from hermes.config.home import Home, ensure_home
+from hermes.config.loader import load_config
+from hermes.config.profiles import list_profiles
+from hermes.config.schema import Config
+from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
+from hermes.kanban.board_worker import BoardWorker, RunningTasks
+from hermes.kanban.boards import Boards
+from hermes.kanban.dispatcher import Dispatcher, DispatchRules
+from hermes.kanban.notifier import Notifier
+from hermes.kanban.service import BoardService, Dispatch, DispatchReport, closing
+from hermes.kanban.task_runner import RunnerSettings, TaskRunner
+from hermes.kanban.workspaces import Workspaces
+from hermes.kit.clock import Clock, SystemClock
+from hermes.kit.file_lock import FileLock
+from hermes.kit.text import one_line
+from hermes.ports.sandbox import ProcessSpec
+from hermes.ports.store import Store, Write
+from hermes.sandbox.local import LocalSandbox
+from hermes.schema.errors import UsageError
+from hermes.schema.scope import Address, Scope
+
+if TYPE_CHECKING:
+    from hermes.schema.board import TaskRun
+
+WAKE_FILE = ".wake"
+"""Touched to tell the gateways of this home that a board has changed."""
+_GIT_SECONDS = 120.0
+
+
+def build_board_service(app: App) -> BoardService:
+    """For the surfaces of an open profile."""
+
+    async def dispatch(boards: Sequence[str], dry_run: bool) -> Sequence[DispatchReport]:
+        return await build_board_worker(app, service).run_once(boards, dry_run=dry_run)
+
+    service = _service(
+        app.home, app.config, app.env, app.store, app.clock, wake=app.bus.wake, dispatch=dispatch
+    )
+    return service
+
+
+@asynccontextmanager
+async def open_board_service(home: Home, process: Env) -> AsyncGenerator[BoardService]:
+    """For the command line: without the agent, unless tasks are run here."""
+    ensure_home(home)
+    env = profile_env(home.dotenv, process)
+    config, clock = load_config(home, env).config, SystemClock()
+    async with open_archive(home, clock) as store:
+
+        def wake(topic: str, board: str) -> None:
+            pass
+
+        async def dispatch(boards: Sequence[str], dry_run: bool) -> Sequence[DispatchReport]:
+            options = AppOptions(workspace=str(home.path / "workspace"), source="kanban", logs=True)
+            async with open_app(home, process, options) as app:
+                return await build_board_worker(app, service).run_once(boards, dry_run=dry_run)
+
+        service = _service(home, config, env, store, clock, wake=wake, dispatch=dispatch)
+        async with closing(service):
+            yield service
+
+
+def build_board_worker(
+    app: App, service: BoardService, lock: FileLock | None = None
+) -> BoardWorker:
+    """`lock` is shared by all profiles of a process."""
+    settings = app.config.kanban
+    tasks = RunningTasks(_task_runner(app, service))
+
+    def is_dead(run: "TaskRun") -> bool:
+        return run.claim_lock == service.lock and not tasks.is_running(run)
+
+    dispatcher = Dispatcher(
+        service=service,
+        rules=DispatchRules(
+            failure_limit=settings.failure_limit,
+            default_assignee=settings.default_assignee,
+            max_in_progress=settings.max_in_progress,
+            max_in_progress_per_profile=settings.max_in_progress_per_profile,
+            max_starts=settings.max_spawn,
+            stale_seconds=int(settings.dispatch_stale_timeout_seconds),
+        ),
+        start=tasks,
+        is_dead=is_dead,
+        can_run=lambda profile: profile == app.home.profile,
+    )
+    return BoardWorker(
+        service=service,
+        clock=app.clock,
+        bus=app.bus,
+        dispatcher=dispatcher,
+        notifier=Notifier(
+            service=service,
+            store=app.store,
+            delivery=BoardDelivery(app),
+            followups=app.followups,
+        ),
+        tasks=tasks,
+        lock=lock or FileLock(app.home.dispatcher_lock),
+        folders=(app.home.root, app.home.kanban),
+        interval=float(settings.dispatch_interval_seconds),
+        dispatches=settings.dispatch_in_gateway,
+    )
+
+
+class BoardDelivery:
+    """Implements `hermes.kanban.notifier.EventDelivery` with the profile's outbox."""
+
+    def __init__(self, app: App) -> None:
+        self._home = app.home
+        self._env = app.env
+        self._clock = app.clock
+        self._bus = app.bus
+
+    def problem(self, address: Address) -> str:
+        known = load_send_targets(self._home, self._env).platforms
+        if address.channel not in known:
+            return f"The profile {self._home.profile} has no platform {address.channel}."
+        return ""
+
+    def rows(self, key: str, address: Address, text: str) -> Sequence[Write]:
+        return [outbox_post(key, OutboxMessage(address=address, text=text, at=self._clock.now()))]
+
+    def wake(self, address: Address) -> None:
+        wake_outbox(self._bus, address)
+
+
+def _task_runner(app: App, service: BoardService) -> TaskRunner:
+    git = partial(_run_git, app)
+
+    def workspaces(board: str) -> Workspaces:
+        boards = service.boards
+        return Workspaces(paths=boards.paths(board), info=boards.info(board), git=git)
+
+    return TaskRunner(
+        service=service,
+        store=app.store,
+        clock=app.clock,
+        runner=app.runner,
+        workspaces=workspaces,
+        skill_text=LearningCommands(app.home, app.env, app.learning).skill_instructions,
+        settings=RunnerSettings(
+            profile=app.home.profile, failure_limit=app.config.kanban.failure_limit
+        ),
+    )
+
+
+async def _run_git(app: App, arguments: Sequence[str], folder: Path) -> None:
+    scope = Scope(profile=app.home.profile, session="", run="", workspace=str(folder))
+    spec = ProcessSpec(
+        argv=("git", *arguments),
+        cwd=str(folder),
+        env=app.child_env(scope),
+        timeout=_GIT_SECONDS,
+    )
+    result = await LocalSandbox(app.spawner).run(spec)
+    if result.exit_code:
+        text = one_line(result.output.decode("utf-8", "replace"), 300)
+        raise UsageError(f"git {arguments[0]} failed: {text}")
+
+
+def _service(
+    home: Home,
+    config: Config,
+    env: Env,
+    store: Store,
+    clock: Clock,
+    *,
+    wake: Callable[[str, str], None],
+    dispatch: Dispatch,
+) -> BoardService:
+    def wake_all(topic: str, board: str) -> None:
+        wake(topic, board)
+        with suppress(OSError):
+            home.kanban.mkdir(parents=True, exist_ok=True)
+            (home.kanban / WAKE_FILE).write_bytes(b"")
+
+    return BoardService(
+        boards=Boards(root=home.root, environment=env, open_board=open_board),
+        store=store,
+        clock=clock,
+        profile=home.profile,
+        lock=f"{socket.gethostname()}:{os.getpid()}",
+        subscribes_creators=config.kanban.auto_subscribe_on_create,
+        environment=env,
+        list_profiles=lambda: [one.name for one in list_profiles(home.root)],
+        wake=wake_all,
+        dispatch=dispatch,
+    )

@@ -1,0 +1,1 @@
+"""Scheduled jobs: what they are, when they fire, and how a fire is run."""

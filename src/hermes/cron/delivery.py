@@ -1,0 +1,30 @@
+"""Where the result of a job goes; the app implements it with the outbox."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from hermes.ports.jobs import Fire, Job
+from hermes.ports.store import Write
+from hermes.schema.scope import Address
+
+
+class PlannedDelivery(Struct, frozen=True):
+    """The outbox rows of a text, whom to wake after the commit, and what cannot be reached."""
+
+    writes: Sequence[Write] = ()
+    addresses: Sequence[Address] = ()
+    problem: str = ""
+
+
+class JobDelivery(Protocol):
+    def plan(self, job: Job, fire: Fire, text: str, *, failed: bool = False) -> PlannedDelivery:
+        """The rows to commit with the result; a fire's rows are made once, by their key."""
+        ...
+
+    def wake(self, planned: PlannedDelivery) -> None: ...
+
+    def is_silent(self, text: str) -> bool:
+        """Whether the answer says that nothing is to be delivered."""
+        ...

@@ -1,0 +1,142 @@
+"""Turn due jobs into fires: each fire and its inbox row are committed with the advanced job."""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import structs
+
+from hermes.cron.due import due_fires, jitter_of, next_after
+from hermes.cron.service import claim_writes
+from hermes.kit.clock import Clock
+from hermes.kit.failpoints import failpoint
+from hermes.ports.jobs import (
+    Fire,
+    FireState,
+    Job,
+    Overlap,
+    SaveFire,
+    SaveJob,
+    StoredJob,
+)
+from hermes.ports.store import Store, Write
+from hermes.schema.errors import StateConflict, UsageError
+
+log = logging.getLogger(__name__)
+
+BATCH = 50
+"""How many jobs are advanced in one transaction, without blocking the event loop for long."""
+_OVERLAP = "the fire before it is not finished"
+_MAX_REPLANNED = 10_000
+
+
+class Scheduler:
+    """Any number of schedulers may work on one store: a fire is made once, by its key."""
+
+    def __init__(self, *, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def plan_due(self) -> int:
+        """Make the fires that are due; return how many jobs were advanced."""
+        await self._replan_after_step_back()
+        advanced = 0
+        while due := await self._store.jobs.due(self._clock.now(), BATCH):
+            now = self._clock.now()
+            busy = await self._store.jobs.busy()
+            writes = [self._writes(one, now, busy=one.job.id in busy) for one in due]
+            try:
+                await self._store.commit(*(write for part in writes for write in part))
+            except StateConflict:
+                await self._commit_each(writes)
+            failpoint("cron.planned")
+            advanced += len(due)
+        return advanced
+
+    async def next_wake(self) -> datetime | None:
+        """When the next job is due or the next fire starts; None if nothing is planned."""
+        found = [await self._store.jobs.next_due(), await self._store.jobs.next_start()]
+        return min((one for one in found if one is not None), default=None)
+
+    async def _commit_each(self, writes: Sequence[Sequence[Write]]) -> None:
+        """One of the jobs was changed meanwhile; it is read again in the next round."""
+        for part in writes:
+            try:
+                await self._store.commit(*part)
+            except StateConflict as error:
+                log.info("%s", error)
+
+    def _writes(self, stored: StoredJob, now: datetime, *, busy: bool) -> list[Write]:
+        job = stored.job
+        try:
+            due = due_fires(job, now)
+        except UsageError as error:
+            return [_broken(stored, now, str(error))]
+        fires = [
+            Fire(job=job.id, at=at, state=FireState.CLAIMED, due=at + jitter_of(job, at))
+            for at in due.fires
+        ]
+        missed = [
+            Fire(
+                job=job.id,
+                at=gap.first,
+                state=FireState.MISSED,
+                reason=gap.reason,
+                until=gap.last,
+                count=gap.count,
+            )
+            for gap in due.missed
+        ]
+        for one in missed:
+            log.warning(
+                "job %s missed %d fires since %s: %s", job.id, one.count, one.at, one.reason
+            )
+        advanced = _advanced(job, len(fires), due.next_at, missed=bool(missed))
+        changed = structs.replace(stored, job=advanced, checked_at=now)
+        writes: list[Write] = [SaveJob(changed), *map(SaveFire, missed)]
+        for fire in fires:
+            if busy and job.policy.overlap is Overlap.SKIP:
+                skipped = structs.replace(fire, state=FireState.SKIPPED, reason=_OVERLAP)
+                writes.append(SaveFire(skipped))
+            else:
+                writes += claim_writes(fire)
+                busy = True
+        return writes
+
+    async def _replan_after_step_back(self) -> None:
+        """Plan again by the clock as it is now, without repeating a fire."""
+        now = self._clock.now()
+        for stored in await self._store.jobs.ahead_of(now):
+            following = next_after(stored.job, now)
+            for _ in range(_MAX_REPLANNED):
+                if following is None or await self._is_free(stored.job.id, following):
+                    break
+                following = next_after(stored.job, following)
+            job = structs.replace(stored.job, next_run_at=following)
+            try:
+                await self._store.commit(SaveJob(structs.replace(stored, job=job, checked_at=now)))
+            except StateConflict:
+                continue
+
+    async def _is_free(self, job: str, at: datetime) -> bool:
+        fire = await self._store.jobs.fire(job, at)
+        return fire is None or fire.state is FireState.MISSED
+
+
+def _advanced(job: Job, fires: int, next_at: datetime | None, *, missed: bool) -> Job:
+    repeat = structs.replace(job.repeat, completed=job.repeat.completed + fires)
+    job = structs.replace(job, repeat=repeat, next_run_at=next_at)
+    if fires or next_at is not None:
+        return job
+    # It never fires again, and nothing will report its end.
+    status = "missed" if missed else job.last_status
+    return structs.replace(job, enabled=False, state="completed", last_status=status)
+
+
+def _broken(stored: StoredJob, now: datetime, reason: str) -> Write:
+    """A schedule that cannot be read stops the job, visibly."""
+    job = structs.replace(
+        stored.job, enabled=False, state="error", last_status="error", last_error=reason
+    )
+    log.error("job %s was stopped: %s", job.id, reason)
+    return SaveJob(structs.replace(stored, job=job, checked_at=now))

@@ -1,0 +1,422 @@
+"""Create, change and list scheduled jobs; every surface uses this service."""
+
+import secrets
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
+
+from hermes.cron.due import next_after
+from hermes.cron.grammar import parse_schedule
+from hermes.cron.instants import instants_after, zone_named
+from hermes.cron.jobs_file import JobsFile
+from hermes.kit.clock import Clock
+from hermes.kit.file_lock import FileLock
+from hermes.kit.text import one_line
+from hermes.ports.jobs import (
+    DeleteJob,
+    Fire,
+    FireState,
+    FireTrigger,
+    Job,
+    JobOrigin,
+    JobPolicy,
+    Repeat,
+    SaveFire,
+    SaveJob,
+    Schedule,
+    ScheduleKind,
+    StoredJob,
+)
+from hermes.ports.store import EnqueueItem, QueueItem, Store, Write
+from hermes.schema.errors import NotFound, StateConflict, UsageError
+from hermes.schema.scope import Address
+
+LANE = "cron"
+"""The queue of fires, and the topic of wake-ups for the scheduler."""
+MAX_NAME = 200
+MAX_JOBS = 10_000
+COMPLETED_DAYS = 7
+"""How long a completed job stays listed."""
+_TRIES = 5
+_LOCK_INTERVAL = 0.05
+
+
+class AmbiguousJob(UsageError):
+    """A name that several jobs have."""
+
+    def __init__(self, name: str, matches: Sequence[Job]) -> None:
+        ids = ", ".join(job.id for job in matches)
+        super().__init__(f"Several jobs are called {name!r}: {ids}.", hint="Use the id.")
+        self.matches = matches
+
+
+class JobChange(Struct, frozen=True, kw_only=True):
+    """Fields to set; UNSET ones stay. A `repeat` of 0 or less means without end."""
+
+    schedule: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    prompt: str | UnsetType = UNSET
+    deliver: str | UnsetType = UNSET
+    repeat: int | UnsetType | None = UNSET
+    skills: tuple[str, ...] | UnsetType = UNSET
+    model: str | UnsetType | None = UNSET
+    provider: str | UnsetType | None = UNSET
+    base_url: str | UnsetType | None = UNSET
+    script: str | UnsetType | None = UNSET
+    no_agent: bool | UnsetType = UNSET
+    context_from: tuple[str, ...] | UnsetType | None = UNSET
+    enabled_toolsets: tuple[str, ...] | UnsetType | None = UNSET
+    workdir: str | UnsetType | None = UNSET
+    attach_to_session: bool | UnsetType = UNSET
+    timezone: str | UnsetType = UNSET
+    policy: JobPolicy | UnsetType = UNSET
+    enabled: bool | UnsetType = UNSET
+
+
+_PLAIN = (
+    "prompt", "deliver", "model", "provider", "base_url", "script", "no_agent", "context_from",
+    "enabled_toolsets", "workdir", "attach_to_session", "timezone", "policy",
+)  # fmt: skip
+
+
+class JobService:
+    """`wake` tells the scheduler of this home that something changed.
+
+    `check_deliver` raises `UsageError` for an invalid delivery target.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        folder: Path,
+        scripts: Path,
+        zone: str,
+        check_deliver: Callable[[str], object],
+        wake: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._file = JobsFile(folder / "jobs.json")
+        self._file_lock = FileLock(folder / ".jobs.lock")
+        self._busy = anyio.Lock()
+        self._scripts = scripts
+        self._zone = zone
+        self._check_deliver = check_deliver
+        self._wake = wake
+
+    async def jobs(self, *, disabled: bool = False) -> list[Job]:
+        """The jobs in the order of their creation; `disabled` includes paused and completed."""
+        async with self._synced():
+            stored = await self._store.jobs.all()
+        return [one.job for one in stored if disabled or one.job.enabled]
+
+    async def find(self, name: str) -> Job:
+        """By id, or by a name that only one job has. Raises `NotFound` and `UsageError`."""
+        jobs = await self.jobs(disabled=True)
+        by_id = [job for job in jobs if job.id == name.strip()]
+        found = by_id or [job for job in jobs if job.name.lower() == name.strip().lower()]
+        if not found:
+            raise NotFound(f"There is no job {name!r}.", hint="List jobs: hermes cron list --all")
+        if len(found) > 1:
+            raise AmbiguousJob(name, found)
+        return found[0]
+
+    async def create(
+        self, change: JobChange, *, origin: Address | None = None, paused: str | None = None
+    ) -> Job:
+        """Raises `UsageError`. With `paused` (the reason) the job waits to be resumed."""
+        now = self._clock.now()
+        if change.schedule is UNSET:
+            raise UsageError("A job needs a schedule.")
+        job = Job(
+            id=secrets.token_hex(6),
+            schedule=Schedule(kind=ScheduleKind.ONCE),
+            deliver="origin" if origin else "local",
+            origin=_origin(origin),
+            created_at=now,
+            timezone=self._zone,
+        )
+        job = self._changed(job, change, now)
+        if paused is not None:
+            job = _paused(job, now, paused)
+        async with self._synced(write=True):
+            if len(await self._store.jobs.all()) >= MAX_JOBS:
+                raise UsageError(f"There are {MAX_JOBS:,} jobs already.")
+            await self._store.commit(SaveJob(StoredJob(job=job, checked_at=now)))
+        return job
+
+    async def update(self, name: str, change: JobChange) -> Job:
+        return await self._modify(name, lambda job, now: self._changed(job, change, now))
+
+    async def pause(self, name: str, reason: str = "") -> Job:
+        return await self._modify(name, lambda job, now: _paused(job, now, reason))
+
+    async def resume(self, name: str) -> Job:
+        """Continue with the next fire after now; what was due meanwhile is not made up for."""
+        return await self._modify(name, _resumed)
+
+    async def remove(self, name: str) -> Job:
+        job = await self.find(name)
+        async with self._synced(write=True):
+            await self._store.commit(DeleteJob(job.id))
+        return job
+
+    async def trigger(self, name: str) -> Fire:
+        """Let the job fire now, besides its schedule; returns at once."""
+        job = await self.find(name)
+        now = self._clock.now()
+        fire = Fire(job=job.id, at=now, state=FireState.CLAIMED, trigger=FireTrigger.MANUAL)
+        await self._store.commit(*claim_writes(fire))
+        self._wake()
+        return fire
+
+    async def history(self, name: str | None, limit: int) -> Sequence[Fire]:
+        """The last fires, newest first."""
+        job = None if name is None else (await self.find(name)).id
+        return await self._store.jobs.fires(job, limit)
+
+    async def fire(self, job: str, at: datetime) -> Fire | None:
+        return await self._store.jobs.fire(job, at)
+
+    def upcoming(self, job: Job, count: int) -> list[datetime]:
+        """The next fires, in the job's zone."""
+        zone = zone_named(job.timezone)
+        if job.next_run_at is None:
+            return []
+        anchor = job.created_at or job.next_run_at
+        first = job.next_run_at
+        following = instants_after(job.schedule, zone, first, anchor)
+        left = job.repeat.times
+        most = count if left is None else min(count, max(left - job.repeat.completed, 0))
+        return [at.astimezone(zone) for at in [first, *islice(following, max(most - 1, 0))][:most]]
+
+    def preview(self, schedule: str, count: int, zone: str = "") -> list[datetime]:
+        """The next fires of a schedule that belongs to no job. Raises `UsageError`."""
+        now, where = self._clock.now(), zone_named(zone or self._zone)
+        parsed = parse_schedule(schedule, where, now)
+        return [
+            at.astimezone(where) for at in islice(instants_after(parsed, where, now, now), count)
+        ]
+
+    async def sync(self) -> None:
+        """Take over what others changed in `jobs.json`, and write it anew."""
+        async with self._synced(write=True, wake=False):
+            pass
+
+    def file_changed(self) -> bool:
+        return self._file.changed()
+
+    async def record_result(
+        self, fire: Fire, *, status: str, delivery_error: str = ""
+    ) -> Job | None:
+        """Store the result of a fire with its job; None if the job was removed meanwhile.
+
+        The file follows with the next `sync`.
+        """
+
+        def ended(job: Job, now: datetime) -> Job:
+            failed = status != "ok"
+            done = job.next_run_at is None and job.state != "paused"
+            return structs.replace(
+                job,
+                last_run_at=fire.started_at or now,
+                last_status=status,
+                last_error=fire.reason if failed else None,
+                last_delivery_error=delivery_error or None,
+                failure_streak=job.failure_streak + 1 if failed else 0,
+                enabled=job.enabled and not done,
+                state="completed" if done else job.state,
+            )
+
+        try:
+            return await self._save(fire.job, ended)
+        except NotFound:
+            return None
+
+    async def _modify(self, name: str, change: Callable[[Job, datetime], Job]) -> Job:
+        job = await self.find(name)
+        async with self._synced(write=True):
+            return await self._save(job.id, change)
+
+    async def _save(self, job: str, change: Callable[[Job, datetime], Job]) -> Job:
+        for _ in range(_TRIES):
+            stored = await self._store.jobs.get(job)
+            if stored is None:
+                raise NotFound(f"There is no job {job!r}.")
+            now = self._clock.now()
+            changed = change(stored.job, now)
+            try:
+                await self._store.commit(
+                    SaveJob(structs.replace(stored, job=changed, checked_at=now))
+                )
+            except StateConflict:
+                continue
+            return changed
+        raise StateConflict(f"The job {job} is being changed by others; try again.")
+
+    @asynccontextmanager
+    async def _synced(self, *, write: bool = False, wake: bool = True) -> AsyncGenerator[None]:
+        """Read the file first; after the block write it, if the jobs changed."""
+        async with self._busy:
+            if not write and not self._file.changed():
+                yield
+                return
+            await self._file_lock.acquire(self._clock, _LOCK_INTERVAL)
+            try:
+                await self._read_file()
+                yield
+                await self._write_file()
+            finally:
+                self._file_lock.release()
+        if write and wake:
+            self._wake()
+
+    async def _read_file(self) -> None:
+        if not self._file.changed():
+            return
+        stored = {one.job.id: one for one in await self._store.jobs.all()}
+        now = self._clock.now()
+        found = await anyio.to_thread.run_sync(self._file.read, stored, now)
+        for one in found.saved:
+            job = one.job
+            if not job.timezone:
+                job = structs.replace(job, timezone=self._zone)
+            if job.enabled and job.next_run_at is None and job.state != "completed":
+                job = structs.replace(job, next_run_at=next_after(job, now))
+            await self._store.commit(SaveJob(structs.replace(one, job=job)))
+        await self._store.commit(*map(DeleteJob, found.removed))
+
+    async def _write_file(self) -> None:
+        now = self._clock.now()
+        stored = await self._store.jobs.all()
+        old = [one for one in stored if _is_over(one.job, now)]
+        await self._store.commit(*(DeleteJob(one.job.id) for one in old))
+        kept = [one for one in stored if one not in old]
+        for one in await anyio.to_thread.run_sync(self._file.write, kept, now):
+            try:
+                await self._store.commit(SaveJob(one))
+            except StateConflict:
+                continue  # its next change exports it again
+
+    def _changed(self, job: Job, change: JobChange, now: datetime) -> Job:
+        given = {name: getattr(change, name) for name in _PLAIN}
+        fields: dict[str, object] = {name: one for name, one in given.items() if one is not UNSET}
+        if change.timezone is not UNSET:
+            zone_named(change.timezone)
+        if change.skills is not UNSET:
+            fields |= {"skills": change.skills, "skill": next(iter(change.skills), None)}
+        if change.repeat is not UNSET:
+            times = change.repeat if change.repeat is not None and change.repeat > 0 else None
+            fields["repeat"] = structs.replace(job.repeat, times=times)
+        job = structs.replace(job, **fields)
+        if change.schedule is not UNSET:
+            job = _scheduled(job, change.schedule, now)
+        elif change.timezone is not UNSET or change.repeat is not UNSET:
+            job = structs.replace(job, next_run_at=next_after(job, now))
+        if change.enabled is not UNSET:
+            job = _resumed(job, now) if change.enabled else _paused(job, now, "")
+        name = change.name if change.name is not UNSET else job.name
+        prompt = (job.prompt or "").strip()
+        default = one_line(prompt, 50) or next(iter(job.all_skills), "") or job.script or "cron job"
+        job = structs.replace(job, name=name.strip() or default)
+        self._check(job)
+        return job
+
+    def _check(self, job: Job) -> None:
+        if len(job.name) > MAX_NAME:
+            raise UsageError(f"The name is longer than {MAX_NAME} characters.")
+        if not ((job.prompt or "").strip() or job.all_skills or job.script):
+            raise UsageError("A job needs a prompt, a skill or a script.")
+        if job.no_agent and not job.script:
+            raise UsageError("A job without an agent needs a script.")
+        if job.script:
+            script_path(self._scripts, job.script)
+        if job.workdir and not Path(job.workdir).expanduser().is_absolute():
+            raise UsageError(f"The work folder {job.workdir!r} must be an absolute path.")
+        self._check_deliver(job.deliver)
+
+
+def script_path(folder: Path, name: str) -> Path:
+    """The script's path; it must lie in the home's `scripts` folder. Raises `UsageError`."""
+    path = (folder / Path(name).expanduser()).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise UsageError(f"The script {name!r} must be in {folder}.")
+    if not path.is_file():
+        raise UsageError(f"There is no script {path}.")
+    return path
+
+
+def claim_writes(fire: Fire) -> list[Write]:
+    """A new fire and its inbox row."""
+    item = QueueItem(key=fire.key, lane=LANE, topic=fire.job, body=_body(fire), due=fire.due)
+    return [SaveFire(fire), EnqueueItem(item)]
+
+
+def _body(fire: Fire) -> Raw:
+    return Raw(msgspec.json.encode(FireItem(fire.job, fire.at)))
+
+
+class FireItem(Struct, frozen=True):
+    """The body of a fire's inbox row."""
+
+    job: str
+    at: datetime
+
+
+def _origin(address: Address | None) -> JobOrigin | None:
+    if address is None:
+        return None
+    return JobOrigin(platform=address.channel, chat_id=address.chat, thread_id=address.thread)
+
+
+def _scheduled(job: Job, text: str, now: datetime) -> Job:
+    """The job with a new schedule, enabled again unless it is paused."""
+    schedule = parse_schedule(text, zone_named(job.timezone), now)
+    repeat = structs.replace(job.repeat, completed=0)
+    if schedule.kind is ScheduleKind.ONCE and repeat.times is None:
+        repeat = Repeat(times=1)
+    elif schedule.kind is not ScheduleKind.ONCE and job.schedule.kind is ScheduleKind.ONCE:
+        repeat = Repeat(times=repeat.times if job.repeat.times != 1 else None)
+    changed = structs.replace(
+        job, schedule=schedule, schedule_display=schedule.display or text, repeat=repeat
+    )
+    if job.state != "paused":
+        changed = structs.replace(changed, enabled=True, state="scheduled")
+    return structs.replace(changed, next_run_at=next_after(changed, now))
+
+
+def _paused(job: Job, now: datetime, reason: str) -> Job:
+    return structs.replace(
+        job, enabled=False, state="paused", paused_at=now, paused_reason=reason or None
+    )
+
+
+def _resumed(job: Job, now: datetime) -> Job:
+    resumed = structs.replace(
+        job, enabled=True, state="scheduled", paused_at=None, paused_reason=None
+    )
+    following = next_after(resumed, now)
+    if following is None:
+        raise UsageError(
+            f"The job {job.name} has no fire left.", hint="Give it a new schedule: hermes cron edit"
+        )
+    return structs.replace(resumed, next_run_at=following)
+
+
+def _is_over(job: Job, now: datetime) -> bool:
+    if job.state != "completed" or job.enabled:
+        return False
+    ended = job.last_run_at or job.created_at
+    if ended is None:
+        return False
+    aware = ended if ended.tzinfo else ended.replace(tzinfo=UTC)
+    return now - aware > timedelta(days=COMPLETED_DAYS)

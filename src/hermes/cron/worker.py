@@ -1,0 +1,202 @@
+"""Serve the jobs of a home: plan what is due, run fires, sleep until the next one."""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from hermes.cron.fire_runner import FireRunner
+from hermes.cron.scheduler import Scheduler
+from hermes.cron.service import LANE, JobService
+from hermes.kit.clock import Clock
+from hermes.kit.file_lock import FileLock
+from hermes.kit.folder_watch import folder_changes
+from hermes.kit.process_identity import new_holder_id
+from hermes.ports.bus import Bus, Wakeups
+from hermes.ports.jobs import Fire
+from hermes.ports.store import QueueItem, Store
+from hermes.schema.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PARALLEL = 8
+LOCK_INTERVAL = 5.0
+"""Seconds between attempts to get the tick lock, while another program has it."""
+EXPORT_INTERVAL = 1.0
+"""Seconds between two writings of `jobs.json`."""
+MAX_ATTEMPTS = 5
+RETRY_SECONDS = 10.0
+"""Seconds to wait after an error of the store."""
+
+
+class CronWorker:
+    """Holds the public system's tick lock while it serves, so that one program runs the jobs."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        bus: Bus,
+        service: JobService,
+        scheduler: Scheduler,
+        runner: FireRunner,
+        tick_lock: FileLock,
+        folder: Path,
+        parallel: int = DEFAULT_PARALLEL,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._bus = bus
+        self._service = service
+        self._scheduler = scheduler
+        self._runner = runner
+        self._tick_lock = tick_lock
+        self._folder = folder
+        self._parallel = parallel
+        self._holder = new_holder_id(store.workers.own)
+        self._running = 0
+        self._ended: list[Fire] = []
+        self._export = anyio.Event()
+        self._idle = anyio.Event()
+        self._draining = False
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        with self._bus.listen(LANE) as wakeups:
+            await self._lock()
+            try:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._export_changes)
+                    group.start_soon(self._watch_folder)
+                    await self._serve(group, wakeups)
+            finally:
+                self._tick_lock.release()
+
+    async def run_once(self) -> Sequence[Fire]:
+        """Run what is due now, and return how it ended; nothing if another program serves."""
+        if not await anyio.to_thread.run_sync(self._tick_lock.try_acquire):
+            return []
+        try:
+            await self._service.sync()
+            await self._scheduler.plan_due()
+            async with anyio.create_task_group() as group:
+                while await self._start_due(group) or self._running:
+                    self._idle = anyio.Event()
+                    if self._running:
+                        await self._idle.wait()
+            await self._service.sync()
+        finally:
+            self._tick_lock.release()
+        return self._ended
+
+    def drain(self) -> None:
+        """Start no more fires."""
+        self._draining = True
+
+    async def wait_idle(self) -> None:
+        while self._running:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    async def _lock(self) -> None:
+        if not await anyio.to_thread.run_sync(self._tick_lock.try_acquire):
+            log.warning("another program runs the scheduled jobs of this home; waiting for it")
+            await self._tick_lock.acquire(self._clock, LOCK_INTERVAL)
+        log.info("serving scheduled jobs")
+
+    async def _serve(self, group: anyio.abc.TaskGroup, wakeups: Wakeups) -> None:
+        while True:
+            try:
+                if self._service.file_changed():
+                    await self._service.sync()
+                if not self._draining:
+                    if await self._scheduler.plan_due():
+                        self._export.set()
+                    await self._start_due(group)
+                wake = await self._scheduler.next_wake()
+            except StoreError as error:
+                log.warning("scheduled jobs wait: %s", error)
+                await self._clock.sleep(RETRY_SECONDS)
+                continue
+            await self._sleep(wake, wakeups)
+
+    async def _sleep(self, until: datetime | None, wakeups: Wakeups) -> None:
+        """Sleep until then or a wake-up; what is due and not started waits for a run to end."""
+        full = self._draining or self._running >= self._parallel
+        async with anyio.create_task_group() as group:
+
+            async def wait_for_time() -> None:
+                if until is None or (full and until <= self._clock.now()):
+                    return
+                if until <= self._clock.now():
+                    # Another worker holds it: look again when that one may have died.
+                    await self._clock.sleep(self._store.workers.ttl.total_seconds())
+                else:
+                    await self._clock.sleep_until(until)
+                group.cancel_scope.cancel()
+
+            group.start_soon(wait_for_time)
+            await wakeups.wait()
+            group.cancel_scope.cancel()
+        wakeups.take()
+
+    async def _start_due(self, group: anyio.abc.TaskGroup) -> int:
+        free = self._parallel - self._running
+        if free <= 0:
+            return 0
+        items = await self._store.queues.claim_abandoned(LANE, self._holder, free)
+        for item in items:
+            self._running += 1
+            group.start_soon(self._run, item)
+        return len(items)
+
+    async def _run(self, item: QueueItem) -> None:
+        try:
+            fire = await self._runner.run(item)
+            if fire is not None:
+                self._ended.append(fire)
+                del self._ended[:-100]
+        except Exception as error:
+            # One fire must not end the others.
+            log.exception("the fire %s failed", item.key)
+            await self._put_back(item, error)
+        finally:
+            self._running -= 1
+            self._idle.set()
+            self._export.set()
+            self._bus.wake(LANE)
+
+    async def _put_back(self, item: QueueItem, error: Exception) -> None:
+        """Try a fire again that failed for a reason of ours, such as a full disk."""
+        await self._clock.sleep(RETRY_SECONDS)
+        try:
+            if item.attempts >= MAX_ATTEMPTS:
+                await self._store.queues.park(item.key, str(error))
+            else:
+                await self._store.queues.retry(item.key, self._clock.now(), str(error))
+        except StoreError as failure:
+            log.warning("the fire %s waits for a restart: %s", item.key, failure)
+
+    async def _watch_folder(self) -> None:
+        """Other processes and people change `jobs.json`, or touch a file to wake this one."""
+        try:
+            async for _ in folder_changes(self._folder):
+                self._bus.wake(LANE)
+        except OSError as error:
+            log.warning("changes of %s are noticed late: %s", self._folder, error)
+
+    async def _export_changes(self) -> None:
+        """Write `jobs.json` after changes, but not for each of many fires."""
+        while True:
+            await self._export.wait()
+            self._export = anyio.Event()
+            try:
+                await self._service.sync()
+            except (StoreError, OSError) as error:
+                log.warning("jobs.json could not be written: %s", error)
+            await self._clock.sleep(EXPORT_INTERVAL)

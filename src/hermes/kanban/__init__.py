@@ -1,0 +1,1 @@
+"""Boards of tasks that agents and people work on."""

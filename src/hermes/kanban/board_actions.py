@@ -1,0 +1,384 @@
+"""`hermes kanban` and `/kanban`: the actions on boards, files and subscriptions."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import structs
+
+from hermes.kanban.arguments import BOARD, LIST, NUMBER, SWITCH, TASK, flag
+from hermes.kanban.attachments import attach_file, remove_attachment
+from hermes.kanban.boards import BoardInfo
+from hermes.kanban.context import age
+from hermes.kanban.rendering import attachment_object
+from hermes.kanban.service import BoardService
+from hermes.kanban.swarm import Swarm, SwarmTasks, create_swarm, read_worker
+from hermes.kanban.tasks import WHOLE_BOARD, find_task, subscribe
+from hermes.kit.text import plural
+from hermes.ports.board import BoardRows
+from hermes.ports.feature import Action, ActionCall, ActionReply, Argument, ArgumentKind
+from hermes.schema.board import Attachment, BoardSubscription, TaskFilter, TaskStatus
+from hermes.schema.errors import NotFound, UsageError
+
+BOARD_VERBS = ("list", "create", "rm", "switch", "show", "rename", "set-default-workdir")
+DAY = 86_400
+
+
+async def init(service: BoardService, call: ActionCall) -> ActionReply:
+    slug = service.boards.choose(call.text("board") or None)
+    await service.read(slug, lambda rows: rows.last_event_id())
+    path = str(service.boards.paths(slug).database)
+    return ActionReply(f"The board {slug} is ready: {path}", {"board": slug, "db_path": path})
+
+
+async def boards(service: BoardService, call: ActionCall) -> ActionReply:
+    slug = call.text("slug")
+    match call.text("what") or "list":
+        case "list":
+            return await _list_boards(service, service.boards.all())
+        case "show":
+            chosen = service.boards.choose(slug or None)
+            return await _list_boards(service, [service.boards.info(chosen)])
+        case "create":
+            return _create_board(service, call)
+        case "switch":
+            service.boards.switch(slug)
+            return ActionReply(f"{slug} is the current board now.")
+        case "rm":
+            place = service.boards.remove(slug, service.now(), delete=call.switch("delete"))
+            text = f"Archived {slug}: {place}" if place else f"Deleted {slug}."
+            return ActionReply(text)
+        case "rename":
+            info = structs.replace(service.boards.info(slug), name=call.text("value"))
+        case _:
+            workdir = call.text("value") or None
+            info = structs.replace(service.boards.info(slug), default_workdir=workdir)
+    return ActionReply(f"Changed {service.boards.save(info).slug}.", info)
+
+
+def _create_board(service: BoardService, call: ActionCall) -> ActionReply:
+    info = BoardInfo(
+        slug=call.text("slug"),
+        name=call.text("name") or call.text("slug"),
+        description=call.text("description"),
+        icon=call.text("icon"),
+        color=call.text("color"),
+        default_workdir=call.text("default_workdir") or None,
+        created_at=service.now(),
+    )
+    created = service.boards.create(info)
+    if call.switch("switch"):
+        service.boards.switch(created.slug)
+    return ActionReply(f"Created the board {created.slug}.", created)
+
+
+async def _list_boards(service: BoardService, found: Sequence[BoardInfo]) -> ActionReply:
+    current = service.boards.choose()
+    lines: list[str] = []
+    objects: list[object] = []
+    for info in found:
+        counts = await service.read(info.slug, lambda rows: rows.status_counts())
+        total = sum(counts.values()) - counts[TaskStatus.ARCHIVED]
+        mark = "*" if info.slug == current else " "
+        name = f"  {info.name}" if info.name != info.slug else ""
+        lines.append(f"{mark} {info.slug}{name}  {plural(total, 'task')}")
+        objects.append(
+            structs.asdict(info)
+            | {
+                "db_path": str(service.boards.paths(info.slug).database),
+                "is_current": info.slug == current,
+                "counts": {status.value: count for status, count in counts.items() if count},
+                "total": total,
+            }
+        )
+    return ActionReply("\n".join(lines), objects)
+
+
+async def stats(service: BoardService, call: ActionCall) -> ActionReply:
+    tasks = await service.read(
+        call.text("board") or None, lambda rows: rows.tasks(TaskFilter(archived=True))
+    )
+    now = service.now()
+    by_status = Counter(task.status.value for task in tasks)
+    by_assignee = Counter(task.assignee or "-" for task in tasks)
+    ready = [task.created_at for task in tasks if task.status is TaskStatus.READY]
+    oldest = now - min(ready) if ready else None
+    lines = [f"{name:<10} {count}" for name, count in sorted(by_status.items())]
+    lines += ["", *(f"@{name:<10} {count}" for name, count in sorted(by_assignee.items()))]
+    if oldest is not None:
+        lines += ["", f"The oldest ready task has waited {age(oldest)}."]
+    data = {
+        "by_status": by_status,
+        "by_assignee": by_assignee,
+        "oldest_ready_age_seconds": oldest,
+        "now": now,
+    }
+    return ActionReply("\n".join(lines) if tasks else "The board is empty.", data)
+
+
+async def assignees(service: BoardService, call: ActionCall) -> ActionReply:
+    running = await service.read(
+        call.text("board") or None, lambda rows: rows.running_by_assignee()
+    )
+    names = sorted({*service.profiles(), *running})
+    text = "\n".join(f"{name:<16} {plural(running.get(name, 0), 'running task')}" for name in names)
+    return ActionReply(text, [{"name": name, "running": running.get(name, 0)} for name in names])
+
+
+async def attach(service: BoardService, call: ActionCall) -> ActionReply:
+    added = await attach_file(
+        service,
+        call.text("board") or None,
+        call.text("task"),
+        Path(call.folder, call.text("path")),
+        name=call.text("name"),
+        content_type=call.text("content_type"),
+        author=call.text("author"),
+    )
+    text = f"Attached {added.filename} as {added.id} ({added.size:,} bytes)."
+    return ActionReply(text, attachment_object(added))
+
+
+async def attachments(service: BoardService, call: ActionCall) -> ActionReply:
+    def work(rows: BoardRows) -> Sequence[Attachment]:
+        return rows.attachments(find_task(rows, call.text("task")).id)
+
+    found = await service.read(call.text("board") or None, work)
+    lines = [f"{one.id}  {one.filename}  {one.size:,} bytes  {one.stored_path}" for one in found]
+    text = "\n".join(lines) or "There are no files."
+    return ActionReply(text, [attachment_object(one) for one in found])
+
+
+async def detach(service: BoardService, call: ActionCall) -> ActionReply:
+    number = call.number("attachment", 0)
+    removed = await remove_attachment(service, call.text("board") or None, number)
+    return ActionReply(f"Removed {removed.filename} from {removed.task_id}.")
+
+
+async def notify_subscribe(service: BoardService, call: ActionCall) -> ActionReply:
+    subscription = BoardSubscription(
+        task_id=call.text("task"),
+        platform=call.text("platform"),
+        chat_id=call.text("chat_id"),
+        thread_id=call.text("thread_id"),
+        user_id=call.text("user_id") or None,
+        notifier_profile=call.text("notifier_profile") or service.profile,
+        chat_type=call.text("chat_type") or None,
+    )
+    if subscription.notifier_profile not in service.profiles():
+        raise UsageError(f"There is no profile {subscription.notifier_profile!r}.")
+    new = await service.write(
+        call.text("board") or None, lambda rows: subscribe(rows, subscription, service.now())
+    )
+    return ActionReply("Subscribed." if new else "That chat is subscribed already.")
+
+
+async def notify_list(service: BoardService, call: ActionCall) -> ActionReply:
+    task = call.text("task") or None
+    found = await service.read(call.text("board") or None, lambda rows: rows.subscriptions(task))
+    problems = await service.problems(call.text("board") or None)
+    lines = [
+        "  ".join(
+            filter(
+                None,
+                [
+                    one.task_id,
+                    ":".join(filter(None, (one.platform, one.chat_id, one.thread_id))),
+                    f"by {one.notifier_profile or '-'}",
+                    problems.get((one.task_id, one.platform, one.chat_id, one.thread_id), ""),
+                ],
+            )
+        )
+        for one in found
+    ]
+    return ActionReply("\n".join(lines) or "There are no subscriptions.", found)
+
+
+async def notify_unsubscribe(service: BoardService, call: ActionCall) -> ActionReply:
+    key = tuple(call.text(name) for name in ("task", "platform", "chat_id", "thread_id"))
+    removed = await service.write(
+        call.text("board") or None, lambda rows: rows.remove_subscription(*key)
+    )
+    if not removed:
+        raise NotFound("There is no such subscription.")
+    return ActionReply("Unsubscribed.")
+
+
+async def plan_swarm(service: BoardService, call: ActionCall) -> ActionReply:
+    swarm = Swarm(
+        goal=call.text("goal"),
+        workers=tuple(read_worker(text) for text in call.texts("worker")),
+        verifier=call.text("verifier"),
+        synthesizer=call.text("synthesizer"),
+        tenant=call.text("tenant") or None,
+        priority=call.number("priority", 0),
+        created_by=call.text("created_by") or service.profile,
+        idempotency_key=call.text("idempotency_key") or None,
+    )
+    for profile in (swarm.verifier, swarm.synthesizer, *(one.profile for one in swarm.workers)):
+        service.check_assignee(profile)
+
+    def work(rows: BoardRows) -> SwarmTasks:
+        return create_swarm(rows, swarm, service.now())
+
+    planned = await service.write(call.text("board") or None, work)
+    text = (
+        f"Planned {plural(len(planned.worker_ids), 'worker')} under {planned.root_id}; "
+        f"{planned.verifier_id} verifies, {planned.synthesizer_id} summarizes."
+    )
+    return ActionReply(text, planned)
+
+
+async def gc(service: BoardService, call: ActionCall) -> ActionReply:
+    """Delete old events of finished tasks and logs of tasks that are gone."""
+    slug = service.boards.choose(call.text("board") or None)
+    now = service.now()
+    before = now - call.number("event_retention_days", 30) * DAY
+    events = await service.write(slug, lambda rows: rows.delete_events(before))
+    oldest = now - call.number("log_retention_days", 30) * DAY
+    logs = [
+        path
+        for path in service.boards.paths(slug).logs.glob("*.log*")
+        if path.stat().st_mtime < oldest
+    ]
+    for path in logs:
+        path.unlink(missing_ok=True)
+    text = f"Deleted {plural(events, 'event')} and {plural(len(logs), 'log')}."
+    return ActionReply(text, {"events": events, "logs": len(logs)})
+
+
+async def dispatch(service: BoardService, call: ActionCall) -> ActionReply:
+    """Start what is ready, wait for it, and say what happened."""
+    chosen = call.text("board")
+    names = [chosen] if chosen else [info.slug for info in service.boards.all()]
+    dry_run = call.switch("dry_run")
+    reports = await service.dispatch([service.boards.choose(name) for name in names], dry_run)
+    lines: list[str] = []
+    for report in reports:
+        lines += [f"{one}: {'would be started' if dry_run else 'ran'}" for one in report.started]
+        lines += [f"{one}: its worker is gone" for one in report.ended]
+        lines += [f"{one}: {reason}" for one, reason in report.skipped]
+    return ActionReply("\n".join(lines) or "Nothing is ready.", reports)
+
+
+_ADDRESS = (
+    Argument(name="--platform", help="the platform of the chat", required=True),
+    Argument(name="--chat-id", help="the id of the chat", required=True),
+    flag("--thread-id", "the thread in the chat"),
+)
+_SUBJECT = Argument(
+    name="task", help=f"the id of the task, or {WHOLE_BOARD} for the whole board", required=True
+)
+
+BOARD_ACTIONS: tuple[Action[BoardService], ...] = (
+    Action(name="init", summary="create the board's database", run=init, arguments=(BOARD,)),
+    Action(
+        name="boards",
+        summary="list, create, switch, rename and remove boards",
+        run=boards,
+        arguments=(
+            Argument(name="what", help="what to do", choices=BOARD_VERBS),
+            Argument(name="slug", help="the board"),
+            Argument(name="value", help="the new name or folder"),
+            flag("--name", "the name that people read"),
+            flag("--description", "what the board is for"),
+            flag("--icon", "an emoji"),
+            flag("--color", "a color"),
+            flag("--switch", "make it the current board", SWITCH),
+            flag("--default-workdir", "the folder of its tasks"),
+            flag("--delete", "delete it instead of archiving it", SWITCH),
+        ),
+    ),
+    Action(name="stats", summary="count tasks", run=stats, arguments=(BOARD,)),
+    Action(
+        name="assignees",
+        summary="list who can work on tasks",
+        run=assignees,
+        arguments=(BOARD,),
+    ),
+    Action(
+        name="attach",
+        summary="attach a file to a task",
+        run=attach,
+        arguments=(
+            TASK,
+            Argument(name="path", help="the file", required=True),
+            flag("--name", "another name"),
+            flag("--content-type", "its media type"),
+            flag("--author", "who attaches it"),
+            BOARD,
+        ),
+    ),
+    Action(
+        name="attachments",
+        summary="list the files of a task",
+        run=attachments,
+        arguments=(TASK, BOARD),
+    ),
+    Action(
+        name="attach-rm",
+        summary="remove a file",
+        run=detach,
+        arguments=(
+            Argument(name="attachment", help="its number", kind=NUMBER, required=True),
+            BOARD,
+        ),
+    ),
+    Action(
+        name="notify-subscribe",
+        summary="notify a chat of a task's events",
+        run=notify_subscribe,
+        arguments=(
+            _SUBJECT,
+            *_ADDRESS,
+            flag("--user-id", "the person to mention"),
+            flag("--notifier-profile", "the profile whose bot sends"),
+            flag("--chat-type", "dm or group"),
+            BOARD,
+        ),
+    ),
+    Action(
+        name="notify-list",
+        summary="list subscriptions",
+        run=notify_list,
+        arguments=(Argument(name="task", help="the id of the task"), BOARD),
+    ),
+    Action(
+        name="notify-unsubscribe",
+        summary="remove a subscription",
+        run=notify_unsubscribe,
+        arguments=(_SUBJECT, *_ADDRESS, BOARD),
+    ),
+    Action(
+        name="swarm",
+        summary="plan parallel workers, a verifier and a synthesizer",
+        run=plan_swarm,
+        arguments=(
+            Argument(name="goal", help="the goal", kind=ArgumentKind.WORDS, required=True),
+            Argument(name="--worker", help="PROFILE:TITLE[:SKILL,…]", kind=LIST, required=True),
+            Argument(name="--verifier", help="the profile that verifies", required=True),
+            Argument(name="--synthesizer", help="the profile that summarizes", required=True),
+            flag("--tenant", "a group of tasks"),
+            flag("--priority", "higher comes first", NUMBER),
+            flag("--created-by", "who asks for it"),
+            flag("--idempotency-key", "repeat the command without planning twice"),
+            BOARD,
+        ),
+    ),
+    Action(
+        name="dispatch",
+        summary="run the ready tasks of this profile now",
+        run=dispatch,
+        arguments=(flag("--dry-run", "only say what would be started", SWITCH), BOARD),
+    ),
+    Action(
+        name="gc",
+        summary="delete old events and logs",
+        run=gc,
+        arguments=(
+            flag("--event-retention-days", "keep events for", NUMBER),
+            flag("--log-retention-days", "keep logs for", NUMBER),
+            BOARD,
+        ),
+    ),
+)

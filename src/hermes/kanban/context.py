@@ -1,0 +1,100 @@
+"""The text that tells a worker about its task: what to do, and what happened before."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from hermes.kanban.service import TaskDetails
+from hermes.kit.text import head_and_tail, one_line
+from hermes.ports.board import BoardRows
+from hermes.schema.board import Task, TaskRun
+
+MAX_BODY = 8_192
+MAX_COMMENT = 2_048
+MAX_COMMENTS = 30
+MAX_ATTEMPTS = 10
+MAX_ROLE_RUNS = 5
+MAX_RESULT = 4_096
+
+
+def worker_context(rows: BoardRows, details: TaskDetails, now: int) -> str:
+    """The sections that apply, in a fixed order."""
+    task = details.task
+    sections = [
+        f"# Task {task.id}: {task.title}",
+        _facts(task),
+        _section("Body", head_and_tail(task.body or "", MAX_BODY)),
+        _section("Attachments", _attachments(details)),
+        _section("Prior attempts", _attempts(details.runs)),
+        _section("Parent task results", _parent_results(rows, details.parents)),
+        _section(f"Recent work by @{task.assignee}", _role_history(rows, task)),
+        _section("Comment thread", _comments(details, now)),
+    ]
+    return "\n\n".join(filter(None, sections))
+
+
+def _section(title: str, text: str) -> str:
+    return f"## {title}\n{text}" if text else ""
+
+
+def _facts(task: Task) -> str:
+    lines = [
+        f"Assignee: {task.assignee or '-'}",
+        f"Status: {task.status}",
+        f"Workspace: {task.workspace_kind} {task.workspace_path or ''}".rstrip(),
+    ]
+    if task.branch_name:
+        lines.append(f"Branch: {task.branch_name}")
+    return "\n".join(lines)
+
+
+def _attachments(details: TaskDetails) -> str:
+    return "\n".join(
+        f"- {one.filename} ({one.size:,} bytes): {one.stored_path}" for one in details.attachments
+    )
+
+
+def _attempts(runs: Sequence[TaskRun]) -> str:
+    ended = [run for run in runs if run.ended_at is not None][-MAX_ATTEMPTS:]
+    return "\n".join(f"- {_attempt(run)}" for run in ended)
+
+
+def _attempt(run: TaskRun) -> str:
+    text = run.summary or run.error or ""
+    return f"run {run.id} by {run.profile or '-'}: {run.outcome}. {one_line(text, 400)}".rstrip()
+
+
+def _parent_results(rows: BoardRows, parents: Sequence[str]) -> str:
+    found = [task for parent in parents if (task := rows.task(parent)) is not None]
+    return "\n\n".join(
+        f"### {task.id}: {task.title} ({task.status})\n"
+        f"{head_and_tail(task.result or 'no result', MAX_RESULT)}"
+        for task in found
+    )
+
+
+def _role_history(rows: BoardRows, task: Task) -> str:
+    if not task.assignee:
+        return ""
+    runs = rows.recent_runs_by(task.assignee, MAX_ROLE_RUNS + 1)
+    others = [run for run in runs if run.task_id != task.id][:MAX_ROLE_RUNS]
+    return "\n".join(f"- {run.task_id}: {one_line(run.summary or '', 200)}" for run in others)
+
+
+def _comments(details: TaskDetails, now: int) -> str:
+    return "\n\n".join(
+        f"[{_time(one.created_at)}, {age(now - one.created_at)} ago] {one.author}: "
+        f"{head_and_tail(one.body, MAX_COMMENT)}"
+        for one in details.comments[-MAX_COMMENTS:]
+    )
+
+
+def _time(at: int) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def age(seconds: int) -> str:
+    """A duration in its largest unit."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{max(seconds, 0)} s"

@@ -1,0 +1,202 @@
+"""Start workers for ready tasks, and end runs whose workers are gone."""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from hermes.kanban.lifecycle import ClaimTerms, claim_task, fail_run, promote_ready
+from hermes.kanban.service import BoardService, DispatchReport
+from hermes.kanban.tasks import last_event
+from hermes.kanban.worker import Worker
+from hermes.ports.board import BoardRows
+from hermes.schema.board import RunOutcome, Task, TaskFilter, TaskRun, TaskStatus
+from hermes.schema.errors import HermesError, StateConflict
+
+log = logging.getLogger(__name__)
+
+
+class DispatchRules(Struct, frozen=True, kw_only=True):
+    """The limits of the settings; None is unlimited."""
+
+    failure_limit: int = 2
+    default_assignee: str = ""
+    max_in_progress: int | None = None
+    max_in_progress_per_profile: int | None = None
+    max_starts: int | None = None
+    claim_seconds: int = 900
+    stale_seconds: int = 14_400
+    crash_grace_seconds: int = 30
+    rate_limit_cooldown_seconds: int = 300
+
+
+class StartWorker(Protocol):
+    async def __call__(self, worker: Worker, task: Task, run: TaskRun) -> None:
+        """Start to work on a claimed task. Raises `HermesError` if that is impossible."""
+        ...
+
+
+class Dispatcher:
+    """Serves the boards for the profiles that this process can run."""
+
+    def __init__(
+        self,
+        *,
+        service: BoardService,
+        rules: DispatchRules,
+        start: StartWorker,
+        is_dead: Callable[[TaskRun], bool],
+        can_run: Callable[[str], bool],
+    ) -> None:
+        self._service = service
+        self._rules = rules
+        self._start = start
+        self._is_dead = is_dead
+        self._can_run = can_run
+
+    async def dispatch(self, board: str, *, dry_run: bool = False) -> DispatchReport:
+        """Do what is due on one board: end, promote, start."""
+        now = self._service.now()
+
+        def prepare(rows: BoardRows) -> tuple[list[str], list[str], list[Task], dict[str, int]]:
+            ended = [] if dry_run else self._end_dead_runs(rows, now)
+            promoted = list(rows.promotable()) if dry_run else promote_ready(rows, now)
+            statuses = (TaskStatus.READY, TaskStatus.REVIEW)
+            ready = list(rows.tasks(TaskFilter(statuses=statuses)))
+            return ended, promoted, ready, dict(rows.running_by_assignee())
+
+        run = self._service.read if dry_run else self._service.write
+        ended, promoted, ready, running = await run(board, prepare)
+        started: list[str] = []
+        skipped: list[tuple[str, str]] = []
+        for task in ready:
+            reason = self._reason_to_wait(task, running, len(started))
+            if not reason and not dry_run:
+                reason = await self._claim_and_start(board, task)
+            if reason:
+                skipped.append((task.id, reason))
+                continue
+            started.append(task.id)
+            assignee = self._assignee(task)
+            running[assignee] = running.get(assignee, 0) + 1
+        return DispatchReport(promoted=promoted, started=started, ended=ended, skipped=skipped)
+
+    def _assignee(self, task: Task) -> str:
+        return task.assignee or self._rules.default_assignee
+
+    def _reason_to_wait(self, task: Task, running: dict[str, int], started: int) -> str:
+        assignee = self._assignee(task)
+        if not assignee:
+            return "It has no assignee."
+        if assignee.startswith("@"):
+            return f"It waits for {assignee}."
+        if not self._can_run(assignee):
+            return f"The profile {assignee} is not served here."
+        return self._exceeded_limit(assignee, running, started)
+
+    def _exceeded_limit(self, assignee: str, running: dict[str, int], started: int) -> str:
+        rules = self._rules
+        if rules.max_starts is not None and started >= rules.max_starts:
+            return "Enough workers were started in this pass."
+        if rules.max_in_progress is not None and sum(running.values()) >= rules.max_in_progress:
+            return "Enough tasks are running."
+        limit = rules.max_in_progress_per_profile
+        if limit is not None and running.get(assignee, 0) >= limit:
+            return f"{assignee} is busy."
+        return ""
+
+    async def _claim_and_start(self, board: str, task: Task) -> str:
+        """Return why it could not be started; empty if a worker has it."""
+        now = self._service.now()
+        terms = ClaimTerms(
+            lock=self._service.lock,
+            expires=now + self._rules.claim_seconds,
+            profile=self._assignee(task),
+        )
+
+        def claim(rows: BoardRows) -> TaskRun | str:
+            if self._is_cooling_down(rows, task.id, now):
+                return "Its provider refused to serve it a moment ago."
+            return claim_task(rows, task.id, terms, now)
+
+        try:
+            run = await self._service.write(board, claim)
+        except StateConflict as error:
+            return str(error)
+        if isinstance(run, str):
+            return run
+        worker = Worker(board, task.id, run.id)
+        try:
+            await self._start(worker, task, run)
+        except HermesError as error:
+            await self._fail_start(worker, error)
+            return str(error)
+        return ""
+
+    def _is_cooling_down(self, rows: BoardRows, task_id: str, now: int) -> bool:
+        guarded = last_event(rows, task_id, "respawn_guarded")
+        cooldown = self._rules.rate_limit_cooldown_seconds
+        return guarded is not None and now - guarded.created_at < cooldown
+
+    async def _fail_start(self, worker: Worker, error: HermesError) -> None:
+        def fail(rows: BoardRows) -> None:
+            fail_run(
+                rows,
+                worker.task,
+                RunOutcome.SPAWN_FAILED,
+                str(error),
+                self._service.now(),
+                limit=self._rules.failure_limit,
+                details={"error": str(error)},
+                run_id=worker.run,
+            )
+
+        await self._service.write(worker.board, fail)
+
+    def _end_dead_runs(self, rows: BoardRows, now: int) -> list[str]:
+        """End runs that lost their worker, exceeded their time or stopped reporting."""
+        ended: list[str] = []
+        for task in rows.tasks(TaskFilter(statuses=(TaskStatus.RUNNING,))):
+            run = rows.run(task.current_run_id) if task.current_run_id is not None else None
+            if run is None or (found := self._end_of(task, run, now)) is None:
+                continue
+            outcome, error = found
+            fail_run(
+                rows,
+                task.id,
+                outcome,
+                error,
+                now,
+                limit=self._rules.failure_limit,
+                details=_details(outcome, task, run, now),
+                run_id=run.id,
+            )
+            log.info("run %d of %s ended: %s", run.id, task.id, error)
+            ended.append(task.id)
+        return ended
+
+    def _end_of(self, task: Task, run: TaskRun, now: int) -> tuple[RunOutcome, str] | None:
+        limit = task.max_runtime_seconds
+        if limit is not None and now - run.started_at > limit:
+            return RunOutcome.TIMED_OUT, f"It ran longer than {limit} s."
+        grace = self._rules.crash_grace_seconds
+        if now - run.started_at >= grace and self._is_dead(run):
+            return RunOutcome.CRASHED, "Its worker ended without a result."
+        if task.claim_expires is not None and now >= task.claim_expires:
+            return RunOutcome.CRASHED, "Its worker no longer reports."
+        seen = task.last_heartbeat_at or run.started_at
+        if now - seen > self._rules.stale_seconds:
+            return RunOutcome.CRASHED, "Its worker has not reported for hours."
+        return None
+
+
+def _details(outcome: RunOutcome, task: Task, run: TaskRun, now: int) -> dict[str, object]:
+    if outcome is RunOutcome.TIMED_OUT:
+        return {
+            "pid": run.worker_pid,
+            "elapsed_seconds": now - run.started_at,
+            "limit_seconds": task.max_runtime_seconds,
+            "sigkill": False,
+        }
+    return {"pid": run.worker_pid, "claimer": run.claim_lock, "exit_kind": "unknown"}

@@ -1,0 +1,392 @@
+"""Move tasks from one status to the next: each function is one change within a transaction."""
+
+from msgspec import Struct, structs
+
+from hermes.kanban.tasks import CLOSED, find_task
+from hermes.ports.board import BoardRows
+from hermes.schema.board import (
+    BlockKind,
+    JsonObject,
+    RunChange,
+    RunOutcome,
+    Task,
+    TaskChange,
+    TaskRun,
+    TaskStatus,
+)
+from hermes.schema.errors import LeaseLost, StateConflict, UsageError
+
+MAX_BLOCK_RECURRENCES = 2
+"""Blocked for the same kind of reason this often, a task goes back to triage."""
+MAX_SUMMARY = 400
+CLAIMABLE = frozenset({TaskStatus.READY, TaskStatus.REVIEW})
+WAITING = frozenset({TaskStatus.BLOCKED, TaskStatus.SCHEDULED, TaskStatus.TRIAGE})
+
+
+_UNCLAIMED = TaskChange(claim_lock=None, claim_expires=None, worker_pid=None, current_run_id=None)
+
+
+class ClaimTerms(Struct, frozen=True, kw_only=True):
+    """By whom a task is claimed, and until when (Unix seconds)."""
+
+    lock: str
+    expires: int
+    profile: str | None = None
+    pid: int | None = None
+
+
+class Completion(Struct, frozen=True, kw_only=True):
+    """What a worker delivers with a finished task."""
+
+    summary: str | None = None
+    result: str | None = None
+    metadata: JsonObject | None = None
+    artifacts: tuple[str, ...] = ()
+    verified_tasks: tuple[str, ...] = ()
+
+
+def promote_ready(rows: BoardRows, now: int) -> list[str]:
+    """Make tasks ready whose parents are done; return their ids."""
+    promoted = list(rows.promotable())
+    for task_id in promoted:
+        rows.change_task(task_id, TaskChange(status=TaskStatus.READY))
+        rows.add_event(task_id, "promoted", now, None, None)
+    return promoted
+
+
+def promote_task(rows: BoardRows, task_id: str, reason: str, now: int, *, force: bool) -> Task:
+    """Make one task ready by hand. With `force`, unfinished parents do not matter."""
+    task = find_task(rows, task_id)
+    if task.status in CLOSED or task.status is TaskStatus.RUNNING:
+        raise StateConflict(f"{task_id} is {task.status}; it cannot be promoted.")
+    if not force and (parents := rows.open_parents(task_id)):
+        raise StateConflict(
+            f"{task_id} waits for {', '.join(parents)}.", hint="Add --force to start it anyway."
+        )
+    rows.change_task(task_id, TaskChange(status=TaskStatus.READY, block_kind=None))
+    rows.add_event(task_id, "promoted_manual", now, {"reason": reason, "forced": force}, None)
+    return find_task(rows, task_id)
+
+
+def claim_task(rows: BoardRows, task_id: str, terms: ClaimTerms, now: int) -> TaskRun:
+    """Start a run. Raises `StateConflict` if the task is not to be started."""
+    task = find_task(rows, task_id)
+    if task.status not in CLAIMABLE:
+        raise StateConflict(f"{task_id} is {task.status}; only a ready task can be claimed.")
+    if task.status is TaskStatus.READY and (parents := rows.open_parents(task_id)):
+        rows.change_task(task_id, TaskChange(status=TaskStatus.TODO))
+        rows.add_event(task_id, "claim_rejected", now, {"reason": "parents_not_done"}, None)
+        raise StateConflict(f"{task_id} waits for {', '.join(parents)}.")
+    run = TaskRun(
+        id=0,
+        task_id=task_id,
+        status="running",
+        started_at=now,
+        profile=terms.profile or task.assignee,
+        claim_lock=terms.lock,
+        claim_expires=terms.expires,
+        worker_pid=terms.pid,
+        max_runtime_seconds=task.max_runtime_seconds,
+        last_heartbeat_at=now,
+    )
+    run_id = rows.add_run(run)
+    change = TaskChange(
+        status=TaskStatus.RUNNING,
+        claim_lock=terms.lock,
+        claim_expires=terms.expires,
+        worker_pid=terms.pid,
+        current_run_id=run_id,
+        last_heartbeat_at=now,
+        started_at=task.started_at or now,
+    )
+    rows.change_task(task_id, change)
+    payload: dict[str, object] = {"lock": terms.lock, "expires": terms.expires, "run_id": run_id}
+    if task.status is TaskStatus.REVIEW:
+        payload["source_status"] = TaskStatus.REVIEW.value
+    rows.add_event(task_id, "claimed", now, payload, run_id)
+    found = rows.run(run_id)
+    assert found is not None  # noqa: S101 - added above
+    return found
+
+
+def check_claim(task: Task, run_id: int | None) -> None:
+    """Raise `LeaseLost` if the task is no longer in this run; None is a person, who may."""
+    if run_id is not None and task.current_run_id != run_id:
+        raise LeaseLost(
+            f"{task.id} is no longer yours: it is {task.status}.",
+            hint="Stop working on it; nothing was changed.",
+        )
+
+
+def record_heartbeat(
+    rows: BoardRows,
+    task_id: str,
+    expires: int,
+    now: int,
+    *,
+    note: str | None = None,
+    run_id: int | None = None,
+) -> None:
+    task = find_task(rows, task_id)
+    check_claim(task, run_id)
+    rows.change_task(task_id, TaskChange(claim_expires=expires, last_heartbeat_at=now))
+    if task.current_run_id is not None:
+        change = RunChange(claim_expires=expires, last_heartbeat_at=now)
+        rows.change_run(task.current_run_id, change)
+    payload = {"note": note} if note else None
+    rows.add_event(task_id, "heartbeat", now, payload, task.current_run_id)
+
+
+def complete_task(
+    rows: BoardRows, task_id: str, done: Completion, now: int, run_id: int | None = None
+) -> Task:
+    """Finish a task and make ready what waited for it."""
+    task = find_task(rows, task_id)
+    check_claim(task, run_id)
+    if task.status in CLOSED:
+        raise StateConflict(f"{task_id} is already {task.status}.")
+    summary = done.summary or done.result
+    ended = _end_run(rows, task, RunOutcome.COMPLETED, now, summary=summary, done=done)
+    change = structs.replace(
+        _UNCLAIMED,
+        status=TaskStatus.DONE,
+        completed_at=now,
+        result=done.result or done.summary,
+        consecutive_failures=0,
+        last_failure_error=None,
+        block_kind=None,
+    )
+    rows.change_task(task_id, change)
+    first_line = (summary or "").strip().partition("\n")[0][:MAX_SUMMARY]
+    payload: dict[str, object] = {"result_len": len(done.result or ""), "summary": first_line}
+    if done.verified_tasks:
+        payload["verified_cards"] = list(done.verified_tasks)
+    if done.artifacts:
+        payload["artifacts"] = list(done.artifacts)
+    rows.add_event(task_id, "completed", now, payload, ended)
+    promote_ready(rows, now)
+    return find_task(rows, task_id)
+
+
+def block_task(
+    rows: BoardRows,
+    task_id: str,
+    reason: str,
+    kind: BlockKind,
+    now: int,
+    *,
+    author: str,
+    run_id: int | None = None,
+) -> Task:
+    """Stop work on a task until somebody acts, or until its parents are done."""
+    task = find_task(rows, task_id)
+    check_claim(task, run_id)
+    if task.status in CLOSED:
+        raise StateConflict(f"{task_id} is {task.status}; it cannot be blocked.")
+    if not reason.strip():
+        raise UsageError("Say why the task is blocked.")
+    ended = _end_run(rows, task, RunOutcome.BLOCKED, now, summary=reason)
+    if kind is BlockKind.DEPENDENCY and rows.open_parents(task_id):
+        status, event = TaskStatus.TODO, "dependency_wait"
+        recurrences = task.block_recurrences
+    else:
+        recurrences = task.block_recurrences + 1 if task.block_kind == kind else 1
+        is_loop = recurrences >= MAX_BLOCK_RECURRENCES
+        status = TaskStatus.TRIAGE if is_loop else TaskStatus.BLOCKED
+        event = "block_loop_detected" if is_loop else "blocked"
+    change = structs.replace(
+        _UNCLAIMED, status=status, block_kind=kind.value, block_recurrences=recurrences
+    )
+    rows.change_task(task_id, change)
+    rows.add_comment(task_id, author, f"BLOCKED: {reason}", now)
+    payload: dict[str, object] = {"reason": reason, "kind": kind.value}
+    if event != "dependency_wait":
+        payload["recurrences"] = recurrences
+    if event == "block_loop_detected":
+        payload["limit"] = MAX_BLOCK_RECURRENCES
+    rows.add_event(task_id, event, now, payload, ended)
+    return find_task(rows, task_id)
+
+
+def unblock_task(rows: BoardRows, task_id: str, now: int) -> Task:
+    """Continue a blocked or scheduled task. The kind stays, to notice a repeated block."""
+    task = find_task(rows, task_id)
+    if task.status not in WAITING:
+        raise StateConflict(f"{task_id} is {task.status}; it is not blocked.")
+    status = TaskStatus.TODO if rows.open_parents(task_id) else TaskStatus.READY
+    rows.change_task(task_id, TaskChange(status=status, consecutive_failures=0))
+    rows.add_event(task_id, "unblocked", now, {"status": status.value}, None)
+    return find_task(rows, task_id)
+
+
+def schedule_task(rows: BoardRows, task_id: str, reason: str, now: int) -> Task:
+    """Put a task aside until it is unblocked, for example by a scheduled job."""
+    task = find_task(rows, task_id)
+    if task.status in CLOSED or task.status is TaskStatus.RUNNING:
+        raise StateConflict(f"{task_id} is {task.status}; it cannot be scheduled.")
+    rows.change_task(task_id, TaskChange(status=TaskStatus.SCHEDULED))
+    rows.add_event(task_id, "scheduled", now, {"reason": reason}, None)
+    return find_task(rows, task_id)
+
+
+def archive_task(rows: BoardRows, task_id: str, now: int) -> Task:
+    """Hide a task. A worker that still has it loses its claim and is stopped."""
+    task = find_task(rows, task_id)
+    if task.status is TaskStatus.ARCHIVED:
+        return task
+    ended = _end_run(rows, task, RunOutcome.RECLAIMED, now, error="The task was archived.")
+    rows.change_task(task_id, structs.replace(_UNCLAIMED, status=TaskStatus.ARCHIVED))
+    rows.add_event(task_id, "archived", now, None, ended)
+    promote_ready(rows, now)
+    return find_task(rows, task_id)
+
+
+def reclaim_task(rows: BoardRows, task_id: str, reason: str, now: int) -> Task:
+    """Take a running task back; its worker loses the claim."""
+    task = find_task(rows, task_id)
+    if task.status is not TaskStatus.RUNNING:
+        raise StateConflict(f"{task_id} is {task.status}; nobody works on it.")
+    ended = _end_run(rows, task, RunOutcome.RECLAIMED, now, error=reason)
+    rows.change_task(task_id, structs.replace(_UNCLAIMED, status=TaskStatus.READY))
+    rows.add_event(task_id, "reclaimed", now, {"reason": reason}, ended)
+    return find_task(rows, task_id)
+
+
+def fail_run(
+    rows: BoardRows,
+    task_id: str,
+    outcome: RunOutcome,
+    error: str,
+    now: int,
+    *,
+    limit: int,
+    details: JsonObject,
+    run_id: int | None = None,
+) -> Task:
+    """End a run that did not finish its task; after `limit` failures in a row, give up."""
+    task = find_task(rows, task_id)
+    check_claim(task, run_id)
+    ended = _end_run(rows, task, outcome, now, error=error)
+    failures = task.consecutive_failures + 1
+    effective = task.max_retries if task.max_retries is not None else limit
+    gives_up = failures >= max(effective, 1)
+    change = structs.replace(
+        _UNCLAIMED,
+        status=TaskStatus.BLOCKED if gives_up else TaskStatus.READY,
+        consecutive_failures=failures,
+        last_failure_error=error,
+    )
+    rows.change_task(task_id, change)
+    rows.add_event(task_id, outcome.value, now, {**details, "failures": failures}, ended)
+    if gives_up:
+        payload: JsonObject = {
+            "failures": failures,
+            "effective_limit": effective,
+            "limit_source": "task" if task.max_retries is not None else "config",
+            "error": error,
+            "trigger_outcome": outcome.value,
+        }
+        rows.add_event(task_id, "gave_up", now, payload, ended)
+    return find_task(rows, task_id)
+
+
+def release_rate_limited(rows: BoardRows, task_id: str, run_id: int, error: str, now: int) -> Task:
+    """Return a task whose provider refused to serve it for now; this is no failure of the task."""
+    task = find_task(rows, task_id)
+    check_claim(task, run_id)
+    ended = _end_run(rows, task, RunOutcome.RATE_LIMITED, now, error=error)
+    rows.change_task(task_id, structs.replace(_UNCLAIMED, status=TaskStatus.READY))
+    rows.add_event(task_id, "respawn_guarded", now, {"reason": "rate_limit_cooldown"}, ended)
+    return find_task(rows, task_id)
+
+
+def request_review(
+    rows: BoardRows, task_id: str, done: Completion, now: int, run_id: int | None = None
+) -> Task:
+    """Hand finished work to a reviewer."""
+    task = find_task(rows, task_id)
+    check_claim(task, run_id)
+    ended = _end_run(rows, task, RunOutcome.COMPLETED, now, summary=done.summary, done=done)
+    rows.change_task(
+        task_id, structs.replace(_UNCLAIMED, status=TaskStatus.REVIEW, consecutive_failures=0)
+    )
+    rows.add_event(task_id, "status", now, {"status": TaskStatus.REVIEW.value}, ended)
+    return find_task(rows, task_id)
+
+
+def request_changes(
+    rows: BoardRows, task_id: str, reason: str, now: int, *, author: str, run_id: int | None = None
+) -> Task:
+    """Send reviewed work back to its assignee with a comment."""
+    task = find_task(rows, task_id)
+    check_claim(task, run_id)
+    if task.status not in {TaskStatus.REVIEW, TaskStatus.RUNNING}:
+        raise StateConflict(f"{task_id} is {task.status}; it is not in review.")
+    if not reason.strip():
+        raise UsageError("Say what has to change.")
+    ended = _end_run(rows, task, RunOutcome.CHANGES_REQUESTED, now, summary=reason)
+    rows.add_comment(task_id, author, f"CHANGES REQUESTED: {reason}", now)
+    rows.change_task(task_id, structs.replace(_UNCLAIMED, status=TaskStatus.READY))
+    rows.add_event(task_id, "status", now, {"status": TaskStatus.READY.value}, ended)
+    return find_task(rows, task_id)
+
+
+def _end_run(
+    rows: BoardRows,
+    task: Task,
+    outcome: RunOutcome,
+    now: int,
+    *,
+    summary: str | None = None,
+    error: str | None = None,
+    done: Completion | None = None,
+) -> int | None:
+    """Close the task's open run; work without a claim is recorded as a run of its own."""
+    metadata = _metadata(done)
+    run_id = task.current_run_id
+    if run_id is None and (summary or metadata):
+        return rows.add_run(
+            TaskRun(
+                id=0,
+                task_id=task.id,
+                status=outcome.value,
+                started_at=now,
+                ended_at=now,
+                profile=task.assignee,
+                outcome=outcome.value,
+                summary=summary,
+                metadata=metadata,
+                error=error,
+            )
+        )
+    if run_id is not None:
+        change = RunChange(
+            status=_RUN_STATUSES.get(outcome, outcome.value),
+            ended_at=now,
+            outcome=outcome.value,
+            summary=summary,
+            metadata=metadata,
+            error=error,
+            claim_expires=None,
+        )
+        rows.change_run(run_id, change)
+    return run_id
+
+
+_RUN_STATUSES = {
+    RunOutcome.COMPLETED: "done",
+    RunOutcome.RECLAIMED: "released",
+    RunOutcome.RATE_LIMITED: "released",
+    RunOutcome.SPAWN_FAILED: "failed",
+    RunOutcome.GAVE_UP: "failed",
+    RunOutcome.CHANGES_REQUESTED: "done",
+}
+
+
+def _metadata(done: Completion | None) -> JsonObject | None:
+    if done is None:
+        return None
+    metadata = dict(done.metadata or {})
+    if done.artifacts:
+        metadata["artifacts"] = list(done.artifacts)
+    return metadata or None

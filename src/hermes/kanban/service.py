@@ -1,0 +1,168 @@
+"""Work on boards: choose a board, change it in one transaction, and wake who waits for changes."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from hermes.kanban.boards import Boards
+from hermes.kanban.worker import Worker, worker_of
+from hermes.kit.clock import Clock
+from hermes.kit.text import did_you_mean
+from hermes.ports.board import Board, BoardRows
+from hermes.ports.board_watches import PutBoardWatch, watch_of
+from hermes.ports.store import Store
+from hermes.schema.board import (
+    Attachment,
+    BoardSubscription,
+    Comment,
+    Task,
+    TaskEvent,
+    TaskRun,
+)
+from hermes.schema.errors import UsageError
+from hermes.schema.scope import Scope
+
+R = TypeVar("R")
+BOARD_TOPIC = "kanban"
+"""The bus topic that is woken with a board's name when the board changed."""
+MAX_EVENTS = 50
+
+
+class TaskDetails(Struct, frozen=True, kw_only=True):
+    """A task with everything that belongs to it."""
+
+    task: Task
+    parents: Sequence[str]
+    children: Sequence[str]
+    comments: Sequence[Comment]
+    events: Sequence[TaskEvent]
+    runs: Sequence[TaskRun]
+    attachments: Sequence[Attachment]
+
+    @property
+    def latest_summary(self) -> str | None:
+        return next((run.summary for run in reversed(self.runs) if run.summary), None)
+
+
+class DispatchReport(Struct, frozen=True, kw_only=True):
+    """What a pass over a board did, or with a dry run would do."""
+
+    promoted: Sequence[str] = ()
+    started: Sequence[str] = ()
+    ended: Sequence[str] = ()
+    skipped: Sequence[tuple[str, str]] = ()
+    """Tasks that could not be started, each with the reason."""
+
+
+Dispatch: TypeAlias = Callable[[Sequence[str], bool], Awaitable[Sequence[DispatchReport]]]
+"""Run a pass over boards, or with True say what it would do."""
+
+
+class BoardService:
+    """The boards of a home, as used by one profile."""
+
+    def __init__(
+        self,
+        *,
+        boards: Boards,
+        store: Store,
+        clock: Clock,
+        profile: str,
+        lock: str,
+        subscribes_creators: bool,
+        environment: Mapping[str, str],
+        list_profiles: Callable[[], Sequence[str]],
+        wake: Callable[[str, str], None],
+        dispatch: Dispatch,
+    ) -> None:
+        self.boards = boards
+        self.profile = profile
+        self.lock = lock
+        """The name of claims by hand: host and process id."""
+        self.subscribes_creators = subscribes_creators
+        self._environment = environment
+        self._store = store
+        self._clock = clock
+        self._list_profiles = list_profiles
+        self._wake = wake
+        self.dispatch = dispatch
+        self._open: dict[Path, Board] = {}
+
+    def now(self) -> int:
+        return int(self._clock.now().timestamp())
+
+    async def read(self, slug: str | None, work: Callable[[BoardRows], R]) -> R:
+        board = await self._board(self.boards.choose(slug))
+        return await board.read(work)
+
+    async def write(self, slug: str | None, work: Callable[[BoardRows], R]) -> R:
+        chosen = self.boards.choose(slug)
+        board = await self._board(chosen)
+        result = await board.write(work)
+        self._wake(BOARD_TOPIC, chosen)
+        return result
+
+    async def write_quietly(self, slug: str, work: Callable[[BoardRows], R]) -> R:
+        """Write what concerns nobody who waits for changes."""
+        board = await self._board(slug)
+        return await board.write(work)
+
+    async def remember_creator(
+        self, slug: str | None, subscription: BoardSubscription, scope: Scope
+    ) -> None:
+        """Wake this scope's session when the task ends."""
+        watch = watch_of(self.boards.choose(slug), subscription, scope)
+        await self._store.commit(PutBoardWatch(watch))
+
+    async def problems(self, slug: str | None) -> Mapping[tuple[str, str, str, str], str]:
+        """Why chats are not notified: by task, platform, chat and thread."""
+        watches = await self._store.board_watches.of_board(self.boards.choose(slug))
+        return {(one.task, one.platform, one.chat, one.thread): one.problem for one in watches}
+
+    def check_assignee(self, assignee: str | None) -> None:
+        """Raise `UsageError` unless the assignee is a profile, or a person as `@name`."""
+        profiles = self._list_profiles()
+        if assignee and not assignee.startswith("@") and assignee not in profiles:
+            near = did_you_mean(assignee, profiles)
+            known = f"Profiles: {', '.join(profiles)}. A person is written as @name."
+            raise UsageError(f"There is no profile {assignee!r}.", hint=near or known)
+
+    def profiles(self) -> Sequence[str]:
+        return self._list_profiles()
+
+    def worker_of(self, scope: Scope) -> Worker | None:
+        return worker_of(scope, self._environment)
+
+    async def close(self) -> None:
+        boards, self._open = self._open, {}
+        for board in boards.values():
+            await board.close()
+
+    async def _board(self, slug: str) -> Board:
+        path = self.boards.paths(slug).database
+        if path not in self._open:
+            self._open[path] = await self.boards.open_board(path)
+        return self._open[path]
+
+
+@asynccontextmanager
+async def closing(service: BoardService) -> AsyncGenerator[BoardService]:
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
+def task_details(rows: BoardRows, task: Task) -> TaskDetails:
+    return TaskDetails(
+        task=task,
+        parents=rows.parents(task.id),
+        children=rows.children(task.id),
+        comments=rows.comments(task.id),
+        events=rows.events(task.id, MAX_EVENTS),
+        runs=rows.runs(task.id),
+        attachments=rows.attachments(task.id),
+    )

@@ -1,0 +1,389 @@
+"""`hermes kanban` and `/kanban`: the actions that change tasks."""
+
+from collections.abc import Callable
+from functools import partial
+
+from hermes.kanban.arguments import (
+    BOARD,
+    IDS,
+    LIST,
+    NUMBER,
+    REASON,
+    SWITCH,
+    TASK,
+    TASKS,
+    flag,
+    read_block_kind,
+    read_completion,
+    read_metadata,
+    read_seconds,
+    read_status,
+    read_workspace,
+    task_ids,
+)
+from hermes.kanban.lifecycle import (
+    ClaimTerms,
+    archive_task,
+    block_task,
+    claim_task,
+    complete_task,
+    promote_task,
+    reclaim_task,
+    record_heartbeat,
+    schedule_task,
+    unblock_task,
+)
+from hermes.kanban.rendering import run_object, task_line, task_object
+from hermes.kanban.service import BoardService
+from hermes.kanban.tasks import (
+    NewTask,
+    assign_task,
+    comment_on,
+    create_task,
+    edit_task,
+    find_task,
+    link_tasks,
+    subscribe,
+    unlink_tasks,
+)
+from hermes.ports.board import BoardRows
+from hermes.ports.feature import Action, ActionCall, ActionReply, Argument, ArgumentKind
+from hermes.schema.board import (
+    BoardSubscription,
+    RunChange,
+    Task,
+    TaskChange,
+    TaskStatus,
+)
+from hermes.schema.errors import UsageError
+from hermes.schema.scope import platform_of
+
+DEFAULT_CLAIM_SECONDS = 900
+
+
+async def create(service: BoardService, call: ActionCall) -> ActionReply:
+    assignee = call.text("assignee") or None
+    service.check_assignee(assignee)
+    kind, path = read_workspace(call.text("workspace"))
+    status = call.text("initial_status")
+    new = NewTask(
+        title=call.text("title"),
+        body=call.text("body") or None,
+        assignee=assignee,
+        parents=tuple(call.texts("parent")),
+        workspace_kind=kind,
+        workspace_path=path,
+        branch_name=call.text("branch") or None,
+        project_id=call.text("project") or None,
+        tenant=call.text("tenant") or None,
+        priority=call.number("priority", 0),
+        triage=call.switch("triage"),
+        idempotency_key=call.text("idempotency_key") or None,
+        max_runtime_seconds=read_seconds(call.text("max_runtime")),
+        created_by=call.text("created_by") or service.profile,
+        skills=tuple(call.texts("skill")),
+        max_retries=call.number("max_retries", -1) if call.given("max_retries") else None,
+        goal_mode=call.switch("goal"),
+        goal_max_turns=call.number("goal_max_turns", 0) or None,
+        initial_status=read_status(status) if status else None,
+        model_override=call.text("model") or None,
+        provider_override=call.text("provider") or None,
+        completion_contract=call.text("completion_contract") or None,
+    )
+    subscription = _subscription_of(service, call)
+
+    def work(rows: BoardRows) -> Task:
+        task = create_task(rows, new, service.now())
+        if subscription is not None:
+            subscribe(rows, subscription(task.id), service.now())
+        return task
+
+    task = await service.write(call.text("board") or None, work)
+    return ActionReply(f"Created {task.id}: {task.title} ({task.status}).", task_object(task))
+
+
+def _subscription_of(
+    service: BoardService, call: ActionCall
+) -> Callable[[str], BoardSubscription] | None:
+    """Subscribe the chat in which a task is created."""
+    address = call.address
+    if address is None or not service.subscribes_creators:
+        return None
+    return lambda task_id: BoardSubscription(
+        task_id=task_id,
+        platform=platform_of(address.channel),
+        chat_id=address.chat,
+        thread_id=address.thread or "",
+        notifier_profile=service.profile,
+    )
+
+
+async def change(
+    apply: Callable[[BoardRows, str, BoardService, ActionCall], Task],
+    service: BoardService,
+    call: ActionCall,
+) -> ActionReply:
+    """Apply one change to each named task, all or none."""
+    ids = task_ids(call)
+    if not ids:
+        raise UsageError("Name at least one task.")
+
+    def work(rows: BoardRows) -> list[Task]:
+        return [apply(rows, task_id, service, call) for task_id in ids]
+
+    tasks = await service.write(call.text("board") or None, work)
+    text = "\n".join(map(task_line, tasks))
+    return ActionReply(text, [task_object(task) for task in tasks])
+
+
+def _complete(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
+    return complete_task(rows, task_id, read_completion(call), service.now())
+
+
+def _block(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
+    kind = read_block_kind(call.text("kind"))
+    reason, now = call.text("reason") or "blocked by hand", service.now()
+    return block_task(rows, task_id, reason, kind, now, author=service.profile)
+
+
+def _unblock(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
+    return unblock_task(rows, task_id, service.now())
+
+
+def _schedule(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
+    return schedule_task(rows, task_id, call.text("reason"), service.now())
+
+
+def _promote(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
+    if call.switch("dry_run"):
+        return find_task(rows, task_id)
+    force = call.switch("force")
+    return promote_task(rows, task_id, call.text("reason"), service.now(), force=force)
+
+
+def _archive(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
+    return archive_task(rows, task_id, service.now())
+
+
+def _reclaim(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
+    return reclaim_task(rows, task_id, call.text("reason") or "reclaimed by hand", service.now())
+
+
+def _assign(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
+    assignee = None if call.text("assignee") in {"", "none"} else call.text("assignee")
+    service.check_assignee(assignee)
+    return assign_task(rows, task_id, assignee, service.now())
+
+
+def _reassign(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
+    if find_task(rows, task_id).status is TaskStatus.RUNNING:
+        reclaim_task(rows, task_id, call.text("reason") or "reassigned", service.now())
+    return _assign(rows, task_id, service, call)
+
+
+def _edit(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
+    """Correct the result of a finished task, and that of its last run."""
+    result, summary = call.text("result"), call.text("summary")
+    task = edit_task(rows, task_id, TaskChange(result=result), service.now())
+    metadata = read_metadata(call.text("metadata"))
+    if (summary or metadata) and (runs := rows.runs(task_id)):
+        last = runs[-1]
+        merged = {**(last.metadata or {}), **(metadata or {})} or None
+        rows.change_run(last.id, RunChange(summary=summary or last.summary, metadata=merged))
+    return task
+
+
+def _set_model(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
+    model = None if call.text("model") == "none" else call.text("model")
+    change = TaskChange(model_override=model, provider_override=call.text("provider") or None)
+    return edit_task(rows, task_id, change, service.now())
+
+
+def _heartbeat(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
+    now = service.now()
+    note = call.text("note") or None
+    record_heartbeat(rows, task_id, now + DEFAULT_CLAIM_SECONDS, now, note=note)
+    return find_task(rows, task_id)
+
+
+async def claim(service: BoardService, call: ActionCall) -> ActionReply:
+    now = service.now()
+    ttl = read_seconds(call.text("ttl")) or DEFAULT_CLAIM_SECONDS
+    lock = call.text("lock") or service.lock
+    terms = ClaimTerms(lock=lock, expires=now + ttl, profile=service.profile)
+    task_id = call.text("task")
+    run = await service.write(
+        call.text("board") or None, lambda rows: claim_task(rows, task_id, terms, now)
+    )
+    return ActionReply(f"Claimed {task_id} as run {run.id}.", run_object(run))
+
+
+async def comment(service: BoardService, call: ActionCall) -> ActionReply:
+    author = call.text("author") or service.profile
+    task_id, body = call.text("task"), call.text("text")
+    number = await service.write(
+        call.text("board") or None,
+        lambda rows: comment_on(rows, task_id, author, body, service.now()),
+    )
+    return ActionReply(f"Added comment {number} to {task_id}.", {"comment_id": number})
+
+
+async def link(service: BoardService, call: ActionCall) -> ActionReply:
+    parent, child = call.text("parent"), call.text("child")
+    await service.write(
+        call.text("board") or None, lambda rows: link_tasks(rows, parent, child, service.now())
+    )
+    return ActionReply(f"{child} waits for {parent}.", {"parent_id": parent, "child_id": child})
+
+
+async def unlink(service: BoardService, call: ActionCall) -> ActionReply:
+    parent, child = call.text("parent"), call.text("child")
+    await service.write(
+        call.text("board") or None, lambda rows: unlink_tasks(rows, parent, child, service.now())
+    )
+    return ActionReply(f"{child} no longer waits for {parent}.")
+
+
+_PARENT = Argument(name="parent", help="the task that comes first", required=True)
+_CHILD = Argument(name="child", help="the task that waits", required=True)
+_COMPLETION = (
+    flag("--result", "the result"),
+    flag("--summary", "what was done, in a few sentences"),
+    flag("--metadata", "a JSON object with details"),
+)
+_CREATE = (
+    Argument(name="title", help="what is to be done", kind=ArgumentKind.WORDS, required=True),
+    flag("--body", "the full description"),
+    flag("--assignee", "the profile that does it, or a person as @name"),
+    flag("--parent", "a task that must be done first", LIST),
+    flag("--workspace", "scratch, worktree, worktree:PATH or dir:/PATH"),
+    flag("--branch", "the branch of a worktree"),
+    flag("--project", "the project it belongs to"),
+    flag("--tenant", "a group of tasks"),
+    flag("--priority", "higher comes first", NUMBER),
+    flag("--triage", "let somebody specify it first", SWITCH),
+    flag("--idempotency-key", "repeat the command without creating a second task"),
+    flag("--max-runtime", "stop a worker after this time: 30m, 2h"),
+    flag("--created-by", "who asks for it"),
+    flag("--skill", "a skill for the worker", LIST),
+    flag("--max-retries", "give up after this many failures in a row", NUMBER),
+    flag("--goal", "work over several turns until the goal is met", SWITCH),
+    flag("--goal-max-turns", "at most this many turns", NUMBER),
+    Argument(name="--initial-status", help="start as", choices=("blocked", "running")),
+    flag("--model", "the model of the worker"),
+    flag("--provider", "the provider of that model"),
+    flag("--completion-contract", "OWNER/REPO, a pull request or local-only"),
+    BOARD,
+)
+
+
+def _changing(
+    name: str,
+    summary: str,
+    apply: Callable[[BoardRows, str, BoardService, ActionCall], Task],
+    *arguments: Argument,
+) -> Action[BoardService]:
+    return Action(
+        name=name, summary=summary, run=partial(change, apply), arguments=(*arguments, BOARD)
+    )
+
+
+CHANGE_ACTIONS: tuple[Action[BoardService], ...] = (
+    Action(name="create", summary="add a task", run=create, arguments=_CREATE),
+    Action(
+        name="claim",
+        summary="start to work on a task by hand",
+        run=claim,
+        arguments=(
+            TASK,
+            flag("--ttl", "how long the claim lasts: 15m"),
+            flag("--lock", "the name of the claim"),
+            BOARD,
+        ),
+    ),
+    _changing(
+        "heartbeat",
+        "extend the claim on a task",
+        _heartbeat,
+        TASK,
+        Argument(name="note", help="what is going on", kind=ArgumentKind.WORDS),
+    ),
+    Action(
+        name="comment",
+        summary="add a comment",
+        run=comment,
+        arguments=(
+            TASK,
+            Argument(name="text", help="the comment", kind=ArgumentKind.WORDS, required=True),
+            flag("--author", "who says it"),
+            BOARD,
+        ),
+    ),
+    Action(
+        name="link",
+        summary="let a task wait for another",
+        run=link,
+        arguments=(_PARENT, _CHILD, BOARD),
+    ),
+    Action(
+        name="unlink",
+        summary="remove a link",
+        run=unlink,
+        arguments=(_PARENT, _CHILD, BOARD),
+    ),
+    _changing(
+        "assign",
+        "assign a task; none takes the assignee away",
+        _assign,
+        TASK,
+        Argument(name="assignee", help="a profile, @name or none", required=True),
+    ),
+    _changing(
+        "reassign",
+        "take a task back if it is running, and assign it",
+        _reassign,
+        TASK,
+        Argument(name="assignee", help="a profile, @name or none", required=True),
+        flag("--reason", "why"),
+    ),
+    _changing("reclaim", "take a running task back", _reclaim, TASK, flag("--reason", "why")),
+    _changing("complete", "finish tasks", _complete, TASKS, *_COMPLETION),
+    _changing(
+        "edit",
+        "correct the result of a task",
+        _edit,
+        TASK,
+        Argument(name="--result", help="the result", required=True),
+        *_COMPLETION[1:],
+    ),
+    _changing(
+        "block",
+        "stop work on tasks until somebody acts",
+        _block,
+        TASK,
+        REASON,
+        IDS,
+        flag("--kind", "dependency, needs_input, capability or transient"),
+    ),
+    _changing("unblock", "continue blocked or scheduled tasks", _unblock, TASKS),
+    _changing("schedule", "put tasks aside for later", _schedule, TASK, REASON, IDS),
+    _changing(
+        "promote",
+        "make tasks ready by hand",
+        _promote,
+        TASK,
+        REASON,
+        IDS,
+        flag("--force", "do not wait for parents", SWITCH),
+        flag("--dry-run", "change nothing", SWITCH),
+    ),
+    _changing("archive", "hide tasks; running ones are stopped", _archive, TASKS),
+    _changing(
+        "set-model",
+        "choose the model of a task's worker; none is the default",
+        _set_model,
+        TASK,
+        Argument(name="model", help="the model, or none", required=True),
+        flag("--provider", "the provider of the model"),
+    ),
+)

@@ -1,0 +1,444 @@
+"""The board's tools for workers and orchestrators; results have the public fields."""
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct
+
+from hermes.kanban import tool_arguments as arguments
+from hermes.kanban.arguments import read_status
+from hermes.kanban.attachments import attach_bytes
+from hermes.kanban.context import worker_context
+from hermes.kanban.lifecycle import (
+    Completion,
+    block_task,
+    complete_task,
+    promote_ready,
+    record_heartbeat,
+    request_changes,
+    request_review,
+    unblock_task,
+)
+from hermes.kanban.rendering import attachment_object, details_object, task_object
+from hermes.kanban.service import BoardService, task_details
+from hermes.kanban.tasks import (
+    NewTask,
+    assign_task,
+    comment_on,
+    create_task,
+    find_task,
+    link_tasks,
+    subscribe,
+)
+from hermes.kanban.worker import Worker
+from hermes.kit.injection_scan import injection_reason
+from hermes.ports.approvals import ApprovalRequest, Isolation
+from hermes.ports.board import BoardRows
+from hermes.ports.feature import FeatureTool
+from hermes.ports.tool import ToolContext
+from hermes.schema.board import (
+    BlockKind,
+    BoardSubscription,
+    JsonObject,
+    Task,
+    TaskFilter,
+    WorkspaceKind,
+)
+from hermes.schema.errors import StateConflict, UsageError
+from hermes.schema.scope import Role, platform_of
+from hermes.schema.tools import Effect
+
+TOOLSET = "kanban"
+CLAIM_SECONDS = 900
+A = TypeVar("A", bound=Struct)
+
+
+class Target(Struct, frozen=True):
+    """The task a call is about; `run` fences the writes of a worker."""
+
+    board: str | None
+    task: str
+    run: int | None = None
+
+
+def _worker(service: BoardService, ctx: ToolContext) -> Worker | None:
+    if ctx.scope.role is not Role.OWNER:
+        raise UsageError("Only the owner's agents may use the board.")
+    return service.worker_of(ctx.scope)
+
+
+def _own_target(service: BoardService, ctx: ToolContext, board: str, task: str) -> Target:
+    """The worker's own task, or the named one for an orchestrator."""
+    worker = _worker(service, ctx)
+    if worker is None:
+        if not task:
+            raise UsageError("Name the task with `task_id`.")
+        return Target(board or None, task)
+    if (task and task != worker.task) or (board and board != worker.board):
+        raise UsageError(f"You work on {worker.task}; other tasks are not yours to change.")
+    return Target(worker.board, worker.task, worker.run)
+
+
+def _any_target(service: BoardService, ctx: ToolContext, board: str, task: str) -> Target:
+    """Any task: reading and commenting is allowed everywhere."""
+    worker = _worker(service, ctx)
+    if worker is not None and not task:
+        return Target(worker.board, worker.task, worker.run)
+    if not task:
+        raise UsageError("Name the task with `task_id`.")
+    return Target(board or (worker.board if worker else None), task)
+
+
+async def show(service: BoardService, args: arguments.ShowArgs, ctx: ToolContext) -> JsonObject:
+    target = _any_target(service, ctx, args.board, args.task_id)
+
+    def work(rows: BoardRows) -> JsonObject:
+        details = task_details(rows, find_task(rows, target.task))
+        context = worker_context(rows, details, service.now())
+        return {"ok": True, **details_object(details), "worker_context": context}
+
+    return await service.read(target.board, work)
+
+
+async def list_tasks(
+    service: BoardService, args: arguments.ListArgs, ctx: ToolContext
+) -> JsonObject:
+    _refuse_worker(service, ctx)
+    wanted = TaskFilter(
+        statuses=(read_status(args.status),) if args.status else (),
+        archived=args.include_archived,
+        assignee=args.assignee or None,
+        tenant=args.tenant or None,
+        limit=args.limit + 1,
+    )
+
+    def work(rows: BoardRows) -> JsonObject:
+        promoted = promote_ready(rows, service.now())
+        found = list(rows.tasks(wanted))
+        shown = [_listed(rows, task) for task in found[: args.limit]]
+        truncated = len(found) > args.limit
+        return {
+            "ok": True,
+            "tasks": shown,
+            "count": len(shown),
+            "limit": args.limit,
+            "truncated": truncated,
+            "next_limit": min(args.limit * 2, 200) if truncated else None,
+            "promoted": promoted,
+        }
+
+    return await service.write(args.board or None, work)
+
+
+def _listed(rows: BoardRows, task: Task) -> JsonObject:
+    parents, children = rows.parents(task.id), rows.children(task.id)
+    names = (
+        "id", "title", "assignee", "status", "priority", "tenant", "workspace_kind",
+        "workspace_path", "project_id", "created_by", "created_at", "started_at", "completed_at",
+    )  # fmt: skip
+    fields = task_object(task)
+    return {name: fields[name] for name in names} | {
+        "current_run_id": task.current_run_id,
+        "model_override": task.model_override,
+        "parents": parents,
+        "children": children,
+        "parent_count": len(parents),
+        "child_count": len(children),
+    }
+
+
+async def complete(
+    service: BoardService, args: arguments.CompleteArgs, ctx: ToolContext
+) -> JsonObject:
+    target = _own_target(service, ctx, args.board, args.task_id)
+    if not args.summary and not args.result:
+        raise UsageError("Say in `summary` what was done.")
+    missing = [path for path in args.artifacts if not Path(path).is_absolute()]
+    if missing:
+        raise UsageError(f"Artifacts need absolute paths, not {missing[0]!r}.")
+    now = service.now()
+    done = Completion(
+        summary=args.summary or None,
+        result=args.result or None,
+        metadata={**args.metadata, "worker_session_id": ctx.scope.session},
+        artifacts=tuple(args.artifacts),
+        verified_tasks=tuple(args.created_cards),
+    )
+
+    def work(rows: BoardRows) -> JsonObject | list[str]:
+        if phantoms := [one for one in args.created_cards if rows.task(one) is None]:
+            payload = {"phantom_cards": phantoms}
+            rows.add_event(
+                target.task, "completion_blocked_hallucination", now, payload, target.run
+            )
+            return phantoms
+        run_id = find_task(rows, target.task).current_run_id
+        complete_task(rows, target.task, done, now, target.run)
+        return {"ok": True, "task_id": target.task, "run_id": run_id}
+
+    answer = await service.write(target.board, work)
+    if isinstance(answer, list):
+        raise StateConflict(
+            f"There is no task {', '.join(answer)}; the task was not completed.",
+            hint="Name in `created_cards` only ids that kanban_create returned.",
+        )
+    return answer
+
+
+async def block(service: BoardService, args: arguments.BlockArgs, ctx: ToolContext) -> JsonObject:
+    target = _own_target(service, ctx, args.board, args.task_id)
+
+    def work(rows: BoardRows) -> JsonObject:
+        task = block_task(
+            rows,
+            target.task,
+            args.reason,
+            BlockKind(args.kind),
+            service.now(),
+            author=service.profile,
+            run_id=target.run,
+        )
+        return {
+            "ok": True,
+            "task_id": task.id,
+            "run_id": target.run,
+            "status": task.status.value,
+            "block_kind": args.kind,
+        }
+
+    return await service.write(target.board, work)
+
+
+async def heartbeat(
+    service: BoardService, args: arguments.HeartbeatArgs, ctx: ToolContext
+) -> JsonObject:
+    target = _own_target(service, ctx, args.board, args.task_id)
+    now = service.now()
+    await service.write(
+        target.board,
+        lambda rows: record_heartbeat(
+            rows, target.task, now + CLAIM_SECONDS, now, note=args.note or None, run_id=target.run
+        ),
+    )
+    return {"ok": True, "task_id": target.task}
+
+
+async def comment(
+    service: BoardService, args: arguments.CommentArgs, ctx: ToolContext
+) -> JsonObject:
+    target = _any_target(service, ctx, args.board, args.task_id)
+    number = await service.write(
+        target.board,
+        lambda rows: comment_on(rows, target.task, service.profile, args.body, service.now()),
+    )
+    return {"ok": True, "task_id": target.task, "comment_id": number}
+
+
+async def create(service: BoardService, args: arguments.CreateArgs, ctx: ToolContext) -> JsonObject:
+    worker = _worker(service, ctx)
+    service.check_assignee(args.assignee)
+    await _require_approval(args, ctx)
+    now, board = service.now(), args.board or (worker.board if worker else None)
+    subscription = _creator_subscription(service, ctx)
+
+    def work(rows: BoardRows) -> tuple[Task, BoardSubscription | None]:
+        parent = find_task(rows, worker.task) if worker else None
+        task = create_task(rows, _new_task(service, args, ctx, parent), now)
+        if subscription is not None:
+            subscribe(rows, subscription(task.id), now)
+        made = [one for one in rows.subscriptions(task.id) if subscription is not None]
+        return task, made[0] if made else None
+
+    task, made = await service.write(board, work)
+    if made is not None:
+        await service.remember_creator(board, made, ctx.scope)
+    return {
+        "ok": True,
+        "task_id": task.id,
+        "status": task.status.value,
+        "subscribed": made is not None,
+    }
+
+
+def _new_task(
+    service: BoardService, args: arguments.CreateArgs, ctx: ToolContext, parent: Task | None
+) -> NewTask:
+    """A task that a worker creates has the worker's workspace and project unless it says more."""
+    kind, path = args.workspace_kind, args.workspace_path
+    if parent is not None and not kind:
+        kind, path = parent.workspace_kind, parent.workspace_path
+    return NewTask(
+        title=args.title,
+        body=args.body or None,
+        assignee=args.assignee,
+        parents=tuple(args.parents),
+        tenant=args.tenant or (parent.tenant if parent else None),
+        priority=args.priority,
+        workspace_kind=kind or WorkspaceKind.SCRATCH,
+        workspace_path=path or None,
+        project_id=args.project or (parent.project_id if parent else None),
+        triage=args.triage,
+        idempotency_key=args.idempotency_key or None,
+        max_runtime_seconds=args.max_runtime_seconds,
+        initial_status=read_status(args.initial_status) if args.initial_status else None,
+        skills=tuple(args.skills),
+        goal_mode=args.goal_mode,
+        goal_max_turns=args.goal_max_turns,
+        completion_contract=args.completion_contract or None,
+        created_by=service.profile,
+        creator_task_id=parent.id if parent else None,
+        session_id=ctx.scope.session,
+    )
+
+
+def _creator_subscription(
+    service: BoardService, ctx: ToolContext
+) -> Callable[[str], BoardSubscription] | None:
+    """Subscribe the chat that the turn answers, under the profile of the turn."""
+    address = ctx.scope.address
+    if address is None or not service.subscribes_creators:
+        return None
+    return lambda task_id: BoardSubscription(
+        task_id=task_id,
+        platform=platform_of(address.channel),
+        chat_id=address.chat,
+        thread_id=address.thread or "",
+        user_id=ctx.scope.asker.user or None,
+        notifier_profile=ctx.scope.profile,
+    )
+
+
+async def _require_approval(args: arguments.CreateArgs, ctx: ToolContext) -> None:
+    """A task is worked on later, unattended: untrusted text must not become one unseen."""
+    if why := injection_reason(f"{args.title}\n{args.body}"):
+        raise UsageError(f"A task must not be one that {why}.")
+    if not ctx.foreign:
+        return
+    request = ApprovalRequest(
+        tool="kanban_create",
+        action=f"create a task for {args.assignee}: {args.title}\n{args.body}",
+        reaching=Isolation.BEYOND,
+        foreign=True,
+    )
+    decision = await ctx.request_approval(request)
+    if not decision.allowed:
+        raise UsageError(decision.why)
+
+
+async def link(service: BoardService, args: arguments.LinkArgs, ctx: ToolContext) -> JsonObject:
+    _worker(service, ctx)
+    await service.write(
+        args.board or None,
+        lambda rows: link_tasks(rows, args.parent_id, args.child_id, service.now()),
+    )
+    return {"ok": True, "parent_id": args.parent_id, "child_id": args.child_id}
+
+
+async def unblock(
+    service: BoardService, args: arguments.UnblockArgs, ctx: ToolContext
+) -> JsonObject:
+    _refuse_worker(service, ctx)
+    task = await service.write(
+        args.board or None, lambda rows: unblock_task(rows, args.task_id, service.now())
+    )
+    return {"ok": True, "task_id": task.id, "status": task.status.value}
+
+
+async def attach(service: BoardService, args: arguments.AttachArgs, ctx: ToolContext) -> JsonObject:
+    target = _own_target(service, ctx, args.board, args.task_id)
+    try:
+        data = base64.b64decode(args.content_base64, validate=True)
+    except binascii.Error as error:
+        raise UsageError(f"`content_base64` cannot be decoded: {error}.") from error
+    added = await attach_bytes(
+        service, target.board, target.task, args.filename, data, content_type=args.content_type
+    )
+    return {"ok": True, "task_id": target.task, "attachment_id": added.id, "size": added.size}
+
+
+async def attachments(
+    service: BoardService, args: arguments.ShowArgs, ctx: ToolContext
+) -> JsonObject:
+    target = _any_target(service, ctx, args.board, args.task_id)
+    found = await service.read(target.board, lambda rows: rows.attachments(target.task))
+    shown = [attachment_object(one) for one in found]
+    return {"ok": True, "task_id": target.task, "attachments": shown}
+
+
+async def ask_review(
+    service: BoardService, args: arguments.ReviewArgs, ctx: ToolContext
+) -> JsonObject:
+    target = _own_target(service, ctx, args.board, args.task_id)
+    if args.reviewer:
+        service.check_assignee(args.reviewer)
+
+    def work(rows: BoardRows) -> JsonObject:
+        done = Completion(summary=args.summary, metadata=args.metadata)
+        now = service.now()
+        task = request_review(rows, target.task, done, now, target.run)
+        if args.reviewer:
+            task = assign_task(rows, task.id, args.reviewer, now)
+        return {"ok": True, "task_id": task.id, "status": task.status.value}
+
+    return await service.write(target.board, work)
+
+
+async def ask_changes(
+    service: BoardService, args: arguments.ChangesArgs, ctx: ToolContext
+) -> JsonObject:
+    target = _own_target(service, ctx, args.board, args.task_id)
+
+    def work(rows: BoardRows) -> JsonObject:
+        task = request_changes(
+            rows,
+            target.task,
+            args.reason,
+            service.now(),
+            author=service.profile,
+            run_id=target.run,
+        )
+        return {"ok": True, "task_id": task.id, "status": task.status.value}
+
+    return await service.write(target.board, work)
+
+
+def _refuse_worker(service: BoardService, ctx: ToolContext) -> None:
+    if _worker(service, ctx) is not None:
+        raise UsageError("Workers see only their own task.")
+
+
+def _tool(
+    name: str,
+    args: type[A],
+    run: Callable[[BoardService, A, ToolContext], Awaitable[JsonObject]],
+    effect: Effect = Effect.WRITE,
+) -> FeatureTool[BoardService]:
+    return FeatureTool(
+        name=f"kanban_{name}",
+        description=str(Path(__file__).with_name("tools") / f"kanban_{name}.md"),
+        arguments=args,
+        effect=effect,
+        timeout=120.0,
+        toolset=TOOLSET,
+        run=run,
+    )
+
+
+TOOLS: tuple[FeatureTool[BoardService], ...] = (
+    _tool("show", arguments.ShowArgs, show, Effect.READ),
+    _tool("list", arguments.ListArgs, list_tasks),
+    _tool("complete", arguments.CompleteArgs, complete),
+    _tool("block", arguments.BlockArgs, block),
+    _tool("heartbeat", arguments.HeartbeatArgs, heartbeat),
+    _tool("comment", arguments.CommentArgs, comment),
+    _tool("create", arguments.CreateArgs, create),
+    _tool("link", arguments.LinkArgs, link),
+    _tool("unblock", arguments.UnblockArgs, unblock),
+    _tool("attach", arguments.AttachArgs, attach),
+    _tool("attachments", arguments.ShowArgs, attachments, Effect.READ),
+    _tool("request_review", arguments.ReviewArgs, ask_review),
+    _tool("request_changes", arguments.ChangesArgs, ask_changes),
+)

@@ -1,0 +1,14 @@
+"""`hermes kanban` and `/kanban`."""
+
+from hermes.kanban.board_actions import BOARD_ACTIONS
+from hermes.kanban.service import BoardService
+from hermes.kanban.task_actions import CHANGE_ACTIONS
+from hermes.kanban.view_actions import VIEW_ACTIONS
+from hermes.ports.feature import Verb
+
+VERB: Verb[BoardService] = Verb(
+    name="kanban",
+    summary="Manage boards of tasks that agents and people work on.",
+    actions=(*VIEW_ACTIONS, *CHANGE_ACTIONS, *BOARD_ACTIONS),
+    default="list",
+)

@@ -1,0 +1,154 @@
+"""`hermes kanban` and `/kanban`: the actions that show tasks."""
+
+from collections.abc import Sequence
+
+from hermes.kanban.arguments import BOARD, NUMBER, SWITCH, TASK, flag, read_status
+from hermes.kanban.context import worker_context
+from hermes.kanban.rendering import (
+    details_object,
+    details_text,
+    event_line,
+    event_object,
+    run_line,
+    run_object,
+    task_list,
+    task_object,
+)
+from hermes.kanban.service import BoardService, TaskDetails, task_details
+from hermes.kanban.tasks import find_task
+from hermes.ports.board import BoardRows
+from hermes.ports.feature import Action, ActionCall, ActionReply, Argument
+from hermes.schema.board import TaskEvent, TaskFilter, TaskRun
+from hermes.schema.errors import NotFound
+
+SORTS = (
+    "assignee", "created", "created-desc", "priority", "priority-desc", "status", "title",
+    "updated",
+)  # fmt: skip
+
+
+async def list_tasks(service: BoardService, call: ActionCall) -> ActionReply:
+    status = call.text("status")
+    wanted = TaskFilter(
+        statuses=(read_status(status),) if status else (),
+        archived=call.switch("archived"),
+        assignee=service.profile if call.switch("mine") else call.text("assignee") or None,
+        tenant=call.text("tenant") or None,
+        session_id=call.text("session") or None,
+        workflow_template_id=call.text("workflow_template_id") or None,
+        step_key=call.text("step_key") or None,
+        sort=call.text("sort") or "priority-desc",
+    )
+    tasks = await service.read(call.text("board") or None, lambda rows: rows.tasks(wanted))
+    return ActionReply(task_list(tasks), [task_object(task) for task in tasks])
+
+
+async def show(service: BoardService, call: ActionCall) -> ActionReply:
+    def work(rows: BoardRows) -> TaskDetails:
+        return task_details(rows, find_task(rows, call.text("task")))
+
+    details = await service.read(call.text("board") or None, work)
+    return ActionReply(details_text(details, service.now()), details_object(details))
+
+
+async def show_context(service: BoardService, call: ActionCall) -> ActionReply:
+    def work(rows: BoardRows) -> str:
+        details = task_details(rows, find_task(rows, call.text("task")))
+        return worker_context(rows, details, service.now())
+
+    text = await service.read(call.text("board") or None, work)
+    return ActionReply(text, {"context": text})
+
+
+async def list_runs(service: BoardService, call: ActionCall) -> ActionReply:
+    def work(rows: BoardRows) -> Sequence[TaskRun]:
+        return rows.runs(find_task(rows, call.text("task")).id)
+
+    runs = await service.read(call.text("board") or None, work)
+    kind, name = call.text("state_type") or "status", call.text("state_name")
+    chosen = [run for run in runs if not name or getattr(run, kind) == name]
+    text = "\n".join(run_line(run, service.now()) for run in chosen) or "There are no such runs."
+    return ActionReply(text, [run_object(run) for run in chosen])
+
+
+async def tail(service: BoardService, call: ActionCall) -> ActionReply:
+    limit = call.number("limit", 20)
+
+    def work(rows: BoardRows) -> Sequence[TaskEvent]:
+        if task_id := call.text("task"):
+            return rows.events(find_task(rows, task_id).id, limit)
+        return rows.events_after(max(rows.last_event_id() - limit, 0), limit)
+
+    events = await service.read(call.text("board") or None, work)
+    text = "\n".join(map(event_line, events)) or "Nothing has happened yet."
+    return ActionReply(text, [event_object(event) for event in events])
+
+
+async def read_log(service: BoardService, call: ActionCall) -> ActionReply:
+    slug = service.boards.choose(call.text("board") or None)
+    path = service.boards.paths(slug).logs / f"{call.text('task')}.log"
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        raise NotFound(f"There is no log of {call.text('task')} yet.") from None
+    lines = text.splitlines()[-call.number("lines", 200) :]
+    return ActionReply("\n".join(lines), {"path": str(path), "lines": lines})
+
+
+_LIST_FLAGS = (
+    flag("--mine", "only tasks of this profile", SWITCH),
+    flag("--assignee", "only tasks of this assignee"),
+    flag("--status", "only tasks with this status"),
+    flag("--tenant", "only tasks of this group"),
+    flag("--session", "only tasks that this session created"),
+    flag("--archived", "also archived tasks", SWITCH),
+    Argument(name="--sort", help="the order", choices=SORTS),
+    flag("--workflow-template-id", "only tasks of this workflow"),
+    flag("--step-key", "only tasks at this step"),
+    BOARD,
+)
+_RUN_FILTER = (
+    Argument(name="--state-type", help="what --state-name means", choices=("status", "outcome")),
+    flag("--state-name", "only runs in this state"),
+)
+
+
+VIEW_ACTIONS: tuple[Action[BoardService], ...] = (
+    Action(
+        name="list", summary="list tasks", run=list_tasks, arguments=_LIST_FLAGS, aliases=("ls",)
+    ),
+    Action(
+        name="show",
+        summary="show a task with its runs and comments",
+        run=show,
+        arguments=(TASK, *_RUN_FILTER, BOARD),
+    ),
+    Action(
+        name="context",
+        summary="print what a worker is told about a task",
+        run=show_context,
+        arguments=(TASK, BOARD),
+    ),
+    Action(
+        name="runs",
+        summary="list the runs of a task",
+        run=list_runs,
+        arguments=(TASK, *_RUN_FILTER, BOARD),
+    ),
+    Action(
+        name="tail",
+        summary="print the last events of a task or of the board",
+        run=tail,
+        arguments=(
+            Argument(name="task", help="the id of the task"),
+            flag("--limit", "how many", NUMBER),
+            BOARD,
+        ),
+    ),
+    Action(
+        name="log",
+        summary="print the log of a task's worker",
+        run=read_log,
+        arguments=(TASK, flag("--lines", "how many lines", NUMBER), BOARD),
+    ),
+)

@@ -1,0 +1,53 @@
+"""Wait for changes of the files in a folder, without looking at it again and again."""
+
+import asyncio
+import ctypes
+import os
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+
+_CHANGES = 0x8 | 0x80 | 0x100 | 0x200
+"""A file was closed after writing, renamed into the folder, created or deleted."""
+_CHECK_SECONDS = 5.0
+_READ = 65536
+
+
+async def folder_changes(folder: Path) -> AsyncGenerator[None]:
+    """Yield after each change, or burst of changes. Raises `OSError` if it cannot be watched."""
+    watch = _open_watch(folder) if sys.platform == "linux" else None
+    if watch is None:
+        while True:
+            await anyio.sleep(_CHECK_SECONDS)
+            yield
+    ready, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(watch, ready.set)
+    try:
+        while True:
+            await ready.wait()
+            ready.clear()
+            try:
+                os.read(watch, _READ)
+            except BlockingIOError:
+                continue
+            yield
+    finally:
+        loop.remove_reader(watch)
+        os.close(watch)
+
+
+def _open_watch(folder: Path) -> int | None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        file: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    except AttributeError:
+        return None
+    if file < 0:
+        return None
+    if libc.inotify_add_watch(file, os.fsencode(folder), _CHANGES) < 0:
+        number = ctypes.get_errno()
+        os.close(file)
+        raise OSError(number, os.strerror(number), str(folder))
+    return file

@@ -1,0 +1,49 @@
+"""How far each chat has been told about a board, and which session to wake."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from hermes.schema.board import BoardSubscription
+from hermes.schema.scope import Scope
+
+
+class BoardWatch(Struct, frozen=True, kw_only=True):
+    """A subscription as this profile serves it. `cursor` is the last event that was handled.
+
+    `scope` is the turn that created the task, if it is known: its session is woken. `problem` is
+    why nothing can be sent.
+    """
+
+    board: str
+    task: str
+    platform: str
+    chat: str
+    thread: str
+    cursor: int
+    scope: Scope | None = None
+    problem: str = ""
+
+
+class PutBoardWatch(Struct, frozen=True):
+    """Store a watch, or change it. The cursor never moves back."""
+
+    watch: BoardWatch
+
+
+class BoardWatches(Protocol):
+    async def of_board(self, board: str) -> Sequence[BoardWatch]: ...
+
+
+def watch_of(board: str, subscription: BoardSubscription, scope: Scope | None = None) -> BoardWatch:
+    """The watch of a subscription that nothing has been sent for yet."""
+    return BoardWatch(
+        board=board,
+        task=subscription.task_id,
+        platform=subscription.platform,
+        chat=subscription.chat_id,
+        thread=subscription.thread_id,
+        cursor=subscription.last_event_id,
+        scope=scope,
+    )

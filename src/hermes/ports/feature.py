@@ -1,0 +1,149 @@
+"""What a feature offers on the surfaces, as plain data: a verb with actions, routes and tools.
+
+The command line renders a verb with argparse, chats and the terminal UI as a slash command, the
+API its routes with aiohttp, and the tools of the agent wrap its tools. A feature imports none of
+these. Handlers are called with the feature's service, which the app builds.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from hermes.ports.tool import ToolContext
+from hermes.schema.errors import UsageError
+from hermes.schema.scope import Address
+from hermes.schema.tools import Effect
+
+S = TypeVar("S")
+"""The service of a feature."""
+
+ArgumentValue: TypeAlias = str | int | bool | Sequence[str] | None
+
+
+class ArgumentKind(StrEnum):
+    TEXT = "text"
+    NUMBER = "number"
+    SWITCH = "switch"  # a flag without a value
+    LIST = "list"  # a flag that may be repeated
+    WORDS = "words"  # all remaining words, as one text
+
+
+class Argument(Struct, frozen=True, kw_only=True):
+    """An argument by position (`job`) or a flag (`--name`)."""
+
+    name: str
+    help: str
+    kind: ArgumentKind = ArgumentKind.TEXT
+    required: bool = False
+    choices: tuple[str, ...] = ()
+
+    @property
+    def is_flag(self) -> bool:
+        return self.name.startswith("--")
+
+    @property
+    def key(self) -> str:
+        """The name of its value in a call."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+
+class ActionCall(Struct, frozen=True, kw_only=True):
+    """A call of an action; `address` is the chat it came from, `folder` the current folder."""
+
+    values: Mapping[str, ArgumentValue]
+    address: Address | None = None
+    folder: str = ""
+
+    def text(self, key: str) -> str:
+        """The text of an argument, or an empty one."""
+        value = self.values.get(key)
+        return value if isinstance(value, str) else ""
+
+    def given(self, key: str) -> bool:
+        return self.values.get(key) is not None
+
+    def number(self, key: str, default: int) -> int:
+        value = self.values.get(key)
+        return default if value is None or not isinstance(value, int) else value
+
+    def switch(self, key: str) -> bool:
+        return self.values.get(key) is True
+
+    def texts(self, key: str) -> list[str]:
+        value = self.values.get(key)
+        return [] if value is None or isinstance(value, str | int) else list(value)
+
+
+class ActionReply(Struct, frozen=True):
+    """The answer for a person, as `data` for `--json`, and the exit code of the command."""
+
+    text: str
+    data: object = None
+    code: int = 0
+
+
+class Action(Struct, Generic[S], frozen=True, kw_only=True):
+    """One action of a verb, such as `create` of `hermes cron` and of `/cron`."""
+
+    name: str
+    summary: str
+    run: Callable[[S, ActionCall], Awaitable[ActionReply]]
+    arguments: tuple[Argument, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+
+class Verb(Struct, Generic[S], frozen=True, kw_only=True):
+    """A command with actions; without one, a slash command runs `default`."""
+
+    name: str
+    summary: str
+    actions: tuple[Action[S], ...]
+    default: str = ""
+
+    def find(self, name: str) -> Action[S]:
+        for action in self.actions:
+            if name in (action.name, *action.aliases):
+                return action
+        known = ", ".join(action.name for action in self.actions)
+        raise UsageError(f"{self.name}: unknown action {name!r}.", hint=f"Actions: {known}.")
+
+
+class RouteRequest(Struct, frozen=True, kw_only=True):
+    """A request: the names in the path, the query, and the decoded body if the route has one."""
+
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Any = None
+
+
+class FeatureRoute(Struct, Generic[S], frozen=True, kw_only=True):
+    """An HTTP route with the types of its body and answer; `{name}` in the path is a variable.
+
+    `query` describes the query parameters. A `UsageError` becomes status 400, `NotFound` 404.
+    """
+
+    method: str
+    path: str
+    summary: str
+    run: Callable[[S, RouteRequest], Awaitable[object]]
+    answer: object
+    body: type[Struct] | None = None
+    query: Mapping[str, str] = {}
+    status: int = 200
+
+
+class FeatureTool(Struct, Generic[S], frozen=True, kw_only=True):
+    """A tool of the agent: `arguments` is the Struct of its parameters.
+
+    `description` is the file with what the model reads. The answer is encoded as JSON.
+    """
+
+    name: str
+    description: str
+    arguments: type[Struct]
+    effect: Effect
+    timeout: float
+    toolset: str
+    run: Callable[[S, Any, ToolContext], Awaitable[object]]

@@ -1,0 +1,62 @@
+"""The features that register themselves: where their verb, routes, tools and service are.
+
+Everything is named as `module:attribute` and imported when it is used, so that a feature costs
+nothing where it is not used.
+"""
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, cast
+
+from msgspec import Struct
+
+from hermes.ports.feature import FeatureRoute, FeatureTool, Verb
+
+
+class FeatureEntry(Struct, frozen=True, kw_only=True):
+    """One feature; `service` builds its service from an open profile.
+
+    `open` opens it for the command line, which may have no open profile.
+    """
+
+    verb: str
+    routes: str
+    tools: str
+    service: str
+    open: str
+
+
+FEATURES: Mapping[str, FeatureEntry] = {
+    "cron": FeatureEntry(
+        verb="hermes.cron.verb:VERB",
+        routes="hermes.cron.routes:ROUTES",
+        tools="hermes.cron.tool:TOOLS",
+        service="hermes.app.cron:build_job_service",
+        open="hermes.app.cron:open_job_service",
+    ),
+    "kanban": FeatureEntry(
+        verb="hermes.kanban.verb:VERB",
+        routes="hermes.kanban.routes:ROUTES",
+        tools="hermes.kanban.tool:TOOLS",
+        service="hermes.app.kanban:build_board_service",
+        open="hermes.app.kanban:open_board_service",
+    ),
+}
+
+
+def load_attribute(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def feature_verb(feature: str) -> Verb[Any]:
+    return cast("Verb[Any]", load_attribute(FEATURES[feature].verb))
+
+
+def feature_routes(feature: str) -> Sequence[FeatureRoute[Any]]:
+    return cast("Sequence[FeatureRoute[Any]]", load_attribute(FEATURES[feature].routes))
+
+
+def feature_tool(feature: str, tool: str) -> FeatureTool[Any]:
+    tools = cast("Sequence[FeatureTool[Any]]", load_attribute(FEATURES[feature].tools))
+    return next(one for one in tools if one.name == tool)

@@ -1,0 +1,25 @@
+"""Watches of boards on SQLite."""
+
+from collections.abc import Sequence
+
+from hermes.ports.board_watches import BoardWatch, PutBoardWatch
+from hermes.store.columns import Columns, select_rows
+from hermes.store.connection import Connection, load_statements
+from hermes.store.engine import Engine
+
+_SQL = load_statements("board_watches")
+_WATCHES = Columns(BoardWatch)
+
+
+class SqliteBoardWatches:
+    """Implements `hermes.ports.board_watches.BoardWatches`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def of_board(self, board: str) -> Sequence[BoardWatch]:
+        return await select_rows(self._engine, _SQL["of board"], {"board": board}, _WATCHES.read)
+
+
+def put_board_watch(connection: Connection, write: PutBoardWatch) -> None:
+    connection.execute(_SQL["put"], _WATCHES.values(write.watch))

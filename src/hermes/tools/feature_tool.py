@@ -1,0 +1,45 @@
+"""Wrap a tool that a feature registered as plain data."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from hermes.ports.feature import FeatureTool
+from hermes.ports.feature_catalog import feature_tool
+from hermes.ports.tool import ToolContext, ToolOutput
+from hermes.schema.errors import StoreError, ToolError, UsageError
+from hermes.schema.tools import ToolSpec
+from hermes.tools.collaborators import ToolCollaborators, required
+from hermes.tools.tool_io import Arguments, encode_result
+
+
+class WrappedTool:
+    """Decodes the arguments, runs the feature's tool and encodes its answer."""
+
+    def __init__(self, tool: FeatureTool[Any], service: Callable[[], Any]) -> None:
+        self._tool = tool
+        self._service = service
+        self._arguments = Arguments[Struct](tool.name, tool.arguments)
+        self.spec = ToolSpec(
+            tool.name,
+            Path(tool.description).read_text("utf-8").strip(),
+            self._arguments.schema,
+            tool.effect,
+            timeout=tool.timeout,
+            toolset=tool.toolset,
+        )
+
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
+        arguments = self._arguments.decode(args)
+        try:
+            answer = await self._tool.run(self._service(), arguments, ctx)
+        except (UsageError, StoreError) as error:
+            raise ToolError(f"{self._tool.name}: {error}", hint=error.hint) from error
+        return ToolOutput.text(encode_result(answer))
+
+
+def build_feature_tool(feature: str, name: str, given: ToolCollaborators) -> WrappedTool:
+    services = required(given.features)
+    return WrappedTool(feature_tool(feature, name), lambda: services.get(feature))

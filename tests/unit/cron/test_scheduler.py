@@ -1,0 +1,117 @@
+"""Every instant fires once or is explained, over downtime and changes of the clock."""
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from msgspec import structs
+
+from hermes.cron.due import next_after
+from hermes.cron.scheduler import Scheduler
+from hermes.ports.jobs import (
+    Fire,
+    FireState,
+    Job,
+    JobPolicy,
+    MissedFires,
+    Overlap,
+    SaveJob,
+    Schedule,
+    ScheduleKind,
+    StoredJob,
+)
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.testing.clock import FakeClock
+from unit.cron.minute_oracle import shifts, walk
+from unit.cron.test_instants import EXPRESSIONS, ZONES
+
+pytestmark = pytest.mark.anyio
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+POLICIES = (
+    JobPolicy(missed=MissedFires.LAST, overlap=Overlap.PARALLEL),
+    JobPolicy(missed=MissedFires.ALL, overlap=Overlap.PARALLEL, max_lateness=4 * 3600),
+    JobPolicy(missed=MissedFires.NONE, overlap=Overlap.PARALLEL),
+)
+
+
+async def simulate(
+    store: SqliteStore, clock: FakeClock, jobs: Sequence[Job], end: datetime, chance: random.Random
+) -> int:
+    """Plan at random moments, with downtimes and steps of the clock; return how many steps."""
+    scheduler = Scheduler(store=store, clock=clock)
+    now = clock.now()
+    await store.commit(*(SaveJob(StoredJob(job=job, checked_at=now)) for job in jobs))
+    steps = 0
+    while clock.now() < end:
+        event = chance.random()
+        if event < 0.9:
+            clock.skip(chance.randrange(30, 7200))
+        elif event < 0.96:
+            clock.skip(chance.randrange(3600, 86400 * 2))  # a downtime
+        elif event < 0.98:
+            clock.step(chance.randrange(60, 7200))
+        else:
+            clock.step(-chance.randrange(60, 7200))
+        await scheduler.plan_due()
+        steps += 1
+    return steps
+
+
+def check(job: Job, fires: Sequence[Fire], wanted: Sequence[datetime], end: datetime) -> int:
+    """No fire at another time, none twice, and every gap explained; returns the fires."""
+    started = [fire.at for fire in fires if fire.state is FireState.CLAIMED]
+    assert len(started) == len(set(started))
+    assert set(started) <= set(wanted), f"{job.schedule.expr} in {job.timezone}"
+    gaps = [(fire.at, fire.until) for fire in fires if fire.state is FireState.MISSED]
+    done = {*started}
+    for at in wanted:
+        explained = any(first <= at <= (last or first) for first, last in gaps)
+        late = end - timedelta(hours=3) < at
+        assert at in done or explained or late, f"{job.schedule.expr} at {at} in {job.timezone}"
+    return len(started)
+
+
+async def run(folder: Path, zone: str, start: datetime, days: int, seed: int) -> int:
+    clock = FakeClock(start)
+    chance = random.Random(f"{zone}{seed}")  # noqa: S311 - a fixed seed
+    jobs = [
+        Job(
+            id=f"{number:012x}",
+            schedule=Schedule(kind=ScheduleKind.CRON, expr=expr),
+            timezone=zone,
+            created_at=start,
+            policy=policy,
+        )
+        for number, (expr, policy) in enumerate(
+            (expr, policy) for expr in EXPRESSIONS for policy in POLICIES
+        )
+    ]
+    jobs = [structs.replace(job, next_run_at=next_after(job, start)) for job in jobs]
+    end, total = start + timedelta(days=days), 0
+    async with open_store(folder / "hermes.db", clock) as store:
+        await simulate(store, clock, jobs, end, chance)
+        end = clock.now()
+        oracle = walk(ZoneInfo(zone), start, end + timedelta(days=1), EXPRESSIONS)
+        for job in jobs:
+            fires = await store.jobs.fires(job.id, 1_000_000)
+            wanted = [at for at in oracle[job.schedule.expr] if at <= end]
+            known = [fire for fire in fires if fire.at <= end]
+            total += check(job, known, wanted, end)
+    return total
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe"])
+async def test_instants_of_some_days_fire_once_or_are_explained(tmp_path: Path, zone: str) -> None:
+    change = shifts(ZoneInfo(zone), START, START + timedelta(days=366))[0]
+    assert await run(tmp_path, zone, change - timedelta(days=2), 5, seed=1) > 100
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("zone", ZONES)
+async def test_two_years_fire_once_or_are_explained(tmp_path: Path, zone: str) -> None:
+    assert await run(tmp_path, zone, START, 731, seed=2) > 10_000

@@ -1,0 +1,61 @@
+"""A board in a temporary folder, and the service of a profile that works on it."""
+
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+
+import pytest
+
+from hermes.kanban.boards import Boards
+from hermes.kanban.service import BoardService, DispatchReport, closing
+from hermes.ports.store import Store
+from hermes.store.board import SqliteBoard
+from hermes.store.sqlite import open_store
+from hermes.testing.clock import FakeClock
+
+
+@pytest.fixture
+async def board(tmp_path: Path) -> AsyncGenerator[SqliteBoard]:
+    board = await SqliteBoard.open(tmp_path / "kanban.db")
+    yield board
+    await board.close()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def woken() -> list[str]:
+    """The boards that were reported as changed."""
+    return []
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[Store]:
+    async with open_store(tmp_path / "hermes.db", clock) as store:
+        yield store
+
+
+async def no_dispatch(boards: Sequence[str], dry_run: bool) -> Sequence[DispatchReport]:
+    return []
+
+
+@pytest.fixture
+async def service(
+    tmp_path: Path, store: Store, clock: FakeClock, woken: list[str]
+) -> AsyncGenerator[BoardService]:
+    service = BoardService(
+        boards=Boards(root=tmp_path, environment={}, open_board=SqliteBoard.open),
+        store=store,
+        clock=clock,
+        profile="default",
+        lock="host:1",
+        subscribes_creators=True,
+        environment={},
+        list_profiles=lambda: ["default", "ada", "eve"],
+        wake=lambda topic, board: woken.append(board),
+        dispatch=no_dispatch,
+    )
+    async with closing(service):
+        yield service

@@ -1,0 +1,44 @@
+"""Boards and their files."""
+
+from pathlib import Path
+
+import pytest
+
+from hermes.kanban.boards import BoardInfo, Boards
+from hermes.schema.errors import NotFound, StateConflict, UsageError
+from hermes.store.board import SqliteBoard
+
+
+def boards_in(root: Path, **environment: str) -> Boards:
+    return Boards(root=root, environment=environment, open_board=SqliteBoard.open)
+
+
+def test_created_board_can_be_chosen_and_removed(tmp_path: Path) -> None:
+    boards = boards_in(tmp_path)
+    boards.create(BoardInfo(slug="work", name="Work"))
+    with pytest.raises(StateConflict):
+        boards.create(BoardInfo(slug="work"))
+    boards.switch("work")
+    assert boards.choose() == "work"
+    assert [one.slug for one in boards.all()] == ["default", "work"]
+    archived = boards.remove("work", 1_800_000_000, delete=False)
+    assert archived == tmp_path / "kanban/boards/_archived/work-1800000000"
+    assert boards.choose() == "default"
+
+
+@pytest.mark.parametrize("slug", ["../x", "", "A", "a b"])
+def test_unusable_name_is_refused(tmp_path: Path, slug: str) -> None:
+    with pytest.raises(UsageError):
+        boards_in(tmp_path).create(BoardInfo(slug=slug))
+    with pytest.raises(NotFound):
+        boards_in(tmp_path).info(slug)
+
+
+def test_environment_chooses_board_and_database(tmp_path: Path) -> None:
+    boards_in(tmp_path).create(BoardInfo(slug="work"))
+    environment = {"HERMES_KANBAN_BOARD": "work", "HERMES_KANBAN_DB": "/elsewhere/k.db"}
+    boards = boards_in(tmp_path, **environment)
+    assert boards.choose() == "work"
+    assert boards.choose("default") == "default"
+    assert boards.paths("work").database == Path("/elsewhere/k.db")
+    assert boards.paths("default").database == tmp_path / "kanban.db"

@@ -1,0 +1,159 @@
+"""Which tasks are started, and which runs are ended."""
+
+import pytest
+
+from hermes.kanban.dispatcher import Dispatcher, DispatchRules
+from hermes.kanban.lifecycle import Completion, complete_task, release_rate_limited
+from hermes.kanban.service import BoardService
+from hermes.kanban.tasks import NewTask, create_task, find_task
+from hermes.kanban.worker import Worker
+from hermes.schema.board import Task, TaskRun, TaskStatus
+from hermes.schema.errors import SandboxError
+from hermes.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+
+class Workers:
+    """Records what is started; the runs in `dead` have lost their worker."""
+
+    def __init__(self) -> None:
+        self.started: list[Worker] = []
+        self.dead: set[int] = set()
+        self.broken = False
+
+    async def start(self, worker: Worker, task: Task, run: TaskRun) -> None:
+        if self.broken:
+            raise SandboxError("There is no sandbox.")
+        self.started.append(worker)
+
+    def dispatcher(self, service: BoardService, rules: DispatchRules | None = None) -> Dispatcher:
+        return Dispatcher(
+            service=service,
+            rules=rules or DispatchRules(),
+            start=self.start,
+            is_dead=lambda run: run.id in self.dead,
+            can_run=lambda profile: profile in {"ada", "eve"},
+        )
+
+
+async def add(service: BoardService, *titles: str, assignee: str | None = "ada") -> list[str]:
+    tasks = [
+        await service.write(
+            None,
+            lambda rows, title=title: create_task(
+                rows, NewTask(title=title, assignee=assignee), service.now()
+            ),
+        )
+        for title in titles
+    ]
+    return [task.id for task in tasks]
+
+
+async def status_of(service: BoardService, task_id: str) -> TaskStatus:
+    return (await service.read(None, lambda rows: find_task(rows, task_id))).status
+
+
+async def test_ready_task_of_a_served_profile_is_started_once(service: BoardService) -> None:
+    workers = Workers()
+    (task,) = await add(service, "task")
+    (person,) = await add(service, "for a person", assignee="@bob")
+    dispatcher = workers.dispatcher(service)
+    report = await dispatcher.dispatch("default")
+    assert report.started == [task]
+    assert [one for one, _ in report.skipped] == [person]
+    assert not (await dispatcher.dispatch("default")).started
+    assert [worker.task for worker in workers.started] == [task]
+
+
+async def test_child_starts_after_its_parent(service: BoardService) -> None:
+    workers = Workers()
+    (parent,) = await add(service, "parent")
+    new = NewTask(title="child", assignee="eve", parents=(parent,))
+    child = await service.write(None, lambda rows: create_task(rows, new, service.now()))
+    dispatcher = workers.dispatcher(service)
+    await dispatcher.dispatch("default")
+    run = workers.started[0].run
+    await service.write(
+        None,
+        lambda rows: complete_task(rows, parent, Completion(summary="ok"), service.now(), run),
+    )
+    assert (await dispatcher.dispatch("default")).started == [child.id]
+
+
+async def test_profile_limit_keeps_the_rest_waiting(service: BoardService) -> None:
+    workers = Workers()
+    tasks = await add(service, "one", "two", "three")
+    rules = DispatchRules(max_in_progress_per_profile=2)
+    report = await workers.dispatcher(service, rules).dispatch("default")
+    assert report.started == tasks[:2]
+    assert report.skipped == [(tasks[2], "ada is busy.")]
+
+
+async def test_dead_worker_is_replaced_until_the_limit(
+    service: BoardService, clock: FakeClock
+) -> None:
+    workers = Workers()
+    (task,) = await add(service, "task")
+    dispatcher = workers.dispatcher(service)
+    for expected in (TaskStatus.RUNNING, TaskStatus.BLOCKED):
+        await dispatcher.dispatch("default")
+        workers.dead.add(workers.started[-1].run)
+        await clock.advance(31)
+        report = await dispatcher.dispatch("default")
+        assert report.ended == [task]
+        assert await status_of(service, task) is expected
+    kinds = await service.read(None, lambda rows: [one.kind for one in rows.events(task, 20)])
+    assert kinds[-2:] == ["crashed", "gave_up"]
+
+
+async def test_expired_claim_and_exceeded_time_end_a_run(
+    service: BoardService, clock: FakeClock
+) -> None:
+    workers = Workers()
+    (silent,) = await add(service, "silent")
+    new = NewTask(title="long", assignee="ada", max_runtime_seconds=60)
+    long = (await service.write(None, lambda rows: create_task(rows, new, service.now()))).id
+    dispatcher = workers.dispatcher(service)
+    await dispatcher.dispatch("default")
+    await clock.advance(61)
+    assert (await dispatcher.dispatch("default")).ended == [long]
+    await clock.advance(900)
+    assert silent in (await dispatcher.dispatch("default")).ended
+
+
+async def test_rate_limited_task_waits_for_its_cooldown(
+    service: BoardService, clock: FakeClock
+) -> None:
+    workers = Workers()
+    (task,) = await add(service, "task")
+    dispatcher = workers.dispatcher(service)
+    await dispatcher.dispatch("default")
+    run = workers.started[0].run
+    await service.write(
+        None, lambda rows: release_rate_limited(rows, task, run, "429", service.now())
+    )
+    assert not (await dispatcher.dispatch("default")).started
+    await clock.advance(301)
+    assert (await dispatcher.dispatch("default")).started == [task]
+
+
+async def test_failed_start_counts_as_a_failure(service: BoardService) -> None:
+    workers = Workers()
+    workers.broken = True
+    (task,) = await add(service, "task")
+    dispatcher = workers.dispatcher(service)
+    assert (await dispatcher.dispatch("default")).skipped == [(task, "There is no sandbox.")]
+    await dispatcher.dispatch("default")
+    assert await status_of(service, task) is TaskStatus.BLOCKED
+
+
+async def test_dry_run_changes_nothing(service: BoardService, woken: list[str]) -> None:
+    workers = Workers()
+    (task,) = await add(service, "task")
+    woken.clear()
+    report = await workers.dispatcher(service).dispatch("default", dry_run=True)
+    assert report.started == [task]
+    assert not workers.started
+    assert not woken
+    assert await status_of(service, task) is TaskStatus.READY

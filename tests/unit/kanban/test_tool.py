@@ -1,0 +1,104 @@
+"""The board's tools, as called by workers and by other turns."""
+
+import msgspec
+import pytest
+
+from hermes.kanban.lifecycle import ClaimTerms, claim_task, reclaim_task
+from hermes.kanban.service import BoardService
+from hermes.kanban.tasks import NewTask, create_task
+from hermes.kanban.tool import TOOLS
+from hermes.kanban.worker import Worker
+from hermes.ports.board import BoardRows
+from hermes.ports.tool import ToolContext
+from hermes.schema.errors import LeaseLost, StateConflict, UsageError
+from hermes.schema.scope import Address, Role, Scope
+
+pytestmark = pytest.mark.anyio
+
+
+def context(
+    worker: Worker | None = None, *, address: Address | None = None, role: Role = Role.OWNER
+) -> ToolContext:
+    async def progress(text: str) -> None:
+        pass
+
+    key = worker.session_key("ada") if worker else ""
+    scope = Scope(
+        profile="ada", session="s1", run="r1", workspace="/", key=key, address=address, role=role
+    )
+    return ToolContext(scope, "call", progress)
+
+
+async def call(
+    service: BoardService, name: str, ctx: ToolContext, **args: object
+) -> dict[str, object]:
+    (tool,) = [one for one in TOOLS if one.name == f"kanban_{name}"]
+    answer = await tool.run(service, msgspec.convert(args, tool.arguments), ctx)
+    return msgspec.json.decode(msgspec.json.encode(answer))
+
+
+async def started(service: BoardService) -> Worker:
+    def work(rows: BoardRows) -> Worker:
+        task = create_task(rows, NewTask(title="task", assignee="ada"), service.now())
+        terms = ClaimTerms(lock="host:1", expires=service.now() + 900)
+        return Worker("default", task.id, claim_task(rows, task.id, terms, service.now()).id)
+
+    return await service.write(None, work)
+
+
+async def test_worker_reads_and_completes_its_own_task(service: BoardService) -> None:
+    worker = await started(service)
+    shown = await call(service, "show", context(worker))
+    assert f"# Task {worker.task}" in str(shown["worker_context"])
+    done = await call(service, "complete", context(worker), summary="checked", artifacts=["/a"])
+    assert done == {"ok": True, "task_id": worker.task, "run_id": worker.run}
+    (run,) = await service.read(None, lambda rows: rows.runs(worker.task))
+    assert run.metadata == {"worker_session_id": "s1", "artifacts": ["/a"]}
+
+
+async def test_worker_may_not_touch_other_tasks(service: BoardService) -> None:
+    worker = await started(service)
+    other = await started(service)
+    for name, args in (
+        ("complete", {"summary": "x"}),
+        ("block", {"reason": "x"}),
+        ("heartbeat", {}),
+    ):
+        with pytest.raises(UsageError, match="not yours"):
+            await call(service, name, context(worker), task_id=other.task, **args)
+    with pytest.raises(UsageError):
+        await call(service, "list", context(worker))
+
+
+async def test_worker_whose_run_was_taken_back_completes_nothing(service: BoardService) -> None:
+    worker = await started(service)
+    await service.write(None, lambda rows: reclaim_task(rows, worker.task, "stale", service.now()))
+    with pytest.raises(LeaseLost):
+        await call(service, "complete", context(worker), summary="late")
+
+
+async def test_completion_with_invented_tasks_is_refused_and_recorded(
+    service: BoardService,
+) -> None:
+    worker = await started(service)
+    with pytest.raises(StateConflict, match="t_12345678"):
+        await call(service, "complete", context(worker), summary="x", created_cards=["t_12345678"])
+    kinds = await service.read(
+        None, lambda rows: [event.kind for event in rows.events(worker.task, 9)]
+    )
+    assert kinds[-1] == "completion_blocked_hallucination"
+
+
+async def test_created_task_subscribes_the_chat_under_the_profile_of_the_turn(
+    service: BoardService,
+) -> None:
+    ctx = context(address=Address("telegram", "42"))
+    made = await call(service, "create", ctx, title="later", assignee="eve")
+    assert (made["status"], made["subscribed"]) == ("ready", True)
+    (found,) = await service.read(None, lambda rows: rows.subscriptions(str(made["task_id"])))
+    assert (found.notifier_profile, found.chat_id) == ("ada", "42")
+
+
+async def test_guest_may_not_use_the_board(service: BoardService) -> None:
+    with pytest.raises(UsageError, match="owner"):
+        await call(service, "list", context(role=Role.GUEST))
