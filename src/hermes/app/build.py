@@ -235,7 +235,9 @@ class App:
     @cached_property
     def child_env(self) -> Callable[[Scope], dict[str, str]]:
         """Builds the environment of programs that run for a scope, without secrets."""
-        return self._tool_factory.child_env()
+        from hermes.app.tool_factory import child_env_rules  # noqa: PLC0415 - few turns need it
+
+        return child_env_rules(self.home, self.env, self.config)
 
     @cached_property
     def toolbox(self) -> Toolbox:
