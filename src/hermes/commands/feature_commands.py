@@ -27,10 +27,9 @@ def feature_command(verb: Verb[Any]) -> Command:
         reply = await action.run(services.get(verb.name), call)
         return TextReply(reply.text)
 
-    names = "|".join(action.name for action in verb.actions)
     return Command(
         name=verb.name,
-        usage=f"[{names}]",
+        usage="[action]",
         summary=verb.summary,
         owner_only=True,
         run=run,
