@@ -21,11 +21,12 @@ LEARNING = ["memory", "skills_list", "skill_view", "skill_manage", "session_sear
         (
             ["todo", "hermes-cli", "todo"],
             ["todo", *SHELL, *FILES, "execute_code", "delegate_task", "clarify", "send_message",
-             *LEARNING],
+             "cronjob", *LEARNING],
         ),
         (
             ["hermes-api-server"],
-            [*SHELL, *FILES, "execute_code", "delegate_task", "todo", "send_message", *LEARNING],
+            [*SHELL, *FILES, "execute_code", "delegate_task", "todo", "send_message", "cronjob",
+             *LEARNING],
         ),
         (["safe"], []),
     ],
