@@ -8,10 +8,6 @@ from hermes.ports.feature import Action, ActionCall, Argument, ArgumentKind, Arg
 from hermes.schema.errors import UsageError
 from hermes.schema.terminal import CommandReply, TextReply
 
-MAX_USAGE = 40
-"""Longer lists of actions are not part of the usage line."""
-
-
 def feature_command(verb: Verb[Any]) -> Command:
     """A command for the owner; the service of the feature comes with the context."""
 
@@ -30,12 +26,9 @@ def feature_command(verb: Verb[Any]) -> Command:
         reply = await action.run(services.get(verb.name), call)
         return TextReply(reply.text)
 
-    names = "|".join(action.name for action in verb.actions)
-    if len(names) > MAX_USAGE:
-        names = "action"
     return Command(
         name=verb.name,
-        usage=f"[{names}]",
+        usage="[action]",
         summary=verb.summary,
         owner_only=True,
         run=run,

@@ -57,17 +57,26 @@ def period(schedule: Schedule, zone: ZoneInfo, at: datetime) -> timedelta | None
 
 def check_expression(expr: str) -> None:
     """Raises `UsageError` for an expression that is invalid or never fires."""
-    if len(expr.split()) != 5:
-        raise UsageError(f"{expr!r} is not a cron expression: it must have five fields.")
-    try:
-        found = next(CronSim(expr, datetime(2024, 1, 1, tzinfo=UTC)), None)
-    except CronSimError as error:
-        raise UsageError(f"{expr!r} is not a cron expression: {error}.") from error
+    _checked_fields(expr)
+    found = next(CronSim(expr, datetime(2024, 1, 1, tzinfo=UTC)), None)
     if found is None or found - datetime(2024, 1, 1, tzinfo=UTC) > _NEVER:
         raise UsageError(f"The cron expression {expr!r} never fires.")
 
 
+def _checked_fields(expr: str) -> list[str]:
+    fields = expr.split()
+    if len(fields) != 5:
+        raise UsageError(f"{expr!r} is not a cron expression: it must have five fields.")
+    try:
+        CronSim(expr, datetime(2024, 1, 1, tzinfo=UTC))
+    except CronSimError as error:
+        raise UsageError(f"{expr!r} is not a cron expression: {error}.") from error
+    return fields
+
+
 def _interval(step: timedelta, after: datetime, anchor: datetime) -> Iterator[datetime]:
+    if step < _MINUTE:
+        raise UsageError("The interval is shorter than a minute.")
     passed = max(0, (after - anchor) // step + 1)
     at = (anchor + passed * step).astimezone(UTC)
     while True:
@@ -76,7 +85,7 @@ def _interval(step: timedelta, after: datetime, anchor: datetime) -> Iterator[da
 
 
 def _cron(expr: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
-    minutes, hours, *_ = expr.split()
+    minutes, hours = _checked_fields(expr)[:2]
     fixed = not minutes.startswith("*") and not hours.startswith("*")
     found = _fixed_times(expr, zone, after) if fixed else _clock_times(expr, zone, after)
     last = after.astimezone(UTC)

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from itertools import islice
 from pathlib import Path
 
@@ -287,13 +287,23 @@ class JobService:
         now = self._clock.now()
         found = await anyio.to_thread.run_sync(self._file.read, stored, now)
         for one in found.saved:
-            job = one.job
-            if not job.timezone:
-                job = structs.replace(job, timezone=self._zone)
-            if job.enabled and job.next_run_at is None and job.state != "completed":
-                job = structs.replace(job, next_run_at=next_after(job, now))
+            job = self._taken_over(one.job, now)
             await self._store.commit(SaveJob(structs.replace(one, job=job)))
         await self._store.commit(*map(DeleteJob, found.removed))
+
+    def _taken_over(self, job: Job, now: datetime) -> Job:
+        """A job of the file, with zones; one whose schedule is wrong is stopped, visibly."""
+        try:
+            zone = zone_named(job.timezone or self._zone)
+            job = _with_zone(structs.replace(job, timezone=job.timezone or self._zone), zone)
+            following = next_after(job, now)
+            if job.enabled and job.next_run_at is None and job.state != "completed":
+                job = structs.replace(job, next_run_at=following)
+        except UsageError as error:
+            return structs.replace(
+                job, enabled=False, state="error", last_error=str(error), next_run_at=None
+            )
+        return job
 
     async def _write_file(self) -> None:
         now = self._clock.now()
@@ -394,6 +404,22 @@ def _scheduled(job: Job, text: str, now: datetime) -> Job:
     return structs.replace(changed, next_run_at=next_after(changed, now))
 
 
+def _with_zone(job: Job, zone: tzinfo) -> Job:
+    """The job with aware times; those without a zone are local."""
+
+    def aware(at: datetime | None) -> datetime | None:
+        return at.replace(tzinfo=zone) if at is not None and at.tzinfo is None else at
+
+    return structs.replace(
+        job,
+        schedule=structs.replace(job.schedule, run_at=aware(job.schedule.run_at)),
+        created_at=aware(job.created_at),
+        next_run_at=aware(job.next_run_at),
+        last_run_at=aware(job.last_run_at),
+        paused_at=aware(job.paused_at),
+    )
+
+
 def _paused(job: Job, now: datetime, reason: str) -> Job:
     return structs.replace(
         job, enabled=False, state="paused", paused_at=now, paused_reason=reason or None
@@ -416,7 +442,4 @@ def _is_over(job: Job, now: datetime) -> bool:
     if job.state != "completed" or job.enabled:
         return False
     ended = job.last_run_at or job.created_at
-    if ended is None:
-        return False
-    aware = ended if ended.tzinfo else ended.replace(tzinfo=UTC)
-    return now - aware > timedelta(days=COMPLETED_DAYS)
+    return ended is not None and now - ended > timedelta(days=COMPLETED_DAYS)

@@ -299,5 +299,8 @@ TOOLS: tuple[FeatureTool[CronOperation], ...] = (
         timeout=3600.0,
         toolset="cronjob",
         run=run_tool,
+        unlisted=frozenset(
+            {"skill", "provider", "base_url", "reason", "timezone", "include_disabled"}
+        ),
     ),
 )

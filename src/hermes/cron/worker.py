@@ -104,9 +104,13 @@ class CronWorker:
             await self._idle.wait()
 
     async def _lock(self) -> None:
-        if not await anyio.to_thread.run_sync(self._tick_lock.try_acquire):
-            log.warning("another program runs the scheduled jobs of this home; waiting for it")
-            await self._tick_lock.acquire(self._clock, LOCK_INTERVAL)
+        try:
+            if not await anyio.to_thread.run_sync(self._tick_lock.try_acquire):
+                log.warning("another program runs the scheduled jobs of this home; waiting for it")
+                await self._tick_lock.acquire(self._clock, LOCK_INTERVAL)
+        except OSError as error:
+            # A home that cannot be written: nobody else can hold the lock, either.
+            log.warning("the lock of the scheduled jobs cannot be taken: %s", error)
         log.info("serving scheduled jobs")
 
     async def _serve(self, group: anyio.abc.TaskGroup, wakeups: Wakeups) -> None:
@@ -119,7 +123,7 @@ class CronWorker:
                         self._export.set()
                     await self._start_due(group)
                 wake = await self._scheduler.next_wake()
-            except StoreError as error:
+            except (StoreError, OSError) as error:
                 log.warning("scheduled jobs wait: %s", error)
                 await self._clock.sleep(RETRY_SECONDS)
                 continue

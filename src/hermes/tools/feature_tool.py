@@ -25,7 +25,7 @@ class WrappedTool:
         self.spec = ToolSpec(
             tool.name,
             Path(tool.description).read_text("utf-8").strip(),
-            self._arguments.schema,
+            _listed(self._arguments.schema, tool.unlisted),
             tool.effect,
             timeout=tool.timeout,
             toolset=tool.toolset,
@@ -38,6 +38,13 @@ class WrappedTool:
         except (UsageError, StoreError) as error:
             raise ToolError(f"{self._tool.name}: {error}", hint=error.hint) from error
         return ToolOutput.text(encode_result(answer))
+
+
+def _listed(schema: dict[str, Any], unlisted: frozenset[str]) -> dict[str, Any]:
+    """The schema without some of its properties."""
+    properties: dict[str, Any] = schema["properties"]
+    shown = {name: one for name, one in properties.items() if name not in unlisted}
+    return {**schema, "properties": shown}
 
 
 def build_feature_tool(feature: str, name: str, given: ToolCollaborators) -> WrappedTool:

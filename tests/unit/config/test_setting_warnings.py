@@ -20,7 +20,13 @@ from hermes.config.setting_warnings import WILDCARD, changed_settings, unused_na
 PROGRAM = Path(hermes.__file__).parent
 NOBODY_SETS = frozenset({"_config_version"})
 NAMESAKES = frozenset(
-    {"delegation.base_url", "delegation.api_key", "delegation.api_mode", "gateway.strict"}
+    {
+        "cron.provider",
+        "delegation.base_url",
+        "delegation.api_key",
+        "delegation.api_mode",
+        "gateway.strict",
+    }
 )
 """Idle, too, though settings elsewhere that are called the same are used."""
 READ_BY_NAME = frozenset(

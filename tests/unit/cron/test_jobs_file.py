@@ -73,6 +73,28 @@ async def test_file_of_the_public_system_is_taken_over_and_keeps_its_fields(tmp_
         assert broken == {"id": 7, "broken": True}
 
 
+async def test_wrong_schedules_and_times_without_a_zone_stop_nothing_else(tmp_path: Path) -> None:
+    local = {
+        **PUBLIC_JOB,
+        "next_run_at": "2026-02-01T09:00:00",
+        "created_at": "2026-01-30T08:00:00",
+    }
+    wrong = [
+        {"schedule": {"kind": "cron", "expr": "x y"}},
+        {"schedule": {"kind": "cron", "expr": "99 * * * *"}},
+        {"schedule": {"kind": "interval", "minutes": 0}},
+        {"timezone": "Mars/Base"},
+    ]
+    entries = [{**PUBLIC_JOB, "id": f"{n:012x}", **one} for n, one in enumerate(wrong)]
+    write(tmp_path, *entries, local)
+    async with cron_harness(tmp_path, answer_script("hi")) as cron:
+        async with cron.serving():
+            await cron.clock.advance(3600 * 24)
+        *broken, served = await cron.service.jobs(disabled=True)
+        assert [job.state for job in broken] == ["error"] * 4
+        assert served.last_status == "ok"
+
+
 async def test_changes_of_others_are_taken_over_while_serving(tmp_path: Path) -> None:
     async with cron_harness(tmp_path, answer_script("hi")) as cron:
         mine = await cron.create("every 1h", name="mine")

@@ -11,7 +11,7 @@ from hermes.testing.contracts.tool import ToolContract
 from hermes.testing.tools import all_tools
 from hermes.tools.toolsets import OPTIONAL, built_in_toolsets
 
-MAX_WIRE = 12_000
+MAX_WIRE = 13_200
 
 
 class TestTerminal(ToolContract):
