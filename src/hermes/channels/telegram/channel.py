@@ -47,6 +47,7 @@ from hermes.ports.channel import (
     Offline,
     Outbound,
     Receipt,
+    Throttled,
 )
 from hermes.ports.channel_options import read_options
 from hermes.ports.store import Blobs
@@ -59,6 +60,8 @@ HandleInbound = Callable[[Inbound], Awaitable[None]]
 ALBUM_SECONDS = 0.8
 """How long the parts of an album may be apart."""
 MAX_ALBUM_WAITS = 5
+MAX_CUT_POLLS = 3
+POLL_PAUSE = 0.5
 CHECK_SECONDS = 20.0
 """Between two checks of a webhook: well below the time after which a channel counts as silent."""
 LOCAL_LIMIT = 128 * 1024 * 1024
@@ -175,7 +178,7 @@ class TelegramChannel:
 
     async def _poll(self, builder: InboundBuilder, deliver: HandleInbound) -> None:
         """Ask for updates; each request acknowledges the batch before it, durable by then."""
-        offset = 0
+        offset = failures = 0
         while True:
             try:
                 updates = await self._api.get_updates(offset)
@@ -185,6 +188,15 @@ class TelegramChannel:
                 log.warning("a webhook is removed, because this gateway polls for updates")
                 await self._api.delete_webhook()
                 continue
+            except (UnknownOutcome, Throttled) as error:
+                # A cut connection is common; only several in a row are a failure.
+                failures += 1
+                if failures > MAX_CUT_POLLS:
+                    raise
+                log.info("a poll failed: %s", error)
+                await self._clock.sleep(max(POLL_PAUSE * failures, getattr(error, "wait", 0.0)))
+                continue
+            failures = 0
             self._heard = self._clock.now()
             if not updates:
                 continue
