@@ -137,7 +137,11 @@ class TelegramChannel:
         """The indicator ends by itself, or with the next post."""
         if on:
             fields = {**chat_fields(self._current(to)), "action": "typing"}
-            await self._api.call("sendChatAction", bool, fields)
+            try:
+                await self._api.call("sendChatAction", bool, fields)
+            except UnknownOutcome as error:
+                # It makes no difference whether people saw it.
+                log.info("typing could not be shown: %s", error)
 
     async def react(self, to: Address, message: str, sign: str) -> None:
         reaction = [{"type": "emoji", "emoji": REACTIONS.get(sign, sign)}] if sign else []
