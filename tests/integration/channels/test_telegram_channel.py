@@ -29,6 +29,7 @@ from hermes.schema.errors import ConfigError
 from hermes.schema.messages import Media, Text, User
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import listening, text_of
+from hermes.testing.platform.state import FaultRates
 from hermes.testing.telegram.server import serve_telegram
 from support.telegram import (
     ANN,
@@ -327,6 +328,15 @@ async def test_other_poller_is_named(bench: TelegramBench) -> None:
         url = f"{bench.server.url}/bot{bench.telegram.bot.token}/getUpdates"
         async with session.get(url, params={"timeout": "0"}) as response:
             assert response.status == 200
+
+
+async def test_cut_poll_is_repeated(tmp_path: Path) -> None:
+    telegram = emulator(faults=FaultRates(cut_poll=0.4), seed=3)
+    async with telegram_bench(tmp_path, telegram) as bench, listening(bench.channel) as updates:
+        for number in range(6):
+            telegram.say(ANN, f"message {number}")
+            await bench.server.acknowledged()
+    assert [text_of(one) for one in updates] == [f"message {number}" for number in range(6)]
 
 
 async def test_webhook_of_an_earlier_setup_is_removed(bench: TelegramBench) -> None:

@@ -47,6 +47,7 @@ from hermes.ports.channel import (
     Offline,
     Outbound,
     Receipt,
+    Throttled,
 )
 from hermes.ports.channel_options import read_options
 from hermes.ports.store import Blobs
@@ -59,6 +60,8 @@ HandleInbound = Callable[[Inbound], Awaitable[None]]
 ALBUM_SECONDS = 0.8
 """How long the parts of an album may be apart."""
 MAX_ALBUM_WAITS = 5
+MAX_CUT_POLLS = 3
+POLL_PAUSE = 0.5
 CHECK_SECONDS = 20.0
 """Between two checks of a webhook: well below the time after which a channel counts as silent."""
 LOCAL_LIMIT = 128 * 1024 * 1024
@@ -134,7 +137,11 @@ class TelegramChannel:
         """The indicator ends by itself, or with the next post."""
         if on:
             fields = {**chat_fields(self._current(to)), "action": "typing"}
-            await self._api.call("sendChatAction", bool, fields)
+            try:
+                await self._api.call("sendChatAction", bool, fields)
+            except UnknownOutcome as error:
+                # It makes no difference whether people saw it.
+                log.info("typing could not be shown: %s", error)
 
     async def react(self, to: Address, message: str, sign: str) -> None:
         reaction = [{"type": "emoji", "emoji": REACTIONS.get(sign, sign)}] if sign else []
@@ -175,7 +182,7 @@ class TelegramChannel:
 
     async def _poll(self, builder: InboundBuilder, deliver: HandleInbound) -> None:
         """Ask for updates; each request acknowledges the batch before it, durable by then."""
-        offset = 0
+        offset = failures = 0
         while True:
             try:
                 updates = await self._api.get_updates(offset)
@@ -185,6 +192,15 @@ class TelegramChannel:
                 log.warning("a webhook is removed, because this gateway polls for updates")
                 await self._api.delete_webhook()
                 continue
+            except (UnknownOutcome, Throttled) as error:
+                # A cut connection is common; only several in a row are a failure.
+                failures += 1
+                if failures > MAX_CUT_POLLS:
+                    raise
+                log.info("a poll failed: %s", error)
+                await self._clock.sleep(max(POLL_PAUSE * failures, getattr(error, "wait", 0.0)))
+                continue
+            failures = 0
             self._heard = self._clock.now()
             if not updates:
                 continue

@@ -60,6 +60,11 @@ class WaitingQuestions:
     def add(self, said: Said) -> None:
         self._names.add(question_name(said.text))
 
+    @property
+    def count(self) -> int:
+        self.all_answered()
+        return len(self._names)
+
     def give_up(self, names: Sequence[str]) -> None:
         self._names.difference_update(names)
 
