@@ -1,4 +1,4 @@
-"""Durable state: sessions, queues, leases, records. Writes are data and commit together."""
+"""Durable state: sessions, queues, leases, repositories. Writes are data and commit together."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -7,12 +7,17 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
+from hermes.ports.api_records import ApiRecords, ApiWrite
 from hermes.ports.approval_records import ApprovalRecords, ApprovalWrite
+from hermes.ports.chat_records import ChatRecords, ChatWrite
+from hermes.ports.compaction_records import CompactionRecords, CompactionWrite
 from hermes.ports.delegation import DelegationRecords, DelegationWrite
 from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveResponse
+from hermes.ports.ledger import LedgerRecords, LedgerWrite
 from hermes.ports.maintenance import Maintenance
 from hermes.ports.processes import ProcessRecords, ProcessWrite
-from hermes.ports.records import PutRecord, Records
+from hermes.ports.run_records import RunRecords, RunWrite
+from hermes.ports.runtime_sessions import PutRuntimeSession, RuntimeSessions
 from hermes.schema.messages import Media, Message, Usage
 from hermes.schema.sessions import (
     ModelUsage,
@@ -182,7 +187,17 @@ class BeginTurnResult(Struct, frozen=True):
     appended: bool = False  # whether `first` was appended
 
 
-RepositoryWrite: TypeAlias = ApprovalWrite | ProcessWrite | DelegationWrite
+RepositoryWrite: TypeAlias = (
+    ApprovalWrite
+    | ChatWrite
+    | CompactionWrite
+    | RunWrite
+    | ApiWrite
+    | ProcessWrite
+    | DelegationWrite
+    | LedgerWrite
+    | PutRuntimeSession
+)
 """Writes of the repositories, each defined by the port of its repository."""
 
 SingleWrite: TypeAlias = (
@@ -198,7 +213,6 @@ SingleWrite: TypeAlias = (
     | ReleaseLease
     | AppendRunEvents
     | SaveResponse
-    | PutRecord
     | RepositoryWrite
 )
 """Writes applied one by one; consecutive messages are appended together instead."""
@@ -409,13 +423,23 @@ class Store(Protocol):
     @property
     def responses(self) -> Responses: ...
     @property
-    def records(self) -> Records: ...
-    @property
     def approvals(self) -> ApprovalRecords: ...
     @property
     def processes(self) -> ProcessRecords: ...
     @property
     def delegations(self) -> DelegationRecords: ...
+    @property
+    def chats(self) -> ChatRecords: ...
+    @property
+    def compaction(self) -> CompactionRecords: ...
+    @property
+    def runs(self) -> RunRecords: ...
+    @property
+    def runtime_sessions(self) -> RuntimeSessions: ...
+    @property
+    def ledger(self) -> LedgerRecords: ...
+    @property
+    def api(self) -> ApiRecords: ...
     @property
     def maintenance(self) -> Maintenance: ...
 
@@ -426,8 +450,8 @@ class Store(Protocol):
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
         """Commit all or nothing; durable when it returns.
 
-        Raises `LeaseLost` if the fence does not hold, and `StateConflict` if a record is not in
-        the expected state.
+        Raises `LeaseLost` if the fence does not hold, and `StateConflict` if a row is not in the
+        expected state.
         """
         ...
 

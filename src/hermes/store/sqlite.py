@@ -21,18 +21,25 @@ from hermes.ports.store import (
     Write,
 )
 from hermes.schema.errors import StoreError
+from hermes.store.api_records import SqliteApiRecords
 from hermes.store.approval_records import SqliteApprovalRecords
 from hermes.store.archive import SqliteArchive
 from hermes.store.background_work import SqliteDelegations, SqliteProcesses
+from hermes.store.chat_records import SqliteChatRecords
 from hermes.store.connection import Connection, load_statements
 from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
 from hermes.store.journal import SqliteJournal, SqliteResponses
 from hermes.store.leases import SqliteLeases, acquire_lease, check_fence, lease_span, release_fenced
+from hermes.store.ledger import SqliteLedgerRecords
 from hermes.store.maintenance import SqliteMaintenance
 from hermes.store.queues import ClaimRequest, SqliteQueues, claim_items, is_queue_empty
-from hermes.store.records import SqliteRecords
 from hermes.store.rows import IntentRow, to_micros
+from hermes.store.session_records import (
+    SqliteCompactionRecords,
+    SqliteRunRecords,
+    SqliteRuntimeSessions,
+)
 from hermes.store.workers import SqliteWorkers
 from hermes.store.writes import apply_writes, enqueue_claimed, names_holder
 
@@ -53,10 +60,15 @@ class SqliteStore:
         self.leases = SqliteLeases(engine, clock)
         self.journal = SqliteJournal(engine, self.workers)
         self.responses = SqliteResponses(engine)
-        self.records = SqliteRecords(engine, self.workers)
         self.approvals = SqliteApprovalRecords(engine)
         self.processes = SqliteProcesses(engine, self.workers)
         self.delegations = SqliteDelegations(engine, self.workers)
+        self.chats = SqliteChatRecords(engine)
+        self.compaction = SqliteCompactionRecords(engine)
+        self.runs = SqliteRunRecords(engine)
+        self.runtime_sessions = SqliteRuntimeSessions(engine)
+        self.ledger = SqliteLedgerRecords(engine, self.workers)
+        self.api = SqliteApiRecords(engine, self.workers)
         self.maintenance = SqliteMaintenance(engine, self.queues, clock)
 
     @classmethod

@@ -8,7 +8,6 @@ from msgspec import UNSET, Struct
 from hermes.kit.process_identity import worker_of
 from hermes.kit.text import one_line
 from hermes.ports.journal import AppendRunEvents, SaveResponse
-from hermes.ports.records import PutRecord
 from hermes.ports.store import (
     AmendItem,
     AppendMessage,
@@ -34,7 +33,6 @@ from hermes.schema.sessions import Session, SessionChange
 from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.journal import append_run_events, save_response
 from hermes.store.leases import release_lease
-from hermes.store.records import put_record
 from hermes.store.repository_writes import apply_repository_write, holder_in
 from hermes.store.rows import (
     encode_message,
@@ -94,8 +92,6 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
             append_run_events(connection, write)
         case SaveResponse(response):
             save_response(connection, response)
-        case PutRecord():
-            put_record(connection, write)
         case _:
             apply_repository_write(connection, write)
 
@@ -103,8 +99,6 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
 def names_holder(write: Write) -> bool:
     """Whether the write stores the name of a worker."""
     match write:
-        case PutRecord(record):
-            return bool(record.holder)
         case EnqueueItem(_, holder):
             return bool(holder)
         case _:

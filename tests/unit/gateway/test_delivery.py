@@ -56,7 +56,7 @@ class DeliveryHarness:
     ) -> None:
         self.store, self.clock, self.channel = store, clock, channel
         self.bus = MemoryBus()
-        self.dead = DeadTargets(store, clock)
+        self.dead = DeadTargets(store)
         self.online: Callable[[], bool] = lambda: True
         self.cross_posts = FakeCrossPosts()
         limiter = RateLimiter(clock, channel.caps)
@@ -240,13 +240,13 @@ async def test_dead_address_is_skipped_until_a_message_comes_from_it(tmp_path: P
 async def test_oldest_dead_address_is_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
     first, second, third = (Address("fake", chat) for chat in "123")
     async with open_store(tmp_path / "hermes.db", FakeClock()) as store:
-        dead = DeadTargets(store, FakeClock(), max_targets=2)
+        dead = DeadTargets(store, max_targets=2)
         await dead.mark_dead(first, "Gone.")
         await dead.mark_dead(second, "Gone.")
         await dead.mark_dead(first, "Gone again.")
         await dead.mark_dead(third, "Gone.")
         assert dead.all() == {first: "Gone again.", third: "Gone."}
-        later = DeadTargets(store, FakeClock())
+        later = DeadTargets(store)
         await later.load()
         assert later.all() == dead.all()
 

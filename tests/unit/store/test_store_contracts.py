@@ -8,8 +8,8 @@ import pytest
 from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.blobs import BlobsContract
 from hermes.testing.contracts.coordination import WorkersContract
-from hermes.testing.contracts.records import BlobsContract, RecordsContract
 from hermes.testing.contracts.repositories import RepositoriesContract
 from hermes.testing.contracts.store import StoreContract
 
@@ -38,10 +38,6 @@ class TestSqliteWorkers(WorkersContract):
 
 
 class TestSqliteStore(StoreContract):
-    pass
-
-
-class TestSqliteRecords(RecordsContract):
     pass
 
 

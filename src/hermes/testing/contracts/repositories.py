@@ -7,7 +7,6 @@ import pytest
 from msgspec import structs
 
 from hermes.kit.clock import Clock
-from hermes.kit.process_identity import process_id
 from hermes.ports.approval_records import (
     AddSavedApproval,
     PutQuestion,
@@ -31,6 +30,13 @@ from hermes.ports.store import OpenSession, Store
 from hermes.schema.errors import StateConflict
 from hermes.schema.questions import Question, QuestionKind
 from hermes.schema.scope import OWNER, Address, Role, Scope
+from hermes.testing.contracts.chat_records import (
+    ApiRecordsContract,
+    ChatRecordsContract,
+    LedgerRecordsContract,
+    SessionRecordsContract,
+)
+from hermes.testing.contracts.holders import holders_of
 from hermes.testing.contracts.samples import session
 
 HOUR = timedelta(hours=1)
@@ -141,18 +147,6 @@ def process(name: str, clock: Clock, of_session: str = "s1") -> BackgroundProces
     return BackgroundProcess(id=name, command="make", folder="/w", scope=scope, started=started)
 
 
-def holders_of(store: Store) -> dict[str, str]:
-    """Holders by what is known about them."""
-    host, boot, *_ = process_id().split("/")
-    return {
-        "old, alive": process_id(),
-        "old, dead": f"{host}/{boot}/1/0",
-        "none": "",
-        "elsewhere": "elsewhere/x/1/2",
-        "own": store.workers.own,
-    }
-
-
 class ProcessRecordsContract:
     async def test_process_is_read_back_unchanged(self, store: Store, clock: Clock) -> None:
         one = structs.replace(
@@ -248,6 +242,12 @@ class DelegationRecordsContract:
 
 
 class RepositoriesContract(
-    ApprovalRecordsContract, ProcessRecordsContract, DelegationRecordsContract
+    ApprovalRecordsContract,
+    ProcessRecordsContract,
+    DelegationRecordsContract,
+    ChatRecordsContract,
+    SessionRecordsContract,
+    ApiRecordsContract,
+    LedgerRecordsContract,
 ):
     """All repositories."""

@@ -7,7 +7,6 @@ import anyio
 import pytest
 from msgspec import structs
 
-from hermes.learning.ledger import Author
 from hermes.learning.review.reviewer import (
     ALLOWED_TOOLS,
     MAX_STEPS,
@@ -22,6 +21,7 @@ from hermes.learning.review.scheduler import (
     ReviewRules,
 )
 from hermes.learning.review.triggers import DueReviews, ReviewIntervals
+from hermes.ports.ledger import Author
 from hermes.schema.errors import ModelError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Text, Trust, Usage, User, text_of
