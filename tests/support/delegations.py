@@ -38,7 +38,7 @@ class FakeFollowups:
 
     def rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
         body = Raw(msgspec.json.encode(text))
-        return [EnqueueItem(QueueItem(key=key, lane="inbox", topic=scope.session, body=body))]
+        return [EnqueueItem(QueueItem(key=key, queue="inbox", topic=scope.session, body=body))]
 
     def wake(self, scope: Scope) -> None:
         self.woken.append(scope.session)

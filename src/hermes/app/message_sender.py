@@ -51,7 +51,7 @@ class OutboxSender:
         now, origin = self._clock.now(), scope.address
         # The requesting session knows about it; the sessions of other chats are notified.
         replies = [
-            (key, OutboxMessage(address=target, text=text, at=now, brought=target != origin))
+            (key, OutboxMessage(address=target, text=text, at=now, cross_post=target != origin))
             for key, target in rows
         ]
         await self._store.commit(*(outbox_post(key, reply) for key, reply in replies))

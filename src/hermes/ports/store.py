@@ -3,21 +3,12 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
-from hermes.ports.api_records import ApiRecords, ApiWrite
-from hermes.ports.approval_records import ApprovalRecords, ApprovalWrite
-from hermes.ports.chat_records import ChatRecords, ChatWrite
-from hermes.ports.compaction_records import CompactionRecords, CompactionWrite
-from hermes.ports.delegation import DelegationRecords, DelegationWrite
 from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveResponse
-from hermes.ports.ledger import LedgerRecords, LedgerWrite
 from hermes.ports.maintenance import Maintenance
-from hermes.ports.processes import ProcessRecords, ProcessWrite
-from hermes.ports.run_records import RunRecords, RunWrite
-from hermes.ports.runtime_sessions import PutRuntimeSession, RuntimeSessions
 from hermes.schema.messages import Media, Message, Usage
 from hermes.schema.sessions import (
     ModelUsage,
@@ -31,6 +22,18 @@ from hermes.schema.sessions import (
 )
 from hermes.schema.tools import Effect
 
+if TYPE_CHECKING:
+    # The features in use are loaded, not all that have a repository.
+    from hermes.ports.api_records import ApiRecords, ApiWrite
+    from hermes.ports.approval_records import ApprovalRecords, ApprovalWrite
+    from hermes.ports.chat_records import ChatRecords, ChatWrite
+    from hermes.ports.compaction_records import CompactionRecords, CompactionWrite
+    from hermes.ports.delegation import DelegationRecords, DelegationWrite
+    from hermes.ports.ledger import LedgerRecords, LedgerWrite
+    from hermes.ports.processes import ProcessRecords, ProcessWrite
+    from hermes.ports.run_records import RunRecords, RunWrite
+    from hermes.ports.runtime_sessions import PutRuntimeSession, RuntimeSessions
+
 WORKER_TTL = timedelta(seconds=60)
 """A worker without a heartbeat for this time counts as dead."""
 
@@ -39,7 +42,7 @@ class QueueItem(Struct, frozen=True, kw_only=True):
     """An item of the inbox or outbox."""
 
     key: str
-    lane: str  # `inbox`, or `outbox` with the channel it is sent by
+    queue: str  # `inbox`, or `outbox` with the channel it is sent by
     topic: str  # the session or address it is for
     body: Raw
     due: datetime | None = None
@@ -187,7 +190,7 @@ class BeginTurnResult(Struct, frozen=True):
     appended: bool = False  # whether `first` was appended
 
 
-RepositoryWrite: TypeAlias = (
+RepositoryWrite: TypeAlias = """(
     ApprovalWrite
     | ChatWrite
     | CompactionWrite
@@ -197,10 +200,10 @@ RepositoryWrite: TypeAlias = (
     | DelegationWrite
     | LedgerWrite
     | PutRuntimeSession
-)
+)"""
 """Writes of the repositories, each defined by the port of its repository."""
 
-SingleWrite: TypeAlias = (
+CoreWrite: TypeAlias = (
     OpenSession
     | ChangeSession
     | HideMessages
@@ -213,11 +216,12 @@ SingleWrite: TypeAlias = (
     | ReleaseLease
     | AppendRunEvents
     | SaveResponse
-    | RepositoryWrite
 )
+
+SingleWrite: TypeAlias = "CoreWrite | RepositoryWrite"
 """Writes applied one by one; consecutive messages are appended together instead."""
 
-Write: TypeAlias = AppendMessage | SingleWrite
+Write: TypeAlias = "AppendMessage | SingleWrite"
 
 
 class SessionArchive(Protocol):
@@ -300,7 +304,7 @@ class Queues(Protocol):
         ...
 
     async def claim(
-        self, lane: str, topic: str | None, holder: str, lease: timedelta | None, limit: int = 1
+        self, queue: str, topic: str | None, holder: str, lease: timedelta | None, limit: int = 1
     ) -> Sequence[QueueItem]:
         """Claim due items, oldest first, for `lease` or for as long as the holder's worker lives.
 
@@ -309,7 +313,7 @@ class Queues(Protocol):
         """
         ...
 
-    async def claim_abandoned(self, lane: str, holder: str, limit: int = 1) -> Sequence[QueueItem]:
+    async def claim_abandoned(self, queue: str, holder: str, limit: int = 1) -> Sequence[QueueItem]:
         """Like `claim`, but leave alone what the same worker holds."""
         ...
 
@@ -317,11 +321,11 @@ class Queues(Protocol):
         """Whether the holder's worker still has its claim; checked before an outside effect."""
         ...
 
-    async def topics(self, lane: str) -> Sequence[str]:
+    async def topics(self, queue: str) -> Sequence[str]:
         """Topics with items that are neither done nor parked, oldest first."""
         ...
 
-    async def unfinished(self, lane: str, limit: int) -> Sequence[QueueItem]:
+    async def unfinished(self, queue: str, limit: int) -> Sequence[QueueItem]:
         """Unfinished items of topics where something is claimed, oldest first.
 
         Only reads: nothing is claimed.
@@ -337,7 +341,7 @@ class Queues(Protocol):
         """
         ...
 
-    async def parked(self, lane: str, limit: int = 100) -> Sequence[ParkedItem]:
+    async def parked(self, queue: str, limit: int = 100) -> Sequence[ParkedItem]:
         """Items that were given up, oldest first."""
         ...
 
@@ -423,23 +427,23 @@ class Store(Protocol):
     @property
     def responses(self) -> Responses: ...
     @property
-    def approvals(self) -> ApprovalRecords: ...
+    def approvals(self) -> "ApprovalRecords": ...
     @property
-    def processes(self) -> ProcessRecords: ...
+    def processes(self) -> "ProcessRecords": ...
     @property
-    def delegations(self) -> DelegationRecords: ...
+    def delegations(self) -> "DelegationRecords": ...
     @property
-    def chats(self) -> ChatRecords: ...
+    def chats(self) -> "ChatRecords": ...
     @property
-    def compaction(self) -> CompactionRecords: ...
+    def compaction(self) -> "CompactionRecords": ...
     @property
-    def runs(self) -> RunRecords: ...
+    def runs(self) -> "RunRecords": ...
     @property
-    def runtime_sessions(self) -> RuntimeSessions: ...
+    def runtime_sessions(self) -> "RuntimeSessions": ...
     @property
-    def ledger(self) -> LedgerRecords: ...
+    def ledger(self) -> "LedgerRecords": ...
     @property
-    def api(self) -> ApiRecords: ...
+    def api(self) -> "ApiRecords": ...
     @property
     def maintenance(self) -> Maintenance: ...
 

@@ -92,13 +92,14 @@ def _create(path: Path) -> None:
     """Create an empty store that is complete before it gets its name; the first one wins."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
-        write_atomic(new, _empty_store(), mode=0o600)
+        write_atomic(new, empty_store(), mode=0o600)
         _link_database(new, path)
     finally:
         new.unlink(missing_ok=True)
 
 
-def _empty_store() -> bytes:
+def empty_store() -> bytes:
+    """A new database as the bytes of its file."""
     memory = connect(Path(":memory:"), READ_WRITE)
     try:
         _apply_migrations(memory, migrations())

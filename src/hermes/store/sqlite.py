@@ -21,25 +21,16 @@ from hermes.ports.store import (
     Write,
 )
 from hermes.schema.errors import StoreError
-from hermes.store.api_records import SqliteApiRecords
-from hermes.store.approval_records import SqliteApprovalRecords
 from hermes.store.archive import SqliteArchive
-from hermes.store.background_work import SqliteDelegations, SqliteProcesses
-from hermes.store.chat_records import SqliteChatRecords
 from hermes.store.connection import Connection, load_statements
 from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
 from hermes.store.journal import SqliteJournal, SqliteResponses
 from hermes.store.leases import SqliteLeases, acquire_lease, check_fence, lease_span, release_fenced
-from hermes.store.ledger import SqliteLedgerRecords
 from hermes.store.maintenance import SqliteMaintenance
 from hermes.store.queues import ClaimRequest, SqliteQueues, claim_items, is_queue_empty
+from hermes.store.repositories import SqliteRepositories
 from hermes.store.rows import IntentRow, to_micros
-from hermes.store.session_records import (
-    SqliteCompactionRecords,
-    SqliteRunRecords,
-    SqliteRuntimeSessions,
-)
 from hermes.store.workers import SqliteWorkers
 from hermes.store.writes import apply_writes, enqueue_claimed, names_holder
 
@@ -49,26 +40,16 @@ _INTENTS = load_statements("archive")["intents"]
 _INBOX = "inbox"
 
 
-class SqliteStore:
+class SqliteStore(SqliteRepositories):
     """Implements `hermes.ports.store.Store`; safe to use from several event loops."""
 
     def __init__(self, engine: Engine, clock: Clock, worker_ttl: timedelta = WORKER_TTL) -> None:
-        self._engine = engine
+        super().__init__(engine, SqliteWorkers(engine, clock, worker_ttl))
         self._clock = clock
-        self.workers = SqliteWorkers(engine, clock, worker_ttl)
         self.queues = SqliteQueues(engine, clock, self.workers)
         self.leases = SqliteLeases(engine, clock)
         self.journal = SqliteJournal(engine, self.workers)
         self.responses = SqliteResponses(engine)
-        self.approvals = SqliteApprovalRecords(engine)
-        self.processes = SqliteProcesses(engine, self.workers)
-        self.delegations = SqliteDelegations(engine, self.workers)
-        self.chats = SqliteChatRecords(engine)
-        self.compaction = SqliteCompactionRecords(engine)
-        self.runs = SqliteRunRecords(engine)
-        self.runtime_sessions = SqliteRuntimeSessions(engine)
-        self.ledger = SqliteLedgerRecords(engine, self.workers)
-        self.api = SqliteApiRecords(engine, self.workers)
         self.maintenance = SqliteMaintenance(engine, self.queues, clock)
 
     @classmethod
@@ -181,7 +162,7 @@ def _first_item(begin: BeginTurn, writes: Sequence[Write]) -> EnqueueItem | None
     if begin.first is None or not begin.limit:
         return None
     match [write for write in writes if isinstance(write, EnqueueItem)]:
-        case [EnqueueItem(item) as only] if (item.lane, item.topic, item.key, item.due) == (
+        case [EnqueueItem(item) as only] if (item.queue, item.topic, item.key, item.due) == (
             _INBOX,
             begin.session,
             begin.first.message.id,

@@ -13,6 +13,7 @@ from hermes.ports.store import (
     AppendMessage,
     ChangeSession,
     CompleteItem,
+    CoreWrite,
     EnqueueItem,
     HideMessages,
     Intent,
@@ -21,7 +22,6 @@ from hermes.ports.store import (
     RecordIntent,
     RecordUsage,
     ReleaseLease,
-    RepositoryWrite,
     SettleIntent,
     SingleWrite,
     Write,
@@ -33,7 +33,6 @@ from hermes.schema.sessions import Session, SessionChange
 from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.journal import append_run_events, save_response
 from hermes.store.leases import release_lease
-from hermes.store.repository_writes import apply_repository_write, holder_in
 from hermes.store.rows import (
     encode_message,
     fetch_number,
@@ -93,16 +92,18 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
         case SaveResponse(response):
             save_response(connection, response)
         case _:
+            from hermes.store.repository_writes import apply_repository_write  # noqa: PLC0415 - loaded on first use
+
             apply_repository_write(connection, write)
 
 
 def names_holder(write: Write) -> bool:
     """Whether the write stores the name of a worker."""
-    match write:
-        case EnqueueItem(_, holder):
-            return bool(holder)
-        case _:
-            return isinstance(write, RepositoryWrite) and bool(holder_in(write))
+    if isinstance(write, AppendMessage | CoreWrite):
+        return isinstance(write, EnqueueItem) and bool(write.holder)
+    from hermes.store.repository_writes import holder_in  # noqa: PLC0415 - loaded on first use
+
+    return bool(holder_in(write))
 
 
 def check_held(connection: Connection, key: str, holder: str) -> None:

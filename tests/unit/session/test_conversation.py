@@ -177,7 +177,7 @@ async def _leave_behind(harness: ConversationHarness, message: User) -> None:
     session = harness.conversation.session.id
     body = msgspec.Raw(msgspec.json.encode(message))
     await harness.store.commit(
-        EnqueueItem(QueueItem(key=message.id, lane="inbox", topic=session, body=body)),
+        EnqueueItem(QueueItem(key=message.id, queue="inbox", topic=session, body=body)),
         AppendMessage(session, "run_x", message, FakeClock().now()),
     )
 

@@ -93,7 +93,9 @@ async def test_completion_of_known_messages_is_fenced(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path) as talking:
         await said_before(talking, heard)
         body = Raw(msgspec.json.encode(heard))
-        await talking.store.queues.put(QueueItem(key=heard.id, lane="inbox", topic="s1", body=body))
+        await talking.store.queues.put(
+            QueueItem(key=heard.id, queue="inbox", topic="s1", body=body)
+        )
         harness = Watched(talking)
         turn = TurnRequest(session=SESSION, message=User("u2", (Text("more"),)))
         assert await harness.runner.run(turn) is Outcome.DONE

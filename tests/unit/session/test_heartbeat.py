@@ -13,7 +13,7 @@ from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 
-ITEM = QueueItem(key="k1", lane="inbox", topic="s1", body=Raw(b"{}"))
+ITEM = QueueItem(key="k1", queue="inbox", topic="s1", body=Raw(b"{}"))
 
 
 async def test_claim_lasts_while_the_worker_beats(

@@ -63,7 +63,7 @@ class Order:
         return self.seen.append
 
 
-def needed_writes(event: Event, seen: Sequence[Write | Event]) -> list[bool]:
+def needed_writes(event: Event, seen: "Sequence[Write | Event]") -> list[bool]:
     """Whether each write that the event reports was committed before."""
     match event:
         case MessageAdded(message=message):

@@ -61,7 +61,7 @@ ELSEWHERE = "elsewhere/boot/7/1"
 
 def inbox_item(message: User, session: str) -> QueueItem:
     body = Raw(msgspec.json.encode(message))
-    return QueueItem(key=message.id, lane="inbox", topic=session, body=body)
+    return QueueItem(key=message.id, queue="inbox", topic=session, body=body)
 
 
 async def waiting(harness: ConversationHarness) -> list[str]:
@@ -317,7 +317,7 @@ async def test_unreadable_inbox_item_is_parked(tmp_path: Path) -> None:
     ) as harness:
         session = harness.conversation.session.id
         for number, body in enumerate([b"{}", b"not json", b'{"type": "result"}']):
-            bad = QueueItem(key=f"bad{number}", lane="inbox", topic=session, body=Raw(body))
+            bad = QueueItem(key=f"bad{number}", queue="inbox", topic=session, body=Raw(body))
             await harness.store.queues.put(bad)
         assert await harness.submit("first") is Outcome.DONE
         assert await waiting(harness) == []

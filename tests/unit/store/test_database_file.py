@@ -277,7 +277,7 @@ async def test_stored_names_are_migrated(path: Path, clock: FakeClock):
     async with open_store(path, clock) as store:
         for name, plain in queues.items():
             (item,) = await store.queues.claim(plain, None, "me", timedelta(seconds=1))
-            assert (item.key, item.lane, bytes(item.body)) == (name, plain, NEW_BODY)
+            assert (item.key, item.queue, bytes(item.body)) == (name, plain, NEW_BODY)
         location = await store.chats.location("id")
         assert location is not None
         assert (location.key, location.role) == ("k", Role.GUEST)

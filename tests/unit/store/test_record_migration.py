@@ -1,17 +1,21 @@
 """Rows that earlier versions stored in `records` are found in the tables that replaced it."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from hermes.gateway.messages import read_inbox_message, read_outbox_message
+from hermes.gateway.stale_progress import LIVE_PROGRESS, FinalEdit, progress_key
 from hermes.ports.api_records import Callback
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.chat_records import UnreachableChat
 from hermes.ports.delegation import Task
 from hermes.ports.ledger import Author, ChangeOrigin, ChangeState, FileEdit, ProposalState
 from hermes.ports.processes import ProcessState
+from hermes.ports.store import QueueItem
 from hermes.schema.scope import Address, Role
 from hermes.store.connection import READ_WRITE, Connection, connect, migrations
 from hermes.store.database_file import APPLICATION_ID
@@ -250,6 +254,51 @@ async def test_ledger_is_moved(old: Connection, path: Path, clock: FakeClock):
         assert waiting.at.isoformat() == "2025-06-15T15:06:40+00:00"
         (rejected,) = await store.ledger.proposals(state=ProposalState.REJECTED, limit=9)
         assert rejected.id == "pro_2"
+
+
+def add_item(connection: Connection, key: str, queue: str, body: object) -> None:
+    connection.execute(
+        "INSERT INTO queue_items (key, queue, topic, body, attempts) VALUES (?, ?, ?, ?, 0)",
+        (key, queue, '["test","1",null]', msgspec.json.encode(body)),
+    )
+
+
+async def test_fields_of_waiting_messages_are_renamed(
+    old: Connection, path: Path, clock: FakeClock
+):
+    where = {"channel": "test", "chat": "1"}
+    reply = {"type": "reply", "address": where, "text": "é", "at": "2026-11-17T12:00:00Z"}
+    marks = {"bubble": "p1", "apart": True, "doubt": True, "brought": True, "unsure": 1}
+    add_item(old, "r1", "outbox:test", {**reply, **marks})
+    add_item(old, "r2", "outbox:test", {**reply, "bubble": None, "apart": False})
+    add_item(old, "r3", "outbox:test", "not an object")
+    add_item(old, "run-1:bubble:p1", "progress", {"post": "p1", "words": "the end"})
+    add_item(old, "run-2:bubble:p2", "progress", "p2")
+    add_item(old, "run-3:left:p3", "final_edits:test", {"post": "p3", "words": "cut off"})
+    user = {"type": "user", "id": "m1", "parts": [{"type": "text", "text": "hi"}], "trust": "guest"}
+    asked = {"type": "message", "user": user, "address": where, "principal": "ann", "role": "guest"}
+    add_item(old, "m1", "inbox", asked)
+    old.close()
+    async with open_store(path, clock) as store:
+
+        async def items(queue: str) -> list[QueueItem]:
+            return list(await store.queues.claim(queue, None, "me", timedelta(minutes=1), 9))
+
+        first, second, odd = await items("outbox:test")
+        message = read_outbox_message(first)
+        assert (message.progress_post, message.text, message.unsure) == ("p1", "é", 1)
+        assert (message.separate, message.may_repeat, message.cross_post) == (True, True, True)
+        message = read_outbox_message(second)
+        assert (message.progress_post, message.separate) == (None, False)
+        assert bytes(odd.body) == b'"not an object"'
+        live, plain = await items(LIVE_PROGRESS)
+        assert (live.key, plain.key) == (progress_key("run-1", "p1"), progress_key("run-2", "p2"))
+        assert msgspec.json.decode(live.body, type=FinalEdit) == FinalEdit("p1", "the end")
+        (edit,) = await items("final_edits:test")
+        assert msgspec.json.decode(edit.body, type=FinalEdit) == FinalEdit("p3", "cut off")
+        (waiting,) = await items("inbox")
+        question = read_inbox_message(waiting)
+        assert (question.principal, question.role) == ("ann", Role.GUEST)
 
 
 KINDS = (

@@ -85,7 +85,7 @@ async def test_owner_chats_need_no_approval(
 async def test_only_other_sessions_record_the_message(harness: SendMessageHarness) -> None:
     await harness.send("telegram")
     await harness.send("origin")
-    brought = {message.address.chat: message.brought for message in await harness.replies()}
+    brought = {message.address.chat: message.cross_post for message in await harness.replies()}
     assert brought == {"42": True, "7": False}
 
 

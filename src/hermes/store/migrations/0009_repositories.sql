@@ -355,3 +355,37 @@ FROM old_records WHERE kind = 'proposal' AND body ->> '$.kind' IS NOT NULL
 
 DROP VIEW old_records;
 DROP TABLE records;
+
+-- Fields of stored messages; those of done items are gone.
+UPDATE queue_items SET body = CAST(json_remove(json_set(CAST(body AS TEXT), '$.progress_post',
+    json(CAST(body AS TEXT) -> '$.bubble')), '$.bubble') AS BLOB)
+WHERE state <> 2 AND queue LIKE 'outbox:%'
+    AND iif(json_valid(CAST(body AS TEXT)), json_type(CAST(body AS TEXT), '$.bubble'), NULL)
+        IS NOT NULL;
+
+UPDATE queue_items SET body = CAST(json_remove(json_set(CAST(body AS TEXT), '$.separate',
+    json(CAST(body AS TEXT) -> '$.apart')), '$.apart') AS BLOB)
+WHERE state <> 2 AND queue LIKE 'outbox:%'
+    AND iif(json_valid(CAST(body AS TEXT)), json_type(CAST(body AS TEXT), '$.apart'), NULL)
+        IS NOT NULL;
+
+UPDATE queue_items SET body = CAST(json_remove(json_set(CAST(body AS TEXT), '$.may_repeat',
+    json(CAST(body AS TEXT) -> '$.doubt')), '$.doubt') AS BLOB)
+WHERE state <> 2 AND queue LIKE 'outbox:%'
+    AND iif(json_valid(CAST(body AS TEXT)), json_type(CAST(body AS TEXT), '$.doubt'), NULL)
+        IS NOT NULL;
+
+UPDATE queue_items SET body = CAST(json_remove(json_set(CAST(body AS TEXT), '$.cross_post',
+    json(CAST(body AS TEXT) -> '$.brought')), '$.brought') AS BLOB)
+WHERE state <> 2 AND queue LIKE 'outbox:%'
+    AND iif(json_valid(CAST(body AS TEXT)), json_type(CAST(body AS TEXT), '$.brought'), NULL)
+        IS NOT NULL;
+
+UPDATE queue_items SET body = CAST(json_remove(json_set(CAST(body AS TEXT), '$.text',
+    json(CAST(body AS TEXT) -> '$.words')), '$.words') AS BLOB)
+WHERE state <> 2 AND (queue = 'progress' OR queue LIKE 'final_edits:%')
+    AND iif(json_valid(CAST(body AS TEXT)), json_type(CAST(body AS TEXT), '$.words'), NULL)
+        IS NOT NULL;
+
+UPDATE queue_items SET key = replace(key, ':bubble', ':progress')
+WHERE queue = 'progress' AND key LIKE '%:bubble%';

@@ -32,7 +32,7 @@ TTL = timedelta(seconds=30)
 def queue_item(
     key: str, lane: str = "inbox", topic: str = "s1", body: bytes = b'{"a": 1 }'
 ) -> QueueItem:
-    return QueueItem(key=key, lane=lane, topic=topic, body=Raw(body))
+    return QueueItem(key=key, queue=lane, topic=topic, body=Raw(body))
 
 
 async def claimed_keys(store: Store, limit: int = 10, holder: str = "me") -> list[str]:
@@ -79,7 +79,7 @@ class QueuesContract:
         self, store: Store, clock: FakeClock
     ) -> None:
         later = QueueItem(
-            key="k1", lane="inbox", topic="s1", body=Raw(b"1"), due=clock.now() + MINUTE
+            key="k1", queue="inbox", topic="s1", body=Raw(b"1"), due=clock.now() + MINUTE
         )
         await store.queues.put(later)
         assert await claimed_keys(store) == []
