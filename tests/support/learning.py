@@ -128,7 +128,7 @@ async def learning_harness(
     """Exiting waits for running reviews."""
     clock = FakeClock()
     async with (
-        conversation_harness(path, *scripts, clock=clock) as talking,
+        conversation_harness(*scripts, clock=clock) as talking,
         background_tasks() as group,
     ):
         one = LearningHarness(talking, path, clock, content)

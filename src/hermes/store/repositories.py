@@ -1,6 +1,5 @@
-"""The repositories of a SQLite store, each loaded on first use."""
+"""The repositories of a SQLite store; each is stateless and loaded when it is used."""
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hermes.store.engine import Engine
@@ -26,55 +25,55 @@ class SqliteRepositories:
         self._engine = engine
         self.workers = workers
 
-    @cached_property
+    @property
     def approvals(self) -> "SqliteApprovalRecords":
         from hermes.store.approval_records import SqliteApprovalRecords
 
         return SqliteApprovalRecords(self._engine)
 
-    @cached_property
+    @property
     def processes(self) -> "SqliteProcesses":
         from hermes.store.background_work import SqliteProcesses
 
         return SqliteProcesses(self._engine, self.workers)
 
-    @cached_property
+    @property
     def delegations(self) -> "SqliteDelegations":
         from hermes.store.background_work import SqliteDelegations
 
         return SqliteDelegations(self._engine, self.workers)
 
-    @cached_property
+    @property
     def chats(self) -> "SqliteChatRecords":
         from hermes.store.chat_records import SqliteChatRecords
 
         return SqliteChatRecords(self._engine)
 
-    @cached_property
+    @property
     def compaction(self) -> "SqliteCompactionRecords":
         from hermes.store.session_records import SqliteCompactionRecords
 
         return SqliteCompactionRecords(self._engine)
 
-    @cached_property
+    @property
     def runs(self) -> "SqliteRunRecords":
         from hermes.store.session_records import SqliteRunRecords
 
         return SqliteRunRecords(self._engine)
 
-    @cached_property
+    @property
     def runtime_sessions(self) -> "SqliteRuntimeSessions":
         from hermes.store.session_records import SqliteRuntimeSessions
 
         return SqliteRuntimeSessions(self._engine)
 
-    @cached_property
+    @property
     def ledger(self) -> "SqliteLedgerRecords":
         from hermes.store.ledger import SqliteLedgerRecords
 
         return SqliteLedgerRecords(self._engine, self.workers)
 
-    @cached_property
+    @property
     def api(self) -> "SqliteApiRecords":
         from hermes.store.api_records import SqliteApiRecords
 

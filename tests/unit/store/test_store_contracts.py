@@ -25,11 +25,6 @@ def blobs(tmp_path: Path) -> FileBlobs:
 
 class OnDisk:
     @pytest.fixture
-    async def store(self, path: Path, clock: FakeClock) -> AsyncGenerator[SqliteStore]:
-        async with open_store(path, clock) as opened:
-            yield opened
-
-    @pytest.fixture
     async def peer(
         self, path: Path, store: SqliteStore, clock: FakeClock
     ) -> AsyncGenerator[SqliteStore]:
@@ -45,10 +40,6 @@ class OnDisk:
 
 
 class InMemory:
-    @pytest.fixture
-    def database(self) -> MemoryDatabase:
-        return MemoryDatabase()
-
     @pytest.fixture
     async def store(
         self, database: MemoryDatabase, clock: FakeClock

@@ -17,8 +17,9 @@ from hermes.ports.approvals import ApprovalRequest, Decision
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Address, Scope
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
+from hermes.testing.memory_store import open_memory_store
 from hermes.tools.send_message import SendMessage
 
 pytestmark = pytest.mark.anyio
@@ -63,7 +64,7 @@ class SendMessageHarness:
 @pytest.fixture
 async def harness(tmp_path: Path) -> AsyncGenerator[SendMessageHarness]:
     clock = FakeClock()
-    async with open_store(tmp_path / "hermes.db", clock) as store:
+    async with open_memory_store(clock) as store:
         yield SendMessageHarness(tmp_path, store, clock)
 
 
