@@ -11,9 +11,9 @@ from hermes.gateway.messages import COMMANDS, Admitted, InboxMessage, Rejected, 
 from hermes.ports.channel import Inbound, InboundDetails
 from hermes.schema.messages import Assistant, Text, Trust, User
 from hermes.schema.scope import Address
+from hermes.store.sqlite import open_store
 from hermes.testing.channel import FakeFaultyChannel
 from hermes.testing.clock import FakeClock
-from hermes.testing.memory_store import open_memory_store
 from hermes.testing.scripted_model import answer_script
 from support.conversation import HANGING_SCRIPT
 from support.gateway import (
@@ -188,7 +188,7 @@ async def test_gateway_commands_can_be_added(tmp_path: Path) -> None:
 
 async def test_command_interrupted_by_a_crash_is_reported(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with open_memory_store(clock) as store:
+    async with open_store(tmp_path / "hermes.db", clock) as store:
         message = InboxMessage(user=User("m1", (Text("/undo 3"),)), address=Address("fake", "1"))
         await store.queues.put(inbox_item("fake:c1", "agent:main:fake:dm:1", message, COMMANDS))
     async with gateway_harness(tmp_path, clock=clock) as harness:
