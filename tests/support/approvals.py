@@ -49,7 +49,7 @@ class ApprovalHarness:
 
     async def queue_turn(self, key: str = RESUMED_SCOPE.key) -> None:
         """Put the message that began a turn into the inbox."""
-        item = QueueItem(key=f"message for {key}", lane="inbox", topic=key, body=Raw(b"{}"))
+        item = QueueItem(key=f"message for {key}", queue="inbox", topic=key, body=Raw(b"{}"))
         await self.store.queues.put(item)
 
     async def emit(self, event: Event) -> None:

@@ -38,9 +38,11 @@ from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session, StoredMessage
 from hermes.session.conversation import Conversation, SessionOptions
 from hermes.session.runner import Runner
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.memory import MemoryDatabase
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 from hermes.testing.history_validators import check_request
+from hermes.testing.memory_store import open_memory_store
 from hermes.testing.scripted_model import ScriptedModel, ScriptStep
 from hermes.tools.todo import Todo
 from support.turns import EventRecorder, FakeTool
@@ -185,13 +187,13 @@ class CompactionHarness:
 
 @asynccontextmanager
 async def compaction_harness(
-    path: Path,
     model: CountingModel | None = None,
     tools: Sequence[Tool] = (),
     limits: CompactionLimits | None = None,
+    database: MemoryDatabase | None = None,
 ) -> AsyncGenerator[CompactionHarness]:
     clock = FakeClock()
-    async with open_store(path / "hermes.db", clock) as store:
+    async with open_memory_store(clock, database) as store:
         tools_by_name = {tool.spec.name: tool for tool in tools}
         yield CompactionHarness(
             store,
@@ -247,9 +249,7 @@ async def _look(args: dict[str, Any], context: ToolContext) -> str:
 
 @asynccontextmanager
 async def long_session(folder: Path) -> AsyncGenerator[CompactionHarness]:
-    async with compaction_harness(
-        folder, ToolUsingModel(), [FakeTool("look", _look), Todo()]
-    ) as harness:
+    async with compaction_harness(ToolUsingModel(), [FakeTool("look", _look), Todo()]) as harness:
         yield harness
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from hermes.agent.plan import Plan
@@ -19,8 +18,10 @@ from hermes.schema.sessions import Session, SessionFilter, StoredMessage
 from hermes.session.conversation import Conversation, SessionOptions
 from hermes.session.runner import AfterTurn, Runner
 from hermes.session.turn_request import TurnRequest
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.memory import MemoryDatabase
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
+from hermes.testing.memory_store import open_memory_store
 from hermes.testing.scripted_model import Pause, Script, ScriptedModel
 from support.turns import EventRecorder, FakeTool
 
@@ -128,12 +129,12 @@ class ConversationHarness:
 
 @asynccontextmanager
 async def conversation_harness(
-    path: Path,
     *scripts: Script,
     tools: Sequence[FakeTool] = (),
     clock: Clock | None = None,
     questions: PendingQuestions | None = None,
+    database: MemoryDatabase | None = None,
 ) -> AsyncGenerator[ConversationHarness]:
     clock = clock or FakeClock()
-    async with open_store(path / "hermes.db", clock) as store:
+    async with open_memory_store(clock, database) as store:
         yield ConversationHarness(store, clock, scripts, tools, questions=questions)

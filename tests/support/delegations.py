@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from pathlib import Path
 
 import anyio
 import msgspec
@@ -16,6 +15,7 @@ from hermes.schema.errors import StoreError
 from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session, SessionFilter
+from hermes.store.memory import MemoryDatabase
 from hermes.store.sqlite import SqliteStore
 from hermes.subagents.delegations import (
     DelegationDeps,
@@ -49,7 +49,7 @@ class FakeFollowups:
 
     def rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
         body = Raw(msgspec.json.encode(text))
-        return [EnqueueItem(QueueItem(key=key, lane="inbox", topic=scope.session, body=body))]
+        return [EnqueueItem(QueueItem(key=key, queue="inbox", topic=scope.session, body=body))]
 
     def wake(self, scope: Scope) -> None:
         self.woken.append(scope.session)
@@ -86,13 +86,15 @@ class DelegationHarness:
 
 @asynccontextmanager
 async def delegation_harness(
-    path: Path,
     *scripts: Script,
     tools: Sequence[FakeTool] = (),
     rules: DelegationRules | None = None,
+    database: MemoryDatabase | None = None,
 ) -> AsyncGenerator[tuple[DelegationHarness, Delegations]]:
     clock = FakeClock()
-    async with conversation_harness(path, *scripts, tools=tools, clock=clock) as talking:
+    async with conversation_harness(
+        *scripts, tools=tools, clock=clock, database=database
+    ) as talking:
         built = DelegationHarness(talking, clock, rules or DelegationRules())
         with suppress(StoreError):  # it exists when the harness is reopened
             await built.store.commit(OpenSession(Session(id="parent", started_at=clock.now())))

@@ -199,8 +199,8 @@ class GatewayHarness:
     async def texts(self, chat: str = "1") -> list[str]:
         return [text_of(message) for message in await self.transcript(chat)]
 
-    async def open_rows(self, lane: str = "inbox") -> list[str]:
-        rows = await self.store.queues.claim(lane, None, self.store.workers.own, None, 1000)
+    async def open_rows(self, queue: str = "inbox") -> list[str]:
+        rows = await self.store.queues.claim(queue, None, self.store.workers.own, None, 1000)
         return [row.key for row in rows]
 
     def running(self, chat: str = "1") -> str | None:

@@ -20,6 +20,7 @@ from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.schema.messages import ToolCall
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session, SessionFilter
+from hermes.store.memory import MemoryDatabase
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Script
 from hermes.tools.memory import MemoryTool
@@ -123,12 +124,16 @@ class LearningHarness:
 
 @asynccontextmanager
 async def learning_harness(
-    path: Path, *scripts: Script, content: str = "", rules: ReviewRules | None = None
+    path: Path,
+    *scripts: Script,
+    content: str = "",
+    rules: ReviewRules | None = None,
+    database: MemoryDatabase | None = None,
 ) -> AsyncGenerator[LearningHarness]:
     """Exiting waits for running reviews."""
     clock = FakeClock()
     async with (
-        conversation_harness(path, *scripts, clock=clock) as talking,
+        conversation_harness(*scripts, clock=clock, database=database) as talking,
         background_tasks() as group,
     ):
         one = LearningHarness(talking, path, clock, content)

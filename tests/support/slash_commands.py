@@ -343,5 +343,5 @@ class CommandHarness:
 async def command_harness(
     path: Path, *scripts: Script, tools: Sequence[FakeTool] = (), clock: FakeClock | None = None
 ) -> AsyncGenerator[CommandHarness]:
-    async with conversation_harness(path, *scripts, tools=tools, clock=clock) as one:
+    async with conversation_harness(*scripts, tools=tools, clock=clock) as one:
         yield CommandHarness(one, path)

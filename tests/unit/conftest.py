@@ -1,4 +1,4 @@
-"""A store on disk with a clock that stands still, and the ledger of what is learned."""
+"""A store in memory with a clock that stands still, and the ledger of what is learned."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from hermes.learning.ledger import Ledger
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.memory import MemoryDatabase
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
+from hermes.testing.memory_store import open_memory_store
 
 
 @pytest.fixture
@@ -21,8 +23,14 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[SqliteStore]:
-    async with open_store(tmp_path / "hermes.db", clock) as opened:
+def database() -> MemoryDatabase:
+    """The database of `store`; opened again, it is that of another process."""
+    return MemoryDatabase()
+
+
+@pytest.fixture
+async def store(database: MemoryDatabase, clock: FakeClock) -> AsyncGenerator[SqliteStore]:
+    async with open_memory_store(clock, database) as opened:
         yield opened
 
 

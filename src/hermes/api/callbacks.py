@@ -24,7 +24,7 @@ import anyio
 import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from hermes import __version__
 from hermes.api.errors import ApiError, invalid
@@ -38,6 +38,7 @@ from hermes.kit.files import read_regular_file, write_error_hint
 from hermes.kit.hosts import is_public, is_public_url, parse_http_url, parse_ip
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
+from hermes.ports.api_records import Callback
 from hermes.ports.channel import (
     ChannelCapabilities,
     Inbound,
@@ -48,14 +49,11 @@ from hermes.ports.channel import (
     TargetGone,
     Throttled,
 )
-from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import EnqueueItem, Store
 from hermes.schema.errors import ConfigError
 from hermes.schema.scope import Address
 
-CALLBACK_KIND = "api_callback"
 MESSAGE_EVENT = "session.message"
-ON, OFF = "on", "off"
 MAX_URL = 2_000
 MIN_SECRET = 16
 MAX_SECRET = 256
@@ -157,16 +155,9 @@ def _mac(key: bytes, nonce: bytes, ciphertext: bytes, owner: str) -> bytes:
     return hmac.digest(key, text, "sha256")
 
 
-class Callback(Struct, frozen=True):
-    """A registered callback. Only rows from older versions have a plain `secret`."""
-
-    url: str
-    secret: str = ""
-    sealed: str = ""
-
-    def decrypted_secret(self, secret_box: SecretBox) -> str:
-        """The signing secret. Raises `SecretUnreadable`."""
-        return secret_box.decrypt(self.sealed, self.url) if self.sealed else self.secret
+def signing_secret(callback: Callback, secret_box: SecretBox) -> str:
+    """The secret of a callback. Raises `SecretUnreadable`."""
+    return secret_box.decrypt(callback.sealed, callback.url) if callback.sealed else callback.secret
 
 
 class CallbackEvent(Struct, frozen=True, kw_only=True):
@@ -196,25 +187,6 @@ def check_callback(
     if not secret.isascii() or not secret.isprintable():
         raise _invalid_callback("callback_secret must be printable ASCII.", "callback_secret")
     return Callback(url, sealed=secret_box.encrypt(secret, url))
-
-
-def callback_registration(session: str, callback: Callback | None, now: datetime) -> PutRecord:
-    """Register the session's callback, or remove it if None."""
-    record = StateRecord(
-        kind=CALLBACK_KIND,
-        id=session,
-        session=session,
-        state=OFF if callback is None else ON,
-        at=now,
-        body=Raw(msgspec.json.encode(callback)),
-        open=callback is not None,
-    )
-    return PutRecord(record)
-
-
-async def callback_of(store: Store, session: str) -> Callback | None:
-    record = await store.records.get(CALLBACK_KIND, session)
-    return msgspec.json.decode(record.body, type=Callback | None) if record else None
 
 
 def session_address(session: str) -> Address:
@@ -303,7 +275,7 @@ class CallbackChannel:
         await anyio.sleep_forever()
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
-        callback = await callback_of(self._store, to.chat)
+        callback = await self._store.api.callback(to.chat)
         if callback is None:
             raise TargetGone(f"Session {to.chat} has no callback.")
         event = self._event_of(to.chat, post.text.removeprefix(RECOVERED_MARK), post)
@@ -328,7 +300,7 @@ class CallbackChannel:
         self._check(callback.url)
         body = msgspec.json.encode(event)
         try:
-            secret = callback.decrypted_secret(self._secret_box)
+            secret = signing_secret(callback, self._secret_box)
         except SecretUnreadable as error:
             raise TargetGone(f"Cannot sign the callback: {error}") from error
         headers = sign(secret, event.id, self._clock.now(), body)

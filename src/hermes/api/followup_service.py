@@ -14,7 +14,6 @@ import msgspec
 
 from hermes.api.answer_text import assistant_text
 from hermes.api.callbacks import (
-    CALLBACK_KIND,
     MESSAGE_EVENT,
     CallbackChannel,
     callback_post,
@@ -62,7 +61,7 @@ class FollowupService:
         self._channel = CallbackChannel(
             app.store, app.clock, secret_box, allow_private=allow_private
         )
-        self._dead = DeadTargets(app.store, app.clock)
+        self._dead = DeadTargets(app.store)
         self._delivery = _callback_delivery(app, self._channel, self._dead)
         self._sessions: set[str] | None = None
         self._woken: dict[str, None] = {}
@@ -78,10 +77,8 @@ class FollowupService:
 
     async def has_callback(self, session: str) -> bool:
         if self._sessions is None:
-            records = await self.app.store.records.find(
-                CALLBACK_KIND, only_open=True, limit=MAX_CALLBACKS
-            )
-            self._sessions = {record.session for record in records}
+            found = await self.app.store.api.sessions_with_callback(MAX_CALLBACKS)
+            self._sessions = set(found)
         return session in self._sessions
 
     async def callback_changed(self, session: str, *, on: bool) -> None:

@@ -22,7 +22,7 @@ from hermes.api.context import KEY_HEADER, SESSION_ID_HEADER, ApiContext
 from hermes.api.errors import ApiError, invalid
 from hermes.app.build import App
 from hermes.kit.clock import Clock
-from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.api_records import BEGUN, DONE, FREE, LOST, KeyedRequest, PutKeyedRequest
 from hermes.ports.store import Store, Write
 from hermes.schema.errors import StateConflict, StoreError
 
@@ -38,20 +38,10 @@ TURN_ERRORS = {
     503: "The gateway is shutting down, or its settings or storage have a problem.",
 }
 """Statuses with which a turn may be rejected."""
-REPLY_KIND = "api_reply"
 RETENTION = timedelta(hours=24)
 SWEEP_INTERVAL = 3600.0
 MAX_KEY = 256
 _VISIBLE = re.compile(r"[\x21-\x7e]+( [\x21-\x7e]+)*")
-BEGUN, DONE, FREE, LOST = "begun", "done", "free", "lost"
-_NO_ANSWER = Raw(b"null")
-
-
-class StoredReply(Struct, frozen=True):
-    """A stored answer. `print` is the fingerprint of its request: a key stands for one request."""
-
-    print: str
-    finished: Raw = _NO_ANSWER
 
 
 class KeyClaim(Struct, frozen=True):
@@ -69,20 +59,19 @@ class KeyClaim(Struct, frozen=True):
         now: datetime,
         *,
         expected: str | None,
-        answer: Raw = _NO_ANSWER,
+        answer: Raw | None = None,
     ) -> Write:
         """Return the write that brings the key from the expected state into this one."""
-        record = StateRecord(
-            kind=REPLY_KIND,
+        record = KeyedRequest(
             id=self.topic,
             session=session,
             state=state,
+            fingerprint=self.fingerprint,
             at=now,
-            body=Raw(msgspec.json.encode(StoredReply(self.fingerprint, answer))),
-            open=state == BEGUN,
+            answer=answer,
             holder=self.holder if state == BEGUN else "",
         )
-        return PutRecord(record, expected_state=expected)
+        return PutKeyedRequest(record, expected_state=expected)
 
 
 class KeyedTurn:
@@ -159,7 +148,6 @@ class IdempotentRequests:
         self._running: dict[str, tuple[str, anyio.Event]] = {}
         self._unwritten: set[str] = set()
         self._swept: dict[str, float] = {}
-        self._decoder = msgspec.json.Decoder(StoredReply)
 
     def claim(self, app: App, request: web.Request, body: bytes, *extra: str) -> KeyClaim | None:
         """Return the claim, or None without a key. `extra` belong to the request's fingerprint."""
@@ -220,25 +208,24 @@ class IdempotentRequests:
 
     async def _known(self, app: App, claim: KeyClaim) -> Raw | KeyClaim:
         await self._sweep(app)
-        record = await app.store.records.get(REPLY_KIND, claim.topic)
+        record = await app.store.api.keyed_request(claim.topic)
         if record is None:
             return claim
         reclaimed = msgspec.structs.replace(claim, previous_state=record.state)
         if self._is_free(record):
             return reclaimed
-        stored = self._decoder.decode(record.body)
-        _check_fingerprint(stored.print, claim)
-        if bytes(stored.finished) != bytes(_NO_ANSWER):
-            return stored.finished.copy()
-        if record.open:
+        _check_fingerprint(record.fingerprint, claim)
+        if record.answer is not None:
+            return record.answer
+        if record.state == BEGUN:
             workers = app.store.workers
             if record.holder != workers.own and await workers.alive(record.holder):
                 raise request_in_progress()
             await mark_lost(app.store, record, self._clock.now())
         raise turn_interrupted(record.session)
 
-    def _is_free(self, record: StateRecord) -> bool:
-        if record.open:
+    def _is_free(self, record: KeyedRequest) -> bool:
+        if record.state == BEGUN:
             return record.id in self._unwritten
         return record.state == FREE or self._clock.now() - record.at >= RETENTION
 
@@ -248,20 +235,20 @@ class IdempotentRequests:
         if now - self._swept.get(profile, -SWEEP_INTERVAL) < SWEEP_INTERVAL:
             return
         self._swept[profile] = now
-        await app.store.records.forget(REPLY_KIND, self._clock.now() - RETENTION)
+        await app.store.api.forget_requests(self._clock.now() - RETENTION)
 
 
-async def mark_lost(store: Store, record: StateRecord, now: datetime) -> None:
+async def mark_lost(store: Store, record: KeyedRequest, now: datetime) -> None:
     """Mark the turn of a dead process as having no answer."""
-    lost = msgspec.structs.replace(record, state=LOST, open=False, holder="", at=now)
+    lost = msgspec.structs.replace(record, state=LOST, holder="", at=now)
     # Another process may have marked it first.
     with suppress(StateConflict):
-        await store.commit(PutRecord(lost, expected_state=record.state))
+        await store.commit(PutKeyedRequest(lost, expected_state=record.state))
 
 
 async def mark_abandoned_lost(store: Store, now: datetime) -> int:
     """At startup, mark the keys of turns whose process is gone; return their number."""
-    records = await store.records.abandoned(REPLY_KIND)
+    records = await store.api.abandoned_requests()
     for record in records:
         await mark_lost(store, record, now)
     return len(records)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 import anyio
 import msgspec
 
-from hermes.api.callbacks import Callback, callback_of, callback_post, callback_registration
+from hermes.api.callbacks import callback_post
 from hermes.api.context import ApiContext
 from hermes.api.errors import ApiError
 from hermes.api.followup_service import FollowupService
@@ -22,6 +22,7 @@ from hermes.api.run_log import RunLog, replay
 from hermes.api.turn_gate import TurnSlot
 from hermes.app.build import App
 from hermes.kit.clock import Clock
+from hermes.ports.api_records import Callback, SetCallback
 from hermes.ports.journal import RunEvent, RunRecord, RunStatus
 from hermes.ports.store import Store, Write
 from hermes.schema.errors import HermesError, NotFound
@@ -102,7 +103,7 @@ class LiveRun:
         return writes
 
     def _registration(self, callback: Callback) -> Write:
-        return callback_registration(self.record.session, callback, self._clock.now())
+        return SetCallback(self.record.session, callback)
 
 
 class RunService:
@@ -299,7 +300,7 @@ class RunService:
 async def end_interrupted_run(store: Store, clock: Clock, record: RunRecord) -> None:
     """Store the end of a run whose process died."""
     writes: list[Write] = [interrupted_end(record, clock)]
-    if await callback_of(store, record.session) is not None:
+    if await store.api.callback(record.session) is not None:
         fields: dict[str, object] = {
             "run_id": record.run,
             "status": RunStatus.FAILED,

@@ -8,8 +8,6 @@ from msgspec import UNSET, structs
 
 from hermes.api.callbacks import (
     Callback,
-    callback_of,
-    callback_registration,
     check_callback,
     secret_box_of,
 )
@@ -46,6 +44,7 @@ from hermes.api.session_objects import (
 from hermes.api.session_resolver import find_session, get_session, id_from_header, new_session
 from hermes.app.build import App
 from hermes.kit.ids import new_id
+from hermes.ports.api_records import SetCallback
 from hermes.ports.store import ChangeSession, Fence, OpenSession, SessionArchive, Write
 from hermes.schema.errors import NotFound, StoreError
 from hermes.schema.scope import OWNER, Scope
@@ -234,7 +233,7 @@ class _SessionHandlers:
             session = await _with_prompt(app, session, prompt)
         writes: list[Write] = [OpenSession(session)]
         if callback is not None:
-            writes.append(callback_registration(session.id, callback, app.clock.now()))
+            writes.append(SetCallback(session.id, callback))
         await _commit(app, session_id, title, *writes)
         await self._callback_changed(app, session.id, callback)
         created = structs.replace(session_object(session), callback_url=callback and callback.url)
@@ -257,7 +256,7 @@ class _SessionHandlers:
         change = SessionChange(title=title, end_reason=body.end_reason, ended_at=ended)
         writes: list[Write] = [ChangeSession(session.id, change)]
         if has_callback:
-            writes.append(callback_registration(session.id, callback, app.clock.now()))
+            writes.append(SetCallback(session.id, callback))
         await _commit(app, "", new_title, *writes)
         if has_callback:
             await self._callback_changed(app, session.id, callback)
@@ -267,7 +266,7 @@ class _SessionHandlers:
         app, session = await self._load(request)
         async with app.runner.holding(session.id) as lease:
             await app.store.archive_for(OWNER).delete([session.id], lease.fence)
-        await app.store.commit(callback_registration(session.id, None, app.clock.now()))
+        await app.store.commit(SetCallback(session.id, None))
         await self._callback_changed(app, session.id, None)
         return json_response(SessionDeleted(id=session.id))
 
@@ -305,7 +304,7 @@ class _SessionHandlers:
 
 
 async def _with_callback_url(app: App, session: Session) -> SessionObject:
-    callback = await callback_of(app.store, session.id)
+    callback = await app.store.api.callback(session.id)
     return structs.replace(session_object(session), callback_url=callback and callback.url)
 
 

@@ -49,7 +49,7 @@ class OutboxDelivery:
             outbox_post(
                 f"{fire.key}:{fire.attempt}:{number}",
                 OutboxMessage(
-                    address=address, text=wrapped, at=now, run=fire.run, brought=mirrored
+                    address=address, text=wrapped, at=now, run=fire.run, cross_post=mirrored
                 ),
             )
             for number, address in enumerate(targets.addresses)

@@ -48,7 +48,7 @@ class FollowupRouter:
             return [chat_followup(scope, key, text)]
         message = FollowupMessage(key, (Text(text),), Trust.DATA, scope.role, news=True)
         body = Raw(msgspec.json.encode(message))
-        return [EnqueueItem(QueueItem(key=key, lane=INBOX, topic=scope.session, body=body))]
+        return [EnqueueItem(QueueItem(key=key, queue=INBOX, topic=scope.session, body=body))]
 
     def wake(self, scope: Scope) -> None:
         if is_chat(scope):

@@ -16,12 +16,13 @@ from hermes.tools.collaborators import LearningDeps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes.learning.ledger import Ledger, Proposal
+    from hermes.learning.ledger import Ledger
     from hermes.learning.memory import MemoryStore
     from hermes.learning.skills.catalog import SkillCatalog, SkillEnvironment
     from hermes.learning.skills.curator import CurationLimits, Curator
     from hermes.learning.skills.editor import SkillEditor
     from hermes.learning.skills.usage import SkillUsageLog
+    from hermes.ports.ledger import Proposal
 
 SNAPSHOT_FILE = ".skills_prompt_snapshot.json"
 

@@ -11,12 +11,12 @@ from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.kit.errors import UsageError
 from hermes.learning.diffs import change_text, entry_line, proposal_line, proposal_text, short_id
-from hermes.learning.ledger import Author, Proposal
 from hermes.learning.memory import MEMORY_KIND as MEMORY
 from hermes.learning.memory import InvalidOperation, MemoryFull, MemoryTarget, join_entries
 from hermes.learning.skills.catalog import Skill
 from hermes.learning.skills.document import Bundle, InvalidSkill, find_bundle, list_bundles
 from hermes.learning.skills.usage import SkillUsage
+from hermes.ports.ledger import Author, Proposal
 from hermes.schema.attachments import SKILL_HEADER
 from hermes.schema.errors import NotFound
 from hermes.tools.skills import fill_placeholders

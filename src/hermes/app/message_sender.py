@@ -60,7 +60,7 @@ class OutboxSender:
                     address=target,
                     text=text,
                     at=now,
-                    brought=target != origin and bool(text),
+                    cross_post=target != origin and bool(text),
                     attachments=attachments,
                 ),
             )

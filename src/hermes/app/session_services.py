@@ -27,12 +27,12 @@ from hermes.compaction.pins import Pins
 from hermes.compaction.service import CompactionOptions, CompactionResult
 from hermes.compaction.view import CompactionState
 from hermes.config.home import Home
-from hermes.gateway.followups import location_at
 from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
 from hermes.gateway.session_keys import keys_at
 from hermes.kit.clock import Clock
 from hermes.kit.files import write_error_hint
 from hermes.kit.ids import new_id
+from hermes.ports.chat_records import PutSessionLocation, SessionLocation
 from hermes.ports.store import ChangeSession
 from hermes.schema.errors import ToolError, UsageError
 from hermes.schema.scope import OWNER, Address, Role, Scope
@@ -120,7 +120,7 @@ class ChatHandoff:
         name = f" “{session.title}”" if session.title else ""
         text = f"The session{name} from the terminal continues here. Send a message to go on."
         reply = outbox_post(new_id("send"), OutboxMessage(address=address, text=text, at=now))
-        location = location_at(session.id, key, address, now)
+        location = PutSessionLocation(SessionLocation(session=session.id, key=key, address=address))
         async with app.runner.holding(session.id) as lease:
             while (old := await app.store.archive_for(OWNER).by_key(key)) and old.id != session.id:
                 # Fails if a turn is running there, so it is not interrupted.

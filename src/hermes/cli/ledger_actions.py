@@ -8,7 +8,8 @@ from msgspec import Struct
 from hermes.kit.errors import UsageError
 from hermes.kit.text import plural
 from hermes.learning.diffs import change_text, entry_line, proposal_text, short_id
-from hermes.learning.ledger import Change, Ledger, Proposal
+from hermes.learning.ledger import Ledger
+from hermes.ports.ledger import Change, Proposal
 
 
 class LedgerActions(Struct, frozen=True):

@@ -8,6 +8,7 @@ from hermes.ports.feature import Action, ActionCall, Argument, ArgumentKind, Arg
 from hermes.schema.errors import UsageError
 from hermes.schema.terminal import CommandReply, TextReply
 
+
 def feature_command(verb: Verb[Any]) -> Command:
     """A command for the owner; the service of the feature comes with the context."""
 

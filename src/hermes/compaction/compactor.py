@@ -25,7 +25,7 @@ from hermes.agent.history import History
 from hermes.agent.plan import CompactionNeed, Plan
 from hermes.agent.provenance import contains_untrusted
 from hermes.compaction.pins import Pins
-from hermes.compaction.service import VIEW_KIND, CompactionJob, CompactionOptions, CompactionResult
+from hermes.compaction.service import CompactionJob, CompactionOptions, CompactionResult
 from hermes.compaction.summary import (
     KeptText,
     SummaryInput,
@@ -46,7 +46,7 @@ from hermes.compaction.view import (
 )
 from hermes.kit.clock import Clock
 from hermes.kit.text import one_line
-from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.compaction_records import CompactionView, PutCompactionView
 from hermes.ports.store import ChangeSession, RecordUsage, Store, Write
 from hermes.schema.errors import UsageError
 from hermes.schema.events import Notice
@@ -69,7 +69,7 @@ class StoredView(Struct, frozen=True):
     """A stored state and the version it was read at."""
 
     state: CompactionState
-    version: str = ""  # of the session's own record; empty if it has none
+    version: int = 0  # of the session's own view; 0 if it has none
 
 
 class ViewStore:
@@ -80,13 +80,13 @@ class ViewStore:
 
     async def find(self, session: Session) -> StoredView:
         """The session's own view, or that of the session it was copied from."""
-        own = await self._store.records.get(VIEW_KIND, session.id)
+        own = await self._store.compaction.view(session.id)
         if own is not None:
-            return StoredView(msgspec.json.decode(own.body, type=CompactionState), own.state)
-        parent = session.parent and await self._store.records.get(VIEW_KIND, session.parent)
+            return StoredView(msgspec.json.decode(own.state, type=CompactionState), own.version)
+        parent = session.parent and await self._store.compaction.view(session.parent)
         if not parent:
             return StoredView(CompactionState())
-        state = msgspec.json.decode(parent.body, type=CompactionState)
+        state = msgspec.json.decode(parent.state, type=CompactionState)
         return StoredView(structs.replace(state, times=0, calls=0, usage=Usage(), cost=0.0))
 
     async def save(
@@ -98,17 +98,8 @@ class ViewStore:
         *writes: Write,
     ) -> None:
         """Replace the view that was found, while the session's lease is held."""
-        stored = StateRecord(
-            kind=VIEW_KIND,
-            id=session.id,
-            session=session.id,
-            state=str(int(found.version or 0) + 1),
-            at=self._clock.now(),
-            body=Raw(msgspec.json.encode(state)),
-            open=False,
-        )
-        put = PutRecord(stored, expected_state=found.version)
-        await self._store.commit(put, *writes, fence=lease.fence)
+        view = CompactionView(session.id, found.version + 1, Raw(msgspec.json.encode(state)))
+        await self._store.commit(PutCompactionView(view), *writes, fence=lease.fence)
 
     async def transcript(self, session: Session) -> list[Message]:
         rows = await self._store.archive_for(session.principal).messages(session.id)

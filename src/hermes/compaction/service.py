@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hermes.compaction.compactor import Compactor
     from hermes.compaction.view import CompactionState
 
-VIEW_KIND = "view"
 """Kind of the record with a session's view; its id is the session's."""
 
 
@@ -80,7 +79,7 @@ class CompactionService:
     async def visible_messages(self, session: Session, messages: list[Message]) -> list[Message]:
         """The transcript as the model sees it."""
         for name in filter(None, (session.id, session.parent)):
-            if await self._store.records.get(VIEW_KIND, name) is not None:
+            if await self._store.compaction.view(name) is not None:
                 return await self._compactor.visible_messages(session, messages)
         return messages
 

@@ -367,7 +367,7 @@ def script_path(folder: Path, name: str) -> Path:
 
 def claim_writes(fire: Fire) -> list[Write]:
     """A new fire and its inbox row."""
-    item = QueueItem(key=fire.key, lane=LANE, topic=fire.job, body=_body(fire), due=fire.due)
+    item = QueueItem(key=fire.key, queue=LANE, topic=fire.job, body=_body(fire), due=fire.due)
     return [SaveFire(fire), EnqueueItem(item)]
 
 

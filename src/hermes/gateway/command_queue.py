@@ -128,9 +128,9 @@ class CommandQueue:
 
     async def recover(self) -> None:
         """Report commands that a dead worker left, without repeating them; submit messages."""
-        for lane in (COMMANDS, AFTER_COMMANDS):
+        for queue in (COMMANDS, AFTER_COMMANDS):
             for item in await self._store.queues.claim(
-                lane, None, self._holder, None, _MAX_CLAIMED
+                queue, None, self._holder, None, _MAX_CLAIMED
             ):
                 await self._recover_row(item)
 
@@ -305,7 +305,7 @@ class CommandQueue:
             await self._store.queues.park(item.key, f"It cannot be decoded: {error}", self._holder)
             return
         done = CompleteItem(item.key, self._holder)
-        if item.lane == AFTER_COMMANDS:
+        if item.queue == AFTER_COMMANDS:
             post = EnqueueItem(inbox_item(f"{item.key}:said", item.topic, message))
             await self._store.commit(post, done)
             self._bus.wake(INBOX, item.topic)

@@ -248,7 +248,7 @@ class CommandRunner:
             over = SessionChange(ended_at=self._clock.now(), end_reason="resumed another")
             current = await self._sessions.find(key)
             others = [] if current is None else [ChangeSession(current.id, over)]
-            location = location_of_message(session.id, request.message, key, self._clock.now())
+            location = location_of_message(session.id, request.message, key)
             change = ChangeSession(session.id, moved)
             await self._store.commit(*others, change, location, fence=lease.fence)
             while (other := await self._sessions.find(key)) and other.id != session.id:

@@ -129,7 +129,7 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def dead(self) -> DeadTargets:
-        return DeadTargets(self.store, self.clock)
+        return DeadTargets(self.store)
 
     @cached_property
     def questions(self) -> QuestionPosts:

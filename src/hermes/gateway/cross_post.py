@@ -76,7 +76,7 @@ class CrossPoster:
                 await self._store.commit(write, fence=lease.fence)
         except SessionBusy:
             body = Raw(msgspec.json.encode(message))
-            item = QueueItem(key=message.id, lane=INBOX, topic=session.id, body=body)
+            item = QueueItem(key=message.id, queue=INBOX, topic=session.id, body=body)
             await self._store.commit(EnqueueItem(item))
 
     async def _sessions_at(self, address: Address) -> list[Session]:

@@ -211,7 +211,7 @@ class Delivery:
                 continue
             if item.attempts > reply.known:
                 unsure = reply.unsure + item.attempts - reply.known
-                reply = structs.replace(reply, doubt=True, unsure=unsure, known=item.attempts)
+                reply = structs.replace(reply, may_repeat=True, unsure=unsure, known=item.attempts)
                 await self._store.commit(self._amendment(item, reply))
                 failpoint("delivery.doubted")
             pending = PendingDelivery(item, reply)
@@ -236,7 +236,11 @@ class Delivery:
                 post = await self._post(pending, index, posts[index])
                 records = self._records_for(pending, post)
                 reply = structs.replace(
-                    pending.reply, sent=index + 1, known=item.attempts, bubble=None, doubt=False
+                    pending.reply,
+                    sent=index + 1,
+                    known=item.attempts,
+                    progress_post=None,
+                    may_repeat=False,
                 )
                 pending.reply = reply
                 if index + 1 < len(posts):
@@ -260,7 +264,7 @@ class Delivery:
         self._outages.clear(reply.address)
         if pending.sent_separately:
             self._bus.wake(self._final_edits)
-        if reply.brought:
+        if reply.cross_post:
             self._cross_posts.add_later(reply.address, reply.text)
         return 0.0
 
@@ -286,24 +290,24 @@ class Delivery:
         writes: list[Write] = []
         if reply.question:
             writes.append(self._questions.record(reply.question, reply.address, post))
-        if reply.bubble is not None and post != reply.bubble:
-            writes.append(final_edit_beside(reply, reply.bubble))
+        if reply.progress_post is not None and post != reply.progress_post:
+            writes.append(final_edit_beside(reply, reply.progress_post))
             pending.sent_separately = True
         return writes
 
     async def _post(self, pending: PendingDelivery, index: int, post: Outbound) -> str:
         """Send one post and return the platform's message id."""
-        bubble = pending.reply.bubble
-        if index == 0 and bubble and not pending.reply.apart:
+        progress = pending.reply.progress_post
+        if index == 0 and progress and not pending.reply.separate:
             if await self._edit_into_answer(pending, post):
-                return bubble
+                return progress
             # Stored before sending: if the outcome stays unknown, the progress message must not be
             # edited into the same text later.
-            pending.reply = structs.replace(pending.reply, apart=True)
+            pending.reply = structs.replace(pending.reply, separate=True)
             await self._retry_until_stored(self._amendment(pending.item, pending.reply))
         reply = pending.reply
         # A platform that knows the key shows the text once, however often it is sent.
-        repeated = reply.doubt and not self._channel.caps.idempotent
+        repeated = reply.may_repeat and not self._channel.caps.idempotent
         if repeated or (index == 0 and reply.recovered):
             post = _marked(post)
         quoted = reply.reply_to if self._rules.quotes(index) else None
@@ -329,11 +333,11 @@ class Delivery:
     async def _edit_into_answer(self, pending: PendingDelivery, post: Outbound) -> bool:
         """Edit the progress message into the post; an edit can be repeated without a mark."""
         reply, channel = pending.reply, self._channel
-        if not isinstance(channel, SupportsEdit) or reply.bubble is None or reply.unsure > 1:
+        if not isinstance(channel, SupportsEdit) or reply.progress_post is None or reply.unsure > 1:
             return False
         if post.attachments:
             return False
-        receipt = Receipt(platform_address(reply.address), reply.bubble)
+        receipt = Receipt(platform_address(reply.address), reply.progress_post)
         await self._wait_for_rate_limit(receipt.address)
         await self._check_claim(pending.item)
         try:
@@ -346,8 +350,8 @@ class Delivery:
         except Exception as error:  # noqa: BLE001 - the text is still to be sent as a new post
             log.info("the progress message of %s cannot be edited: %r", pending.item.key, error)
             # This edit, or one before a crash, may have arrived, so the text may appear twice.
-            doubt = reply.doubt or not isinstance(error, NotSent)
-            pending.reply = structs.replace(reply, doubt=doubt)
+            may_repeat = reply.may_repeat or not isinstance(error, NotSent)
+            pending.reply = structs.replace(reply, may_repeat=may_repeat)
             return False
         return True
 
@@ -372,11 +376,11 @@ class Delivery:
         answer also sent as a separate post gets the mark.
         """
         item, reply = pending.item, pending.reply
-        if reply.bubble is not None:
-            mark = RECOVERED_MARK if reply.apart else ""
+        if reply.progress_post is not None:
+            mark = RECOVERED_MARK if reply.separate else ""
             text = mark + self._posts(reply)[0].plain if reply.unsure else UNDELIVERED
-            settled = self._amendment(item, structs.replace(reply, bubble=None))
-            await self._store.commit(settled, final_edit_beside(reply, reply.bubble, text))
+            settled = self._amendment(item, structs.replace(reply, progress_post=None))
+            await self._store.commit(settled, final_edit_beside(reply, reply.progress_post, text))
             self._bus.wake(self._final_edits)
         await self._park_item(item, reason)
 

@@ -3,16 +3,15 @@
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from hermes.gateway.messages import OutboxMessage, address_of_topic, topic_of
 from hermes.gateway.shutdown_budget import SEND_SECONDS
-from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
+from hermes.ports.chat_records import ForgetUnreachable, MarkUnreachable, UnreachableChat
 from hermes.ports.store import QueueItem, Store
 from hermes.schema.scope import Address
 
-_QUEUE = "unreachable"
 MAX_TARGETS = 10_000
 QuotePolicy: TypeAlias = Literal["off", "first", "all"]
 
@@ -63,18 +62,17 @@ class DeliveryRules(Struct, frozen=True, kw_only=True):
 class DeadTargets:
     """Addresses that a platform has permanently rejected, until a message comes from them.
 
-    Stores one parked queue item per address and keeps the newest.
+    Keeps the newest.
     """
 
-    def __init__(self, store: Store, clock: Clock, max_targets: int = MAX_TARGETS) -> None:
+    def __init__(self, store: Store, max_targets: int = MAX_TARGETS) -> None:
         self._store = store
-        self._clock = clock
         self._max_targets = max_targets
         self._reasons: dict[str, str] = {}
 
     async def load(self) -> None:
-        for parked in await self._store.queues.parked(_QUEUE, self._max_targets):
-            self._reasons[parked.item.topic] = parked.reason
+        for chat in await self._store.chats.unreachable(self._max_targets):
+            self._reasons[chat.topic] = chat.reason
 
     def reason(self, address: Address) -> str | None:
         return self._reasons.get(topic_of(address))
@@ -86,22 +84,16 @@ class DeadTargets:
         topic = topic_of(address)
         self._reasons.pop(topic, None)
         self._reasons[topic] = reason
-        item = QueueItem(key=_key(topic), lane=_QUEUE, topic=topic, body=Raw(b"null"))
-        await self._store.queues.put(item)
-        await self._store.queues.park(item.key, reason)
+        await self._store.commit(MarkUnreachable(UnreachableChat(topic, reason)))
         while len(self._reasons) > self._max_targets:
-            await self._forget(next(iter(self._reasons)), "too many dead targets")
+            await self._forget(next(iter(self._reasons)))
 
     async def revive(self, address: Address) -> None:
         """Forget the rejection, because a message came from the address."""
         topic = topic_of(address)
         if topic in self._reasons:
-            await self._forget(topic, "a message came from it")
+            await self._forget(topic)
 
-    async def _forget(self, topic: str, reason: str) -> None:
+    async def _forget(self, topic: str) -> None:
         del self._reasons[topic]
-        await self._store.queues.retry(_key(topic), self._clock.now(), reason)
-
-
-def _key(topic: str) -> str:
-    return f"{_QUEUE}:{topic}"
+        await self._store.commit(ForgetUnreachable(topic))

@@ -1,28 +1,13 @@
 """Return results that arrive after a turn to the chat's session as inbox messages."""
 
-from datetime import datetime
-
-import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import structs
 
 from hermes.gateway.messages import CHAT_KEY_PREFIX, BusyMode, InboxMessage, inbox_item
-from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.chat_records import PutSessionLocation, SessionLocation
 from hermes.ports.store import EnqueueItem, Store
 from hermes.schema.errors import NotFound
 from hermes.schema.messages import Text, Trust, User
-from hermes.schema.scope import OWNER, Address, Requester, Role, Scope
-
-LOCATION_KIND = "location"
-
-
-class SessionLocation(Struct, frozen=True, kw_only=True):
-    """Where a session continues after it was resumed in another chat."""
-
-    key: str
-    address: Address
-    principal: str = OWNER
-    role: Role = Role.OWNER
-    asker: Requester = Requester()
+from hermes.schema.scope import OWNER, Scope
 
 
 def is_chat(scope: Scope) -> bool:
@@ -47,34 +32,17 @@ def chat_followup(scope: Scope, key: str, text: str) -> EnqueueItem:
     return EnqueueItem(inbox_item(key, scope.key, message))
 
 
-def location_of_message(session: str, message: InboxMessage, key: str, at: datetime) -> PutRecord:
+def location_of_message(session: str, message: InboxMessage, key: str) -> PutSessionLocation:
     """Return the write to commit when a session moves to the chat of this message."""
     location = SessionLocation(
+        session=session,
         key=key,
         address=message.address,
         principal=message.principal,
         role=message.role,
         asker=structs.replace(message.asker, message=""),
     )
-    return _put(session, location, at)
-
-
-def location_at(session: str, key: str, address: Address, at: datetime) -> PutRecord:
-    """Return the same for a move that the owner makes from elsewhere."""
-    return _put(session, SessionLocation(key=key, address=address), at)
-
-
-def _put(session: str, location: SessionLocation, at: datetime) -> PutRecord:
-    record = StateRecord(
-        kind=LOCATION_KIND,
-        id=session,
-        session=session,
-        state="here",
-        at=at,
-        body=Raw(msgspec.json.encode(location)),
-        open=True,
-    )
-    return PutRecord(record)
+    return PutSessionLocation(location)
 
 
 async def current_scope(store: Store, scope: Scope) -> Scope:
@@ -89,11 +57,8 @@ async def current_scope(store: Store, scope: Scope) -> Scope:
         return scope
     if session.ended_at is not None or session.key in {"", scope.key}:
         return scope
-    record = await store.records.get(LOCATION_KIND, scope.session)
-    if record is None:
-        return scope
-    location = msgspec.json.decode(record.body, type=SessionLocation)
-    if location.key != session.key:
+    location = await store.chats.location(scope.session)
+    if location is None or location.key != session.key:
         return scope
     return structs.replace(
         scope,

@@ -259,7 +259,7 @@ class Intake:
             return False
         if authenticated_role(platform_of(inbound.address.channel)) is not None:
             raise InboundRefused(TOO_FAST, wait=wait)
-        rejected = QueueItem(key=key, lane=REJECTED, topic=admitted.key, body=Raw(b"null"))
+        rejected = QueueItem(key=key, queue=REJECTED, topic=admitted.key, body=Raw(b"null"))
         notice = self._inbound_limit.notice(admitted.principal)
         await self._command_queue.reply(
             f"{key}:reply", inbound.address, notice, EnqueueItem(rejected), CompleteItem(key)

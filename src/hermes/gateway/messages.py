@@ -83,11 +83,11 @@ class OutboxMessage(Struct, frozen=True, kw_only=True, tag="reply"):
     """One text for a chat, and the state of its delivery.
 
     `sent`: chunks delivered. Of the attempts so far, `known` have a known outcome, `free` were made
-    while offline or throttled, and `unsure` may have arrived; `doubt` marks the next chunk as
-    possibly repeated. `bubble`: the progress message to edit into the first chunk, unless the
-    answer is sent separately (`apart`). `brought`: a cross-post, added to the session at the
-    address once delivered. `question`: id of the question it asks. `attachments` and `choices` are
-    sent with the text.
+    while offline or throttled, and `unsure` may have arrived; the next chunk
+    `may_repeat` one of those. `progress_post`: the progress message to edit into the first chunk,
+    unless the answer is sent separately (`separate`). `cross_post`: it is added to the session at
+    the address once delivered. `question`: id of the question it asks. `attachments` and `choices`
+    are sent with the text.
     """
 
     address: Address
@@ -95,15 +95,15 @@ class OutboxMessage(Struct, frozen=True, kw_only=True, tag="reply"):
     at: datetime
     run: str = ""
     reply_to: str | None = None
-    bubble: str | None = None
-    apart: bool = False
+    progress_post: str | None = None
+    separate: bool = False
     recovered: bool = False
     sent: int = 0
     known: int = 0
     free: int = 0
     unsure: int = 0
-    doubt: bool = False
-    brought: bool = False
+    may_repeat: bool = False
+    cross_post: bool = False
     question: str = ""
     attachments: tuple[Attachment, ...] = ()
     choices: Choices | None = None
@@ -137,8 +137,10 @@ def address_of_topic(topic: str) -> Address:
     return Address(channel, chat, thread)
 
 
-def inbox_item(key: str, session_key: str, message: InboxMessage, lane: str = INBOX) -> QueueItem:
-    return QueueItem(key=key, lane=lane, topic=session_key, body=Raw(msgspec.json.encode(message)))
+def inbox_item(key: str, session_key: str, message: InboxMessage, queue: str = INBOX) -> QueueItem:
+    return QueueItem(
+        key=key, queue=queue, topic=session_key, body=Raw(msgspec.json.encode(message))
+    )
 
 
 def read_inbox_message(item: QueueItem) -> InboxMessage:
@@ -147,9 +149,9 @@ def read_inbox_message(item: QueueItem) -> InboxMessage:
 
 
 def outbox_post(key: str, reply: OutboxMessage) -> EnqueueItem:
-    lane, topic = outbox_name(reply.address.channel), topic_of(reply.address)
+    queue, topic = outbox_name(reply.address.channel), topic_of(reply.address)
     body = Raw(msgspec.json.encode(reply))
-    return EnqueueItem(QueueItem(key=key, lane=lane, topic=topic, body=body))
+    return EnqueueItem(QueueItem(key=key, queue=queue, topic=topic, body=body))
 
 
 def read_outbox_message(item: QueueItem) -> OutboxMessage:

@@ -60,7 +60,7 @@ _MAX_CLAIMED = 100
 async def request_restart_notice(store: Store, address: Address) -> None:
     """Store the request; call before restarting."""
     key, topic = new_id("back"), topic_of(address)
-    await store.queues.put(QueueItem(key=key, lane=RESTARTS, topic=topic, body=Raw(b"{}")))
+    await store.queues.put(QueueItem(key=key, queue=RESTARTS, topic=topic, body=Raw(b"{}")))
 
 
 async def post_restart_notices(

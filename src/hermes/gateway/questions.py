@@ -3,9 +3,6 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-import msgspec
-from msgspec import Raw
-
 from hermes.approvals import approval_store
 from hermes.approvals.messages import choice_of_word
 from hermes.approvals.questions import split_answer
@@ -14,7 +11,7 @@ from hermes.gateway.chat_sessions import ChatSessions
 from hermes.gateway.messages import Admitted, InboxMessage
 from hermes.kit.clock import Clock
 from hermes.ports.channel import Choice, Choices
-from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.chat_records import PutQuestionPost
 from hermes.ports.store import Store
 from hermes.schema.messages import Text
 from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
@@ -27,12 +24,10 @@ BUTTON_LABELS = {
     ApprovalChoice.DENY: "Deny",
 }
 CLOSED = "This question is closed."
-QUESTION_POST_KIND = "question_post"
 RETENTION = approval_store.RETENTION + timedelta(days=1)
 """Longer than the question itself, so that a reply to its post is still recognized."""
 NOT_A_QUESTION = "none"
 """Placeholder id of a reply to a post that is not a question."""
-_ASKED = "asked"
 
 
 def question_choices(question: Question) -> Choices | None:
@@ -64,32 +59,15 @@ class QuestionPosts:
         self._store = store
         self._clock = clock
 
-    def record(self, question: str, address: Address, post: str) -> PutRecord:
-        """Return the record to write with the receipt of the post."""
-        record = StateRecord(
-            kind=QUESTION_POST_KIND,
-            id=_record_id(address, post),
-            session="",
-            state=_ASKED,
-            at=self._clock.now(),
-            body=Raw(msgspec.json.encode(question)),
-            open=False,
-        )
-        return PutRecord(record)
+    def record(self, question: str, address: Address, post: str) -> PutQuestionPost:
+        """Return the write to commit with the receipt of the post."""
+        return PutQuestionPost(address, post, question, self._clock.now())
 
     async def question_in(self, address: Address, post: str | None) -> str:
-        if not post:
-            return ""
-        record = await self._store.records.get(QUESTION_POST_KIND, _record_id(address, post))
-        return (record and msgspec.json.decode(record.body, type=str | None)) or ""
+        return await self._store.chats.question_in(address, post) if post else ""
 
     async def forget_old(self) -> int:
-        return await self._store.records.forget(QUESTION_POST_KIND, self._clock.now() - RETENTION)
-
-
-def _record_id(address: Address, post: str) -> str:
-    """Platforms number posts per chat, so the thread is not part of the id."""
-    return msgspec.json.encode((address.channel, address.chat, post)).decode()
+        return await self._store.chats.forget_question_posts(self._clock.now() - RETENTION)
 
 
 class QuestionAnswers:

@@ -172,7 +172,7 @@ class ReplyWriter:
     def _end(self, run: ActiveRun, text: str, progress_post: str | None = None) -> list[Write]:
         """Write the final reply of a run; its key prevents a second one."""
         reply = self._reply(run.batch[-1].message, text)
-        reply = structs.replace(reply, run=run.id, bubble=progress_post)
+        reply = structs.replace(reply, run=run.id, progress_post=progress_post)
         writes = _outbox_posts(f"{run.id}:end", reply, run.batch)
         if progress_post:
             # The progress message becomes the answer, so it needs no final edit.
@@ -194,7 +194,7 @@ def _outbox_posts(key: str, reply: OutboxMessage, batch: Sequence[QueuedMessage]
     """Write the reply for every target; only the first shows the progress message."""
     first, *others = batch[-1].message.reply_addresses
     copies = [
-        outbox_post(f"{key}:{number}", structs.replace(reply, address=address, bubble=None))
+        outbox_post(f"{key}:{number}", structs.replace(reply, address=address, progress_post=None))
         for number, address in enumerate(others, 2)
     ]
     return [outbox_post(key, structs.replace(reply, address=first)), *copies]

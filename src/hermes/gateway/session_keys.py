@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from hermes.gateway.messages import topic_of
 from hermes.kit.clock import Clock
-from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.chat_records import AddSessionKey, SessionKeyRecord
 from hermes.ports.store import Store
 from hermes.schema.errors import StateConflict
 from hermes.schema.scope import Address
@@ -18,7 +18,6 @@ from hermes.session.keys import ChatId
 
 log = logging.getLogger(__name__)
 
-KEY_KIND = "chat_key"
 CACHE_SIZE = 10_000
 """How many keys are cached."""
 
@@ -43,8 +42,11 @@ class SessionKeys:
         while True:
             holder = self._known.get(own) or await self._recorded(own)
             if holder is None:
+                record = SessionKeyRecord(
+                    key=own, topic=topic_of(address), chat=Raw(msgspec.json.encode(chat))
+                )
                 try:
-                    await self._store.commit(self._record(own, chat, address))
+                    await self._store.commit(AddSessionKey(record))
                     holder = chat
                 except StateConflict:
                     holder = await self._recorded(own) or chat
@@ -59,30 +61,15 @@ class SessionKeys:
             own = f"{own}:~{digest}"
 
     async def _recorded(self, key: str) -> ChatId | None:
-        record = await self._store.records.get(KEY_KIND, key)
-        return record and msgspec.json.decode(record.body, type=ChatId)
-
-    def _record(self, key: str, chat: ChatId, address: Address) -> PutRecord:
-        record = StateRecord(
-            kind=KEY_KIND,
-            id=key,
-            # Stored under the address, not a session, because it outlives sessions.
-            session=topic_of(address),
-            state="used",
-            at=self._clock.now(),
-            body=Raw(msgspec.json.encode(chat)),
-            open=False,
-        )
-        return PutRecord(record, expected_state="")
+        record = await self._store.chats.session_key(key)
+        return record and msgspec.json.decode(record.chat, type=ChatId)
 
 
 async def keys_at(store: Store, address: Address) -> Sequence[str]:
     """Return the keys of sessions at an address, newest first."""
-    topic = topic_of(address)
-    found = await store.records.find(KEY_KIND, session=topic, limit=MAX_KEYS_PER_ADDRESS)
-    return [record.id for record in reversed(found)]
+    return await store.chats.keys_at(topic_of(address), MAX_KEYS_PER_ADDRESS)
 
 
 async def belongs_to_other_address(store: Store, key: str, address: Address) -> bool:
-    record = await store.records.get(KEY_KIND, key)
-    return record is not None and record.session != topic_of(address)
+    record = await store.chats.session_key(key)
+    return record is not None and record.topic != topic_of(address)

@@ -52,7 +52,7 @@ MAX_CLAIMED = 1000
 
 class FinalEdit(Struct, frozen=True):
     post: str
-    words: str = INTERRUPTED_BY_RESTART
+    text: str = INTERRUPTED_BY_RESTART
 
 
 class EditChannel(Struct, frozen=True):
@@ -71,7 +71,7 @@ def final_edits_name(channel: str) -> str:
 
 def progress_key(run: str, post: str) -> str:
     """Key of a post; contains its id, because completed items only keep the key."""
-    return f"{run}:bubble:{post}"
+    return f"{run}:progress:{post}"
 
 
 def post_in_key(key: str) -> str:
@@ -154,8 +154,8 @@ class StaleProgress:
             await self._serve(name, target, target.channel)
 
     async def _serve(self, name: str, target: EditChannel, channel: SupportsEdit) -> None:
-        lane, failures = final_edits_name(name), 0
-        with self._bus.listen(lane) as wakeups:
+        queue, failures = final_edits_name(name), 0
+        with self._bus.listen(queue) as wakeups:
             self._wakeups[name] = wakeups
             async with anyio.create_task_group() as group:
                 while True:
@@ -163,7 +163,7 @@ class StaleProgress:
                     self._wanted = self._woken - {name}
                     try:
                         await self._store_edits(name)
-                        items = await self._claim(lane)
+                        items = await self._claim(queue)
                     except StoreError as error:
                         log.warning("cannot update progress messages on %s yet: %s", name, error)
                         failures += 1
@@ -199,8 +199,8 @@ class StaleProgress:
         if not self._busy:
             self._idle.set()
 
-    async def _claim(self, lane: str) -> list[QueueItem]:
-        return list(await self._store.queues.claim(lane, None, self._holder, None, MAX_CLAIMED))
+    async def _claim(self, queue: str) -> list[QueueItem]:
+        return list(await self._store.queues.claim(queue, None, self._holder, None, MAX_CLAIMED))
 
     async def _store_edits(self, name: str) -> None:
         edits = self._unstored.get(name, [])
@@ -296,7 +296,7 @@ def _read(item: QueueItem) -> tuple[Receipt, Outbound]:
     """Raises `msgspec.DecodeError`."""
     edit = msgspec.json.decode(item.body, type=FinalEdit)
     receipt = Receipt(platform_address(address_of_topic(item.topic)), edit.post)
-    return receipt, Outbound((Text(edit.words),))
+    return receipt, Outbound((Text(edit.text),))
 
 
 def _final_edit_post(run: str, address: Address, edit: FinalEdit) -> EnqueueItem:
@@ -304,7 +304,7 @@ def _final_edit_post(run: str, address: Address, edit: FinalEdit) -> EnqueueItem
     return EnqueueItem(_queue_item(key, final_edits_name(address.channel), address, edit))
 
 
-def _queue_item(key: str, lane: str, address: Address, edit: FinalEdit) -> QueueItem:
+def _queue_item(key: str, queue: str, address: Address, edit: FinalEdit) -> QueueItem:
     return QueueItem(
-        key=key, lane=lane, topic=topic_of(address), body=Raw(msgspec.json.encode(edit))
+        key=key, queue=queue, topic=topic_of(address), body=Raw(msgspec.json.encode(edit))
     )

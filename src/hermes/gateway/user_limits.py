@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import TypeAlias
 
 import anyio
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from hermes.gateway.messages import InboxMessage
 from hermes.gateway.roles import DAY, HOUR, Quota, QuotaExceeded, RolePermissions, TurnCounter
 from hermes.kit.clock import Clock
-from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.chat_records import AddStartedTurn
 from hermes.ports.store import Store
 from hermes.schema.scope import Role, platform_of
 
@@ -75,7 +75,6 @@ class InboundLimit:
         return writer
 
 
-TURN_KIND = "turn_taken"
 Rejection: TypeAlias = Callable[[InboxMessage], Awaitable[str]]
 """Returns why a turn may not start, or ""."""
 
@@ -100,32 +99,21 @@ class TurnQuotas:
             await self._recall(message.principal, quota)
         if (exceeded := self._counter.take(message.principal, quota)) is not None:
             return _quota_message(exceeded)
-        await self._store.commit(self._record(message))
+        # Counted by principal, because a shared session may be another user's.
+        turn = AddStartedTurn(message.user.id, message.principal, self._clock.now())
+        await self._store.commit(turn)
         return ""
-
-    def _record(self, message: InboxMessage) -> PutRecord:
-        """Stored under the principal, because a shared session may be another user's."""
-        record = StateRecord(
-            kind=TURN_KIND,
-            id=message.user.id,
-            session=message.principal,
-            state="taken",
-            at=self._clock.now(),
-            body=Raw(b"null"),
-            open=False,
-        )
-        return PutRecord(record)
 
     async def _recall(self, principal: str, quota: Quota) -> None:
         """Load the start times of the user's turns, including those of an earlier process."""
-        now, records = self._clock.now(), self._store.records
-        await records.forget(TURN_KIND, now - timedelta(seconds=DAY))
+        now, chats = self._clock.now(), self._store.chats
+        await chats.forget_started_turns(now - timedelta(seconds=DAY))
         limit = max(quota.per_hour or 0, quota.per_day or 0)
-        turns = await records.find(TURN_KIND, session=principal, limit=limit)
+        turns = await chats.started_turns(principal, limit)
         if self._counter.knows(principal):
             # Another chat of the same user was counted meanwhile.
             return
-        self._counter.recall(principal, [(now - turn.at).total_seconds() for turn in turns])
+        self._counter.recall(principal, [(now - turn).total_seconds() for turn in turns])
 
 
 def _quota_message(exceeded: QuotaExceeded) -> str:

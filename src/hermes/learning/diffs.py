@@ -6,7 +6,7 @@ from typing import cast
 
 import msgspec
 
-from hermes.learning.ledger import Change, ChangeOrigin, FileEdit, LedgerEntry, Proposal
+from hermes.ports.ledger import Change, ChangeOrigin, FileEdit, LedgerEntry, Proposal
 
 SHORT_ID_LENGTH = 6
 """How many characters of an id are shown; ids differ at their end."""

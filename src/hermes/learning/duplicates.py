@@ -7,8 +7,8 @@ from itertools import combinations
 from msgspec import Struct
 
 from hermes.kit.text import one_line
-from hermes.learning.ledger import Author, Proposal
 from hermes.learning.memory import MemoryOperation, MemoryRequest, MemoryStore, MemoryTarget
+from hermes.ports.ledger import Author, Proposal
 
 _WORD = re.compile(r"\w+")
 _MIN_WORD = 3

@@ -5,107 +5,40 @@ import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 import anyio
-import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.errors import HermesError, UsageError
 from hermes.kit.failpoints import failpoint
 from hermes.kit.files import read_regular_file, write_atomic
 from hermes.kit.ids import new_id
-from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.ledger import (
+    AddProposal,
+    Author,
+    Change,
+    ChangeState,
+    DecideProposal,
+    FileEdit,
+    LedgerEntry,
+    Proposal,
+    ProposalState,
+    PutChange,
+)
 from hermes.ports.store import Store
 from hermes.schema.errors import NotFound, StateConflict
 
 T = TypeVar("T")
 
-_CHANGE_KIND = "change"
-_PROPOSAL_KIND = "proposal"
-_WAITING = "waiting"
-_REJECTED = "rejected"
 _MAX_EXAMINED = 1000
 """How many of the newest records of a kind are examined."""
 MAX_WAITING = 200
 MAX_BYTES = 4 * 1024 * 1024
 _LOCK_FILE = ".changes.lock"
 _PRIVATE_MODE = 0o600
-
-
-class Author(StrEnum):
-    """Who decided it. A review is the agent looking back after a turn."""
-
-    PERSON = "person"
-    AGENT = "agent"
-    REVIEW = "review"
-    CURATOR = "curator"
-
-
-class ChangeState(StrEnum):
-    """`APPLYING` is being written: after a crash it is completed at the next startup."""
-
-    APPLYING = "applying"
-    APPLIED = "applied"
-    UNDONE = "undone"
-    FAILED = "failed"
-
-
-class FileEdit(Struct, frozen=True):
-    """One file in the home, before and after; None where there is no file."""
-
-    path: str
-    before: bytes | None
-    after: bytes | None
-
-
-class ChangeOrigin(Struct, frozen=True, kw_only=True):
-    """Where it came from. `words` names the sources of untrusted content in the turn."""
-
-    session: str = ""
-    run: str = ""
-    principal: str = ""
-    words: tuple[str, ...] = ()
-
-
-class Change(Struct, frozen=True, kw_only=True):
-    """`kind` is `memory` or `skill`, `name` which one; `summary` is one line for people.
-
-    `undoes` is the id of the change that it reverts, if any.
-    """
-
-    id: str
-    kind: str
-    name: str
-    summary: str
-    by: Author
-    at: datetime
-    edits: tuple[FileEdit, ...]
-    origin: ChangeOrigin = ChangeOrigin()
-    why: str = ""
-    undoes: str = ""
-
-
-class LedgerEntry(Struct, frozen=True):
-    change: Change
-    state: ChangeState
-
-
-class Proposal(Struct, frozen=True, kw_only=True):
-    """A change that waits for a person's decision. `request` is read by the owner of the `kind`."""
-
-    id: str
-    kind: str
-    name: str
-    summary: str
-    by: Author
-    at: datetime
-    request: Raw
-    origin: ChangeOrigin = ChangeOrigin()
-    why: str = ""
 
 
 class FileConflict(HermesError):
@@ -191,23 +124,21 @@ class Ledger:
         Cancellation does not interrupt it, which would leave half of it for the next start.
         """
         with anyio.CancelScope(shield=True):
-            await self._put(change, ChangeState.APPLYING, was="")
+            await self._put(change, ChangeState.APPLYING, was=None)
             failpoint("ledger.noted")
             await self._finish(change)
         return change
 
     async def complete_interrupted(self) -> None:
-        for record in await self._store.records.abandoned(_CHANGE_KIND):
+        for change in await self._store.ledger.abandoned_changes():
             try:
-                await self._finish(_decode_entry(record).change)
+                await self._finish(change)
             except FileConflict:
                 continue  # recorded as failed
 
     async def log(self, kind: str | None = None, limit: int = 50) -> Sequence[LedgerEntry]:
         """The newest changes, oldest first."""
-        fields = {} if kind is None else {"kind": kind}
-        found = await self._store.records.matching(_CHANGE_KIND, fields, limit=limit)
-        return [_decode_entry(record) for record in found]
+        return await self._store.ledger.changes(kind=kind, limit=limit)
 
     async def get(self, name: str) -> LedgerEntry:
         """Find by id, or by a unique ending of it. Raises `NotFound`."""
@@ -263,49 +194,38 @@ class Ledger:
 
     async def forget(self, before: datetime) -> int:
         """Delete changes and decided proposals from before then; they can no longer be undone."""
-        forget = self._store.records.forget
-        return await forget(_CHANGE_KIND, before) + await forget(_PROPOSAL_KIND, before)
+        return await self._store.ledger.forget(before)
 
     async def propose(self, proposal: Proposal) -> None:
         """Add a proposal. Raises `UsageError` when too many are pending already."""
-        if len(await self._store.records.find(_PROPOSAL_KIND, only_open=True)) >= MAX_WAITING:
+        if len(await self.waiting()) >= MAX_WAITING:
             raise UsageError(
                 f"{MAX_WAITING} proposals are already waiting for a decision.",
                 hint="Approve or reject some of them first: /changes",
             )
-        record = StateRecord(
-            kind=_PROPOSAL_KIND,
-            id=proposal.id,
-            session=proposal.origin.session,
-            state=_WAITING,
-            at=proposal.at,
-            body=Raw(msgspec.json.encode(proposal)),
-        )
-        await self._store.commit(PutRecord(record, expected_state=""))
+        await self._store.commit(AddProposal(proposal))
 
     async def waiting(self, kind: str | None = None) -> Sequence[Proposal]:
-        found = await self._store.records.find(_PROPOSAL_KIND, only_open=True)
-        proposals = map(_decode_proposal, found)
-        return [proposal for proposal in proposals if kind in {None, proposal.kind}]
+        return await self._store.ledger.proposals(
+            kind=kind, state=ProposalState.WAITING, limit=_MAX_EXAMINED
+        )
 
     async def proposed_before(self, kind: str, by: Author) -> Sequence[Proposal]:
         """Pending and decided proposals, as far as they are still stored."""
-        fields = {"kind": kind, "by": by.value}
-        found = await self._store.records.matching(_PROPOSAL_KIND, fields, limit=_MAX_EXAMINED)
-        return [*map(_decode_proposal, found)]
+        return await self._store.ledger.proposals(kind=kind, by=by, limit=_MAX_EXAMINED)
 
     async def rejected(self, kind: str) -> tuple[Sequence[Change], Sequence[Proposal]]:
         """Changes of the agent that were undone, and its proposals that were rejected."""
-        find, fields, limit = self._store.records.matching, {"kind": kind}, _MAX_EXAMINED
-        entries = await find(_CHANGE_KIND, fields, state=ChangeState.UNDONE, limit=limit)
-        proposals = await find(_PROPOSAL_KIND, fields, state=_REJECTED, limit=limit)
-        undone = [_decode_entry(entry).change for entry in entries]
+        stored, limit = self._store.ledger, _MAX_EXAMINED
+        entries = await stored.changes(kind=kind, state=ChangeState.UNDONE, limit=limit)
+        proposals = await stored.proposals(kind=kind, state=ProposalState.REJECTED, limit=limit)
+        undone = [entry.change for entry in entries]
         # For each undone change, the change that undid it, unless that is in effect.
         undoing = {change.undoes: change.id for change in undone}
         by_agent = [change for change in undone if change.by is not Author.PERSON]
         return (
             [change for change in by_agent if _is_still_undone(change, undoing)],
-            [*map(_decode_proposal, proposals)],
+            proposals,
         )
 
     async def proposal(self, name: str) -> Proposal:
@@ -314,12 +234,8 @@ class Ledger:
 
     async def decide(self, proposal: Proposal, *, accepted: bool) -> None:
         """Close a proposal; the caller applies it. Raises `StateConflict`."""
-        found = await self._store.records.get(_PROPOSAL_KIND, proposal.id)
-        if found is None:
-            raise NotFound(f"Unknown proposal: {proposal.id}.")
-        state = "accepted" if accepted else _REJECTED
-        after = structs.replace(found, state=state, open=False, at=self._clock.now())
-        await self._store.commit(PutRecord(after, expected_state=_WAITING))
+        state = ProposalState.ACCEPTED if accepted else ProposalState.REJECTED
+        await self._store.commit(DecideProposal(proposal.id, state, self._clock.now()))
 
     async def _finish(self, change: Change) -> None:
         try:
@@ -333,26 +249,9 @@ class Ledger:
         except StateConflict:
             return  # another process completed it
 
-    async def _put(self, change: Change, state: ChangeState, *, was: str) -> None:
-        record = StateRecord(
-            kind=_CHANGE_KIND,
-            id=change.id,
-            session="",  # learned content outlives its session
-            state=state,
-            at=change.at,
-            body=Raw(msgspec.json.encode(change)),
-            open=state is ChangeState.APPLYING,
-            holder=self._store.workers.own if state is ChangeState.APPLYING else "",
-        )
-        await self._store.commit(PutRecord(record, expected_state=was))
-
-
-def _decode_entry(record: StateRecord) -> LedgerEntry:
-    return LedgerEntry(msgspec.json.decode(record.body, type=Change), ChangeState(record.state))
-
-
-def _decode_proposal(record: StateRecord) -> Proposal:
-    return msgspec.json.decode(record.body, type=Proposal)
+    async def _put(self, change: Change, state: ChangeState, *, was: ChangeState | None) -> None:
+        holder = self._store.workers.own if state is ChangeState.APPLYING else ""
+        await self._store.commit(PutChange(change, state, was, holder))
 
 
 def _is_still_undone(change: Change, undoing: Mapping[str, str]) -> bool:

@@ -15,17 +15,8 @@ from hermes.kit.clock import Clock
 from hermes.kit.files import write_atomic
 from hermes.kit.ids import new_id
 from hermes.kit.injection_scan import injection_reason
-from hermes.learning.ledger import (
-    Author,
-    Change,
-    ChangeOrigin,
-    ChangeState,
-    FileConflict,
-    FileEdit,
-    Ledger,
-    Proposal,
-    read_if_present,
-)
+from hermes.learning.ledger import FileConflict, Ledger, read_if_present
+from hermes.ports.ledger import Author, Change, ChangeOrigin, ChangeState, FileEdit, Proposal
 
 SEPARATOR = "\n§\n"
 MEMORY_FOLDER = "memories"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from hermes.learning.ledger import Author, ChangeOrigin
+from hermes.ports.ledger import Author, ChangeOrigin
 from hermes.ports.tool import ToolContext
 from hermes.schema.scope import Role
 

@@ -1,20 +1,14 @@
-"""Durable state: sessions, queues, leases, records. Writes are data and commit together."""
+"""Durable state: sessions, queues, leases, repositories. Writes are data and commit together."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
-from hermes.ports.approval_records import ApprovalRecords, ApprovalWrite
-from hermes.ports.board_watches import BoardWatches, PutBoardWatch
-from hermes.ports.delegation import DelegationRecords, DelegationWrite
-from hermes.ports.jobs import Jobs, JobWrite
 from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveResponse
 from hermes.ports.maintenance import Maintenance
-from hermes.ports.processes import ProcessRecords, ProcessWrite
-from hermes.ports.records import PutRecord, Records
 from hermes.schema.messages import Media, Message, Usage
 from hermes.schema.sessions import (
     ModelUsage,
@@ -28,6 +22,20 @@ from hermes.schema.sessions import (
 )
 from hermes.schema.tools import Effect
 
+if TYPE_CHECKING:
+    # The features in use are loaded, not all that have a repository.
+    from hermes.ports.api_records import ApiRecords, ApiWrite
+    from hermes.ports.approval_records import ApprovalRecords, ApprovalWrite
+    from hermes.ports.board_watches import BoardWatches, PutBoardWatch
+    from hermes.ports.chat_records import ChatRecords, ChatWrite
+    from hermes.ports.compaction_records import CompactionRecords, CompactionWrite
+    from hermes.ports.delegation import DelegationRecords, DelegationWrite
+    from hermes.ports.jobs import Jobs, JobWrite
+    from hermes.ports.ledger import LedgerRecords, LedgerWrite
+    from hermes.ports.processes import ProcessRecords, ProcessWrite
+    from hermes.ports.run_records import RunRecords, RunWrite
+    from hermes.ports.runtime_sessions import PutRuntimeSession, RuntimeSessions
+
 WORKER_TTL = timedelta(seconds=60)
 """A worker without a heartbeat for this time counts as dead."""
 
@@ -36,7 +44,7 @@ class QueueItem(Struct, frozen=True, kw_only=True):
     """An item of the inbox or outbox."""
 
     key: str
-    lane: str  # `inbox`, or `outbox` with the channel it is sent by
+    queue: str  # `inbox`, or `outbox` with the channel it is sent by
     topic: str  # the session or address it is for
     body: Raw
     due: datetime | None = None
@@ -184,10 +192,22 @@ class BeginTurnResult(Struct, frozen=True):
     appended: bool = False  # whether `first` was appended
 
 
-RepositoryWrite: TypeAlias = ApprovalWrite | ProcessWrite | DelegationWrite | PutBoardWatch
+RepositoryWrite: TypeAlias = """(
+    ApprovalWrite
+    | ChatWrite
+    | CompactionWrite
+    | RunWrite
+    | ApiWrite
+    | ProcessWrite
+    | DelegationWrite
+    | LedgerWrite
+    | PutRuntimeSession
+    | JobWrite
+    | PutBoardWatch
+)"""
 """Writes of the repositories, each defined by the port of its repository."""
 
-SingleWrite: TypeAlias = (
+CoreWrite: TypeAlias = (
     OpenSession
     | ChangeSession
     | HideMessages
@@ -200,13 +220,12 @@ SingleWrite: TypeAlias = (
     | ReleaseLease
     | AppendRunEvents
     | SaveResponse
-    | PutRecord
-    | RepositoryWrite
-    | JobWrite
 )
+
+SingleWrite: TypeAlias = "CoreWrite | RepositoryWrite"
 """Writes applied one by one; consecutive messages are appended together instead."""
 
-Write: TypeAlias = AppendMessage | SingleWrite
+Write: TypeAlias = "AppendMessage | SingleWrite"
 
 
 class SessionArchive(Protocol):
@@ -289,7 +308,7 @@ class Queues(Protocol):
         ...
 
     async def claim(
-        self, lane: str, topic: str | None, holder: str, lease: timedelta | None, limit: int = 1
+        self, queue: str, topic: str | None, holder: str, lease: timedelta | None, limit: int = 1
     ) -> Sequence[QueueItem]:
         """Claim due items, oldest first, for `lease` or for as long as the holder's worker lives.
 
@@ -298,7 +317,7 @@ class Queues(Protocol):
         """
         ...
 
-    async def claim_abandoned(self, lane: str, holder: str, limit: int = 1) -> Sequence[QueueItem]:
+    async def claim_abandoned(self, queue: str, holder: str, limit: int = 1) -> Sequence[QueueItem]:
         """Like `claim`, but leave alone what the same worker holds."""
         ...
 
@@ -306,11 +325,11 @@ class Queues(Protocol):
         """Whether the holder's worker still has its claim; checked before an outside effect."""
         ...
 
-    async def topics(self, lane: str) -> Sequence[str]:
+    async def topics(self, queue: str) -> Sequence[str]:
         """Topics with items that are neither done nor parked, oldest first."""
         ...
 
-    async def unfinished(self, lane: str, limit: int) -> Sequence[QueueItem]:
+    async def unfinished(self, queue: str, limit: int) -> Sequence[QueueItem]:
         """Unfinished items of topics where something is claimed, oldest first.
 
         Only reads: nothing is claimed.
@@ -326,7 +345,7 @@ class Queues(Protocol):
         """
         ...
 
-    async def parked(self, lane: str, limit: int = 100) -> Sequence[ParkedItem]:
+    async def parked(self, queue: str, limit: int = 100) -> Sequence[ParkedItem]:
         """Items that were given up, oldest first."""
         ...
 
@@ -412,17 +431,27 @@ class Store(Protocol):
     @property
     def responses(self) -> Responses: ...
     @property
-    def records(self) -> Records: ...
+    def approvals(self) -> "ApprovalRecords": ...
     @property
-    def approvals(self) -> ApprovalRecords: ...
+    def processes(self) -> "ProcessRecords": ...
     @property
-    def processes(self) -> ProcessRecords: ...
+    def delegations(self) -> "DelegationRecords": ...
     @property
-    def delegations(self) -> DelegationRecords: ...
+    def chats(self) -> "ChatRecords": ...
     @property
-    def board_watches(self) -> BoardWatches: ...
+    def compaction(self) -> "CompactionRecords": ...
     @property
-    def jobs(self) -> Jobs: ...
+    def runs(self) -> "RunRecords": ...
+    @property
+    def runtime_sessions(self) -> "RuntimeSessions": ...
+    @property
+    def ledger(self) -> "LedgerRecords": ...
+    @property
+    def api(self) -> "ApiRecords": ...
+    @property
+    def board_watches(self) -> "BoardWatches": ...
+    @property
+    def jobs(self) -> "Jobs": ...
     @property
     def maintenance(self) -> Maintenance: ...
 
@@ -433,8 +462,8 @@ class Store(Protocol):
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
         """Commit all or nothing; durable when it returns.
 
-        Raises `LeaseLost` if the fence does not hold, and `StateConflict` if a record is not in
-        the expected state.
+        Raises `LeaseLost` if the fence does not hold, and `StateConflict` if a row is not in the
+        expected state.
         """
         ...
 

@@ -4,14 +4,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.text import head_and_tail
-from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.run_records import FailedRun, PutFailedRun
 from hermes.ports.store import (
     AppendMessage,
     CompleteItem,
@@ -49,7 +48,6 @@ Publish = Callable[[Event], None]
 """Takes an event that is already durable; must not block."""
 
 _DELTAS = (TextDelta, ReasoningDelta)
-RUN_END_KIND = "run_end"
 _FAILURES = frozenset({Outcome.FAILED, Outcome.EXHAUSTED})
 """Any other turn without an answer was interrupted, by a person or with its process."""
 
@@ -197,25 +195,22 @@ class Recorder:
                 return []
 
 
-def failure_writes(scope: Scope, ended: RunEnded, at: datetime) -> list[PutRecord]:
+def failure_writes(scope: Scope, ended: RunEnded, at: datetime) -> list[Write]:
     """Writes to commit with the end of a run that failed."""
-    record = StateRecord(
-        kind=RUN_END_KIND,
-        id=scope.run,
+    failed = FailedRun(
+        run=scope.run,
         session=scope.session,
-        state=ended.outcome.value,
+        outcome=ended.outcome.value,
+        reason=head_and_tail(ended.reason, MAX_REASON),
         at=at,
-        body=Raw(msgspec.json.encode(head_and_tail(ended.reason, MAX_REASON))),
-        open=False,
     )
-    return [PutRecord(record)]
+    return [PutFailedRun(failed)]
 
 
 async def prune_failures(store: Store, now: datetime) -> int:
     """Delete old failures; those turns then look interrupted."""
-    return await store.records.forget(RUN_END_KIND, now - RETENTION)
+    return await store.runs.forget_failures(now - RETENTION)
 
 
 async def failure_reasons(store: Store, session: str) -> Mapping[str, str]:
-    records = await store.records.find(RUN_END_KIND, session=session)
-    return {record.id: msgspec.json.decode(record.body, type=str) for record in records}
+    return {failed.run: failed.reason for failed in await store.runs.failures(session)}

@@ -8,18 +8,16 @@ from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from hermes.agent.plan import CheckSpend
 from hermes.kit.clock import Clock
-from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.run_records import AddSpendBefore
 from hermes.ports.store import Store
 from hermes.schema.errors import SpendCapReached, StateConflict
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUsage, Session
 
-SPEND_KIND = "spent_before"
 _RETENTION = timedelta(days=3)
 
 
@@ -29,10 +27,6 @@ class SpendCaps(Struct, frozen=True, kw_only=True):
     session: float | None = None
     day: float | None = None
     principal: float | None = None
-
-
-class _EarlierSpend(Struct, frozen=True):
-    dollars: float
 
 
 def both_checks(first: CheckSpend | None, second: CheckSpend | None) -> CheckSpend | None:
@@ -71,30 +65,21 @@ class SpendGuard:
 
     async def _today(self, principal: str, name: str) -> float:
         total = _dollars(await self._store.archive_for(principal).usage())
-        day = f"{self._clock.now():%Y-%m-%d}:{name}"
-        found = await self._store.records.get(SPEND_KIND, day)
-        if found is None:
-            found = await self._record_day(day, total)
+        day = f"{self._clock.now():%Y-%m-%d}"
+        before = await self._store.runs.spend_before(day, name)
+        if before is None:
+            before = await self._record_day(day, name, total)
         # Deleting a session removes its costs, so the difference may be negative.
-        return max(total - msgspec.json.decode(found.body, type=_EarlierSpend).dollars, 0.0)
+        return max(total - before, 0.0)
 
-    async def _record_day(self, day: str, total: float) -> StateRecord:
-        now = self._clock.now()
-        record = StateRecord(
-            kind=SPEND_KIND,
-            id=day,
-            session="",
-            state="noted",
-            at=now,
-            body=Raw(msgspec.json.encode(_EarlierSpend(total))),
-            open=False,
-        )
+    async def _record_day(self, day: str, name: str, total: float) -> float:
         try:
-            await self._store.commit(PutRecord(record, expected_state=""))
+            await self._store.commit(AddSpendBefore(day, name, total))
         except StateConflict:
-            return await self._store.records.get(SPEND_KIND, day) or record
-        await self._store.records.forget(SPEND_KIND, now - _RETENTION)
-        return record
+            stored = await self._store.runs.spend_before(day, name)
+            return total if stored is None else stored
+        await self._store.runs.forget_spend(f"{self._clock.now() - _RETENTION:%Y-%m-%d}")
+        return total
 
 
 def _dollars(uses: Sequence[ModelUsage]) -> float:

@@ -121,7 +121,7 @@ class TurnAcceptor:
 
 def _inbox_item(message: User, session: str) -> QueueItem:
     body = Raw(msgspec.json.encode(message))
-    return QueueItem(key=message.id, lane="inbox", topic=session, body=body)
+    return QueueItem(key=message.id, queue="inbox", topic=session, body=body)
 
 
 def _initial_session(session: Session, plan: Plan | RuntimePlan) -> Session:

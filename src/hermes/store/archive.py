@@ -44,8 +44,10 @@ _PRINCIPAL_SQL = load_statements("archive")
 _OWNER_SQL = without_principal_filter(_PRINCIPAL_SQL)
 _DELETE_STATEMENTS = (
     "unindex words", "unindex grams", "keep generation", "forget lease", "forget runs",
-    "forget responses", "forget records", "forget questions", "forget saved approvals",
-    "forget yolo", "forget processes", "forget delegations", "delete",
+    "forget responses", "forget questions", "forget saved approvals",
+    "forget yolo", "forget processes", "forget delegations", "forget location",
+    "forget view", "forget pins", "forget failed runs", "forget runtime sessions",
+    "forget callback", "forget keyed requests", "forget proposals", "delete",
 )  # fmt: skip
 SEARCH_BATCHES = 8
 """Batches a search indexes before it answers; each takes about 50 ms."""

@@ -100,9 +100,6 @@ DELETE FROM runs WHERE session = :id;
 -- name: forget responses
 DELETE FROM responses WHERE session = :id;
 
--- name: forget records
-DELETE FROM records WHERE session = :id;
-
 -- name: forget questions
 DELETE FROM questions WHERE session = :id;
 
@@ -117,6 +114,30 @@ DELETE FROM processes WHERE session = :id;
 
 -- name: forget delegations
 DELETE FROM delegations WHERE session = :id;
+
+-- name: forget location
+DELETE FROM session_locations WHERE session = :id;
+
+-- name: forget view
+DELETE FROM compaction_views WHERE session = :id;
+
+-- name: forget pins
+DELETE FROM pins WHERE session = :id;
+
+-- name: forget failed runs
+DELETE FROM failed_runs WHERE session = :id;
+
+-- name: forget runtime sessions
+DELETE FROM runtime_sessions WHERE session = :id;
+
+-- name: forget callback
+DELETE FROM callbacks WHERE session = :id;
+
+-- name: forget keyed requests
+DELETE FROM keyed_requests WHERE session = :id;
+
+-- name: forget proposals
+DELETE FROM ledger_proposals WHERE session = :id;
 
 -- name: forget queue items
 DELETE FROM queue_items WHERE topic IN (SELECT value FROM json_each(:ids));

@@ -49,7 +49,7 @@ class Columns(Generic[S]):
                 name: decode(value)
                 for (name, _, decode), value in zip(self._codecs, row, strict=False)
             }
-            return msgspec.convert(fields, self._kind, strict=False)
+            return self._kind(**fields)
         except (ValueError, TypeError, RecursionError) as error:
             name = row[0] if isinstance(row[0], str) else ""
             raise unreadable_error(f"The {self._kind.__name__} {name!r}", error) from error
@@ -102,7 +102,7 @@ def _readable_rows(rows: Iterable[Row], read: Callable[[Row], R]) -> list[R]:
 
 
 def put_row(
-    connection: Connection, statement: str, values: dict[str, Value], conflict: str
+    connection: Connection, statement: str, values: Mapping[str, Value], conflict: str
 ) -> None:
     """Write one row. Raises `StateConflict` if the statement's condition does not hold."""
     connection.execute(statement, values)
@@ -118,8 +118,10 @@ def _codec_of(hint: Any) -> tuple[Callable[[Any], Value], Callable[[Any], Any]]:
         encode, decode = to_micros, from_micros
     elif kind is Raw:
         encode, decode = bytes, Raw
-    elif kind in (str, int, float, bool) or (isinstance(kind, type) and issubclass(kind, Enum)):
-        encode, decode = _scalar, _unchanged
+    elif isinstance(kind, type) and issubclass(kind, Enum):
+        encode, decode = _enum_value, kind
+    elif kind in (str, int, float, bool):
+        encode, decode = _unchanged, partial(msgspec.convert, type=kind, strict=kind is not bool)
     else:
         encode, decode = msgspec.json.encode, partial(msgspec.json.decode, type=hint)
     return (partial(_unless_none, encode), partial(_unless_none, decode))
@@ -129,8 +131,8 @@ def _unless_none(convert: Callable[[Any], Any], value: object) -> Any:
     return None if value is None else convert(value)
 
 
-def _scalar(value: Any) -> Value:
-    return value.value if isinstance(value, Enum) else value
+def _enum_value(value: Enum) -> Value:
+    return value.value
 
 
 def _unchanged(value: Value) -> Value:

@@ -93,15 +93,15 @@ def _create(path: Path) -> None:
     """Create an empty store that is complete before it gets its name; the first one wins."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
-        write_atomic(new, _empty_store(), mode=0o600)
+        write_atomic(new, empty_store(), mode=0o600)
         _link_database(new, path)
     finally:
         new.unlink(missing_ok=True)
 
 
 @cache
-def _empty_store() -> bytes:
-    """A store without rows, built once per process, since it is the same for every profile."""
+def empty_store() -> bytes:
+    """A new database as the bytes of its file, built once per process."""
     memory = connect(Path(":memory:"), READ_WRITE)
     try:
         _apply_migrations(memory, migrations())

@@ -11,7 +11,14 @@ import apsw
 from hermes.kit.failpoints import failpoint
 from hermes.kit.threads import Closed, Job, Mailbox, Worker, deliver
 from hermes.schema.errors import StoreCorrupt, StoreError
-from hermes.store.connection import Connection, Value, begin_write, store_error
+from hermes.store.connection import (
+    READ_ONLY,
+    Connection,
+    Value,
+    begin_write,
+    connect,
+    store_error,
+)
 from hermes.store.database_file import open_reader
 from hermes.store.rows import fetch_all
 from hermes.store.search_index import index_batch
@@ -236,6 +243,10 @@ class Engine:
 
             self._vector_search = VectorSearch(self._path)
         return self._vector_search
+
+    def second_connection(self) -> Connection:
+        """A new connection that only reads."""
+        return connect(self._path, READ_ONLY)
 
     async def close(self) -> None:
         if self._vector_search is not None:

@@ -2,11 +2,21 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import assert_never
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from hermes.ports.jobs import DeleteJob, Fire, FireState, Job, SaveFire, SaveJob, StoredJob
+from hermes.ports.jobs import (
+    DeleteJob,
+    Fire,
+    FireState,
+    Job,
+    JobWrite,
+    SaveFire,
+    SaveJob,
+    StoredJob,
+)
 from hermes.schema.errors import StateConflict
 from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.engine import Engine
@@ -100,7 +110,19 @@ class SqliteJobs:
         return await self._engine.fetch(_SQL[statement], values, _FireRow, _FireRow.fire)
 
 
-def save_job(connection: Connection, write: SaveJob) -> None:
+def apply_job_write(connection: Connection, write: JobWrite) -> None:
+    match write:
+        case SaveJob():
+            _save_job(connection, write)
+        case DeleteJob():
+            _delete_job(connection, write)
+        case SaveFire():
+            _save_fire(connection, write)
+        case _:
+            assert_never(write)
+
+
+def _save_job(connection: Connection, write: SaveJob) -> None:
     stored, job = write.job, write.job.job
     next_at = to_micros(job.next_run_at) if job.next_run_at and job.enabled else None
     values = {
@@ -122,11 +144,11 @@ def job_json(stored: StoredJob) -> bytes:
     return msgspec.json.encode({**job, **stored.other})
 
 
-def delete_job(connection: Connection, write: DeleteJob) -> None:
+def _delete_job(connection: Connection, write: DeleteJob) -> None:
     connection.execute(_SQL["delete job"], {"id": write.id})
 
 
-def save_fire(connection: Connection, write: SaveFire) -> None:
+def _save_fire(connection: Connection, write: SaveFire) -> None:
     fire = write.fire
     values = {
         "job": fire.job,

@@ -19,7 +19,6 @@ from hermes.ports.maintenance import (
 )
 from hermes.schema.errors import StoreError
 from hermes.store.connection import (
-    READ_ONLY,
     READ_WRITE,
     Connection,
     connect,
@@ -61,7 +60,7 @@ class SqliteMaintenance:
         return await self._engine.read(_read_stats)
 
     async def integrity(self) -> Sequence[str]:
-        return await self._engine.read(lambda _: _check_integrity(self._engine.path))
+        return await self._engine.read(lambda _: _check_integrity(self._engine))
 
     async def backup(self, to: Path) -> None:
         source = self._engine.path
@@ -108,9 +107,9 @@ def _read_stats(connection: Connection) -> StoreStats:
     )
 
 
-def _check_integrity(path: Path) -> list[str]:
+def _check_integrity(engine: Engine) -> list[str]:
     """Check on a new connection: FTS5 compares with a connection's cached state of its tables."""
-    with closing(connect(path, READ_ONLY)) as connection:
+    with closing(engine.second_connection()) as connection:
         lines = [str(row[0]) for row in connection.execute(_SQL["integrity"]).fetchall()]
         dangling = [str(row[0]) for row in connection.execute(_SQL["foreign keys"]).fetchall()]
     problems = [line for line in lines if line != "ok"]

@@ -24,7 +24,7 @@ _STATUSES: dict[object, ItemStatus] = {2: ItemStatus.DONE, 3: ItemStatus.PARKED}
 class _ItemRow(Struct, array_like=True, frozen=True):
     n: int
     key: str
-    lane: str
+    queue: str
     topic: str
     body: bytes
     due: int | None
@@ -33,7 +33,7 @@ class _ItemRow(Struct, array_like=True, frozen=True):
     def item(self) -> QueueItem:
         return QueueItem(
             key=self.key,
-            lane=self.lane,
+            queue=self.queue,
             topic=self.topic,
             body=Raw(self.body),
             due=None if self.due is None else from_micros(self.due),
@@ -52,7 +52,7 @@ class ClaimRequest(Struct, frozen=True):
     store's clock, and `until` its end (None: as long as the holder's worker lives).
     """
 
-    lane: str
+    queue: str
     topic: str | None
     holder: str
     now: int
@@ -74,18 +74,18 @@ class SqliteQueues:
         return await self._engine.write(lambda connection: enqueue(connection, item))
 
     async def claim(
-        self, lane: str, topic: str | None, holder: str, lease: timedelta | None, limit: int = 1
+        self, queue: str, topic: str | None, holder: str, lease: timedelta | None, limit: int = 1
     ) -> Sequence[QueueItem]:
         tick, until = lease_span(self._clock, lease or timedelta(0))
         now = to_micros(self._clock.now())
         end = None if lease is None else until
-        return await self._claim(ClaimRequest(lane, topic, holder, now, tick, end, limit))
+        return await self._claim(ClaimRequest(queue, topic, holder, now, tick, end, limit))
 
-    async def claim_abandoned(self, lane: str, holder: str, limit: int = 1) -> Sequence[QueueItem]:
+    async def claim_abandoned(self, queue: str, holder: str, limit: int = 1) -> Sequence[QueueItem]:
         tick, _ = lease_span(self._clock, timedelta(0))
         now = to_micros(self._clock.now())
         return await self._claim(
-            ClaimRequest(lane, None, holder, now, tick, None, limit, abandoned=True)
+            ClaimRequest(queue, None, holder, now, tick, None, limit, abandoned=True)
         )
 
     async def _claim(self, wanted: ClaimRequest) -> Sequence[QueueItem]:
@@ -105,14 +105,14 @@ class SqliteQueues:
 
         return await self._engine.read(read)
 
-    async def topics(self, lane: str) -> Sequence[str]:
+    async def topics(self, queue: str) -> Sequence[str]:
         def read(connection: Connection) -> list[str]:
-            return [str(row[0]) for row in connection.execute(_SQL["topics"], {"lane": lane})]
+            return [str(row[0]) for row in connection.execute(_SQL["topics"], {"queue": queue})]
 
         return await self._engine.read(read)
 
-    async def unfinished(self, lane: str, limit: int) -> Sequence[QueueItem]:
-        values = {"lane": lane, "limit": limit}
+    async def unfinished(self, queue: str, limit: int) -> Sequence[QueueItem]:
+        values = {"queue": queue, "limit": limit}
         return await self._engine.fetch(_SQL["left"], values, _ItemRow, _ItemRow.item)
 
     async def retry(self, key: str, at: datetime, reason: str) -> None:
@@ -128,8 +128,8 @@ class SqliteQueues:
 
         await self._engine.write(park)
 
-    async def parked(self, lane: str, limit: int = 100) -> Sequence[ParkedItem]:
-        values = {"lane": lane, "limit": limit}
+    async def parked(self, queue: str, limit: int = 100) -> Sequence[ParkedItem]:
+        values = {"queue": queue, "limit": limit}
         return await self._engine.fetch(
             _SQL["parked"], values, _ParkedItemRow, lambda row: ParkedItem(row.item(), row.reason)
         )
@@ -150,9 +150,9 @@ class SqliteQueues:
         return total
 
 
-def is_queue_empty(connection: Connection, lane: str, topic: str) -> bool:
+def is_queue_empty(connection: Connection, queue: str, topic: str) -> bool:
     """Whether no item waits there or is being processed."""
-    return not fetch_number(connection.execute(_SQL["waits"], {"lane": lane, "topic": topic}))
+    return not fetch_number(connection.execute(_SQL["waits"], {"queue": queue, "topic": topic}))
 
 
 IsAlive: TypeAlias = Callable[[Connection, str], bool]
@@ -164,7 +164,7 @@ def claim_items(
     """Claim what is due, oldest first; without `is_alive` the claims of others do not count."""
     scope = "any" if wanted.topic is None else "topic"
     values = {
-        "lane": wanted.lane,
+        "queue": wanted.queue,
         "topic": wanted.topic,
         "worker": worker_of(wanted.holder),
         "now": wanted.now,

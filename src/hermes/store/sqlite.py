@@ -21,19 +21,15 @@ from hermes.ports.store import (
     Write,
 )
 from hermes.schema.errors import StoreError
-from hermes.store.approval_records import SqliteApprovalRecords
 from hermes.store.archive import SqliteArchive
-from hermes.store.background_work import SqliteDelegations, SqliteProcesses
-from hermes.store.board_watches import SqliteBoardWatches
 from hermes.store.connection import Connection, load_statements
 from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
-from hermes.store.jobs import SqliteJobs
 from hermes.store.journal import SqliteJournal, SqliteResponses
 from hermes.store.leases import SqliteLeases, acquire_lease, check_fence, lease_span, release_fenced
 from hermes.store.maintenance import SqliteMaintenance
 from hermes.store.queues import ClaimRequest, SqliteQueues, claim_items, is_queue_empty
-from hermes.store.records import SqliteRecords
+from hermes.store.repositories import SqliteRepositories
 from hermes.store.rows import IntentRow, to_micros
 from hermes.store.workers import SqliteWorkers
 from hermes.store.writes import apply_writes, enqueue_claimed, names_holder
@@ -44,23 +40,16 @@ _INTENTS = load_statements("archive")["intents"]
 _INBOX = "inbox"
 
 
-class SqliteStore:
+class SqliteStore(SqliteRepositories):
     """Implements `hermes.ports.store.Store`; safe to use from several event loops."""
 
     def __init__(self, engine: Engine, clock: Clock, worker_ttl: timedelta = WORKER_TTL) -> None:
-        self._engine = engine
+        super().__init__(engine, SqliteWorkers(engine, clock, worker_ttl))
         self._clock = clock
-        self.workers = SqliteWorkers(engine, clock, worker_ttl)
         self.queues = SqliteQueues(engine, clock, self.workers)
         self.leases = SqliteLeases(engine, clock)
         self.journal = SqliteJournal(engine, self.workers)
         self.responses = SqliteResponses(engine)
-        self.records = SqliteRecords(engine, self.workers)
-        self.approvals = SqliteApprovalRecords(engine)
-        self.processes = SqliteProcesses(engine, self.workers)
-        self.delegations = SqliteDelegations(engine, self.workers)
-        self.board_watches = SqliteBoardWatches(engine)
-        self.jobs = SqliteJobs(engine)
         self.maintenance = SqliteMaintenance(engine, self.queues, clock)
 
     @classmethod
@@ -173,7 +162,7 @@ def _first_item(begin: BeginTurn, writes: Sequence[Write]) -> EnqueueItem | None
     if begin.first is None or not begin.limit:
         return None
     match [write for write in writes if isinstance(write, EnqueueItem)]:
-        case [EnqueueItem(item) as only] if (item.lane, item.topic, item.key, item.due) == (
+        case [EnqueueItem(item) as only] if (item.queue, item.topic, item.key, item.due) == (
             _INBOX,
             begin.session,
             begin.first.message.id,

@@ -7,14 +7,13 @@ from msgspec import UNSET, Struct
 
 from hermes.kit.process_identity import worker_of
 from hermes.kit.text import one_line
-from hermes.ports.jobs import DeleteJob, SaveFire, SaveJob
 from hermes.ports.journal import AppendRunEvents, SaveResponse
-from hermes.ports.records import PutRecord
 from hermes.ports.store import (
     AmendItem,
     AppendMessage,
     ChangeSession,
     CompleteItem,
+    CoreWrite,
     EnqueueItem,
     HideMessages,
     Intent,
@@ -23,7 +22,6 @@ from hermes.ports.store import (
     RecordIntent,
     RecordUsage,
     ReleaseLease,
-    RepositoryWrite,
     SettleIntent,
     SingleWrite,
     Write,
@@ -33,11 +31,8 @@ from hermes.schema.errors import LeaseLost, NotFound, StateConflict, StoreError
 from hermes.schema.messages import Assistant, Message, Result, Trust, User
 from hermes.schema.sessions import Session, SessionChange
 from hermes.store.connection import Connection, Value, load_statements
-from hermes.store.jobs import delete_job, save_fire, save_job
 from hermes.store.journal import append_run_events, save_response
 from hermes.store.leases import release_lease
-from hermes.store.records import put_record
-from hermes.store.repository_writes import apply_repository_write, holder_in
 from hermes.store.rows import (
     encode_message,
     fetch_number,
@@ -96,27 +91,19 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
             append_run_events(connection, write)
         case SaveResponse(response):
             save_response(connection, response)
-        case PutRecord():
-            put_record(connection, write)
-        case SaveJob():
-            save_job(connection, write)
-        case DeleteJob():
-            delete_job(connection, write)
-        case SaveFire():
-            save_fire(connection, write)
         case _:
+            from hermes.store.repository_writes import apply_repository_write  # noqa: PLC0415 - loaded on first use
+
             apply_repository_write(connection, write)
 
 
 def names_holder(write: Write) -> bool:
     """Whether the write stores the name of a worker."""
-    match write:
-        case PutRecord(record):
-            return bool(record.holder)
-        case EnqueueItem(_, holder):
-            return bool(holder)
-        case _:
-            return isinstance(write, RepositoryWrite) and bool(holder_in(write))
+    if isinstance(write, AppendMessage | CoreWrite):
+        return isinstance(write, EnqueueItem) and bool(write.holder)
+    from hermes.store.repository_writes import holder_in  # noqa: PLC0415 - loaded on first use
+
+    return bool(holder_in(write))
 
 
 def check_held(connection: Connection, key: str, holder: str) -> None:

@@ -112,12 +112,12 @@ ON CONFLICT (session, model, provider) DO UPDATE SET
 
 -- name: post
 INSERT INTO queue_items (key, queue, topic, body, due, attempts)
-VALUES (:key, :lane, :topic, :body, :due, :attempts)
+VALUES (:key, :queue, :topic, :body, :due, :attempts)
 ON CONFLICT (key) DO NOTHING;
 
 -- name: post claimed
 INSERT INTO queue_items (key, queue, topic, body, attempts, state, holder, until)
-VALUES (:key, :lane, :topic, :body, :attempts, 1, :holder, :until)
+VALUES (:key, :queue, :topic, :body, :attempts, 1, :holder, :until)
 ON CONFLICT (key) DO NOTHING;
 
 -- name: done

@@ -258,8 +258,8 @@ async def check_store(
         ]:
             details = sorted(set(stored) ^ set(wanted)) or "wrong order or repeated"
             wrong.append(f"{chat}: {len(stored)} of {len(wanted)} questions stored: {details}")
-    for lane in ("inbox", "commands", "after_commands"):
-        wrong += [f"{lane}: {topic} is not settled" for topic in await store.queues.topics(lane)]
+    for queue in ("inbox", "commands", "after_commands"):
+        wrong += [f"{queue}: {topic} is not settled" for topic in await store.queues.topics(queue)]
     return wrong
 
 
@@ -294,14 +294,14 @@ def check_outbox(database: Path, spoken: Sequence[WrittenMessage] = ()) -> Outbo
     received: Counter[str] = Counter()
     answered: Counter[str] = Counter()
     outbox = OutboxReport([], [])
-    for lane, key, topic, state, body in items:
-        if lane == "inbox":
+    for queue, key, topic, state, body in items:
+        if queue == "inbox":
             received[chats.get(str(key).split(":")[1], "nowhere")] += 1
-        if str(lane).startswith(_PROGRESS_QUEUES):
+        if str(queue).startswith(_PROGRESS_QUEUES):
             outbox.receipts.add(post_in_key(str(key)))
             if state != _DONE:
                 outbox.wrong.append(f"progress: {key} {UNSETTLED}")
-        if not str(lane).startswith("outbox:"):
+        if not str(queue).startswith("outbox:"):
             continue
         answered[address_of_topic(str(topic)).chat] += not str(key).endswith(":reply")
         if state == _PARKED and isinstance(body, bytes):

@@ -7,7 +7,6 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from hermes.kit.errors import HermesError
 from hermes.kit.lru_map import LruMap
-from hermes.learning.ledger import Author
 from hermes.learning.memory import (
     InvalidOperation,
     MemoryAction,
@@ -19,6 +18,7 @@ from hermes.learning.memory import (
     MemoryTarget,
 )
 from hermes.learning.provenance import WAITING_NOTICE, change_provenance
+from hermes.ports.ledger import Author
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope

@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from hermes.kit.errors import HermesError
 from hermes.kit.text import plural
-from hermes.learning.ledger import Author, read_if_present
+from hermes.learning.ledger import read_if_present
 from hermes.learning.provenance import WAITING_NOTICE, ChangeProvenance, change_provenance
 from hermes.learning.skills.catalog import (
     SKILL_FILE,
@@ -29,6 +29,7 @@ from hermes.learning.skills.editor import (
 )
 from hermes.learning.skills.usage import SkillUsageLog
 from hermes.ports.approvals import ApprovalRequest, Isolation
+from hermes.ports.ledger import Author
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect

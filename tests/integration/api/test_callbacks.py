@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from hermes.api.callbacks import CALLBACK_KIND, _PrivateAddress, _PublicResolver
+from hermes.api.callbacks import _PrivateAddress, _PublicResolver
 from hermes.api.run_service import end_abandoned_runs
 from hermes.api.turn_gate import SOURCE
 from hermes.channels.webhook.signatures import Scheme, verify
 from hermes.kit.http_server import shut_down_server
-from hermes.ports.records import PutRecord
+from hermes.ports.api_records import Callback, SetCallback
 from hermes.schema.messages import Result, text_of
 from hermes.schema.scope import OWNER, Scope
 from hermes.session.session_context import async_delivery_supported
@@ -143,10 +143,7 @@ async def test_database_alone_does_not_reveal_the_secret(tmp_path: Path) -> None
 async def test_unencrypted_legacy_secret_still_signs(tmp_path: Path) -> None:
     async with receiving() as there, api_harness(tmp_path, SCRIPT, settings=OPEN) as harness:
         await post(harness, "/api/sessions", {"id": "old", **there.callback})
-        matter = await harness.app.store.records.get(CALLBACK_KIND, "old")
-        assert matter is not None
-        plain = msgspec.Raw(msgspec.json.encode({"url": there.url, "secret": SECRET}))
-        await harness.app.store.commit(PutRecord(msgspec.structs.replace(matter, body=plain)))
+        await harness.app.store.commit(SetCallback("old", Callback(there.url, secret=SECRET)))
         await post(harness, "/v1/runs", {"input": "hi", "session_id": "old"})
         assert (await there.events_of_kind("run.completed"))["session_id"] == "old"
 
@@ -336,7 +333,7 @@ async def test_invalid_callback_is_rejected_before_anything_is_stored(
             response = await post(harness, path, {**body, **bad})
             assert (response.status, response.code) == (400, "invalid_callback")
         assert await harness.sessions() == []
-        assert await harness.app.store.records.find(CALLBACK_KIND) == []
+        assert await harness.app.store.api.sessions_with_callback(10) == []
 
 
 async def test_host_that_resolves_to_a_private_address_is_not_called() -> None:

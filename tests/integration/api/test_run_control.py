@@ -141,7 +141,7 @@ async def test_followup_of_another_role_does_not_run_as_the_owner(tmp_path: Path
         body = msgspec.Raw(msgspec.json.encode(steered))
         store, seen = harness.app.store, len(harness.model_server.requests)
         await store.commit(
-            EnqueueItem(QueueItem(key=steered.id, lane="inbox", topic=session, body=body))
+            EnqueueItem(QueueItem(key=steered.id, queue="inbox", topic=session, body=body))
         )
         harness.app.followups.wake(scope)
         await store.commit(*harness.app.followups.rows(scope, "news_1", "It has ended."))

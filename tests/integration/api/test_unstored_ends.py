@@ -13,7 +13,7 @@ import apsw
 import msgspec
 import pytest
 
-from hermes.api.idempotency import FREE, REPLY_KIND, IdempotentRequests, KeyClaim
+from hermes.api.idempotency import FREE, IdempotentRequests, KeyClaim
 from hermes.app.planner import RuntimePlanner
 from hermes.bus.memory import MemoryBus
 from hermes.kit.failpoints import watch_failpoints
@@ -120,9 +120,9 @@ async def test_disconnect_while_the_key_is_stored_releases_it(tmp_path: Path) ->
                 async with once:
                     await anyio.sleep_forever()
             assert scope.cancelled_caught
-            matter = await harness.app.store.records.get(REPLY_KIND, "topic")
-            assert matter is not None
-            assert (matter.state, matter.open) == (FREE, False)
+            request = await harness.app.store.api.keyed_request("topic")
+            assert request is not None
+            assert request.state == FREE
 
 
 def events(response: ApiResponse) -> list[dict[str, Any]]:

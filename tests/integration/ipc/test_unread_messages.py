@@ -43,5 +43,5 @@ async def _store_message(path: Path, session: str) -> None:
     body = Raw(msgspec.json.encode(word))
     async with open_store(path, SystemClock()) as store:
         await store.commit(
-            EnqueueItem(QueueItem(key=word.id, lane="inbox", topic=session, body=body))
+            EnqueueItem(QueueItem(key=word.id, queue="inbox", topic=session, body=body))
         )

@@ -82,8 +82,8 @@ async def _chat_per_fault(fault_home: FaultHome) -> list[ObservedMessages]:
             async def is_settled() -> bool:
                 if not all(final_posts(server, chat) for chat in chats):
                     return False
-                lane = f"outbox:{CHANNEL_NAME}"
-                return not [*await queues.topics("inbox"), *await queues.topics(lane)]
+                queue = f"outbox:{CHANNEL_NAME}"
+                return not [*await queues.topics("inbox"), *await queues.topics(queue)]
 
             await wait_until_async(is_settled)
     return [

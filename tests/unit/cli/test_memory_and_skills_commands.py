@@ -15,7 +15,7 @@ from hermes.cli.verbs import bundles, memory, skills
 from hermes.config.env import Env
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import HermesError, UsageError
-from hermes.learning.ledger import Author, ChangeOrigin, FileConflict, Ledger
+from hermes.learning.ledger import FileConflict, Ledger
 from hermes.learning.memory import (
     MemoryLimits,
     MemoryOperation,
@@ -27,6 +27,7 @@ from hermes.learning.skills.catalog import SkillCatalog
 from hermes.learning.skills.document import Bundle, InvalidSkill, find_bundle
 from hermes.learning.skills.editor import Authorship, SkillEditor, SkillRequest, propose_request
 from hermes.learning.skills.usage import SkillUsageLog
+from hermes.ports.ledger import Author, ChangeOrigin
 from hermes.schema.errors import NotFound
 from hermes.store.sqlite import open_store
 

@@ -28,7 +28,7 @@ MEANWHILE = {"busy", "queue", "steer"}
 OWNERS_ONLY = {"codex-runtime", "cron", "kanban",
     "debug", "sethome", "restart", "platform", "image", "rollback", "save", "snapshot",
     "yolo", "approvals", "memory", "skills", "bundles", "changes", "learn",
-    "trust", "reload-mcp", "background", "curator", "reload-skills", "cron",
+    "trust", "reload-mcp", "background", "curator", "reload-skills",
 }  # fmt: skip
 
 

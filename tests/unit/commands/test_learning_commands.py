@@ -10,9 +10,9 @@ from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.config.sections.execution import Skills
-from hermes.learning.ledger import Author, ChangeOrigin
 from hermes.learning.memory import MemoryOperation, MemoryRequest, MemoryTarget
 from hermes.learning.skills.editor import Authorship, SkillRequest, propose_request
+from hermes.ports.ledger import Author, ChangeOrigin
 from hermes.schema.attachments import FILES_HEADER, display_parts, typed_parts, typed_text
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Text, User, text_of

@@ -1,7 +1,5 @@
 """Compacting a session changes its view, not its transcript."""
 
-from pathlib import Path
-
 import anyio
 import pytest
 from msgspec import Raw
@@ -18,6 +16,7 @@ from hermes.schema.events import Notice, Outcome
 from hermes.schema.messages import Text, ToolCall, text_of
 from hermes.schema.questions import Question, QuestionKind
 from hermes.schema.scope import OWNER
+from hermes.store.memory import MemoryDatabase
 from hermes.testing.scripted_model import Pause, ScriptStep
 from hermes.tools.todo import Todo
 from support.compaction import (
@@ -42,8 +41,8 @@ async def fill(harness: CompactionHarness, turns: int = 12) -> None:
         assert await harness.submit(f"{number}: {LONG}") is Outcome.DONE
 
 
-async def test_long_session_continues_with_a_summary(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path) as harness:
+async def test_long_session_continues_with_a_summary() -> None:
+    async with compaction_harness() as harness:
         await fill(harness)
         assert await harness.times() == 1
         assert harness.model.summaries == 1
@@ -58,8 +57,8 @@ async def test_long_session_continues_with_a_summary(tmp_path: Path) -> None:
         assert longest < 32_000
 
 
-async def test_compaction_is_announced_once(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path) as harness:
+async def test_compaction_is_announced_once() -> None:
+    async with compaction_harness() as harness:
         await fill(harness, 10)
         notices: list[str] = []
         while await harness.times() < 1:
@@ -69,8 +68,8 @@ async def test_compaction_is_announced_once(tmp_path: Path) -> None:
         assert "searchable" in notices[0]
 
 
-async def test_prompt_is_rebuilt_only_with_a_summary(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path) as harness:
+async def test_prompt_is_rebuilt_only_with_a_summary() -> None:
+    async with compaction_harness() as harness:
         await harness.submit("hello")
         harness.planner.memory = "They like tea."
         await harness.submit("again")
@@ -80,13 +79,13 @@ async def test_prompt_is_rebuilt_only_with_a_summary(tmp_path: Path) -> None:
         assert "tea" in harness.conversation.session.system
 
 
-async def test_another_process_sees_the_same_view(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path) as harness:
+async def test_another_process_sees_the_same_view(database: MemoryDatabase) -> None:
+    async with compaction_harness(database=database) as harness:
         await fill(harness)
         await harness.submit("and now?")
         one = harness.model.asked[-1]
         name = harness.conversation.session.id
-    async with compaction_harness(tmp_path) as other:
+    async with compaction_harness(database=database) as other:
         await other.conversation.resume(name)
         await other.submit("and then?")
         again = other.model.asked[-1]
@@ -94,8 +93,8 @@ async def test_another_process_sees_the_same_view(tmp_path: Path) -> None:
         assert list(again.messages[: len(one.messages)]) == list(one.messages)
 
 
-async def test_undo_past_the_cut_restores_the_whole_transcript(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path) as harness:
+async def test_undo_past_the_cut_restores_the_whole_transcript() -> None:
+    async with compaction_harness() as harness:
         await fill(harness)
         assert await harness.times() == 1
         await harness.conversation.undo(8)
@@ -105,8 +104,8 @@ async def test_undo_past_the_cut_restores_the_whole_transcript(tmp_path: Path) -
         assert "3: word" in request_text(last)
 
 
-async def test_branch_continues_with_the_view_of_its_parent(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path) as harness:
+async def test_branch_continues_with_the_view_of_its_parent() -> None:
+    async with compaction_harness() as harness:
         await fill(harness)
         summaries = harness.model.summaries
         await harness.conversation.branch()
@@ -116,9 +115,7 @@ async def test_branch_continues_with_the_view_of_its_parent(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("strange", [True, False])
-async def test_summary_of_untrusted_content_stays_untrusted(
-    tmp_path: Path, *, strange: bool
-) -> None:
+async def test_summary_of_untrusted_content_stays_untrusted(*, strange: bool) -> None:
     """The second summary covers the first, so it stays untrusted."""
 
     async def page(args: dict[str, object], context: ToolContext) -> ToolOutput:
@@ -130,7 +127,7 @@ async def test_summary_of_untrusted_content_stays_untrusted(
         return list(harness.model.plainly(request))
 
     look = FakeTool("look", page)
-    async with compaction_harness(tmp_path, tools=[look]) as harness:
+    async with compaction_harness(tools=[look]) as harness:
         await fill(harness, 2)
         harness.model.answering = answering
         await harness.submit("look it up")
@@ -143,7 +140,7 @@ async def test_summary_of_untrusted_content_stays_untrusted(
         assert found.untrusted == expected
 
 
-async def test_pins_questions_and_task_list_survive(tmp_path: Path) -> None:
+async def test_pins_questions_and_task_list_survive() -> None:
     todo = b'{"todos": [{"id": "1", "content": "paint the fence"}]}'
 
     def answering(request: ModelRequest) -> list[ScriptStep]:
@@ -152,7 +149,7 @@ async def test_pins_questions_and_task_list_survive(tmp_path: Path) -> None:
             return [harness.model.answer(request, call)]
         return list(harness.model.plainly(request))
 
-    async with compaction_harness(tmp_path, tools=[Todo()]) as harness:
+    async with compaction_harness(tools=[Todo()]) as harness:
         await harness.submit("hello")
         harness.model.answering = answering
         await harness.submit("plan it")
@@ -187,8 +184,8 @@ def open_question(harness: CompactionHarness, text: str) -> QuestionRecord:
     return QuestionRecord(question=question, digest="", principal=OWNER, at=harness.clock.now())
 
 
-async def test_failed_summary_falls_back_to_a_plain_one(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path) as harness:
+async def test_failed_summary_falls_back_to_a_plain_one() -> None:
+    async with compaction_harness() as harness:
         harness.model.trouble = Overloaded("busy")
         await fill(harness)
         assert harness.model.summaries == 1
@@ -199,8 +196,8 @@ async def test_failed_summary_falls_back_to_a_plain_one(tmp_path: Path) -> None:
         assert record.cool_until == harness.clock.now() + COOL_DOWN
 
 
-async def test_after_a_failure_it_pauses_then_tries_twice(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path, CountingModel(window=80_000)) as harness:
+async def test_after_a_failure_it_pauses_then_tries_twice() -> None:
+    async with compaction_harness(CountingModel(window=80_000)) as harness:
         harness.model.trouble = Overloaded("busy")
         await fill(harness, 60)
         assert harness.model.summaries == 1
@@ -215,8 +212,8 @@ async def test_after_a_failure_it_pauses_then_tries_twice(tmp_path: Path) -> Non
         assert harness.model.summaries == 3
 
 
-async def test_clock_set_back_does_not_extend_the_pause(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path, CountingModel(window=80_000)) as harness:
+async def test_clock_set_back_does_not_extend_the_pause() -> None:
+    async with compaction_harness(CountingModel(window=80_000)) as harness:
         harness.model.trouble = Overloaded("busy")
         await fill(harness, 60)
         assert harness.model.summaries == 1
@@ -225,8 +222,8 @@ async def test_clock_set_back_does_not_extend_the_pause(tmp_path: Path) -> None:
         assert harness.model.summaries == 2
 
 
-async def test_abort_setting_prefers_no_summary_to_a_plain_one(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path, limits=CompactionLimits(abort=True)) as harness:
+async def test_abort_setting_prefers_no_summary_to_a_plain_one() -> None:
+    async with compaction_harness(limits=CompactionLimits(abort=True)) as harness:
         harness.model.trouble = Overloaded("busy")
         await fill(harness, 11)
         assert harness.model.summaries == 1
@@ -234,7 +231,7 @@ async def test_abort_setting_prefers_no_summary_to_a_plain_one(tmp_path: Path) -
         assert "No model" not in request_text(harness.model.asked[-1])
 
 
-async def test_request_rejected_as_too_long_is_compacted(tmp_path: Path) -> None:
+async def test_request_rejected_as_too_long_is_compacted() -> None:
     refused = 0
 
     def answering(request: ModelRequest) -> list[ScriptStep]:
@@ -244,7 +241,7 @@ async def test_request_rejected_as_too_long_is_compacted(tmp_path: Path) -> None
             return [ContextTooLong("too long")]
         return list(harness.model.plainly(request))
 
-    async with compaction_harness(tmp_path, CountingModel(window=40_000)) as harness:
+    async with compaction_harness(CountingModel(window=40_000)) as harness:
         await fill(harness, 8)
         harness.model.answering = answering
         assert await harness.submit("and?") is Outcome.DONE
@@ -252,15 +249,15 @@ async def test_request_rejected_as_too_long_is_compacted(tmp_path: Path) -> None
         assert await harness.times() == 1
 
 
-async def test_incompressible_request_fails_unchanged(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path) as harness:
+async def test_incompressible_request_fails_unchanged() -> None:
+    async with compaction_harness() as harness:
         harness.model.answering = lambda request: [ContextTooLong("too long")]
         assert await harness.submit("hello") is Outcome.FAILED
         assert harness.ear.ended.code == "context_too_long"
         assert harness.model.summaries == 0
 
 
-async def test_turn_with_many_steps_is_compacted_while_it_runs(tmp_path: Path) -> None:
+async def test_turn_with_many_steps_is_compacted_while_it_runs() -> None:
     async def long(args: object, context: object) -> str:
         return f"result {steps} " * 1_000
 
@@ -274,15 +271,15 @@ async def test_turn_with_many_steps_is_compacted_while_it_runs(tmp_path: Path) -
         call = ToolCall(f"call_{steps}", "look", Raw(f'{{"at": {steps}}}'.encode()))
         return [harness.model.answer(request, Text("Next."), call)]
 
-    async with compaction_harness(tmp_path, tools=[FakeTool("look", long)]) as harness:
+    async with compaction_harness(tools=[FakeTool("look", long)]) as harness:
         harness.model.answering = answering
         assert await harness.submit("Look at everything, please.") is Outcome.DONE
         assert await harness.times() >= 2
         assert all("Look at everything" in request_text(one) for one in harness.model.asked)
 
 
-async def test_every_summary_call_is_metered_once(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path) as harness:
+async def test_every_summary_call_is_metered_once() -> None:
+    async with compaction_harness() as harness:
         await fill(harness, 30)
         (use,) = await harness.conversation.usage()
         assert harness.model.summaries >= 2
@@ -290,8 +287,8 @@ async def test_every_summary_call_is_metered_once(tmp_path: Path) -> None:
         assert use.calls == len(harness.model.requests)
 
 
-async def test_manual_compaction_with_a_focus(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path) as harness:
+async def test_manual_compaction_with_a_focus() -> None:
+    async with compaction_harness() as harness:
         await harness.submit("hello")
         with pytest.raises(UsageError, match="nothing to compact"):
             await harness.compress()
@@ -309,8 +306,8 @@ async def test_manual_compaction_with_a_focus(tmp_path: Path) -> None:
         assert ("4: word" in last, "5: word" in last, "3: word" in last) == (True, True, False)
 
 
-async def test_running_session_is_not_compacted_manually(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path) as harness:
+async def test_running_session_is_not_compacted_manually() -> None:
+    async with compaction_harness() as harness:
         await harness.submit("hello")
         harness.model.answering = lambda request: [Notice("one moment"), Pause.FOREVER]
         with anyio.fail_after(60):
@@ -325,8 +322,8 @@ async def test_running_session_is_not_compacted_manually(tmp_path: Path) -> None
                     await pause()
 
 
-async def test_summary_refused_by_the_provider_costs_nothing(tmp_path: Path) -> None:
-    async with compaction_harness(tmp_path) as harness:
+async def test_summary_refused_by_the_provider_costs_nothing() -> None:
+    async with compaction_harness() as harness:
         harness.model.trouble = BadRequest("no")
         await fill(harness)
         (use,) = await harness.conversation.usage()

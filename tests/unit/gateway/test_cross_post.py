@@ -17,7 +17,8 @@ from hermes.schema.sessions import Session
 from hermes.session.keys import ChatId, SessionSource, build_session_key, chat_id_of
 from hermes.session.runner import Runner
 from hermes.session.turn_request import TurnRequest
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.sqlite import SqliteStore
+from hermes.testing.memory_store import open_memory_store
 from hermes.testing.scripted_model import ScriptedModel, answer_script
 from support.conversation import FakePlanner, fixed_price
 from support.gateway import chat_sessions
@@ -48,7 +49,7 @@ class Chat:
 @asynccontextmanager
 async def chat(folder: Path) -> AsyncGenerator[Chat]:
     clock = SystemClock()
-    async with open_store(folder / "hermes.db", clock) as store:
+    async with open_memory_store(clock) as store:
         runner = Runner(
             store=store,
             clock=clock,

@@ -56,7 +56,7 @@ class DeliveryHarness:
     ) -> None:
         self.store, self.clock, self.channel = store, clock, channel
         self.bus = MemoryBus()
-        self.dead = DeadTargets(store, clock)
+        self.dead = DeadTargets(store)
         self.online: Callable[[], bool] = lambda: True
         self.cross_posts = FakeCrossPosts()
         limiter = RateLimiter(clock, channel.caps)
@@ -240,13 +240,13 @@ async def test_dead_address_is_skipped_until_a_message_comes_from_it(tmp_path: P
 async def test_oldest_dead_address_is_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
     first, second, third = (Address("fake", chat) for chat in "123")
     async with open_store(tmp_path / "hermes.db", FakeClock()) as store:
-        dead = DeadTargets(store, FakeClock(), max_targets=2)
+        dead = DeadTargets(store, max_targets=2)
         await dead.mark_dead(first, "Gone.")
         await dead.mark_dead(second, "Gone.")
         await dead.mark_dead(first, "Gone again.")
         await dead.mark_dead(third, "Gone.")
         assert dead.all() == {first: "Gone again.", third: "Gone."}
-        later = DeadTargets(store, FakeClock())
+        later = DeadTargets(store)
         await later.load()
         assert later.all() == dead.all()
 
@@ -335,10 +335,10 @@ async def test_hanging_chat_does_not_block_others(tmp_path: Path) -> None:
 async def test_progress_message_is_edited_into_the_answer(tmp_path: Path) -> None:
     async with delivery_harness(tmp_path) as harness:
         receipt = await harness.channel.send(Address("fake", "1"), Outbound((Text("working"),)))
-        await harness.post("done", bubble=receipt.id)
+        await harness.post("done", progress_post=receipt.id)
         await harness.finish()
         assert harness.channel.texts_in("1") == ["done"]
-        await harness.post("again", bubble="no such post")
+        await harness.post("again", progress_post="no such post")
         await harness.finish()
         assert harness.channel.texts_in("1") == ["done", "again"]
 
@@ -358,7 +358,7 @@ async def test_abandoned_progress_message_never_becomes_the_answer(tmp_path: Pat
     channel = RefusesOneEdit(SendFault.NONE, SendFault.LOST_REPLY)
     async with delivery_harness(tmp_path, channel=channel) as harness:
         receipt = await channel.send(Address("fake", "1"), Outbound((Text("working"),)))
-        await harness.post("done", bubble=receipt.id)
+        await harness.post("done", progress_post=receipt.id)
         await harness.finish()
         assert channel.texts_in("1") == ["working", "done", RECOVERED_MARK + "done"]
 
@@ -375,7 +375,13 @@ async def test_progress_message_of_undelivered_answer_says_so(
     old = datetime(2020, 1, 1, tzinfo=UTC)
     async with delivery_harness(tmp_path) as harness:
         reply = OutboxMessage(
-            address=HOME, text="done", at=old, run="r", bubble="post-1", unsure=unsure, apart=apart
+            address=HOME,
+            text="done",
+            at=old,
+            run="r",
+            progress_post="post-1",
+            unsure=unsure,
+            separate=apart,
         )
         await harness.store.commit(outbox_post("k", reply))
         wake_outbox(harness.bus, HOME)
@@ -385,7 +391,7 @@ async def test_progress_message_of_undelivered_answer_says_so(
         )
         assert msgspec.json.decode(left.body, type=FinalEdit) == FinalEdit("post-1", words)
         (parked,) = await harness.store.queues.parked("outbox:fake")
-        assert read_outbox_message(parked.item).bubble is None
+        assert read_outbox_message(parked.item).progress_post is None
 
 
 async def test_undecodable_item_is_parked(tmp_path: Path) -> None:
@@ -393,7 +399,7 @@ async def test_undecodable_item_is_parked(tmp_path: Path) -> None:
         topic = topic_of(Address("fake", "1"))
         body = Raw(b'{"type":"other"}')
         await harness.store.queues.put(
-            QueueItem(key="x", lane="outbox:fake", topic=topic, body=body)
+            QueueItem(key="x", queue="outbox:fake", topic=topic, body=body)
         )
         await harness.post("hello")
         await harness.finish()
@@ -430,7 +436,7 @@ def test_order_check_detects_errors() -> None:
 async def test_cross_post_is_reported_after_delivery(tmp_path: Path) -> None:
     async with delivery_harness(tmp_path, SendFault.REFUSED) as harness:
         reply = harness.cross_posts.added
-        await harness.post("news", brought=True)
+        await harness.post("news", cross_post=True)
         await wait_until(lambda: harness.channel.calls == 1)
         assert reply == []
         await harness.finish()

@@ -14,7 +14,7 @@ from hermes.gateway.messages import (
     InboxMessage,
     Rejected,
 )
-from hermes.gateway.questions import QUESTION_POST_KIND, RETENTION, QuestionAnswers, QuestionPosts
+from hermes.gateway.questions import RETENTION, QuestionAnswers, QuestionPosts
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.channel import ChannelCapabilities, Inbound
 from hermes.ports.tool import ToolContext
@@ -379,13 +379,3 @@ async def test_message_of_another_user_reaches_the_agent(tmp_path: Path) -> None
         await say(harness, "yes", "3", to=post)
         await wait_until(lambda: "re: what does that do?" in harness.channel.texts_in("1"))
         assert not any("Nothing is decided yet" in one for one in harness.channel.texts_in("1"))
-
-
-async def test_question_post_record_state(tmp_path: Path) -> None:
-    clock = FakeClock()
-    async with gateway_harness(tmp_path, clock=clock) as harness:
-        posts = QuestionPosts(harness.store, clock)
-        await harness.store.commit(posts.record("ask_1", HOME, "p1"))
-        (record,) = await harness.store.records.find(QUESTION_POST_KIND)
-        assert record.state == "asked"
-        assert await posts.question_in(HOME, "p1") == "ask_1"

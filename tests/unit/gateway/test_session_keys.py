@@ -14,8 +14,8 @@ from hermes.ports.channel import Inbound
 from hermes.schema.messages import Text
 from hermes.schema.scope import OWNER, Address
 from hermes.session.keys import ChatId, SessionSource, build_session_key, chat_id_of
-from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
+from hermes.testing.memory_store import open_memory_store
 from support.gateway import gateway_harness, wait_until
 
 pytestmark = pytest.mark.anyio
@@ -66,7 +66,7 @@ async def test_ids_with_a_colon_do_not_share_a_session(tmp_path: Path) -> None:
 async def test_concurrent_chats_get_distinct_keys(tmp_path: Path) -> None:
     clock = FakeClock()
     keys: dict[Address, set[str]] = {WHOLE: set(), SPLIT: set()}
-    async with open_store(tmp_path / "hermes.db", clock) as store:
+    async with open_memory_store(clock) as store:
 
         async def ask(address: Address) -> None:
             chat = chat_id_of_address(address)

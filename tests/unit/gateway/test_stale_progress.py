@@ -110,10 +110,10 @@ class FailingQueues(SqliteQueues):
         self._store = store
 
     async def claim(
-        self, lane: str, topic: str | None, holder: str, lease: timedelta | None, limit: int = 1
+        self, queue: str, topic: str | None, holder: str, lease: timedelta | None, limit: int = 1
     ) -> Sequence[QueueItem]:
         self._store.fail_once()
-        return await super().claim(lane, topic, holder, lease, limit)
+        return await super().claim(queue, topic, holder, lease, limit)
 
 
 class StaleProgressHarness:
@@ -140,10 +140,10 @@ class StaleProgressHarness:
     def begin(self) -> None:
         self.group.start_soon(self.leftovers.run, HOME.channel)
 
-    async def settled(self, lane: str = FINAL_EDITS) -> None:
+    async def settled(self, queue: str = FINAL_EDITS) -> None:
         """Advance time until the queue is empty."""
         with anyio.fail_after(60):
-            while await self.store.queues.topics(lane):
+            while await self.store.queues.topics(queue):
                 await self.clock.advance(1.0)
 
 
@@ -170,8 +170,8 @@ async def start_work(harness: GatewayHarness, gates: GatedBody) -> None:
 async def wait_for_final_edits(harness: GatewayHarness, clock: FakeClock) -> None:
     """Advance time until no final edit is left."""
     with anyio.fail_after(60):
-        for lane in (LIVE_PROGRESS, final_edits_name("fake")):
-            while await harness.store.queues.topics(lane):
+        for queue in (LIVE_PROGRESS, final_edits_name("fake")):
+            while await harness.store.queues.topics(queue):
                 await clock.advance(1.0)
 
 
@@ -321,25 +321,25 @@ async def test_turns_start_after_recovery(tmp_path: Path) -> None:
         assert not await harness.store.queues.topics(LIVE_PROGRESS)
 
 
-@pytest.mark.parametrize("lane", [LIVE_PROGRESS, FINAL_EDITS])
-async def test_undecodable_row_is_parked(tmp_path: Path, lane: str) -> None:
+@pytest.mark.parametrize("queue", [LIVE_PROGRESS, FINAL_EDITS])
+async def test_undecodable_row_is_parked(tmp_path: Path, queue: str) -> None:
     async with stale_progress_harness(tmp_path) as harness:
         body = Raw(b'{"post": 7}')
-        broken = QueueItem(key="run-1:bubble:x", lane=lane, topic=topic_of(HOME), body=body)
+        broken = QueueItem(key="run-1:progress:x", queue=queue, topic=topic_of(HOME), body=body)
         await harness.store.queues.put(broken)
         await harness.shows("run-old")
         await harness.leftovers.recover()
         harness.begin()
         await harness.settled()
         assert harness.channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
-        assert [one.item.key for one in await harness.store.queues.parked(lane)] == [broken.key]
+        assert [one.item.key for one in await harness.store.queues.parked(queue)] == [broken.key]
 
 
 async def test_rows_of_older_versions_get_a_final_edit(tmp_path: Path) -> None:
     async with stale_progress_harness(tmp_path) as harness:
         receipt = await harness.channel.send(HOME, Outbound((Text(PROGRESS),)))
         body = Raw(msgspec.json.encode(receipt.id))
-        old = QueueItem(key="run-1:bubble", lane=LIVE_PROGRESS, topic=topic_of(HOME), body=body)
+        old = QueueItem(key="run-1:progress", queue=LIVE_PROGRESS, topic=topic_of(HOME), body=body)
         await harness.store.queues.put(old)
         await harness.leftovers.recover()
         harness.begin()

@@ -193,7 +193,7 @@ async def test_undecodable_row_is_parked(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "hermes.db", clock) as store:
         await store.queues.put(
-            QueueItem(key="x", lane="inbox", topic=SESSION_KEY, body=Raw(b'{"a":1}'))
+            QueueItem(key="x", queue="inbox", topic=SESSION_KEY, body=Raw(b'{"a":1}'))
         )
     async with gateway_harness(tmp_path, clock=clock) as harness:
         await harness.channel.say("hello")

@@ -43,19 +43,19 @@ class WatchedQueues(SqliteQueues):
         self.after_listing: dict[str, Callable[[], Awaitable[None]]] = {}
         self.full = ""
 
-    async def claim(self, lane: str, *args: Any, **more: Any) -> Sequence[QueueItem]:
-        if lane == self.full:
+    async def claim(self, queue: str, *args: Any, **more: Any) -> Sequence[QueueItem]:
+        if queue == self.full:
             raise StoreFull("The disk is full.")
-        items = await super().claim(lane, *args, **more)
-        if not items and (step := self.after_claim.pop(lane, None)) is not None:
+        items = await super().claim(queue, *args, **more)
+        if not items and (step := self.after_claim.pop(queue, None)) is not None:
             await step()
             # The reader's other tasks notice the wake-up before it goes on.
             await anyio.wait_all_tasks_blocked()
         return items
 
-    async def topics(self, lane: str) -> Sequence[str]:
-        topics = await super().topics(lane)
-        if (step := self.after_listing.pop(lane, None)) is not None:
+    async def topics(self, queue: str) -> Sequence[str]:
+        topics = await super().topics(queue)
+        if (step := self.after_listing.pop(queue, None)) is not None:
             await step()
         return topics
 

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,20 +14,16 @@ from hermes.kit.errors import UsageError
 from hermes.kit.failpoints import watch_failpoints
 from hermes.kit.ids import new_id
 from hermes.learning.diffs import change_text, entry_line, short_id
-from hermes.learning.ledger import (
-    MAX_WAITING,
+from hermes.learning.ledger import MAX_WAITING, FileConflict, Ledger, apply_edits, read_if_present
+from hermes.ports.ledger import (
     Author,
     Change,
     ChangeOrigin,
     ChangeState,
-    FileConflict,
     FileEdit,
-    Ledger,
     Proposal,
-    apply_edits,
-    read_if_present,
+    PutChange,
 )
-from hermes.ports.records import PutRecord, StateRecord
 from hermes.schema.errors import NotFound, StateConflict
 from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
@@ -121,18 +116,7 @@ async def test_file_edited_since_is_not_overwritten(ledger: Ledger, home: Path) 
 async def test_conflicting_undo_lists_later_changes(ledger: Ledger, store: SqliteStore) -> None:
     done = await ledger.apply(change(FileEdit("a", None, b"1")))
     others = [change() for _ in range(998)]
-    rows = [
-        StateRecord(
-            kind="change",
-            id=one.id,
-            session="",
-            state=ChangeState.APPLIED,
-            at=one.at,
-            body=Raw(msgspec.json.encode(one)),
-        )
-        for one in others
-    ]
-    await store.commit(*(PutRecord(row, expected_state="") for row in rows))
+    await store.commit(*(PutChange(one, ChangeState.APPLIED) for one in others))
     later = await ledger.apply(change(FileEdit("a", b"1", b"2")))
     with pytest.raises(FileConflict) as caught:
         await ledger.undo(done.id)
@@ -160,19 +144,12 @@ async def test_interrupted_change_is_completed(
     with pytest.raises(Crash), watch_failpoints(crash):
         await Ledger(store, home, clock).apply(two)
     # This process is alive, so the record gets the id of a dead one.
-    for matter in await store.records.find("change", only_open=True):
-        await _orphan(store, matter.id)
+    await store._engine.execute("UPDATE ledger_changes SET holder = ''", {})
     await Ledger(store, home, clock).complete_interrupted()
     assert ((home / "a").read_bytes(), (home / "b").read_bytes()) == (b"1", b"2")
     assert [entry.state for entry in await Ledger(store, home, clock).log()] == [
         ChangeState.APPLIED
     ]
-
-
-async def _orphan(store: SqliteStore, name: str) -> None:
-    found = await store.records.get("change", name)
-    assert found is not None
-    await store.commit(PutRecord(structs.replace(found, holder=""), expected_state=found.state))
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\0b"])
@@ -228,22 +205,18 @@ async def test_undone_undo_is_not_a_refusal(ledger: Ledger) -> None:
     assert refused == [True, False, True, False]
 
 
-async def test_other_records_are_not_decoded(ledger: Ledger, store: SqliteStore) -> None:
-    """Records of other kinds may have any content and are not decoded."""
+async def test_unreadable_rows_do_not_hide_others(ledger: Ledger, store: SqliteStore) -> None:
     ours = Proposal(
         id=new_id("pro"), kind="memory", name="user", summary="add", by=Author.REVIEW, at=WHEN,
         request=Raw(b"{}"),
     )  # fmt: skip
     waits = structs.replace(ours, id=new_id("pro"))
-    for proposal in (ours, waits):
+    for proposal in (ours, structs.replace(ours, id="odd"), waits):
         await ledger.propose(proposal)
+    await ledger.apply(structs.replace(change(), id="odd"))
     await ledger.decide(ours, accepted=False)
-    for kind, state in (("proposal", "rejected"), ("change", "undone")):
-        body = Raw(b'{"kind":"skill","by":"review"}')
-        odd = StateRecord(
-            kind=kind, id="x", session="", state=state, at=WHEN, body=body, open=False
-        )
-        await store.commit(PutRecord(odd, expected_state=""))
+    await store._engine.execute("UPDATE ledger_changes SET origin = x'7b' WHERE id = 'odd'", {})
+    await store._engine.execute("UPDATE ledger_proposals SET origin = x'7b' WHERE id = 'odd'", {})
     changes, proposals = await ledger.rejected("memory")
     assert changes == []
     assert [one.id for one in proposals] == [ours.id]

@@ -1,7 +1,5 @@
 """After a crash every call gets one result, and nothing is run again."""
 
-from pathlib import Path
-
 import pytest
 
 from hermes.agent.history import open_calls
@@ -51,7 +49,7 @@ async def held(one: ConversationHarness) -> Fence:
     return lease.fence
 
 
-async def test_unfinished_calls_get_a_result_and_are_not_run_again(tmp_path: Path) -> None:
+async def test_unfinished_calls_get_a_result_and_are_not_run_again() -> None:
     look, act = FakeTool("look"), FakeTool("act", effect=Effect.OUTSIDE)
     done, begun, never, reading = (
         tool_call("act"),
@@ -60,7 +58,7 @@ async def test_unfinished_calls_get_a_result_and_are_not_run_again(tmp_path: Pat
         tool_call("look"),
     )
     async with conversation_harness(
-        tmp_path, answer_script("I will look what happened."), tools=[look, act]
+        answer_script("I will look what happened."), tools=[look, act]
     ) as one:
         await crashed(
             one,
@@ -85,9 +83,9 @@ async def test_unfinished_calls_get_a_result_and_are_not_run_again(tmp_path: Pat
     assert all(not row.id.endswith("_lost") for row in one.model.requests[0].messages)
 
 
-async def test_complete_transcript_is_unchanged(tmp_path: Path) -> None:
+async def test_complete_transcript_is_unchanged() -> None:
     asked = tool_call("look")
-    async with conversation_harness(tmp_path) as one:
+    async with conversation_harness() as one:
         await crashed(one, user_message(), assistant_message(asked), tool_result(asked.id))
         history = [row.message for row in await one.rows()]
         fence = await held(one)
@@ -95,8 +93,8 @@ async def test_complete_transcript_is_unchanged(tmp_path: Path) -> None:
         assert len(await one.rows()) == 3
 
 
-async def test_recovering_twice_adds_one_result(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path) as one:
+async def test_recovering_twice_adds_one_result() -> None:
+    async with conversation_harness() as one:
         await crashed(one, user_message(), assistant_message(tool_call("act")))
         history = [row.message for row in await one.rows()]
         fence = await held(one)
@@ -107,9 +105,9 @@ async def test_recovering_twice_adds_one_result(tmp_path: Path) -> None:
         assert len(await one.rows()) == 3
 
 
-async def test_call_waiting_for_a_person_resumes_with_those_after_it(tmp_path: Path) -> None:
+async def test_call_waiting_for_a_person_resumes_with_those_after_it() -> None:
     lost, waits, behind = tool_call("act"), tool_call("act"), tool_call("look")
-    async with conversation_harness(tmp_path) as one:
+    async with conversation_harness() as one:
         await crashed(
             one, user_message(), assistant_message(lost, waits, behind), begun=(lost, waits)
         )
@@ -121,9 +119,9 @@ async def test_call_waiting_for_a_person_resumes_with_those_after_it(tmp_path: P
         assert "outcome is unknown" in text_of(whole[-1])
 
 
-async def test_known_result_of_a_call_is_used(tmp_path: Path) -> None:
+async def test_known_result_of_a_call_is_used() -> None:
     refused = tool_call("act")
-    async with conversation_harness(tmp_path) as one:
+    async with conversation_harness() as one:
         await crashed(one, user_message(), assistant_message(refused), begun=(refused,))
         history = [row.message for row in await one.rows()]
         fence = await held(one)

@@ -1,7 +1,5 @@
 """Turns with client tools or instructions for a single turn."""
 
-from pathlib import Path
-
 import pytest
 from msgspec import Raw
 
@@ -37,10 +35,10 @@ def turn(one: ConversationHarness, asked: User | None, **more: object) -> TurnRe
     return TurnRequest(session=session, message=asked, new=new, client_tools=(WEATHER,), **more)  # pyright: ignore[reportArgumentType]
 
 
-async def test_client_call_ends_the_turn_and_its_result_starts_the_next(tmp_path: Path) -> None:
+async def test_client_call_ends_the_turn_and_its_result_starts_the_next() -> None:
     own = FakeTool("look")
     async with conversation_harness(
-        tmp_path, calling("weather", "look"), saying("Rain."), tools=[own]
+        calling("weather", "look"), saying("Rain."), tools=[own]
     ) as one:
         first = turn(one, User("u1", (Text("weather?"),)))
         assert await one.run(first) is Outcome.DONE
@@ -60,8 +58,8 @@ async def test_client_call_ends_the_turn_and_its_result_starts_the_next(tmp_path
         assert offered == ["look", "weather"]
 
 
-async def test_client_call_without_a_result_is_marked_interrupted(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, calling("weather"), saying("Never mind.")) as one:
+async def test_client_call_without_a_result_is_marked_interrupted() -> None:
+    async with conversation_harness(calling("weather"), saying("Never mind.")) as one:
         await one.run(turn(one, User("u1", (Text("weather?"),))))
         again = TurnRequest(session=one.conversation.session, message=User("u2", (Text("well?"),)))
         await one.run(again)
@@ -69,8 +67,8 @@ async def test_client_call_without_a_result_is_marked_interrupted(tmp_path: Path
         assert [(one.call, one.failed) for one in results] == [("c_weather", True)]
 
 
-async def test_instructions_apply_to_one_turn_and_own_tools_can_be_left_out(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, saying("Arr."), tools=[FakeTool("look")]) as one:
+async def test_instructions_apply_to_one_turn_and_own_tools_can_be_left_out() -> None:
+    async with conversation_harness(saying("Arr."), tools=[FakeTool("look")]) as one:
         asked = User("u1", (Text("hi"),))
         await one.run(turn(one, asked, instructions="Be a pirate.", no_tools=True, source="x"))
         (request,) = one.model.requests

@@ -1,7 +1,5 @@
 """Conversations: submit, interrupt, undo, retry, resume, start new sessions."""
 
-from pathlib import Path
-
 import anyio
 import msgspec
 import pytest
@@ -37,8 +35,8 @@ async def texts(harness: ConversationHarness) -> list[str]:
     return [text_of(row.message) for row in await harness.rows()]
 
 
-async def test_session_is_stored_with_its_first_message(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("Hi.")) as harness:
+async def test_session_is_stored_with_its_first_message() -> None:
+    async with conversation_harness(answer_script("Hi.")) as harness:
         assert not harness.conversation.started
         assert await harness.conversation.messages() == []
         assert await harness.conversation.usage() == []
@@ -48,10 +46,8 @@ async def test_session_is_stored_with_its_first_message(tmp_path: Path) -> None:
         assert await harness.sessions() == [harness.conversation.session.id]
 
 
-async def test_starting_new_leaves_no_empty_session(tmp_path: Path) -> None:
-    async with conversation_harness(
-        tmp_path, answer_script("Hi."), answer_script("Ho.")
-    ) as harness:
+async def test_starting_new_leaves_no_empty_session() -> None:
+    async with conversation_harness(answer_script("Hi."), answer_script("Ho.")) as harness:
         await harness.submit("hello")
         first = harness.conversation.session.id
         for _ in range(3):
@@ -65,22 +61,20 @@ async def test_starting_new_leaves_no_empty_session(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("parts", [[], [Text("")], [Text(" \n"), Text("\t")]])
-async def test_blank_message_is_refused(tmp_path: Path, parts: list[Text]) -> None:
-    async with conversation_harness(tmp_path) as harness:
+async def test_blank_message_is_refused(parts: list[Text]) -> None:
+    async with conversation_harness() as harness:
         with pytest.raises(UsageError):
             await harness.conversation.submit(parts, harness.ear)
         assert await harness.sessions() == []
 
 
-async def test_image_alone_is_a_question(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("A cat.")) as harness:
+async def test_image_alone_is_a_question() -> None:
+    async with conversation_harness(answer_script("A cat.")) as harness:
         assert await harness.conversation.submit([PICTURE], harness.ear) is Outcome.DONE
 
 
-async def test_interrupt_ends_only_the_current_turn(tmp_path: Path) -> None:
-    async with conversation_harness(
-        tmp_path, HANGING_SCRIPT, answer_script("Here I am.")
-    ) as harness:
+async def test_interrupt_ends_only_the_current_turn() -> None:
+    async with conversation_harness(HANGING_SCRIPT, answer_script("Here I am.")) as harness:
         assert not harness.conversation.interrupt()
         async with anyio.create_task_group() as group:
             group.start_soon(harness.submit, "first")
@@ -94,8 +88,8 @@ async def test_interrupt_ends_only_the_current_turn(tmp_path: Path) -> None:
         assert recorder.texts == ["second", "Here I am."]
 
 
-async def test_message_after_an_interrupt_sees_the_whole_history(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("To both.")) as harness:
+async def test_message_after_an_interrupt_sees_the_whole_history() -> None:
+    async with conversation_harness(HANGING_SCRIPT, answer_script("To both.")) as harness:
         async with anyio.create_task_group() as group:
             group.start_soon(harness.submit, "first")
             await harness.wait_until_hanging()
@@ -104,14 +98,14 @@ async def test_message_after_an_interrupt_sees_the_whole_history(tmp_path: Path)
     assert [text_of(m) for m in harness.model.requests[1].messages] == ["first\n\nsecond"]
 
 
-async def test_undo_hides_the_last_turn_but_keeps_it_stored(tmp_path: Path) -> None:
+async def test_undo_hides_the_last_turn_but_keeps_it_stored() -> None:
     scripts = (
         answer_script("1"),
         [assistant_message(tool_call("look"))],
         answer_script("2"),
         answer_script("3"),
     )
-    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as harness:
+    async with conversation_harness(*scripts, tools=[FakeTool("look")]) as harness:
         await harness.submit("one")
         await harness.submit("two", EventRecorder())
         (taken,) = await harness.conversation.undo()
@@ -121,9 +115,9 @@ async def test_undo_hides_the_last_turn_but_keeps_it_stored(tmp_path: Path) -> N
         assert await texts(harness) == ["one", "1", "three", "3"]
 
 
-async def test_undo_hides_several_turns(tmp_path: Path) -> None:
+async def test_undo_hides_several_turns() -> None:
     async with conversation_harness(
-        tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
+        answer_script("1"), answer_script("2"), answer_script("3")
     ) as harness:
         for text in ("one", "two", "three"):
             await harness.submit(text, EventRecorder())
@@ -138,8 +132,8 @@ async def test_undo_hides_several_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("turns", [0, -1])
-async def test_undo_without_turns_is_refused(tmp_path: Path, turns: int) -> None:
-    async with conversation_harness(tmp_path, answer_script("1")) as harness:
+async def test_undo_without_turns_is_refused(turns: int) -> None:
+    async with conversation_harness(answer_script("1")) as harness:
         with pytest.raises(UsageError):
             await harness.conversation.undo()
         await harness.submit("one")
@@ -148,13 +142,13 @@ async def test_undo_without_turns_is_refused(tmp_path: Path, turns: int) -> None
         assert await texts(harness) == ["one", "1"]
 
 
-async def test_steering_is_undone_with_its_turn(tmp_path: Path) -> None:
+async def test_steering_is_undone_with_its_turn() -> None:
     async def look(args: object, context: object) -> str:
         assert await harness.conversation.steer("msg_steered", "rather left")
         return "seen"
 
     scripts = (answer_script("1"), [assistant_message(tool_call("look"))], answer_script("2"))
-    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look", look)]) as harness:
+    async with conversation_harness(*scripts, tools=[FakeTool("look", look)]) as harness:
         await harness.submit("one")
         await harness.submit("two", EventRecorder())
         (taken,) = await harness.conversation.undo()
@@ -162,9 +156,9 @@ async def test_steering_is_undone_with_its_turn(tmp_path: Path) -> None:
         assert await texts(harness) == ["one", "1"]
 
 
-async def test_undone_message_does_not_return_after_a_crash(tmp_path: Path) -> None:
+async def test_undone_message_does_not_return_after_a_crash() -> None:
     """The question is in the transcript, but its turn never ended."""
-    async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as harness:
+    async with conversation_harness(answer_script("1"), answer_script("2")) as harness:
         await harness.submit("one")
         crashed = user_message("half answered")
         await _leave_behind(harness, crashed)
@@ -177,14 +171,14 @@ async def _leave_behind(harness: ConversationHarness, message: User) -> None:
     session = harness.conversation.session.id
     body = msgspec.Raw(msgspec.json.encode(message))
     await harness.store.commit(
-        EnqueueItem(QueueItem(key=message.id, lane="inbox", topic=session, body=body)),
+        EnqueueItem(QueueItem(key=message.id, queue="inbox", topic=session, body=body)),
         AppendMessage(session, "run_x", message, FakeClock().now()),
     )
 
 
-async def test_retry_asks_the_last_question_again(tmp_path: Path) -> None:
+async def test_retry_asks_the_last_question_again() -> None:
     async with conversation_harness(
-        tmp_path, answer_script("1"), answer_script("bad"), answer_script("good")
+        answer_script("1"), answer_script("bad"), answer_script("good")
     ) as harness:
         await harness.submit("one")
         await harness.conversation.submit([Text("two"), PICTURE], EventRecorder())
@@ -198,17 +192,17 @@ async def test_retry_asks_the_last_question_again(tmp_path: Path) -> None:
     assert len(first.messages) == 1
 
 
-async def test_retry_of_a_crashed_turn_asks_once(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as harness:
+async def test_retry_of_a_crashed_turn_asks_once() -> None:
+    async with conversation_harness(answer_script("1"), answer_script("2")) as harness:
         await harness.submit("one")
         await _leave_behind(harness, user_message("half answered"))
         await harness.conversation.retry(EventRecorder())
         assert await texts(harness) == ["one", "1", "half answered", "2"]
 
 
-async def test_failed_retry_loses_nothing(tmp_path: Path) -> None:
+async def test_failed_retry_loses_nothing() -> None:
     async with conversation_harness(
-        tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
+        answer_script("1"), answer_script("2"), answer_script("3")
     ) as harness:
         await harness.submit("one")
         harness.planner.broken = "There is no such model."
@@ -222,9 +216,9 @@ async def test_failed_retry_loses_nothing(tmp_path: Path) -> None:
         assert await texts(harness) == ["one", "1", "two", "3"]
 
 
-async def test_pending_retry_is_forgotten_on_session_change(tmp_path: Path) -> None:
+async def test_pending_retry_is_forgotten_on_session_change() -> None:
     async with conversation_harness(
-        tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
+        answer_script("1"), answer_script("2"), answer_script("3")
     ) as harness:
         await harness.submit("one")
         first = harness.conversation.session.id
@@ -236,15 +230,15 @@ async def test_pending_retry_is_forgotten_on_session_change(tmp_path: Path) -> N
         assert await texts(harness) == ["one", "1", "three", "3"]
 
 
-async def test_retry_without_turns_is_refused(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path) as harness:
+async def test_retry_without_turns_is_refused() -> None:
+    async with conversation_harness() as harness:
         with pytest.raises(UsageError):
             await harness.conversation.retry(harness.ear)
 
 
-async def test_resume_by_id_title_and_prefix(tmp_path: Path) -> None:
+async def test_resume_by_id_title_and_prefix() -> None:
     async with conversation_harness(
-        tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
+        answer_script("1"), answer_script("2"), answer_script("3")
     ) as harness:
         await harness.submit("one")
         first = harness.conversation.session.id
@@ -259,8 +253,8 @@ async def test_resume_by_id_title_and_prefix(tmp_path: Path) -> None:
         assert await texts(harness) == ["one", "1", "three", "3"]
 
 
-async def test_resuming_an_unknown_session_changes_nothing(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("1")) as harness:
+async def test_resuming_an_unknown_session_changes_nothing() -> None:
+    async with conversation_harness(answer_script("1")) as harness:
         before = harness.conversation.session
         with pytest.raises(NotFound):
             await harness.conversation.resume("nobody")
@@ -270,10 +264,10 @@ async def test_resuming_an_unknown_session_changes_nothing(tmp_path: Path) -> No
         assert harness.conversation.session is before
 
 
-async def test_latest_session_is_the_most_recently_active(tmp_path: Path) -> None:
+async def test_latest_session_is_the_most_recently_active() -> None:
     clock = FakeClock(auto=True)
     async with conversation_harness(
-        tmp_path, answer_script("1"), answer_script("2"), answer_script("3"), clock=clock
+        answer_script("1"), answer_script("2"), answer_script("3"), clock=clock
     ) as harness:
         await harness.submit("one")
         first = harness.conversation.session.id
@@ -295,8 +289,8 @@ async def test_latest_session_is_the_most_recently_active(tmp_path: Path) -> Non
         assert (await harness.conversation.resume_latest()).id == first
 
 
-async def test_title_set_before_the_first_message_is_kept(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("1")) as harness:
+async def test_title_set_before_the_first_message_is_kept() -> None:
+    async with conversation_harness(answer_script("1")) as harness:
         await harness.conversation.change(SessionChange(title="Cats"))
         assert await harness.sessions() == []
         await harness.submit("one")
@@ -306,15 +300,15 @@ async def test_title_set_before_the_first_message_is_kept(tmp_path: Path) -> Non
         assert harness.conversation.session.title == ""
 
 
-async def test_title_can_be_removed_before_the_first_message(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path) as harness:
+async def test_title_can_be_removed_before_the_first_message() -> None:
+    async with conversation_harness() as harness:
         await harness.conversation.change(SessionChange(title="Cats", model="m"))
         await harness.conversation.change(SessionChange(title=""))
         assert (harness.conversation.session.title, harness.conversation.session.model) == ("", "m")
 
 
-async def test_title_is_unique(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as harness:
+async def test_title_is_unique() -> None:
+    async with conversation_harness(answer_script("1"), answer_script("2")) as harness:
         await harness.submit("one")
         await harness.conversation.change(SessionChange(title="Cats"))
         harness.conversation.start_new()
@@ -326,7 +320,7 @@ async def test_title_is_unique(tmp_path: Path) -> None:
             await harness.conversation.change(SessionChange(title="Cats"))
 
 
-async def test_conversation_continues_from_given_messages(tmp_path: Path) -> None:
+async def test_conversation_continues_from_given_messages() -> None:
     asked = tool_call("look")
     past = [
         user_message("old"),
@@ -334,7 +328,7 @@ async def test_conversation_continues_from_given_messages(tmp_path: Path) -> Non
         tool_result(asked.id),
         assistant_message("told"),
     ]
-    async with conversation_harness(tmp_path, answer_script("new")) as harness:
+    async with conversation_harness(answer_script("new")) as harness:
         assert not await harness.conversation.exists("s1")
         await harness.conversation.begin_with(past, "s1")
         assert await harness.conversation.exists("s1")
@@ -343,15 +337,15 @@ async def test_conversation_continues_from_given_messages(tmp_path: Path) -> Non
     assert list(harness.model.requests[0].messages[:4]) == past
 
 
-async def test_conversation_from_no_messages_is_not_stored(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("Hi.")) as harness:
+async def test_conversation_from_no_messages_is_not_stored() -> None:
+    async with conversation_harness(answer_script("Hi.")) as harness:
         await harness.conversation.begin_with([], "s1")
         assert await harness.sessions() == []
         await harness.submit("hello")
         assert await harness.sessions() == ["s1"]
 
 
-async def test_recap_shows_the_last_messages(tmp_path: Path) -> None:
+async def test_recap_shows_the_last_messages() -> None:
     scripts = (
         answer_script("1"),
         [assistant_message(tool_call("look"))],
@@ -359,7 +353,7 @@ async def test_recap_shows_the_last_messages(tmp_path: Path) -> None:
         answer_script("2"),
         answer_script("3"),
     )
-    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as harness:
+    async with conversation_harness(*scripts, tools=[FakeTool("look")]) as harness:
         for text in ("one", "two", "three"):
             await harness.submit(text, EventRecorder())
         rows = await harness.conversation.messages()

@@ -1,8 +1,6 @@
 """Whatever people do in whatever order, each answer belongs to its question."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
 import anyio
@@ -15,9 +13,10 @@ from hermes.ports.model import ModelRequest
 from hermes.schema.errors import UsageError
 from hermes.schema.events import Event, Outcome, TextDelta
 from hermes.schema.messages import Assistant, User, text_of
-from hermes.store.sqlite import open_store
+from hermes.store.memory import MemoryDatabase
 from hermes.testing.clock import FakeClock
 from hermes.testing.history_validators import check_request
+from hermes.testing.memory_store import open_memory_store
 from hermes.testing.scripted_model import ScriptedModel, ScriptStep
 from support.conversation import ConversationHarness
 from support.examples import at_most
@@ -100,11 +99,11 @@ class Person:
         self._count = 0
         self._clock = FakeClock(auto=True)
 
-    async def play(self, folder: Path, script: Sequence[Move]) -> None:
-        rest = list(script)
+    async def play(self, script: Sequence[Move]) -> None:
+        rest, database = list(script), MemoryDatabase()
         current: str | None = None
         while rest:
-            async with open_store(folder / "hermes.db", self._clock) as store:
+            async with open_memory_store(self._clock, database) as store:
                 one = ConversationHarness(store, self._clock, [], [FakeTool("look")])
                 one.planner.model = ScriptedModel(*[echo] * 100)
                 if current in self._sessions:
@@ -179,8 +178,7 @@ class Person:
 
 
 def play(script: Sequence[Move]) -> None:
-    with TemporaryDirectory() as folder:
-        anyio.run(Person().play, Path(folder), script)
+    anyio.run(Person().play, script)
 
 
 @pytest.mark.slow

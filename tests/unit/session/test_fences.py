@@ -67,7 +67,7 @@ async def said_before(harness: ConversationHarness, *messages: Message) -> None:
 
 @asynccontextmanager
 async def watched(folder: Path, *messages: Message) -> AsyncGenerator[Watched]:
-    async with conversation_harness(folder) as harness:
+    async with conversation_harness() as harness:
         await said_before(harness, *messages)
         yield Watched(harness)
 
@@ -88,12 +88,14 @@ async def test_results_of_lost_calls_are_fenced(tmp_path: Path) -> None:
         assert harness.unfenced == []
 
 
-async def test_completion_of_known_messages_is_fenced(tmp_path: Path) -> None:
+async def test_completion_of_known_messages_is_fenced() -> None:
     heard = user_message("heard")
-    async with conversation_harness(tmp_path) as talking:
+    async with conversation_harness() as talking:
         await said_before(talking, heard)
         body = Raw(msgspec.json.encode(heard))
-        await talking.store.queues.put(QueueItem(key=heard.id, lane="inbox", topic="s1", body=body))
+        await talking.store.queues.put(
+            QueueItem(key=heard.id, queue="inbox", topic="s1", body=body)
+        )
         harness = Watched(talking)
         turn = TurnRequest(session=SESSION, message=User("u2", (Text("more"),)))
         assert await harness.runner.run(turn) is Outcome.DONE
@@ -103,10 +105,8 @@ async def test_completion_of_known_messages_is_fenced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "left", [RecoveredQuestions(), RecoveredQuestions(results={"c1": "Not done."})]
 )
-async def test_runner_without_the_session_closes_no_calls(
-    tmp_path: Path, left: RecoveredQuestions
-) -> None:
-    async with conversation_harness(tmp_path) as harness:
+async def test_runner_without_the_session_closes_no_calls(left: RecoveredQuestions) -> None:
+    async with conversation_harness() as harness:
         asked: list[Message] = [user_message(), assistant_message(tool_call("act"))]
         await said_before(harness, *asked)
         lease = Lease(harness.store, "s1", "we/boot/1/1")
@@ -119,7 +119,7 @@ async def test_runner_without_the_session_closes_no_calls(
         assert len(await harness.rows()) == 2
 
 
-async def test_lease_is_released_whatever_fails(tmp_path: Path) -> None:
+async def test_lease_is_released_whatever_fails() -> None:
     class Questions:
         broken = False
 
@@ -133,7 +133,7 @@ async def test_lease_is_released_whatever_fails(tmp_path: Path) -> None:
         async def close_abandoned(self) -> None: ...
 
     questions, script = Questions(), answer_script("Good day.")
-    async with conversation_harness(tmp_path, script, questions=questions) as harness:
+    async with conversation_harness(script, questions=questions) as harness:
         await harness.submit("hello")
         questions.broken = True
         harness.planner.broken = "There is no such model."

@@ -1,25 +1,26 @@
 """A worker lives while its process runs, and its claims are free once the store is closed."""
 
 import logging
-from pathlib import Path
 
 import pytest
 from msgspec import Raw
 
 from hermes.ports.store import QueueItem
 from hermes.session.heartbeat import heartbeat
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.memory import MemoryDatabase
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
+from hermes.testing.memory_store import open_memory_store
 
 pytestmark = pytest.mark.anyio
 
-ITEM = QueueItem(key="k1", lane="inbox", topic="s1", body=Raw(b"{}"))
+ITEM = QueueItem(key="k1", queue="inbox", topic="s1", body=Raw(b"{}"))
 
 
 async def test_claim_lasts_while_the_worker_beats(
-    tmp_path: Path, store: SqliteStore, clock: FakeClock
+    database: MemoryDatabase, store: SqliteStore, clock: FakeClock
 ) -> None:
-    async with open_store(tmp_path / "hermes.db", clock) as other:
+    async with open_memory_store(clock, database) as other:
         async with heartbeat(other.workers, clock):
             await other.queues.put(ITEM, other.workers.own)
             await clock.advance(10 * other.workers.ttl.total_seconds())

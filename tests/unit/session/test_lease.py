@@ -13,8 +13,9 @@ import pytest
 from hermes.ports.store import WORKER_TTL, Leases
 from hermes.schema.errors import SessionBusy
 from hermes.session.lease import RENEWALS, Lease, LeaseRenewer
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
+from hermes.testing.memory_store import open_memory_store
 from support.conversation import HANGING_SCRIPT, PatchedStore, conversation_harness
 from support.polling import pause
 
@@ -77,7 +78,7 @@ async def held(store: SqliteStore, **parts: object) -> AsyncGenerator[Lease]:
 
 async def test_renewal_logs_outside_any_turn(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with open_store(tmp_path / "hermes.db", clock) as store:
+    async with open_memory_store(clock) as store:
         lease_renewer, leases = LeaseRenewer(clock, WORKER_TTL), NotingLeases(store.leases)
         async with held(store, leases=leases) as lease:
             ABOUT.set("the first turn")
@@ -91,7 +92,7 @@ async def test_failed_renewal_task_is_logged_and_restarted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FailingClock()
-    async with open_store(tmp_path / "hermes.db", clock) as store, held(store) as lease:
+    async with open_memory_store(clock) as store, held(store) as lease:
         lease_renewer = LeaseRenewer(clock, WORKER_TTL)
         with lease_renewer.renewing(lease):
             await asleep(clock, 1)
@@ -105,16 +106,16 @@ async def test_failed_renewal_task_is_logged_and_restarted(
 
 async def test_failed_renewal_task_without_turns_is_not_restarted(tmp_path: Path) -> None:
     clock = FailingClock()
-    async with open_store(tmp_path / "hermes.db", clock) as store, held(store) as lease:
+    async with open_memory_store(clock) as store, held(store) as lease:
         with LeaseRenewer(clock, WORKER_TTL).renewing(lease):
             pass
         await anyio.wait_all_tasks_blocked()
         assert clock.sleepers == 0
 
 
-async def test_renewal_ends_with_its_owner(tmp_path: Path) -> None:
+async def test_renewal_ends_with_its_owner() -> None:
     clock = FakeClock()
-    async with conversation_harness(tmp_path, HANGING_SCRIPT, clock=clock) as harness:
+    async with conversation_harness(HANGING_SCRIPT, clock=clock) as harness:
         async with anyio.create_task_group() as group:
             group.start_soon(harness.submit, "hello")
             await harness.wait_until_hanging()
@@ -128,7 +129,7 @@ async def test_renewal_ends_with_its_owner(tmp_path: Path) -> None:
 
 async def test_many_turns_share_one_renewal_task(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with open_store(tmp_path / "hermes.db", clock) as store:
+    async with open_memory_store(clock) as store:
         lease_renewer = LeaseRenewer(clock, WORKER_TTL)
         leases = [Lease(store, f"s{number}", "we/boot/1/1") for number in range(3)]
         for lease in leases:

@@ -1,7 +1,6 @@
 """Facts are durable before they are published."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -63,7 +62,7 @@ class Order:
         return self.seen.append
 
 
-def needed_writes(event: Event, seen: Sequence[Write | Event]) -> list[bool]:
+def needed_writes(event: Event, seen: "Sequence[Write | Event]") -> list[bool]:
     """Whether each write that the event reports was committed before."""
     match event:
         case MessageAdded(message=message):
@@ -81,7 +80,7 @@ def needed_writes(event: Event, seen: Sequence[Write | Event]) -> list[bool]:
             return []
 
 
-async def test_fact_is_committed_before_it_is_published(tmp_path: Path) -> None:
+async def test_fact_is_committed_before_it_is_published() -> None:
     tools = [
         FakeTool("look"),
         FakeTool("change", effect=Effect.WRITE),
@@ -99,7 +98,7 @@ async def test_fact_is_committed_before_it_is_published(tmp_path: Path) -> None:
         [assistant_message()],
         answer_script("Done."),
     )
-    async with conversation_harness(tmp_path) as harness:
+    async with conversation_harness() as harness:
         order = Order(harness.store)
         runner = Runner(
             store=PatchedStore(harness.store, commit=order.commit, begin_turn=order.begin_turn),  # type: ignore[arg-type]
@@ -119,13 +118,13 @@ async def test_fact_is_committed_before_it_is_published(tmp_path: Path) -> None:
     assert sum(len(found) for _, found in checks) == 2 * 10 + 2 + 2
 
 
-async def test_every_model_call_is_metered_with_its_price(tmp_path: Path) -> None:
+async def test_every_model_call_is_metered_with_its_price() -> None:
     scripts = (
         [assistant_message(tool_call("look"), usage=Usage(100, 10))],
         [assistant_message("Done.", usage=Usage(200, 20, 50))],
         [assistant_message("Free.")],
     )
-    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as harness:
+    async with conversation_harness(*scripts, tools=[FakeTool("look")]) as harness:
         await harness.submit("go")
         await harness.submit("again")
         (use,) = await harness.conversation.usage()

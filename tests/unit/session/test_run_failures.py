@@ -14,8 +14,8 @@ from hermes.session.recorder import (
     failure_writes,
     prune_failures,
 )
-from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
+from hermes.testing.memory_store import open_memory_store
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ SCOPE = Scope("default", "s1", "r1", "/w")
 async def test_reason_is_cut_and_old_failures_are_pruned(tmp_path: Path) -> None:
     clock = FakeClock()
     page = "It failed. " + "x" * 1_000_000
-    async with open_store(tmp_path / "hermes.db", clock) as store:
+    async with open_memory_store(clock) as store:
         failed = RunEnded("r1", Outcome.FAILED, page)
         await store.commit(*failure_writes(SCOPE, failed, clock.now()))
         (reason,) = (await failure_reasons(store, "s1")).values()

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -62,7 +61,7 @@ ELSEWHERE = "elsewhere/boot/7/1"
 
 def inbox_item(message: User, session: str) -> QueueItem:
     body = Raw(msgspec.json.encode(message))
-    return QueueItem(key=message.id, lane="inbox", topic=session, body=body)
+    return QueueItem(key=message.id, queue="inbox", topic=session, body=body)
 
 
 async def waiting(harness: ConversationHarness) -> list[str]:
@@ -99,8 +98,8 @@ async def beat(clock: FakeClock) -> None:
     await clock.advance(RENEW_INTERVAL)
 
 
-async def test_turn_stores_transcript_and_session_and_empties_the_inbox(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("Good day.")) as harness:
+async def test_turn_stores_transcript_and_session_and_empties_the_inbox() -> None:
+    async with conversation_harness(answer_script("Good day.")) as harness:
         assert await harness.submit("hello") is Outcome.DONE
         rows = await harness.rows()
         session = await harness.store.archive_for(OWNER).get(harness.conversation.session.id)
@@ -112,10 +111,8 @@ async def test_turn_stores_transcript_and_session_and_empties_the_inbox(tmp_path
     assert session.cwd == "/work"
 
 
-async def test_next_turn_knows_the_last_one_and_reuses_its_prompt(tmp_path: Path) -> None:
-    async with conversation_harness(
-        tmp_path, answer_script("one"), answer_script("two")
-    ) as harness:
+async def test_next_turn_knows_the_last_one_and_reuses_its_prompt() -> None:
+    async with conversation_harness(answer_script("one"), answer_script("two")) as harness:
         await harness.submit("first")
         await harness.submit("second")
     first, second = harness.model.requests
@@ -123,15 +120,15 @@ async def test_next_turn_knows_the_last_one_and_reuses_its_prompt(tmp_path: Path
     assert [text_of(m) for m in second.messages] == ["first", "one", "second"]
 
 
-async def test_failed_turn_is_completed_too(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path) as harness:
+async def test_failed_turn_is_completed_too() -> None:
+    async with conversation_harness() as harness:
         assert await harness.submit("hello") is Outcome.FAILED
         assert await waiting(harness) == []
         assert len(await harness.rows()) == 1
 
 
-async def test_failing_planner_leaves_nothing_behind(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("Better now.")) as harness:
+async def test_failing_planner_leaves_nothing_behind() -> None:
+    async with conversation_harness(answer_script("Better now.")) as harness:
         harness.planner.broken = "There is no such model."
         with pytest.raises(ConfigError):
             await harness.submit("hello")
@@ -143,8 +140,8 @@ async def test_failing_planner_leaves_nothing_behind(tmp_path: Path) -> None:
         assert await harness.submit("hello") is Outcome.DONE
 
 
-async def test_session_held_by_another_process_is_busy(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("later")) as harness:
+async def test_session_held_by_another_process_is_busy() -> None:
+    async with conversation_harness(answer_script("later")) as harness:
         session = harness.conversation.session.id
         generation = await harness.store.leases.hold(session, ELSEWHERE, WORKER_TTL)
         with pytest.raises(SessionBusy) as busy:
@@ -158,24 +155,24 @@ async def test_session_held_by_another_process_is_busy(tmp_path: Path) -> None:
         assert await harness.submit("hello") is Outcome.DONE
 
 
-async def test_expired_lease_is_taken_over(tmp_path: Path) -> None:
+async def test_expired_lease_is_taken_over() -> None:
     clock = FakeClock(auto=True)
-    async with conversation_harness(tmp_path, answer_script("mine"), clock=clock) as harness:
+    async with conversation_harness(answer_script("mine"), clock=clock) as harness:
         await harness.store.leases.hold(harness.conversation.session.id, ELSEWHERE, WORKER_TTL)
         await clock.sleep(WORKER_TTL.total_seconds() + 1)
         assert await harness.submit("hello") is Outcome.DONE
 
 
-async def test_lease_of_a_dead_process_is_taken_over_immediately(tmp_path: Path) -> None:
+async def test_lease_of_a_dead_process_is_taken_over_immediately() -> None:
     host, boot, _, start = process_id().split("/")
-    async with conversation_harness(tmp_path, answer_script("mine")) as harness:
+    async with conversation_harness(answer_script("mine")) as harness:
         session = harness.conversation.session.id
         await harness.store.leases.hold(session, f"{host}/{boot}/4999999/{start}", WORKER_TTL)
         assert await harness.submit("hello") is Outcome.DONE
 
 
-async def test_second_turn_in_this_process_is_refused(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("done")) as harness:
+async def test_second_turn_in_this_process_is_refused() -> None:
+    async with conversation_harness(HANGING_SCRIPT, answer_script("done")) as harness:
         async with anyio.create_task_group() as group:
             group.start_soon(harness.submit, "first")
             await harness.wait_until_hanging()
@@ -192,9 +189,9 @@ async def test_second_turn_in_this_process_is_refused(tmp_path: Path) -> None:
         assert await harness.submit("fourth", EventRecorder()) is Outcome.DONE
 
 
-async def test_long_turn_keeps_its_lease(tmp_path: Path) -> None:
+async def test_long_turn_keeps_its_lease() -> None:
     clock = FakeClock()
-    async with conversation_harness(tmp_path, HANGING_SCRIPT, clock=clock) as harness:
+    async with conversation_harness(HANGING_SCRIPT, clock=clock) as harness:
         session = harness.conversation.session.id
         async with anyio.create_task_group() as group:
             group.start_soon(harness.submit, "hello")
@@ -208,12 +205,12 @@ async def test_long_turn_keeps_its_lease(tmp_path: Path) -> None:
         await harness.store.leases.hold(session, ELSEWHERE, WORKER_TTL)
 
 
-async def test_lost_lease_ends_the_turn(tmp_path: Path) -> None:
+async def test_lost_lease_ends_the_turn() -> None:
     clock = FakeClock()
     gates = GatedBody()
     act = FakeTool("act", gates)
     async with conversation_harness(
-        tmp_path, [assistant_message(tool_call("act", gate="a"))], tools=[act], clock=clock
+        [assistant_message(tool_call("act", gate="a"))], tools=[act], clock=clock
     ) as harness:
         session = harness.conversation.session.id
         raised: list[StoreError] = []
@@ -252,9 +249,9 @@ class FlakyLeases:
         return await self._inner.renew(session, generation, ttl)
 
 
-async def test_failed_renewal_does_not_lose_the_lease(tmp_path: Path) -> None:
+async def test_failed_renewal_does_not_lose_the_lease() -> None:
     clock = FakeClock()
-    async with conversation_harness(tmp_path, clock=clock) as harness:
+    async with conversation_harness(clock=clock) as harness:
         leases = FlakyLeases(harness.store.leases)
         planner = FakePlanner(ScriptedModel(HANGING_SCRIPT), {})
         conversation = conversation_on(harness, planner, clock, leases=leases)
@@ -269,11 +266,9 @@ async def test_failed_renewal_does_not_lose_the_lease(tmp_path: Path) -> None:
     assert harness.ear.ended.outcome is Outcome.CANCELLED
 
 
-async def test_accepted_but_unprocessed_message_is_recovered(tmp_path: Path) -> None:
+async def test_accepted_but_unprocessed_message_is_recovered() -> None:
     """As after a crash between the inbox and the transcript."""
-    async with conversation_harness(
-        tmp_path, answer_script("one"), answer_script("both")
-    ) as harness:
+    async with conversation_harness(answer_script("one"), answer_script("both")) as harness:
         await harness.submit("first")
         left = user_message("left behind")
         await harness.store.queues.put(inbox_item(left, harness.conversation.session.id))
@@ -284,11 +279,9 @@ async def test_accepted_but_unprocessed_message_is_recovered(tmp_path: Path) -> 
     check_request(harness.model.requests[-1].messages)
 
 
-async def test_processed_message_is_not_asked_twice(tmp_path: Path) -> None:
+async def test_processed_message_is_not_asked_twice() -> None:
     """As after a crash in the middle of a turn: it is in the transcript and in the inbox."""
-    async with conversation_harness(
-        tmp_path, answer_script("one"), answer_script("two")
-    ) as harness:
+    async with conversation_harness(answer_script("one"), answer_script("two")) as harness:
         await harness.submit("first")
         heard = (await harness.rows())[0].message
         assert isinstance(heard, User)
@@ -304,21 +297,19 @@ async def test_processed_message_is_not_asked_twice(tmp_path: Path) -> None:
         assert await waiting(harness) == []
 
 
-async def test_messages_of_other_sessions_are_untouched(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("one")) as harness:
+async def test_messages_of_other_sessions_are_untouched() -> None:
+    async with conversation_harness(answer_script("one")) as harness:
         other = user_message("for somebody else")
         await harness.store.queues.put(inbox_item(other, "another"))
         await harness.submit("first")
         assert await waiting(harness) == [other.id]
 
 
-async def test_unreadable_inbox_item_is_parked(tmp_path: Path) -> None:
-    async with conversation_harness(
-        tmp_path, answer_script("one"), answer_script("two")
-    ) as harness:
+async def test_unreadable_inbox_item_is_parked() -> None:
+    async with conversation_harness(answer_script("one"), answer_script("two")) as harness:
         session = harness.conversation.session.id
         for number, body in enumerate([b"{}", b"not json", b'{"type": "result"}']):
-            bad = QueueItem(key=f"bad{number}", lane="inbox", topic=session, body=Raw(body))
+            bad = QueueItem(key=f"bad{number}", queue="inbox", topic=session, body=Raw(body))
             await harness.store.queues.put(bad)
         assert await harness.submit("first") is Outcome.DONE
         assert await waiting(harness) == []
@@ -327,7 +318,7 @@ async def test_unreadable_inbox_item_is_parked(tmp_path: Path) -> None:
         assert all("cannot be read" in p.reason for p in parked)
 
 
-async def test_cancel_before_acceptance_leaves_nothing(tmp_path: Path) -> None:
+async def test_cancel_before_acceptance_leaves_nothing() -> None:
     reached = anyio.Event()
 
     class Slow(FakePlanner):
@@ -335,7 +326,7 @@ async def test_cancel_before_acceptance_leaves_nothing(tmp_path: Path) -> None:
             reached.set()
             await anyio.sleep_forever()
 
-    async with conversation_harness(tmp_path) as harness:
+    async with conversation_harness() as harness:
         conversation = conversation_on(harness, Slow(harness.model, {}))
         outcomes: list[Outcome] = []
 
@@ -353,10 +344,10 @@ async def test_cancel_before_acceptance_leaves_nothing(tmp_path: Path) -> None:
         await harness.store.leases.hold(conversation.session.id, ELSEWHERE, WORKER_TTL)
 
 
-async def test_cancel_during_acceptance_still_starts_and_ends_the_turn(tmp_path: Path) -> None:
+async def test_cancel_during_acceptance_still_starts_and_ends_the_turn() -> None:
     reached, go = anyio.Event(), anyio.Event()
 
-    async with conversation_harness(tmp_path) as harness:
+    async with conversation_harness() as harness:
 
         async def admit(begin: BeginTurn, *writes: Write) -> BeginTurnResult:
             reached.set()
@@ -377,9 +368,9 @@ async def test_cancel_during_acceptance_still_starts_and_ends_the_turn(tmp_path:
         assert await waiting(harness) == []
 
 
-async def test_question_that_could_not_be_recorded_is_asked_again(tmp_path: Path) -> None:
+async def test_question_that_could_not_be_recorded_is_asked_again() -> None:
     """Older messages come first, so it is not written when it is accepted."""
-    async with conversation_harness(tmp_path, answer_script("To all.")) as harness:
+    async with conversation_harness(answer_script("To all.")) as harness:
         await harness.store.queues.put(inbox_item(user_message("oldest"), "s"))
         full = True
 
@@ -399,14 +390,14 @@ async def test_question_that_could_not_be_recorded_is_asked_again(tmp_path: Path
     assert [text_of(m) for m in harness.model.requests[0].messages] == ["oldest\n\nfirst\n\nsecond"]
 
 
-async def test_steering_is_stored_in_the_same_turn(tmp_path: Path) -> None:
+async def test_steering_is_stored_in_the_same_turn() -> None:
     async def look(args: object, context: object) -> str:
         assert await harness.conversation.steer("msg_steered", "rather left")
         return "seen"
 
     tools = [FakeTool("look", look)]
     async with conversation_harness(
-        tmp_path, [assistant_message(tool_call("look"))], answer_script("ok"), tools=tools
+        [assistant_message(tool_call("look"))], answer_script("ok"), tools=tools
     ) as harness:
         await harness.submit("go")
         rows = await harness.rows()
@@ -414,10 +405,10 @@ async def test_steering_is_stored_in_the_same_turn(tmp_path: Path) -> None:
     assert len({row.run for row in rows}) == 1
 
 
-async def test_ended_session_is_reopened_by_its_next_turn(tmp_path: Path) -> None:
+async def test_ended_session_is_reopened_by_its_next_turn() -> None:
     clock = FakeClock()
     async with conversation_harness(
-        tmp_path, answer_script("one"), answer_script("two"), clock=clock
+        answer_script("one"), answer_script("two"), clock=clock
     ) as harness:
         await harness.submit("first")
         session = harness.conversation.session.id
@@ -430,14 +421,14 @@ async def test_ended_session_is_reopened_by_its_next_turn(tmp_path: Path) -> Non
         assert harness.conversation.session.end_reason == ""
 
 
-async def test_failing_listener_raises_but_loses_nothing(tmp_path: Path) -> None:
+async def test_failing_listener_raises_but_loses_nothing() -> None:
     class Broken(EventRecorder):
         async def __call__(self, event: object) -> None:
             if isinstance(event, TextDelta | RunEnded):
                 raise BrokenPipeError
 
     cut_off: Script = [TextDelta("Good "), Pause.FOREVER]
-    async with conversation_harness(tmp_path, cut_off, answer_script("again")) as harness:
+    async with conversation_harness(cut_off, answer_script("again")) as harness:
         with pytest.raises(BrokenPipeError):
             await harness.submit("hello", Broken())
         assert [text_of(row.message) for row in await harness.rows()] == ["hello", "Good "]
@@ -445,22 +436,19 @@ async def test_failing_listener_raises_but_loses_nothing(tmp_path: Path) -> None
         assert await harness.submit("once more") is Outcome.DONE
 
 
-async def test_program_messages_are_stored_as_such(tmp_path: Path) -> None:
-    async with conversation_harness(
-        tmp_path, [assistant_message()], answer_script("words")
-    ) as harness:
+async def test_program_messages_are_stored_as_such() -> None:
+    async with conversation_harness([assistant_message()], answer_script("words")) as harness:
         await harness.submit("hello")
         rows = await harness.rows()
     trusts = [row.message.trust for row in rows if isinstance(row.message, User)]
     assert trusts == [Trust.OWNER, Trust.PROGRAM]
 
 
-async def test_run_without_its_lease_writes_nothing(tmp_path: Path) -> None:
+async def test_run_without_its_lease_writes_nothing() -> None:
     """Its last results come too late: another process continues from the store."""
     gates = GatedBody()
     act = FakeTool("act", gates)
     async with conversation_harness(
-        tmp_path,
         [assistant_message(tool_call("act", gate="a"))],
         answer_script("late"),
         tools=[act],
@@ -478,8 +466,8 @@ async def test_run_without_its_lease_writes_nothing(tmp_path: Path) -> None:
     assert harness.ear.ended.code == "lease_lost"
 
 
-async def test_two_runners_of_one_process_exclude_each_other(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, HANGING_SCRIPT) as harness:
+async def test_two_runners_of_one_process_exclude_each_other() -> None:
+    async with conversation_harness(HANGING_SCRIPT) as harness:
         session = harness.conversation.session.id
         other = Runner(
             store=harness.store,

@@ -10,8 +10,9 @@ from hermes.schema.errors import SpendCapReached
 from hermes.schema.messages import Usage
 from hermes.schema.sessions import Session
 from hermes.session.spend_guard import SpendCaps, SpendGuard
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
+from hermes.testing.memory_store import open_memory_store
 from support.turns import FakeTool, assistant_message, run_scripted_turn, tool_call
 
 pytestmark = pytest.mark.anyio
@@ -40,14 +41,14 @@ async def begun(store: SqliteStore, clock: FakeClock, name: str, who: str = "own
 
 async def test_without_limits_there_is_no_check(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with open_store(tmp_path / "hermes.db", clock) as store:
+    async with open_memory_store(clock) as store:
         session = await begun(store, clock, "s1")
         assert SpendGuard(store, clock, SpendCaps()).check_for(session, "owner") is None
 
 
 async def test_session_limit_is_enforced(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with open_store(tmp_path / "hermes.db", clock) as store:
+    async with open_memory_store(clock) as store:
         one, other = await begun(store, clock, "s1"), await begun(store, clock, "s2")
         purse = SpendGuard(store, clock, SpendCaps(session=1.0))
         await spend(store, clock, one, 0.6)
@@ -60,7 +61,7 @@ async def test_session_limit_is_enforced(tmp_path: Path) -> None:
 
 async def test_daily_limit_is_enforced_and_resets(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with open_store(tmp_path / "hermes.db", clock) as store:
+    async with open_memory_store(clock) as store:
         one, other = await begun(store, clock, "s1"), await begun(store, clock, "s2", "bob")
         await spend(store, clock, one, 5.0)
         purse = SpendGuard(store, clock, SpendCaps(day=1.0))
@@ -74,7 +75,7 @@ async def test_daily_limit_is_enforced_and_resets(tmp_path: Path) -> None:
 
 async def test_limit_per_person_is_enforced(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with open_store(tmp_path / "hermes.db", clock) as store:
+    async with open_memory_store(clock) as store:
         ann, bob = await begun(store, clock, "s1", "ann"), await begun(store, clock, "s2", "bob")
         purse = SpendGuard(store, clock, SpendCaps(principal=1.0))
         assert await allows(purse, ann)

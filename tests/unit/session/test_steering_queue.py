@@ -1,12 +1,11 @@
 """Messages to a running turn: taken, returned, or kept for the next one."""
 
-from pathlib import Path
-
 import anyio
 import pytest
 
 from hermes.schema.events import Outcome
 from hermes.schema.messages import text_of
+from hermes.store.memory import MemoryDatabase
 from hermes.testing.scripted_model import answer_script
 from support.conversation import HANGING_SCRIPT, ConversationHarness, conversation_harness
 from support.turns import EventRecorder, FakeTool, GatedBody, assistant_message, tool_call
@@ -22,10 +21,9 @@ async def inbox(harness: ConversationHarness) -> bool:
     return harness.conversation.session.id in await harness.store.queues.topics("inbox")
 
 
-async def test_next_step_takes_the_message(tmp_path: Path) -> None:
+async def test_next_step_takes_the_message() -> None:
     gates = GatedBody()
     async with conversation_harness(
-        tmp_path,
         [assistant_message(tool_call("look", gate="a"))],
         answer_script("Yes."),
         tools=[FakeTool("look", gates)],
@@ -41,8 +39,8 @@ async def test_next_step_takes_the_message(tmp_path: Path) -> None:
         assert not await inbox(harness)
 
 
-async def test_without_a_turn_the_message_is_refused(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("Hi.")) as harness:
+async def test_without_a_turn_the_message_is_refused() -> None:
+    async with conversation_harness(answer_script("Hi.")) as harness:
         assert not await harness.conversation.steer("msg_1", "hello?")
         await harness.submit("hello")
         assert not await harness.conversation.steer("msg_2", "still there?")
@@ -50,11 +48,9 @@ async def test_without_a_turn_the_message_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", [False, True])
-async def test_untaken_message_is_returned_or_kept_for_the_next_turn(
-    tmp_path: Path, gone: bool
-) -> None:
+async def test_untaken_message_is_returned_or_kept_for_the_next_turn(gone: bool) -> None:
     """Kept only if its sender is gone."""
-    async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("To all.")) as harness:
+    async with conversation_harness(HANGING_SCRIPT, answer_script("To all.")) as harness:
         async with anyio.create_task_group() as group:
             group.start_soon(harness.submit, "first")
             await harness.wait_until_hanging()
@@ -71,15 +67,15 @@ async def test_untaken_message_is_returned_or_kept_for_the_next_turn(
         assert not await inbox(harness)
 
 
-async def test_message_is_stored_before_it_is_taken(tmp_path: Path) -> None:
+async def test_message_is_stored_before_it_is_taken(database: MemoryDatabase) -> None:
     """So that it is found after a crash."""
     async with (
-        conversation_harness(tmp_path, HANGING_SCRIPT) as harness,
+        conversation_harness(HANGING_SCRIPT, database=database) as harness,
         anyio.create_task_group() as group,
     ):
         group.start_soon(harness.submit, "first")
         await harness.wait_until_hanging()
         await harness.conversation.steer("msg_1", "and this")
-        async with conversation_harness(tmp_path) as other:
+        async with conversation_harness(database=database) as other:
             assert harness.conversation.session.id in await other.store.queues.topics("inbox")
         harness.conversation.interrupt()

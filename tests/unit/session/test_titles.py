@@ -1,7 +1,5 @@
 """Generated session titles."""
 
-from pathlib import Path
-
 import pytest
 from msgspec import structs
 
@@ -31,8 +29,8 @@ def titles(
     ), model
 
 
-async def test_title_comes_from_the_beginning(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("They are far away.")) as harness:
+async def test_title_comes_from_the_beginning() -> None:
+    async with conversation_harness(answer_script("They are far away.")) as harness:
         await harness.submit("Tell me about stars")
         usage = Usage(input=10, output=5)
         answer = Assistant("m", (Text('"About the stars."\n'),), Stop.END, usage, "small", "p")
@@ -46,10 +44,8 @@ async def test_title_comes_from_the_beginning(tmp_path: Path) -> None:
         assert use.cost == pytest.approx(15 * PRICE_PER_TOKEN)
 
 
-async def test_duplicate_title_gets_a_suffix(tmp_path: Path) -> None:
-    async with conversation_harness(
-        tmp_path, answer_script("Yes."), answer_script("No.")
-    ) as harness:
+async def test_duplicate_title_gets_a_suffix() -> None:
+    async with conversation_harness(answer_script("Yes."), answer_script("No.")) as harness:
         await harness.submit("hi")
         await harness.conversation.change(SessionChange(title="Stars"))
         harness.conversation.start_new()
@@ -61,8 +57,8 @@ async def test_duplicate_title_gets_a_suffix(tmp_path: Path) -> None:
         assert harness.conversation.session.title == f"Stars ({session.id[-6:]})"
 
 
-async def test_title_set_meanwhile_is_kept(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("Yes.")) as harness:
+async def test_title_set_meanwhile_is_kept() -> None:
+    async with conversation_harness(answer_script("Yes.")) as harness:
         await harness.submit("hi")
         before = harness.conversation.session
         await harness.conversation.change(SessionChange(title="Mine"))
@@ -76,12 +72,12 @@ async def test_title_set_meanwhile_is_kept(tmp_path: Path) -> None:
     ("trouble", "told"), [(Overloaded("busy"), "busy"), (RuntimeError("a defect"), "a defect")]
 )
 async def test_failure_has_no_consequences(
-    tmp_path: Path, trouble: Exception, told: str, caplog: pytest.LogCaptureFixture
+    trouble: Exception, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def found() -> Model:
         raise trouble
 
-    async with conversation_harness(tmp_path, answer_script("Yes.")) as harness:
+    async with conversation_harness(answer_script("Yes.")) as harness:
         await harness.submit("hi")
         giver = SessionTitles(
             harness.store, FakeClock(), token_price, TitleSettings(model=found, redact=str)
@@ -107,8 +103,8 @@ def test_title_is_derived_from_the_first_message(message: str, title: str) -> No
     assert derive_title(message) == title
 
 
-async def test_derived_titles_are_unique_and_keep_a_chosen_one(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as harness:
+async def test_derived_titles_are_unique_and_keep_a_chosen_one() -> None:
+    async with conversation_harness(answer_script("1"), answer_script("2")) as harness:
         message = User("m", (Text("water the beds"),), Trust.OWNER)
         names = DerivedTitles(harness.store, str)
         found: list[str] = []

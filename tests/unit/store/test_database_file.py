@@ -9,7 +9,7 @@ import pytest
 
 from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.errors import StoreCorrupt, StoreError
-from hermes.schema.scope import OWNER
+from hermes.schema.scope import OWNER, Role
 from hermes.store.connection import migrations
 from hermes.store.database_file import APPLICATION_ID
 from hermes.store.sqlite import SqliteStore, open_store
@@ -261,23 +261,25 @@ async def test_stored_names_are_migrated(path: Path, clock: FakeClock):
         "behind": "after_commands",
         "bubbles": "progress",
         "farewells:test": "final_edits:test",
-        "gone": "unreachable",
         "refused": "rejected",
     }
     for name in queues:
         insert = "INSERT INTO parcels (key, lane, topic, body, attempts) VALUES (?, ?, 't', ?, 0)"
         old.execute(insert, (name, name, OLD_BODY))
-    kinds = {"place": "location", "far_session": "remote_session", "question": "question"}
-    for kind in kinds:
-        insert = (
-            "INSERT INTO matters VALUES (NULL, ?, 'id', 's', 'open', 1, CAST('1' AS BLOB), 1, '')"
-        )
-        old.execute(insert, (kind,))
+    bodies = {
+        "place": b'{"key":"k","address":{"channel":"c","chat":"1"},"role":"guest"}',
+        "far_session": b"{}",
+    }
+    for kind, body in bodies.items():
+        insert = "INSERT INTO matters VALUES (NULL, ?, 'id', 's', 'open', 1, ?, 1, '')"
+        old.execute(insert, (kind, body))
     old.close()
     async with open_store(path, clock) as store:
         for name, plain in queues.items():
             (item,) = await store.queues.claim(plain, None, "me", timedelta(seconds=1))
-            assert (item.key, item.lane, bytes(item.body)) == (name, plain, NEW_BODY)
-        for plain in kinds.values():
-            assert [one.id for one in await store.records.find(plain)] == ["id"]
+            assert (item.key, item.queue, bytes(item.body)) == (name, plain, NEW_BODY)
+        location = await store.chats.location("id")
+        assert location is not None
+        assert (location.key, location.role) == ("k", Role.GUEST)
+        assert await store.runtime_sessions.get("proxy", "id") is not None
         assert list(await store.maintenance.integrity()) == []

@@ -132,7 +132,7 @@ async def test_cancelled_caller_does_no_harm(store: SqliteStore, clock: FakeCloc
 
 
 async def test_cancelled_claim_claims_nothing(store: SqliteStore, engine: Engine):
-    await store.queues.put(QueueItem(key="k", lane="inbox", topic="s", body=Raw(b"1")))
+    await store.queues.put(QueueItem(key="k", queue="inbox", topic="s", body=Raw(b"1")))
     minute = timedelta(minutes=1)
     gate = Gate(engine)
     async with anyio.create_task_group() as group:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 
 def queue_item(key: str) -> QueueItem:
-    return QueueItem(key=key, lane="outbox", topic="s", body=Raw(b"1"))
+    return QueueItem(key=key, queue="outbox", topic="s", body=Raw(b"1"))
 
 
 async def test_parked_items_are_listed(store: SqliteStore):
@@ -49,7 +49,7 @@ async def test_deleted_session_leaves_nothing(store: SqliteStore, clock: FakeClo
         AppendMessage("s1", "r", user_message("pear"), clock.now()),
         RecordUsage("s1", "r", "m", "p", Usage(1), 0.5, clock.now()),
         RecordIntent(intent),
-        EnqueueItem(QueueItem(key="k", lane="inbox", topic="s1", body=Raw(b"1"))),
+        EnqueueItem(QueueItem(key="k", queue="inbox", topic="s1", body=Raw(b"1"))),
     )
     await store.leases.hold("s1", "a", timedelta(minutes=1))
     await store.archive_for(OWNER).search("pear")

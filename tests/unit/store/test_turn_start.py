@@ -32,7 +32,7 @@ OTHER = "elsewhere/boot/8/1"
 
 def queue_item(message: User) -> QueueItem:
     body = Raw(msgspec.json.encode(message))
-    return QueueItem(key=message.id, lane="inbox", topic="s1", body=body)
+    return QueueItem(key=message.id, queue="inbox", topic="s1", body=body)
 
 
 def begin(

@@ -1,7 +1,6 @@
 """Background delegations are reported once, also when stopped, killed or not stored."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import anyio
 import pytest
@@ -15,6 +14,7 @@ from hermes.ports.store import AppendMessage, Fence, Write
 from hermes.schema.errors import StoreError, UsageError
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import Address, InheritedLimits, Role, Scope
+from hermes.store.memory import MemoryDatabase
 from hermes.store.sqlite import SqliteStore
 from hermes.subagents.delegations import (
     DelegationRules,
@@ -36,8 +36,8 @@ from support.turns import FakeTool, assistant_message, tool_call
 pytestmark = pytest.mark.anyio
 
 
-async def test_background_work_is_reported_once(tmp_path: Path) -> None:
-    async with delegation_harness(tmp_path, echo_task, echo_task) as (built, delegations):
+async def test_background_work_is_reported_once() -> None:
+    async with delegation_harness(echo_task, echo_task) as (built, delegations):
         name = await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
         message = await built.next_report()
         assert name in message
@@ -48,9 +48,9 @@ async def test_background_work_is_reported_once(tmp_path: Path) -> None:
         assert len(await built.inbox_texts()) == 1
 
 
-async def test_stopped_work_reports_partial_results(tmp_path: Path) -> None:
+async def test_stopped_work_reports_partial_results() -> None:
     rules = DelegationRules(concurrent=1)
-    async with delegation_harness(tmp_path, echo_task, HANGING_SCRIPT, rules=rules) as (
+    async with delegation_harness(echo_task, HANGING_SCRIPT, rules=rules) as (
         built,
         delegations,
     ):
@@ -64,8 +64,8 @@ async def test_stopped_work_reports_partial_results(tmp_path: Path) -> None:
         await wait_until_settled(built, delegations)
 
 
-async def test_work_stopped_without_results_is_not_reported(tmp_path: Path) -> None:
-    async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, delegations):
+async def test_work_stopped_without_results_is_not_reported() -> None:
+    async with delegation_harness(HANGING_SCRIPT) as (built, delegations):
         await delegations.dispatch(SCOPE, [Task(goal="long work")])
         await wait_for_requests(built)
         assert delegations.end_all("parent", "") == 1
@@ -73,20 +73,20 @@ async def test_work_stopped_without_results_is_not_reported(tmp_path: Path) -> N
         assert await built.inbox_texts() == []
 
 
-async def test_work_stopped_before_its_first_step_does_not_start(tmp_path: Path) -> None:
-    async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, delegations):
+async def test_work_stopped_before_its_first_step_does_not_start() -> None:
+    async with delegation_harness(HANGING_SCRIPT) as (built, delegations):
         await delegations.dispatch(SCOPE, [Task(goal="long work")])
         assert delegations.end_all("parent", "") == 1
         await wait_until_settled(built, delegations)
         assert built.model.requests == []
 
 
-async def test_activity_of_each_task_is_visible(tmp_path: Path) -> None:
+async def test_activity_of_each_task_is_visible() -> None:
     scope = structs.replace(SCOPE, key="chat")
     rules = DelegationRules(concurrent=1)
     scripts: list[Script] = [[assistant_message(tool_call("look", where="out"))], HANGING_SCRIPT]
     tools = [FakeTool("look")]
-    async with delegation_harness(tmp_path, *scripts, tools=tools, rules=rules) as (
+    async with delegation_harness(*scripts, tools=tools, rules=rules) as (
         built,
         delegations,
     ):
@@ -97,12 +97,12 @@ async def test_activity_of_each_task_is_visible(tmp_path: Path) -> None:
         assert going.activity[1] == "waiting"
 
 
-async def test_report_follows_a_moved_conversation(tmp_path: Path) -> None:
+async def test_report_follows_a_moved_conversation() -> None:
     async def moved(scope: Scope) -> Scope:
         return structs.replace(scope, session="elsewhere")
 
     async with (
-        delegation_harness(tmp_path, echo_task) as (built, _),
+        delegation_harness(echo_task) as (built, _),
         open_delegations(structs.replace(built.deps, current_scope=moved)) as delegations,
     ):
         await delegations.dispatch(SCOPE, [Task(goal="a")])
@@ -110,8 +110,8 @@ async def test_report_follows_a_moved_conversation(tmp_path: Path) -> None:
         assert built.followups.woken == ["elsewhere"]
 
 
-async def test_undecodable_record_is_ignored(tmp_path: Path) -> None:
-    async with delegation_harness(tmp_path, echo_task) as (built, delegations):
+async def test_undecodable_record_is_ignored() -> None:
+    async with delegation_harness(echo_task) as (built, delegations):
         await built.store._engine.execute(
             "INSERT INTO delegations (id, session, holder, scope, tasks, reports)"
             " VALUES ('odd', 's', '', x'7b', x'5b5d', x'5b5d')",
@@ -133,8 +133,8 @@ class FullStore(SqliteStore):
         await super().commit(*writes, fence=fence)
 
 
-async def test_full_disk_loses_no_report(tmp_path: Path) -> None:
-    async with delegation_harness(tmp_path, echo_task) as (built, _):
+async def test_full_disk_loses_no_report() -> None:
+    async with delegation_harness(echo_task) as (built, _):
         store = FullStore(built.store._engine, built.clock)
         async with open_delegations(structs.replace(built.deps, store=store)) as delegations:
             await delegations.dispatch(SCOPE, [Task(goal="a")])
@@ -161,8 +161,8 @@ class InterruptingStore(SqliteStore):
         await super().commit(*writes, fence=fence)
 
 
-async def test_cancelled_start_leaves_no_open_work(tmp_path: Path) -> None:
-    async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, _):
+async def test_cancelled_start_leaves_no_open_work() -> None:
+    async with delegation_harness(HANGING_SCRIPT) as (built, _):
         store = InterruptingStore(built.store._engine, built.clock)
         async with open_delegations(structs.replace(built.deps, store=store)) as delegations:
             with anyio.CancelScope() as store.scope:
@@ -178,7 +178,7 @@ class Killed(BaseException):
     """Simulates the end of the process."""
 
 
-async def kill_at(path: Path, step: str) -> tuple[str, int]:
+async def kill_at(database: MemoryDatabase, step: str) -> tuple[str, int]:
     """Return what a later process reports, and how often the work was started."""
 
     steps = [step]
@@ -189,14 +189,13 @@ async def kill_at(path: Path, step: str) -> tuple[str, int]:
             raise Killed
 
     with pytest.RaisesGroup(Killed, allow_unwrapped=True, flatten_subgroups=True):
-        async with delegation_harness(path, echo_task, echo_task, echo_task, echo_task) as (
-            built,
-            delegations,
-        ):
+        async with delegation_harness(
+            echo_task, echo_task, echo_task, echo_task, database=database
+        ) as (built, delegations):
             with watch_failpoints(kill):
                 await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
                 await built.next_report()
-    async with delegation_harness(path) as (built, delegations):
+    async with delegation_harness(database=database) as (built, delegations):
         # Its worker ended with its store.
         await delegations.recover()
         await delegations.recover()
@@ -205,14 +204,14 @@ async def kill_at(path: Path, step: str) -> tuple[str, int]:
         return message, len(found)
 
 
-async def test_killed_before_start(tmp_path: Path) -> None:
-    message, started = await kill_at(tmp_path, "delegation.begun")
+async def test_killed_before_start(database: MemoryDatabase) -> None:
+    message, started = await kill_at(database, "delegation.begun")
     assert "0 of 2 completed" in message
     assert message.count("lost") == 2
     assert started == 0
 
 
-async def test_inherited_limits_survive_a_restart(tmp_path: Path) -> None:
+async def test_inherited_limits_survive_a_restart(database: MemoryDatabase) -> None:
     place, queued = (
         Address("test", "1"),
         InheritedLimits(platform="test", tools=("delegate_task", "todo")),
@@ -220,11 +219,11 @@ async def test_inherited_limits_survive_a_restart(tmp_path: Path) -> None:
     started = structs.replace(
         SCOPE, address=place, role=Role.MEMBER, principal="test:member", bounds=queued
     )
-    async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, delegations):
+    async with delegation_harness(HANGING_SCRIPT, database=database) as (built, delegations):
         await delegations.dispatch(started, [Task(goal="long work")])
         await wait_for_requests(built)
         assert built.planner.scopes[0].bounds == queued
-    async with delegation_harness(tmp_path, echo_task) as (built, delegations):
+    async with delegation_harness(echo_task, database=database) as (built, delegations):
         (work,) = await built.store.delegations.running()
         assert work.scope == started
         await delegations.run(work.scope, work.tasks, ignore_progress)
@@ -236,21 +235,22 @@ async def test_inherited_limits_survive_a_restart(tmp_path: Path) -> None:
         assert len(built.planner.scopes) == 1, "nothing of it is begun by itself"
 
 
-async def test_killed_after_one_reported(tmp_path: Path) -> None:
-    message, started = await kill_at(tmp_path, "delegation.one_reported")
+async def test_killed_after_one_reported(database: MemoryDatabase) -> None:
+    message, started = await kill_at(database, "delegation.one_reported")
     assert "did " in message
     assert started <= 2
 
 
-async def test_killed_after_reporting(tmp_path: Path) -> None:
-    message, _ = await kill_at(tmp_path, "delegation.brought")
+async def test_killed_after_reporting(database: MemoryDatabase) -> None:
+    message, _ = await kill_at(database, "delegation.brought")
     assert "2 of 2 completed" in message
 
 
-async def test_reports_do_not_delegate_endlessly(tmp_path: Path) -> None:
-    async with delegation_harness(
-        tmp_path, *([echo_task] * 6), rules=DelegationRules(max_rounds=2)
-    ) as (built, delegations):
+async def test_reports_do_not_delegate_endlessly() -> None:
+    async with delegation_harness(*([echo_task] * 6), rules=DelegationRules(max_rounds=2)) as (
+        built,
+        delegations,
+    ):
 
         async def said(trust: Trust) -> None:
             words = User(new_id("msg"), (Text("x"),), trust)

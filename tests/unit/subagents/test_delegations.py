@@ -1,6 +1,5 @@
 """Delegation: sessions, tools, models and limits of subagents."""
 
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -37,8 +36,8 @@ from support.turns import FakeTool, assistant_message, tool_call
 pytestmark = pytest.mark.anyio
 
 
-async def test_each_task_gets_a_child_session(tmp_path: Path) -> None:
-    async with delegation_harness(tmp_path, echo_task, echo_task) as (built, delegations):
+async def test_each_task_gets_a_child_session() -> None:
+    async with delegation_harness(echo_task, echo_task) as (built, delegations):
         tasks = [Task(goal="count", context="in a"), Task(goal="weigh")]
         reports = await delegations.run(SCOPE, tasks, ignore_progress)
         assert [(r.fate, r.summary) for r in reports] == [
@@ -60,7 +59,7 @@ async def test_each_task_gets_a_child_session(tmp_path: Path) -> None:
     ],
 )
 async def test_auto_approval_follows_the_settings(
-    tmp_path: Path, *, leave: bool, yolo: bool, foreign: bool, free: bool
+    *, leave: bool, yolo: bool, foreign: bool, free: bool
 ) -> None:
     received: list[Scope] = []
 
@@ -69,7 +68,6 @@ async def test_auto_approval_follows_the_settings(
         return "ok"
 
     async with delegation_harness(
-        tmp_path,
         [assistant_message(tool_call("act"))],
         answer_script("done"),
         tools=[FakeTool("act", act)],
@@ -105,12 +103,12 @@ def test_toolsets_of_subagents_are_configurable() -> None:
     ).rules.budget.excluded_tools
 
 
-async def test_subagent_only_has_configured_tools(tmp_path: Path) -> None:
+async def test_subagent_only_has_configured_tools() -> None:
     tools = [FakeTool("terminal"), FakeTool("read_file")]
     rules = DelegationRules(
         budget=SubagentBudget(excluded_tools=frozenset({"terminal", "delegate_task"}))
     )
-    async with delegation_harness(tmp_path, answer_script("Done."), tools=tools, rules=rules) as (
+    async with delegation_harness(answer_script("Done."), tools=tools, rules=rules) as (
         built,
         delegations,
     ):
@@ -129,10 +127,10 @@ async def test_subagent_only_has_configured_tools(tmp_path: Path) -> None:
     ids=["as above", "its own", "its own effort"],
 )
 async def test_parent_model_is_used_unless_configured(
-    tmp_path: Path, mind: SubagentModel, told: tuple[str, str, str]
+    mind: SubagentModel, told: tuple[str, str, str]
 ) -> None:
     rules = DelegationRules(budget=SubagentBudget(model=mind))
-    async with delegation_harness(tmp_path, echo_task, rules=rules) as (built, delegations):
+    async with delegation_harness(echo_task, rules=rules) as (built, delegations):
         chosen = SessionChange(model="large", provider="den", effort="high")
         await built.store.commit(ChangeSession("parent", chosen))
         await delegations.run(SCOPE, [Task(goal="a")], ignore_progress)
@@ -140,7 +138,7 @@ async def test_parent_model_is_used_unless_configured(
         assert (child.model, child.provider, child.effort) == told
 
 
-async def test_concurrent_subagents_are_limited(tmp_path: Path) -> None:
+async def test_concurrent_subagents_are_limited() -> None:
     gate = anyio.Event()
 
     async def wait(args: dict, context: object) -> str:
@@ -152,7 +150,6 @@ async def test_concurrent_subagents_are_limited(tmp_path: Path) -> None:
 
     async with (
         delegation_harness(
-            tmp_path,
             *scripts,
             *(answer_script("done") for _ in range(5)),
             tools=[tool],
@@ -171,20 +168,22 @@ async def test_concurrent_subagents_are_limited(tmp_path: Path) -> None:
     assert tool.most == 2
 
 
-async def test_blocked_tools_are_not_offered(tmp_path: Path) -> None:
+async def test_blocked_tools_are_not_offered() -> None:
     names = ["look", "delegate_task", "memory", "send_message", "clarify"]
-    async with delegation_harness(
-        tmp_path, echo_task, tools=[FakeTool(name) for name in names]
-    ) as (built, them):
+    async with delegation_harness(echo_task, tools=[FakeTool(name) for name in names]) as (
+        built,
+        them,
+    ):
         await them.run(SCOPE, [Task(goal="x", role="orchestrator")], ignore_progress)
         assert [spec.name for spec in built.model.requests[0].tools] == ["look"]
 
 
-async def test_orchestrator_may_delegate_when_allowed(tmp_path: Path) -> None:
+async def test_orchestrator_may_delegate_when_allowed() -> None:
     tools = [FakeTool("look"), FakeTool("delegate_task")]
-    async with delegation_harness(
-        tmp_path, echo_task, tools=tools, rules=DelegationRules(depth=2)
-    ) as (built, them):
+    async with delegation_harness(echo_task, tools=tools, rules=DelegationRules(depth=2)) as (
+        built,
+        them,
+    ):
         (report,) = await them.run(SCOPE, [Task(goal="x", role="orchestrator")], ignore_progress)
         assert [spec.name for spec in built.model.requests[0].tools] == ["delegate_task", "look"]
         below = structs.replace(SCOPE, session=report.session, source="subagent")
@@ -196,16 +195,16 @@ async def test_orchestrator_may_delegate_when_allowed(tmp_path: Path) -> None:
         assert not await them.may_delegate(structs.replace(below, session=deeper.session))
 
 
-async def test_failure_is_reported_with_the_last_text(tmp_path: Path) -> None:
-    async with delegation_harness(tmp_path, [ModelError("no credit left")]) as (_, delegations):
+async def test_failure_is_reported_with_the_last_text() -> None:
+    async with delegation_harness([ModelError("no credit left")]) as (_, delegations):
         (report,) = await delegations.run(SCOPE, [Task(goal="x")], ignore_progress)
     assert (report.fate, report.summary) == (TaskStatus.FAILED, "")
     assert "no credit left" in report.error
 
 
-async def test_stalled_subagent_is_ended(tmp_path: Path) -> None:
+async def test_stalled_subagent_is_ended() -> None:
     rules = DelegationRules(budget=SubagentBudget(timeouts=SubagentTimeouts(idle=100)))
-    async with delegation_harness(tmp_path, HANGING_SCRIPT, rules=rules) as (built, delegations):
+    async with delegation_harness(HANGING_SCRIPT, rules=rules) as (built, delegations):
         reports = []
 
         async def run() -> None:
@@ -220,8 +219,8 @@ async def test_stalled_subagent_is_ended(tmp_path: Path) -> None:
         assert [report.fate for report in reports] == [TaskStatus.TIMEOUT]
 
 
-async def test_untrusted_task_stays_untrusted(tmp_path: Path) -> None:
-    async with delegation_harness(tmp_path, echo_task, echo_task) as (built, delegations):
+async def test_untrusted_task_stays_untrusted() -> None:
+    async with delegation_harness(echo_task, echo_task) as (built, delegations):
         for foreign in (True, False):
             (report,) = await delegations.run(
                 SCOPE, [Task(goal="x", foreign=foreign)], ignore_progress
@@ -232,9 +231,9 @@ async def test_untrusted_task_stays_untrusted(tmp_path: Path) -> None:
             assert asked.trust is (Trust.DATA if foreign else Trust.PROGRAM)
 
 
-async def test_background_delegations_are_limited_per_user(tmp_path: Path) -> None:
+async def test_background_delegations_are_limited_per_user() -> None:
     rules = DelegationRules(max_background=2, concurrent=1)
-    async with delegation_harness(tmp_path, *([HANGING_SCRIPT] * 4), rules=rules) as (
+    async with delegation_harness(*([HANGING_SCRIPT] * 4), rules=rules) as (
         built,
         delegations,
     ):

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from hermes.learning.ledger import Author
 from hermes.learning.memory import MemoryLimits, MemoryStore
 from hermes.learning.skills.editor import Authorship
+from hermes.ports.ledger import Author
 from hermes.schema.messages import Result, ToolCall, text_of
 from hermes.testing.scripted_model import answer_script
 from hermes.tools.memory import MAX_REJECTIONS, MemoryTool

@@ -22,8 +22,9 @@ from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Address, Scope
 from hermes.store.blobs import FileBlobs
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
+from hermes.testing.memory_store import open_memory_store
 from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.send_message import build_send_message
 from hermes.tools.terminal.shell import find_shell
@@ -94,7 +95,7 @@ class SendMessageHarness:
 @pytest.fixture
 async def harness(tmp_path: Path) -> AsyncGenerator[SendMessageHarness]:
     clock = FakeClock()
-    async with open_store(tmp_path / "hermes.db", clock) as store:
+    async with open_memory_store(clock) as store:
         yield SendMessageHarness(tmp_path, store, clock)
 
 
@@ -116,7 +117,7 @@ async def test_owner_chats_need_no_approval(
 async def test_only_other_sessions_record_the_message(harness: SendMessageHarness) -> None:
     await harness.send("telegram")
     await harness.send("origin")
-    brought = {message.address.chat: message.brought for message in await harness.replies()}
+    brought = {message.address.chat: message.cross_post for message in await harness.replies()}
     assert brought == {"42": True, "7": False}
 
 

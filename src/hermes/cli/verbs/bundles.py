@@ -17,7 +17,7 @@ from hermes.kit.ids import new_id
 from hermes.kit.terminal_text import escape_controls
 from hermes.kit.text import did_you_mean, one_line
 from hermes.learning.diffs import short_id
-from hermes.learning.ledger import Author, Change, FileEdit, Ledger, read_if_present
+from hermes.learning.ledger import Ledger, read_if_present
 from hermes.learning.skills.catalog import SkillCatalog
 from hermes.learning.skills.document import (
     Bundle,
@@ -28,6 +28,7 @@ from hermes.learning.skills.document import (
     list_bundles,
 )
 from hermes.learning.skills.editor import SKILL_KIND
+from hermes.ports.ledger import Author, Change, FileEdit
 
 T = TypeVar("T")
 

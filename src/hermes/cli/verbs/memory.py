@@ -16,7 +16,7 @@ from hermes.kit.terminal_text import escape_controls
 from hermes.kit.text import one_line
 from hermes.learning.diffs import short_id
 from hermes.learning.duplicates import find_duplicates, propose_removal
-from hermes.learning.ledger import Change, Ledger, Proposal
+from hermes.learning.ledger import Ledger
 from hermes.learning.memory import (
     MEMORY_KIND,
     InvalidOperation,
@@ -26,6 +26,7 @@ from hermes.learning.memory import (
     MemoryTarget,
     join_entries,
 )
+from hermes.ports.ledger import Change, Proposal
 
 
 def run(args: Namespace, context: CliContext) -> int:

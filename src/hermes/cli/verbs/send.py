@@ -276,7 +276,9 @@ def _resolve(text: str, known: SendTargets) -> ResolvedTargets:
 
 
 def _post(row: _QueuedText, text: str, at: datetime) -> EnqueueItem:
-    return outbox_post(row.key, OutboxMessage(address=row.address, text=text, at=at, brought=True))
+    return outbox_post(
+        row.key, OutboxMessage(address=row.address, text=text, at=at, cross_post=True)
+    )
 
 
 def _target_name(unreached: UnresolvedTarget) -> str:

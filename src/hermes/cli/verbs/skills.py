@@ -21,7 +21,7 @@ from hermes.kit.errors import UsageError
 from hermes.kit.terminal_text import escape_controls, fit
 from hermes.kit.text import did_you_mean, one_line
 from hermes.learning.diffs import edit_diff, short_id
-from hermes.learning.ledger import Author, Ledger, Proposal
+from hermes.learning.ledger import Ledger
 from hermes.learning.skills.catalog import Skill, SkillCatalog
 from hermes.learning.skills.curator import Curator
 from hermes.learning.skills.document import list_bundles
@@ -35,6 +35,7 @@ from hermes.learning.skills.installer import (
     scan_package,
 )
 from hermes.learning.skills.usage import SkillUsage, SkillUsageLog
+from hermes.ports.ledger import Author, Proposal
 
 MAX_DIFF_LINES = 400
 """How much of the diff to show before an installation."""

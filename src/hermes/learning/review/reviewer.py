@@ -19,9 +19,10 @@ from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id, new_session_id
 from hermes.kit.process_identity import new_holder_id
 from hermes.kit.text import head_and_tail
-from hermes.learning.ledger import Change, Ledger, Proposal
+from hermes.learning.ledger import Ledger
 from hermes.learning.provenance import REVIEW_SOURCE
 from hermes.learning.review.triggers import DueReviews
+from hermes.ports.ledger import Change, Proposal
 from hermes.ports.model import Model
 from hermes.ports.store import ChangeSession, OpenSession, Store
 from hermes.ports.tool import TextSources, Tool, ToolContext, ToolOutput

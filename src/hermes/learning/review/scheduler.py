@@ -10,7 +10,6 @@ from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from hermes.learning.diffs import change_text
-from hermes.learning.ledger import Change, Proposal
 from hermes.learning.provenance import REVIEW_SOURCE
 from hermes.learning.review.reviewer import ReviewDeps, ReviewedTurn, Reviewer, ReviewResult
 from hermes.learning.review.triggers import (
@@ -19,6 +18,7 @@ from hermes.learning.review.triggers import (
     ReviewTriggers,
     replay_triggers,
 )
+from hermes.ports.ledger import Change, Proposal
 from hermes.schema.events import Outcome
 from hermes.schema.scope import OWNER, Role
 from hermes.session.turn_request import TurnRequest

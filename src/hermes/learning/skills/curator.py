@@ -15,7 +15,6 @@ from msgspec import Raw, Struct
 from hermes.kit.clock import Clock
 from hermes.kit.files import read_regular_file, write_atomic
 from hermes.learning.duplicates import compare_texts
-from hermes.learning.ledger import Author, Proposal
 from hermes.learning.skills.catalog import Skill, SkillCatalog
 from hermes.learning.skills.editor import (
     ARCHIVE_FOLDER,
@@ -26,6 +25,7 @@ from hermes.learning.skills.editor import (
     absorbed_path,
 )
 from hermes.learning.skills.usage import BY_AGENT, SkillUsage, SkillUsageLog
+from hermes.ports.ledger import Author, Proposal
 
 MIN_SAME = 0.5
 MIN_CONTAINED = 0.8

@@ -12,18 +12,11 @@ from msgspec import Raw, Struct
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.injection_scan import injection_reason
-from hermes.learning.ledger import (
-    Author,
-    Change,
-    ChangeOrigin,
-    FileEdit,
-    Ledger,
-    Proposal,
-    read_if_present,
-)
+from hermes.learning.ledger import Ledger, read_if_present
 from hermes.learning.skills.catalog import SKILL_FILE, Skill, SkillCatalog
 from hermes.learning.skills.document import InvalidSkill, check_name, parse_skill
 from hermes.learning.skills.usage import BY_AGENT, SkillUsageLog
+from hermes.ports.ledger import Author, Change, ChangeOrigin, FileEdit, Proposal
 
 SKILL_KIND = "skill"
 SKILL_FOLDERS = ("references", "templates", "scripts", "assets")

@@ -18,11 +18,12 @@ from hermes.kit.clock import Clock
 from hermes.kit.files import read_regular_file
 from hermes.kit.ids import new_id
 from hermes.kit.injection_scan import injection_reason
-from hermes.learning.ledger import Author, Change, ChangeOrigin, FileEdit, Ledger, read_if_present
+from hermes.learning.ledger import Ledger, read_if_present
 from hermes.learning.skills.catalog import SKILL_FILE, SkillCatalog
 from hermes.learning.skills.document import InvalidSkill, SkillMetadata, check_name, parse_skill
 from hermes.learning.skills.editor import SKILL_KIND
 from hermes.learning.skills.usage import INSTALLED, SkillUsageLog
+from hermes.ports.ledger import Author, Change, ChangeOrigin, FileEdit
 
 INSTALLED_FILE = "skills/.installed.json"
 MAX_FILES = 500

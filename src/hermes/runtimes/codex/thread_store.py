@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.kit.clock import Clock
-from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.runtime_sessions import PutRuntimeSession, RuntimeSession
 from hermes.ports.store import Store
 from hermes.schema.errors import NotFound, StoreError
 from hermes.schema.messages import Message
@@ -15,7 +15,7 @@ from hermes.schema.scope import OWNER
 
 log = logging.getLogger(__name__)
 
-THREAD_KIND = "codex_thread"
+RUNTIME = "codex"
 MAX_FORK_POINTS = 50
 """Turns to remember per thread: how far back it can be forked."""
 MAX_ANCESTORS = 8
@@ -74,8 +74,8 @@ class ThreadStore:
         if self._store is None:
             return self._known.get(session)
         try:
-            record = await self._store.records.get(THREAD_KIND, session)
-            return None if record is None else msgspec.json.decode(record.body, type=StoredThread)
+            record = await self._store.runtime_sessions.get(RUNTIME, session)
+            return None if record is None else msgspec.json.decode(record.state, type=StoredThread)
         except (StoreError, msgspec.DecodeError) as error:
             log.warning("cannot read session %s's codex thread: %s", session, error)
             return None
@@ -84,17 +84,15 @@ class ThreadStore:
         if self._store is None:
             self._known[session] = thread
             return
-        record = StateRecord(
-            kind=THREAD_KIND,
+        record = RuntimeSession(
+            runtime=RUNTIME,
             id=session,
             session=session,
-            state="kept",
             at=self._clock.now(),
-            body=Raw(msgspec.json.encode(thread)),
-            open=False,
+            state=Raw(msgspec.json.encode(thread)),
         )
         try:
-            await self._store.commit(PutRecord(record))
+            await self._store.commit(PutRuntimeSession(record))
         except StoreError as error:
             log.warning("cannot store session %s's codex thread: %s", session, error)
 

@@ -19,7 +19,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
 from hermes.kit.sse import SseTooLong
 from hermes.ports.message_sender import Followups
-from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.runtime_sessions import PutRuntimeSession, RuntimeSession
 from hermes.ports.store import Store
 from hermes.runtimes.proxy.chat_runtime import RemoteGateway, remote_session_id
 from hermes.runtimes.proxy.errors import LinkBroken
@@ -34,7 +34,7 @@ from hermes.schema.scope import Scope
 
 log = logging.getLogger(__name__)
 
-FOLLOWED_KIND = "remote_session"
+RUNTIME = "proxy"
 FOLLOWUP_PREFIX = "far-said:"
 """Prefix of the ids of such messages."""
 MAX_FOLLOWED = 32
@@ -111,10 +111,9 @@ class RemoteFollowups:
                 await self._wake_event.wait()
 
     async def _restore(self) -> None:
-        records = self._store.records
-        for record in await records.find(FOLLOWED_KIND, only_open=True, limit=MAX_FOLLOWED):
+        for record in await self._store.runtime_sessions.newest(RUNTIME, MAX_FOLLOWED):
             if self._clock.now() - record.at < RUN_RETENTION / 2:
-                followed = msgspec.json.decode(record.body, type=FollowedSession)
+                followed = msgspec.json.decode(record.state, type=FollowedSession)
                 self._known.setdefault(record.id, followed)
 
     def _follow_newest(self, group: TaskGroup) -> None:
@@ -192,18 +191,17 @@ class RemoteFollowups:
 
     async def _read(self, session: str) -> FollowedSession | None:
         """Ignore old entries: the remote gateway no longer knows whether those were runs."""
-        record = await self._store.records.get(FOLLOWED_KIND, session)
+        record = await self._store.runtime_sessions.get(RUNTIME, session)
         if record is None or self._clock.now() - record.at > RUN_RETENTION / 2:
             return None
-        return msgspec.json.decode(record.body, type=FollowedSession)
+        return msgspec.json.decode(record.state, type=FollowedSession)
 
-    def _put(self, followed: FollowedSession) -> PutRecord:
-        record = StateRecord(
-            kind=FOLLOWED_KIND,
+    def _put(self, followed: FollowedSession) -> PutRuntimeSession:
+        record = RuntimeSession(
+            runtime=RUNTIME,
             id=remote_session_id(followed.scope),
             session=followed.scope.session,
-            state="followed",
             at=self._clock.now(),
-            body=Raw(msgspec.json.encode(followed)),
+            state=Raw(msgspec.json.encode(followed)),
         )
-        return PutRecord(record)
+        return PutRuntimeSession(record)

@@ -12,7 +12,7 @@ from hermes.testing.contracts.samples import session, user_message
 
 
 def _item(key: str) -> QueueItem:
-    return QueueItem(key=key, lane="outbox", topic="s", body=Raw(b"1"))
+    return QueueItem(key=key, queue="outbox", topic="s", body=Raw(b"1"))
 
 
 class MaintenanceContract:

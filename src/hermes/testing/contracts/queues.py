@@ -25,9 +25,9 @@ MINUTE = timedelta(minutes=1)
 
 
 def queue_item(
-    key: str, lane: str = "inbox", topic: str = "s1", body: bytes = b'{"a": 1 }'
+    key: str, queue: str = "inbox", topic: str = "s1", body: bytes = b'{"a": 1 }'
 ) -> QueueItem:
-    return QueueItem(key=key, lane=lane, topic=topic, body=Raw(body))
+    return QueueItem(key=key, queue=queue, topic=topic, body=Raw(body))
 
 
 async def claimed_keys(store: Store, limit: int = 10, holder: str = "me") -> list[str]:
@@ -54,14 +54,14 @@ class QueuesContract:
         assert not await store.queues.put(queue_item("k1"))
         assert await claimed_keys(store) == []
 
-    async def test_oldest_item_of_a_lane_and_topic_is_claimed_first(self, store: Store) -> None:
-        for key, lane, topic in [
+    async def test_oldest_item_of_a_queue_and_topic_is_claimed_first(self, store: Store) -> None:
+        for key, queue, topic in [
             ("k1", "inbox", "a"),
             ("k2", "outbox", "a"),
             ("k3", "inbox", "b"),
             ("k4", "inbox", "a"),
         ]:
-            await store.queues.put(queue_item(key, lane, topic))
+            await store.queues.put(queue_item(key, queue, topic))
         got = await store.queues.claim("inbox", "b", "me", MINUTE, 10)
         assert [item.key for item in got] == ["k3"]
         assert await claimed_keys(store, limit=1) == ["k1"]
@@ -74,7 +74,7 @@ class QueuesContract:
         self, store: Store, clock: FakeClock
     ) -> None:
         later = QueueItem(
-            key="k1", lane="inbox", topic="s1", body=Raw(b"1"), due=clock.now() + MINUTE
+            key="k1", queue="inbox", topic="s1", body=Raw(b"1"), due=clock.now() + MINUTE
         )
         await store.queues.put(later)
         assert await claimed_keys(store) == []

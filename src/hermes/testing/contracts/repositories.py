@@ -7,7 +7,6 @@ import pytest
 from msgspec import structs
 
 from hermes.kit.clock import Clock
-from hermes.kit.process_identity import process_id
 from hermes.ports.approval_records import (
     AddSavedApproval,
     PutQuestion,
@@ -32,6 +31,13 @@ from hermes.ports.store import OpenSession, Store
 from hermes.schema.errors import StateConflict
 from hermes.schema.questions import Question, QuestionKind
 from hermes.schema.scope import OWNER, Address, Role, Scope
+from hermes.testing.contracts.chat_records import (
+    ApiRecordsContract,
+    ChatRecordsContract,
+    LedgerRecordsContract,
+    SessionRecordsContract,
+)
+from hermes.testing.contracts.holders import holders_of
 from hermes.testing.contracts.samples import session
 
 HOUR = timedelta(hours=1)
@@ -140,18 +146,6 @@ def process(name: str, clock: Clock, of_session: str = "s1") -> BackgroundProces
     scope = Scope(profile="p", session=of_session, run="r", workspace="/w", role=Role.GUEST)
     started = clock.now()
     return BackgroundProcess(id=name, command="make", folder="/w", scope=scope, started=started)
-
-
-def holders_of(store: Store) -> dict[str, str]:
-    """Holders by what is known about them."""
-    host, boot, *_ = process_id().split("/")
-    return {
-        "old, alive": process_id(),
-        "old, dead": f"{host}/{boot}/1/0",
-        "none": "",
-        "elsewhere": "elsewhere/x/1/2",
-        "own": store.workers.own,
-    }
 
 
 class ProcessRecordsContract:
@@ -265,6 +259,10 @@ class RepositoriesContract(
     ApprovalRecordsContract,
     ProcessRecordsContract,
     DelegationRecordsContract,
+    ChatRecordsContract,
+    SessionRecordsContract,
+    ApiRecordsContract,
+    LedgerRecordsContract,
     BoardWatchesContract,
 ):
     """All repositories."""

@@ -60,7 +60,7 @@ class SendHome:
             async with open_store(self.home.database, SystemClock()) as store:
                 rows = await store.queues.claim(outbox_name(channel), None, "me", timedelta(0), 100)
                 replies = [read_outbox_message(row) for row in rows]
-                assert all(reply.brought for reply in replies)
+                assert all(reply.cross_post for reply in replies)
                 return [(reply.address, reply.text) for reply in replies]
 
         return anyio.run(look)
@@ -209,8 +209,8 @@ class FakeGateway:
     def _settle(self, folder: Path, *, refused: bool) -> bool:
         async def settle() -> None:
             async with open_store(self.send_home.home.database, SystemClock()) as store:
-                lane = outbox_name("telegram")
-                for row in await store.queues.claim(lane, None, "me", timedelta(0), 100):
+                queue = outbox_name("telegram")
+                for row in await store.queues.claim(queue, None, "me", timedelta(0), 100):
                     if refused:
                         await store.queues.park(row.key, "the chat is gone")
                     else:

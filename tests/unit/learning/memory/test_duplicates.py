@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hermes.learning.duplicates import duplicate_entries, find_duplicates, propose_removal
-from hermes.learning.ledger import Author, Ledger
+from hermes.learning.ledger import Ledger
 from hermes.learning.memory import (
     MemoryLimits,
     MemoryOperation,
@@ -13,6 +13,7 @@ from hermes.learning.memory import (
     MemoryStore,
     MemoryTarget,
 )
+from hermes.ports.ledger import Author
 from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.learning.ledger import Author, Change, ChangeState, Ledger
+from hermes.learning.ledger import Ledger
 from hermes.learning.memory import (
     InvalidOperation,
     MemoryAction,
@@ -29,6 +29,7 @@ from hermes.learning.skills.editor import (
     perform_request,
 )
 from hermes.learning.skills.usage import SkillUsageLog
+from hermes.ports.ledger import Author, Change, ChangeState
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 from support.examples import at_most

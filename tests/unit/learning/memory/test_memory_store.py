@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.learning.ledger import Author, ChangeOrigin, FileConflict, Ledger
+from hermes.learning.ledger import FileConflict, Ledger
 from hermes.learning.memory import (
     InvalidOperation,
     MemoryFull,
@@ -17,6 +17,7 @@ from hermes.learning.memory import (
     memory_prompt,
     split_entries,
 )
+from hermes.ports.ledger import Author, ChangeOrigin
 from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,9 @@ from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.messages import Text, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session, SessionFilter
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
+from hermes.testing.memory_store import open_memory_store
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncGenerator[SqliteStore]:
     clock = FakeClock()
-    async with open_store(tmp_path / "hermes.db", clock) as opened:
+    async with open_memory_store(clock) as opened:
         for name, source in (("talk", "cli"), ("looked-back", REVIEW_SOURCE)):
             await clock.advance(60)
             session = Session(id=name, started_at=clock.now(), source=source)

@@ -7,7 +7,6 @@ import anyio
 import pytest
 from msgspec import structs
 
-from hermes.learning.ledger import Author
 from hermes.learning.review.reviewer import (
     ALLOWED_TOOLS,
     MAX_STEPS,
@@ -22,12 +21,14 @@ from hermes.learning.review.scheduler import (
     ReviewRules,
 )
 from hermes.learning.review.triggers import DueReviews, ReviewIntervals
+from hermes.ports.ledger import Author
 from hermes.schema.errors import ModelError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Text, Trust, Usage, User, text_of
 from hermes.schema.scope import OWNER, Role
 from hermes.schema.tools import ToolSpec
 from hermes.session.turn_request import TurnRequest
+from hermes.store.memory import MemoryDatabase
 from hermes.testing.scripted_model import Script, ScriptedModel, answer_script
 from hermes.tools.memory import MemoryTool
 from hermes.tools.skills import SkillManage
@@ -316,17 +317,17 @@ async def test_notification_level_applies(tmp_path: Path, how: NotificationLevel
         assert one.files()
 
 
-async def test_restart_does_not_reset_the_count(tmp_path: Path) -> None:
+async def test_restart_does_not_reset_the_count(tmp_path: Path, database: MemoryDatabase) -> None:
     rules = ReviewRules(intervals=ReviewIntervals(memory=3, skills=0))
     async with learning_harness(
-        tmp_path, answer_script("One."), answer_script("Two."), rules=rules
+        tmp_path, answer_script("One."), answer_script("Two."), rules=rules, database=database
     ) as one:
         await one.talk.submit("first")
         await one.talk.submit("second")
         await wait_for_reviews(one)
         session = one.talk.conversation.session.id
     again = [answer_script("Three."), answer_script("Nothing to keep."), answer_script("Four.")]
-    async with learning_harness(tmp_path, *again, rules=rules) as one:
+    async with learning_harness(tmp_path, *again, rules=rules, database=database) as one:
         await one.talk.conversation.resume(session)
         await one.talk.submit("third")
         await finished_reviews(one)

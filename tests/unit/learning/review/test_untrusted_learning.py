@@ -13,12 +13,12 @@ import pytest
 
 from hermes.kit.ids import new_id
 from hermes.kit.injection_scan import injection_reason
-from hermes.learning.ledger import Author, ChangeOrigin
 from hermes.learning.memory import MemoryOperation, MemoryRequest, MemoryTarget
 from hermes.learning.review.reviewer import ReviewedTurn, Reviewer
 from hermes.learning.review.triggers import DueReviews
 from hermes.learning.skills.editor import Authorship
 from hermes.ports.approvals import ApprovalRequest, Decision
+from hermes.ports.ledger import Author, ChangeOrigin
 from hermes.ports.turn import Emit
 from hermes.schema.messages import Result, Text, ToolCall, Trust, User, text_of
 from hermes.schema.scope import Role, Scope

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from hermes.learning.ledger import Author, ChangeOrigin, Ledger
+from hermes.learning.ledger import Ledger
 from hermes.learning.skills.catalog import SkillCatalog
 from hermes.learning.skills.document import InvalidSkill
 from hermes.learning.skills.editor import Authorship, SkillEditor
 from hermes.learning.skills.usage import SkillUsageLog
+from hermes.ports.ledger import Author, ChangeOrigin
 
 pytestmark = pytest.mark.anyio
 AGENT = Authorship(author=Author.AGENT, origin=ChangeOrigin(session="s1"))

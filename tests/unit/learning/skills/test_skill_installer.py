@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from hermes.learning.ledger import Author, FileConflict, Ledger
+from hermes.learning.ledger import FileConflict, Ledger
 from hermes.learning.skills.catalog import SkillCatalog
 from hermes.learning.skills.document import InvalidSkill
 from hermes.learning.skills.editor import Authorship, SkillEditor
 from hermes.learning.skills.installer import SkillInstaller, SkillPackage, find_packages
 from hermes.learning.skills.usage import SkillUsageLog
+from hermes.ports.ledger import Author
 from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio

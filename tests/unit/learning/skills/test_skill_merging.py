@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from hermes.learning.diffs import proposal_text
-from hermes.learning.ledger import Author, Ledger
+from hermes.learning.ledger import Ledger
 from hermes.learning.skills.catalog import SkillCatalog
 from hermes.learning.skills.curator import MAX_MERGES, Curator, SimilarSkills
 from hermes.learning.skills.document import InvalidSkill
 from hermes.learning.skills.editor import Authorship, SkillEditor, accept_proposal
 from hermes.learning.skills.usage import SkillUsageLog
+from hermes.ports.ledger import Author
 from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio

@@ -17,8 +17,9 @@ from hermes.ports.store import Fence, QueueItem, Write
 from hermes.schema.errors import SandboxError, StoreError, ToolError
 from hermes.schema.messages import Trust, User, text_of
 from hermes.schema.scope import Address, Scope
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
+from hermes.testing.memory_store import open_memory_store
 from hermes.tools.processes.registry import ProcessRegistry
 from support.fake_processes import FakeProcess, FakeSandbox, process_registry, process_request
 from support.polling import pause
@@ -44,7 +45,7 @@ def sandbox() -> FakeSandbox:
 
 @pytest.fixture
 async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
-    async with open_store(tmp_path / "hermes.db", clock) as opened:
+    async with open_memory_store(clock) as opened:
         yield opened
 
 
