@@ -119,7 +119,7 @@ async def run_with_kills(folder: Path, updates: int, kills: int, seed: int) -> s
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 async def test_repeated_kills_lose_nothing_on_telegram(tmp_path: Path) -> None:
-    sys.stdout.write(await run_with_kills(tmp_path, updates=500, kills=3, seed=1))
+    sys.stdout.write(await run_with_kills(tmp_path, updates=200, kills=3, seed=1))
 
 
 @pytest.mark.soak
