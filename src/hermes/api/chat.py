@@ -43,8 +43,10 @@ from hermes.api.idempotency import (
     KeyedTurn,
 )
 from hermes.api.session_resolver import (
+    CLIENT_ERRORS,
     ResolvedSession,
     SessionResolver,
+    discard_unanswered,
     id_from_header,
     prepare_session,
 )
@@ -199,11 +201,17 @@ class ChatHandlers:
         checked = turn.checked
         if checked.tool_choice.calling.format is not None:
             await require_output_format(checked.app, turn.resolved.session, checked.route)
-        turn.resolved = await prepare_session(checked.app, turn.resolved, checked.route)
-        if checked.streams:
-            response = await self._stream(request, turn, slot)
-        else:
-            response = await self._whole(turn, slot)
+        created = turn.resolved
+        turn.resolved = await prepare_session(checked.app, created, checked.route)
+        try:
+            if checked.streams:
+                response = await self._stream(request, turn, slot)
+            else:
+                response = await self._whole(turn, slot)
+        except CLIENT_ERRORS as error:
+            if not checked.session_id and not turn.keyed_turn.acted:
+                await discard_unanswered(checked.app, created, turn.ended, error)
+            raise
         self._remember(turn)
         return response
 
@@ -219,11 +227,14 @@ class ChatHandlers:
     async def _stream(
         self, request: web.Request, turn: "_ChatTurn", slot: TurnSlot
     ) -> web.StreamResponse:
-        stream = EventStream(request, self._context.limits, turn.headers)
+        stream = EventStream(request, self._context.limits, turn.headers, hold_headers=True)
         writer = _ChunkWriter(turn, stream)
         with stream.running():
             await self._run_turn(turn, writer, slot)
-        writer.end(stream.error)
+        failure = stream.error or writer.failure()
+        if failure is not None and not stream.opened:
+            raise failure
+        writer.end(failure)
         await stream.close()
         return stream.response
 
@@ -373,16 +384,21 @@ class _ChunkWriter:
             case _:
                 pass
 
-    def end(self, failure: ApiError | None) -> None:
-        result = self._turn.result()
-        error = failure or completion_error(result, acted=self._turn.keyed_turn.acted)
+    def failure(self) -> ApiError | None:
+        """Return why the text sent so far is not the answer, after the end of the turn."""
+        error = completion_error(self._turn.result(), acted=self._turn.keyed_turn.acted)
         if error is None and self._text.diverged:
             error = ApiError(502, "answer_restarted", ANSWER_RESTARTED)
-        if error is not None:
-            self._stream.send(frame(error.body))
+        return error
+
+    def end(self, failure: ApiError | None) -> None:
+        if failure is not None:
+            self._stream.send(frame(failure.body))
             self._stream.send(DONE_FRAME)
             return
-        for one in self._chunks.end(result, usage_chunk=self._turn.checked.usage_chunk):
+        for one in self._chunks.end(
+            self._turn.result(), usage_chunk=self._turn.checked.usage_chunk
+        ):
             self._stream.send(one)
 
     def _send_text(self, text: str) -> None:

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hermes.agent.turn import CLIENT_CALLS
 from hermes.api.answer_text import assistant_reasoning, assistant_text
-from hermes.api.errors import ApiError, retry_headers
+from hermes.api.errors import ApiError, turn_error
 from hermes.kit.sse import frame
 from hermes.kit.text import one_line
 from hermes.schema.events import Outcome, RunEnded, ToolStarted
@@ -223,6 +223,7 @@ class FinishedCompletion(Struct, frozen=True, kw_only=True):
     usage: ChatUsage
     standing: TurnStatus
     thought: str = ""
+    retry_after: float | None = None
 
     @property
     def is_replayable(self) -> bool:
@@ -246,6 +247,7 @@ def finish_completion(
         usage=ChatUsage.from_usage(ended.usage),
         standing=_turn_status(label.session, ended, has_text=bool(text)),
         thought=assistant_reasoning(messages),
+        retry_after=ended.retry_after,
     )
 
 
@@ -253,10 +255,13 @@ def completion_error(finished: FinishedCompletion, *, acted: bool) -> ApiError |
     """Return the error to answer with if the turn produced no text."""
     if finished.text or not finished.standing.failed:
         return None
-    message = finished.standing.error or "The agent returned no answer."
-    no_retry = retry_headers(finished.standing.error_code or "", acted=acted)
-    headers = completion_headers(finished) | no_retry
-    return ApiError(502, "agent_incomplete", message, headers=headers)
+    return turn_error(
+        finished.standing.error_code or "",
+        finished.standing.error or "The agent returned no answer.",
+        retry_after=finished.retry_after,
+        acted=acted,
+        headers=completion_headers(finished),
+    )
 
 
 def completion_headers(finished: FinishedCompletion) -> dict[str, str]:

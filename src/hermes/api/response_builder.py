@@ -6,6 +6,7 @@ from collections.abc import Collection, Generator, Iterator, Sequence
 from msgspec import structs
 
 from hermes.api.answer_text import AnswerTextStream, reasoning_of
+from hermes.api.errors import public_code
 from hermes.api.response_objects import (
     FunctionCallItem,
     IncompleteDetails,
@@ -89,6 +90,7 @@ class ResponseBuilder:
         self._server_calls: dict[str, tuple[int, ServerCallItem]] = {}
         self._last_message_id = ""
         self._text_parts: list[str] = []
+        self.ended: RunEnded | None = None
 
     def on_event(self, event: Event) -> Iterator[bytes]:
         """Update the response and yield the frames to send for the event."""
@@ -246,6 +248,7 @@ class ResponseBuilder:
         yield from self._frames.end_server_call(index, server_call)
 
     def _on_end(self, ended: RunEnded) -> Iterator[bytes]:
+        self.ended = ended
         yield from self._end_reasoning("incomplete")
         if self._open is not None:
             yield from self._end_incomplete(self._open)
@@ -307,6 +310,10 @@ def _finished_call(item: ServerCallItem, result: Result | None) -> ServerCallIte
     return structs.replace(item, status="completed", output=text)
 
 
+def _error(ended: RunEnded) -> ResponseError:
+    return ResponseError(public_code(ended.code) or "server_error", ended.reason)
+
+
 def _end_status(
     ended: RunEnded,
 ) -> tuple[ResponseStatus, ResponseError | None, IncompleteDetails | None]:
@@ -318,4 +325,4 @@ def _end_status(
         case Outcome.CANCELLED:
             return "incomplete", None, IncompleteDetails("cancelled")
         case Outcome.FAILED:
-            return "failed", ResponseError(ended.code or "server_error", ended.reason), None
+            return "failed", _error(ended), None

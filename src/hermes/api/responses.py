@@ -20,7 +20,7 @@ from hermes.api.context import (
     decode_body,
     json_response,
 )
-from hermes.api.errors import ApiError, invalid, not_found, retry_headers
+from hermes.api.errors import ApiError, invalid, not_found, turn_error
 from hermes.api.event_stream import EventStream, FrameReader, stream_replay
 from hermes.api.idempotency import (
     REPLAYED_HEADERS,
@@ -39,7 +39,12 @@ from hermes.api.response_objects import (
     TextOptions,
 )
 from hermes.api.run_input import ParsedInput, ResolvedInput, RunInput
-from hermes.api.session_resolver import id_from_header, prepare_session
+from hermes.api.session_resolver import (
+    CLIENT_ERRORS,
+    discard_unanswered,
+    id_from_header,
+    prepare_session,
+)
 from hermes.api.settings import ModelRoute
 from hermes.api.turn_gate import TurnSlot, stopped_before_start
 from hermes.api.turn_input import (
@@ -226,8 +231,9 @@ class _ResponseHandlers:
             resolved = await checked.parsed.resolve(checked.app)
             if checked.tool_choice.calling.format is not None:
                 await require_output_format(checked.app, resolved.target.session, checked.route)
+            created = resolved.target
             resolved = structs.replace(
-                resolved, target=await prepare_session(checked.app, resolved.target, checked.route)
+                resolved, target=await prepare_session(checked.app, created, checked.route)
             )
             keyed_turn = self._idempotency.keyed_turn(
                 checked.app, claim, resolved.target.session.id
@@ -241,6 +247,10 @@ class _ResponseHandlers:
                     if checked.body.stream:
                         return await self._stream(request, turn, slot)
                     return await self._whole(turn, slot)
+            except CLIENT_ERRORS as error:
+                if not request.headers.get(SESSION_ID_HEADER) and not keyed_turn.acted:
+                    await discard_unanswered(checked.app, created, turn.builder.ended, error)
+                raise
             finally:
                 del self._turns[turn.id]
 
@@ -248,20 +258,21 @@ class _ResponseHandlers:
         reader = turn.reader()
         await self._run_turn(turn, reader, slot)
         reader.end()
-        response = turn.builder.response
-        if response.error is not None and not has_answer(response):
-            headers = turn.headers | retry_headers(response.error.code, acted=turn.keyed_turn.acted)
-            raise ApiError(502, "agent_incomplete", response.error.message, headers=headers)
-        return json_response(response, headers=turn.headers)
+        if failure := turn.failure():
+            raise failure
+        return json_response(turn.builder.response, headers=turn.headers)
 
     async def _stream(
         self, request: web.Request, turn: "_ResponseTurn", slot: TurnSlot
     ) -> web.StreamResponse:
-        stream = EventStream(request, self._context.limits, turn.headers)
+        stream = EventStream(request, self._context.limits, turn.headers, hold_headers=True)
         reader = turn.reader(stream)
         with stream.running():
             await self._run_turn(turn, reader, slot)
         reader.end(stream.error)
+        failure = turn.failure()
+        if failure is not None and not stream.opened:
+            raise failure
         await stream.close()
         return stream.response
 
@@ -314,6 +325,19 @@ class _ResponseTurn:
             ),
             {spec.name for spec in checked.tool_choice.client_tools},
             streams=bool(body.stream),
+        )
+
+    def failure(self) -> ApiError | None:
+        """Return the error to answer with if the turn has ended without any text."""
+        response, ended = self.builder.response, self.builder.ended
+        if ended is None or response.error is None or has_answer(response):
+            return None
+        return turn_error(
+            ended.code,
+            ended.reason,
+            retry_after=ended.retry_after,
+            acted=self.keyed_turn.acted,
+            headers=self.headers,
         )
 
     def reader(self, stream: EventStream | None = None) -> FrameReader:

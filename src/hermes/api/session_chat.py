@@ -25,7 +25,7 @@ from hermes.api.context import (
     decode_body,
     json_response,
 )
-from hermes.api.errors import ApiError, invalid
+from hermes.api.errors import ApiError, invalid, public_code, turn_error
 from hermes.api.event_stream import (
     EventStream,
     FrameReader,
@@ -235,8 +235,9 @@ class SessionChatEvents:
         yield self._frame("assistant.completed", content=completion.message.content)
         if done.standing.failed:
             message = completion.error or "The turn ended early."
-            code = completion.error_code or "internal"
-            problem = ApiError(502, code, message).envelope.error
+            failure = turn_error(completion.error_code or "internal", message)
+            code = public_code(completion.error_code or "internal")
+            problem = structs.replace(failure.envelope.error, code=code)
             yield self._frame("error", message=message, code=code, error=problem)
         else:
             yield self._frame(

@@ -9,14 +9,16 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from hermes.api.errors import invalid, not_found
+from hermes.api.context import SESSION_ID_HEADER
+from hermes.api.errors import ApiError, invalid, not_found
 from hermes.api.settings import ModelRoute
 from hermes.api.turn_gate import SOURCE, is_own_session, principal_for, require_own_session
 from hermes.api.turn_input import TurnInput
 from hermes.app.build import App
 from hermes.ports.store import AppendMessage, OpenSession
-from hermes.schema.errors import NotFound, SessionBusy
-from hermes.schema.messages import Assistant, Media, Message, Trust, User, text_of
+from hermes.schema.errors import ConfigError, ModelError, NotFound, SessionBusy
+from hermes.schema.events import RunEnded
+from hermes.schema.messages import Assistant, Media, Message, Trust, Usage, User, text_of
 from hermes.schema.scope import OWNER, Role
 from hermes.schema.sessions import Session
 
@@ -199,6 +201,26 @@ async def prepare_session(
     writes = [AppendMessage(session.id, "", message, now) for message in resolved.history]
     await app.store.commit(OpenSession(session), *writes)
     return ResolvedSession(session, new=False)
+
+
+CLIENT_ERRORS = (ApiError, ConfigError, ModelError)
+"""Errors that end a request without an answer, while the store works."""
+
+
+async def discard_unanswered(
+    app: App, created: ResolvedSession, ended: RunEnded | None, error: Exception
+) -> None:
+    """Delete the session of a failed turn, if it was created for it and the model said nothing.
+
+    Only for requests that name no session: their client cannot know this one.
+    """
+    # Without an end, only a history was stored: a session that could not be opened is not ours.
+    is_ours = created.new and (ended is not None or bool(created.history))
+    if not is_ours or (ended is not None and ended.usage != Usage()):
+        return
+    if isinstance(error, ApiError):
+        error.headers.pop(SESSION_ID_HEADER, None)
+    await app.store.archive_for(OWNER).delete([created.session.id])
 
 
 def new_session(app: App, identity: str = "", key: str = "", role: Role = Role.OWNER) -> Session:

@@ -230,9 +230,9 @@ async def test_failed_turn_is_reported(tmp_path: Path):
             "message": failed["message"], "type": "server_error", "param": None,
             "code": failed["code"],
         }  # fmt: skip
-        assert found[-2][1]["code"] == "auth"
+        assert found[-2][1]["code"] == "provider_auth"
         refused = await ask(harness, "POST", f"/{name}/chat", {"message": "wrong"}, 502)
-        assert refused.code == "agent_incomplete"
+        assert refused.code == "provider_auth"
 
 
 async def test_turns_are_limited_per_session_and_in_total(tmp_path: Path):
