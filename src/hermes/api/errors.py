@@ -119,6 +119,11 @@ _MODEL_ERRORS: Mapping[str, tuple[int, str]] = {
 """Status and public code by error code; the codes are those of the OpenAI API where it has one."""
 
 
+def header_text(text: str) -> str:
+    """Return the text with everything that cannot be sent in a header replaced."""
+    return "".join(one if one.isascii() and one.isprintable() else "?" for one in text)
+
+
 def invalid(message: str, *, param: str | None = None, code: str = "invalid_request") -> ApiError:
     return ApiError(400, code, message, param=param)
 

@@ -1,13 +1,16 @@
 """Build a response object from the events of a turn, and the stream events about its items."""
 
 import copy
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from hermes.api.answer_text import AnswerTextStream, reasoning_of
+from hermes.api.chat_objects import ServedBy
+from hermes.api.client_tools import ClientTool, custom_text
 from hermes.api.errors import public_code
 from hermes.api.response_objects import (
+    CustomCallItem,
     FunctionCallItem,
     IncompleteDetails,
     MessageItem,
@@ -77,7 +80,11 @@ class ResponseBuilder:
     """
 
     def __init__(
-        self, response: ResponseObject, client_tools: Collection[str] = (), *, streams: bool = True
+        self,
+        response: ResponseObject,
+        client_tools: Mapping[str, ClientTool] = {},
+        *,
+        streams: bool = True,
     ) -> None:
         self.response = response
         self._client_tools = client_tools
@@ -90,6 +97,7 @@ class ResponseBuilder:
         self._server_calls: dict[str, tuple[int, ServerCallItem]] = {}
         self._last_message_id = ""
         self._text_parts: list[str] = []
+        self._served_by = ServedBy()
         self.ended: RunEnded | None = None
 
     def on_event(self, event: Event) -> Iterator[bytes]:
@@ -193,6 +201,7 @@ class ResponseBuilder:
 
     def _on_answer(self, message: Assistant) -> Iterator[bytes]:
         self._last_message_id = message.id
+        self._served_by = ServedBy(message.model, message.provider)
         yield from self._end_reasoning("completed")
         reasoning = reasoning_of(message)
         if reasoning and not self._reasoning_sent and self._open is None:
@@ -231,15 +240,31 @@ class ResponseBuilder:
     def _on_call(self, call: ToolCall) -> Iterator[bytes]:
         arguments = call.broken or bytes(call.args).decode("utf-8", "replace")
         name, index = call.name, len(self._items)
-        if name in self._client_tools:
-            item_id = self._item_id("fc")
-            item = FunctionCallItem(id=item_id, call_id=call.id, name=name, arguments=arguments)
-            yield from self._add(item)
+        if (tool := self._client_tools.get(name)) is not None:
+            yield from self._add(self._client_call(tool, call.id, arguments))
             return
         server_call = ServerCallItem(id=self._item_id("mcp"), name=name, arguments=arguments)
         self._server_calls[call.id] = index, server_call
         self._items.append(server_call)
         yield from self._frames.begin_server_call(index, server_call)
+
+    def _client_call(self, tool: ClientTool, call: str, arguments: str) -> OutputItem:
+        namespace = tool.namespace or UNSET
+        if tool.kind == "custom":
+            return CustomCallItem(
+                id=self._item_id("ctc"),
+                call_id=call,
+                name=tool.name,
+                input=custom_text(arguments),
+                namespace=namespace,
+            )
+        return FunctionCallItem(
+            id=self._item_id("fc"),
+            call_id=call,
+            name=tool.name,
+            arguments=arguments,
+            namespace=namespace,
+        )
 
     def _end_call(
         self, index: int, server_call: ServerCallItem, result: Result | None
@@ -257,8 +282,12 @@ class ResponseBuilder:
         for index, server_call in self._server_calls.values():
             yield from self._end_call(index, server_call, None)
         status, error, details = _end_status(ended)
+        served = self._served_by
         self.response = structs.replace(
             self.response,
+            hermes=structs.replace(
+                self.response.hermes, model=served.model or None, provider=served.provider or None
+            ),
             status=status,
             output=self._items,
             usage=ResponseUsage.from_usage(ended.usage),

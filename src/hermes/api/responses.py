@@ -8,8 +8,9 @@ import msgspec
 from aiohttp import web
 from msgspec import Raw, Struct, structs
 
-from hermes.api.catalog import model_names, model_route_for
-from hermes.api.chat_objects import TextFormat
+from hermes.api.catalog import ChosenModel, choose_model, require_provider
+from hermes.api.chat_objects import TextFormat, provider_name, served_headers
+from hermes.api.client_tools import ToolChoice, read_response_tools, read_tool_choice
 from hermes.api.context import (
     KEY_PROFILE,
     NEW_TURN_PARAMETERS,
@@ -36,6 +37,7 @@ from hermes.api.response_objects import (
     ResponseDeleted,
     ResponseObject,
     ResponseRequest,
+    ServedResponse,
     TextOptions,
 )
 from hermes.api.run_input import ParsedInput, ResolvedInput, RunInput
@@ -45,13 +47,9 @@ from hermes.api.session_resolver import (
     id_from_header,
     prepare_session,
 )
-from hermes.api.settings import ModelRoute
 from hermes.api.turn_gate import TurnSlot, stopped_before_start
 from hermes.api.turn_input import (
-    ToolChoice,
-    client_tools,
     read_text_format,
-    read_tool_choice,
     require_output_format,
     with_output_format,
 )
@@ -118,7 +116,7 @@ class _CheckedRequest(Struct, frozen=True, kw_only=True):
     app: App
     body: ResponseRequest
     parsed: ParsedInput
-    route: ModelRoute | None
+    model: ChosenModel
     tool_choice: ToolChoice
     session_key: str
 
@@ -191,7 +189,7 @@ class _ResponseHandlers:
         if body.background:
             message = "Background responses are not supported. Start a run instead: POST /v1/runs."
             raise invalid(message, param="background")
-        tools = client_tools(body.tools or ())
+        tools = read_response_tools(body.tools)
         session_key = id_from_header(request.headers.get(SESSION_KEY_HEADER), SESSION_KEY_HEADER)
         run_input = RunInput(
             input=body.input,
@@ -207,7 +205,9 @@ class _ResponseHandlers:
             body=body,
             parsed=ParsedInput(run_input),
             session_key=session_key,
-            route=model_route_for(self._context.settings, app, body.model),
+            model=choose_model(
+                self._context.settings, app, body.model, provider_name(body.provider)
+            ),
             tool_choice=with_output_format(
                 read_tool_choice(tools, body.tool_choice, body.parallel_tool_calls),
                 read_text_format(body.text and body.text.format),
@@ -229,18 +229,17 @@ class _ResponseHandlers:
     ) -> web.StreamResponse:
         with self._context.turn_gate.take(request.get(KEY_PROFILE, "")) as slot:
             resolved = await checked.parsed.resolve(checked.app)
+            route, created = checked.model.route, resolved.target
             if checked.tool_choice.calling.format is not None:
-                await require_output_format(checked.app, resolved.target.session, checked.route)
-            created = resolved.target
+                await require_output_format(checked.app, created.session, route)
+            await require_provider(checked.app, checked.model)
             resolved = structs.replace(
-                resolved, target=await prepare_session(checked.app, created, checked.route)
+                resolved, target=await prepare_session(checked.app, created, route)
             )
             keyed_turn = self._idempotency.keyed_turn(
                 checked.app, claim, resolved.target.session.id
             )
-            turn = _ResponseTurn(
-                checked, resolved, keyed_turn, model_names(self._context.settings, checked.app)[0]
-            )
+            turn = _ResponseTurn(checked, resolved, keyed_turn)
             self._turns[turn.id] = turn
             try:
                 async with keyed_turn:
@@ -260,7 +259,9 @@ class _ResponseHandlers:
         reader.end()
         if failure := turn.failure():
             raise failure
-        return json_response(turn.builder.response, headers=turn.headers)
+        response = turn.builder.response
+        served = served_headers(response.hermes.model, response.hermes.provider)
+        return json_response(response, headers=turn.headers | served)
 
     async def _stream(
         self, request: web.Request, turn: "_ResponseTurn", slot: TurnSlot
@@ -288,13 +289,9 @@ class _ResponseTurn:
     """One turn of a response, and what is stored of it."""
 
     def __init__(
-        self,
-        checked: _CheckedRequest,
-        resolved: ResolvedInput,
-        keyed_turn: KeyedTurn,
-        own_name: str,
+        self, checked: _CheckedRequest, resolved: ResolvedInput, keyed_turn: KeyedTurn
     ) -> None:
-        body = checked.body
+        body, tools = checked.body, checked.tool_choice.tools
         self.checked = checked
         self.id = f"{RESPONSE_ID_PREFIX}{secrets.token_hex(16)}"
         self.keyed_turn = keyed_turn
@@ -303,14 +300,14 @@ class _ResponseTurn:
         self._now = checked.app.clock.now()
         self._instructions = resolved.instructions(body.instructions)
         self._conversation = _conversation_name(body)
-        self.headers = {SESSION_ID_HEADER: resolved.target.session.id}
+        self.headers = {SESSION_ID_HEADER: resolved.target.session.id} | tools.headers
         if checked.session_key:
             self.headers[SESSION_KEY_HEADER] = checked.session_key
         self.builder = ResponseBuilder(
             ResponseObject(
                 id=self.id,
                 created_at=int(self._now.timestamp()),
-                model=body.model or own_name,
+                model=checked.model.name,
                 instructions=self._instructions or None,
                 previous_response_id=body.previous_response_id,
                 conversation=ConversationRef(self._conversation) if self._conversation else None,
@@ -318,12 +315,13 @@ class _ResponseTurn:
                 store=body.store is not False,
                 truncation=body.truncation or "disabled",
                 metadata=body.metadata or {},
-                tools=body.tools or [],
+                tools=tools.sent,
+                hermes=ServedResponse(ignored_tools=tools.ignored),
                 text=body.text or TextOptions(format=TextFormat()),
                 tool_choice=body.tool_choice or "auto",
                 parallel_tool_calls=body.parallel_tool_calls is not False,
             ),
-            {spec.name for spec in checked.tool_choice.client_tools},
+            tools.tools,
             streams=bool(body.stream),
         )
 

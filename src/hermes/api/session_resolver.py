@@ -188,13 +188,18 @@ def _trim(memory: OrderedDict[Any, Any]) -> None:
         memory.popitem(last=False)
 
 
+def with_route(session: Session, route: ModelRoute | None) -> Session:
+    """Return the session with the model of the route, which it keeps."""
+    if route is None:
+        return session
+    return structs.replace(session, model=route.model, provider=route.provider)
+
+
 async def prepare_session(
     app: App, resolved: ResolvedSession, route: ModelRoute | None
 ) -> ResolvedSession:
     """Store the history of a new session and apply the model of a route."""
-    session = resolved.session
-    if route is not None:
-        session = structs.replace(session, model=route.model, provider=route.provider)
+    session = with_route(resolved.session, route)
     if not resolved.history:
         return ResolvedSession(session, resolved.new)
     now = session.started_at
