@@ -325,6 +325,11 @@ def response_id_of_item(item: str) -> str:
     return f"{RESPONSE_ID_PREFIX}{stem}" if stem and number.isdecimal() else ""
 
 
+def answer_text(response: ResponseObject) -> str:
+    messages = (item for item in response.output if isinstance(item, MessageItem))
+    return "".join(part.text for item in messages for part in item.content)
+
+
 def has_answer(response: ResponseObject) -> bool:
     return any(isinstance(item, MessageItem) and item.content for item in response.output)
 

@@ -30,7 +30,12 @@ from hermes.api.idempotency import (
     KeyClaim,
     KeyedTurn,
 )
-from hermes.api.response_builder import RESPONSE_ID_PREFIX, ResponseBuilder, has_answer
+from hermes.api.response_builder import (
+    RESPONSE_ID_PREFIX,
+    ResponseBuilder,
+    answer_text,
+    has_answer,
+)
 from hermes.api.response_items import PAGE_PARAMETERS, InputList, input_items, resolve_references
 from hermes.api.response_objects import (
     ConversationRef,
@@ -43,6 +48,7 @@ from hermes.api.response_objects import (
 from hermes.api.run_input import ParsedInput, ResolvedInput, RunInput
 from hermes.api.session_resolver import (
     CLIENT_ERRORS,
+    SessionResolver,
     discard_unanswered,
     id_from_header,
     prepare_session,
@@ -60,7 +66,7 @@ from hermes.ports.journal import SaveResponse, StoredResponse
 from hermes.ports.store import Write
 from hermes.schema.errors import NotFound
 from hermes.schema.events import Event, Outcome, RunEnded, ToolStarted
-from hermes.schema.messages import Message
+from hermes.schema.messages import Assistant, Message, Stop, Text
 from hermes.schema.scope import OWNER
 from hermes.session.turn_request import TurnRequest
 
@@ -125,6 +131,7 @@ class _ResponseHandlers:
     def __init__(self, context: ApiContext) -> None:
         self._context = context
         self._idempotency = IdempotentRequests(context)
+        self._session_resolver = SessionResolver(context.settings.key)
         self._turns: dict[str, _ResponseTurn] = {}
         """Running turns by response id."""
 
@@ -228,7 +235,7 @@ class _ResponseHandlers:
         self, request: web.Request, checked: _CheckedRequest, claim: KeyClaim | None
     ) -> web.StreamResponse:
         with self._context.turn_gate.take(request.get(KEY_PROFILE, "")) as slot:
-            resolved = await checked.parsed.resolve(checked.app)
+            resolved = await checked.parsed.resolve(checked.app, self._session_resolver)
             route, created = checked.model.route, resolved.target
             if checked.tool_choice.calling.format is not None:
                 await require_output_format(checked.app, created.session, route)
@@ -244,12 +251,16 @@ class _ResponseHandlers:
             try:
                 async with keyed_turn:
                     if checked.body.stream:
-                        return await self._stream(request, turn, slot)
-                    return await self._whole(turn, slot)
+                        response = await self._stream(request, turn, slot)
+                    else:
+                        response = await self._whole(turn, slot)
             except CLIENT_ERRORS as error:
                 if not request.headers.get(SESSION_ID_HEADER) and not keyed_turn.acted:
                     await discard_unanswered(checked.app, created, turn.builder.ended, error)
                 raise
+            else:
+                turn.remember(self._session_resolver)
+                return response
             finally:
                 del self._turns[turn.id]
 
@@ -337,6 +348,16 @@ class _ResponseTurn:
             acted=self.keyed_turn.acted,
             headers=self.headers,
         )
+
+    def remember(self, resolver: SessionResolver) -> None:
+        """Let a request that repeats this conversation continue its session."""
+        repeated, response = self._resolved.repeated, self.builder.response
+        if repeated is None or response.status != "completed":
+            return
+        question = self._resolved.turn_input.question
+        answer = Assistant("", (Text(answer_text(response)),), Stop.END)
+        history = [*repeated, *([question] if question else []), answer]
+        resolver.remember(self.checked.app, history, response.session_id)
 
     def reader(self, stream: EventStream | None = None) -> FrameReader:
         return FrameReader(self.id, self._on_event, self._final_writes, stream)

@@ -13,6 +13,7 @@ from hermes.api.context import SESSION_ID_HEADER
 from hermes.api.errors import ApiError, invalid
 from hermes.api.session_resolver import (
     ResolvedSession,
+    SessionResolver,
     find_session,
     get_own_session,
     id_from_header,
@@ -85,9 +86,13 @@ class RunInput(Struct, frozen=True, kw_only=True):
 
 
 class ResolvedInput(Struct, frozen=True, kw_only=True):
-    """The input with its session; `previous` is the response it continues."""
+    """The input with its session; `previous` is the response it continues.
+
+    `repeated` is the history in a request that names no session, by which the next one finds it.
+    """
 
     target: ResolvedSession
+    repeated: tuple[Message, ...] | None = None
     turn_input: TurnInput
     previous: StoredResponse | None = None
 
@@ -105,7 +110,7 @@ class ParsedInput:
         given = [run_input.input] if isinstance(run_input.input, str) else run_input.input
         items = [InputItem(content=item) if isinstance(item, str) else item for item in given]
         history = run_input.history
-        continues = bool(
+        continues = self._continues = bool(
             run_input.session or run_input.previous or run_input.conversation or run_input.header
         )
         call_ids = {item.call_id for item in (*items, *history) if item.type in _CALLS}
@@ -129,8 +134,11 @@ class ParsedInput:
             raise invalid("Only user messages are accepted here.", param="input")
         return prompt.question
 
-    async def resolve(self, app: App) -> ResolvedInput:
-        """Resolve the session and store images. Raises `ApiError` if the session does not exist."""
+    async def resolve(self, app: App, ends: SessionResolver | None = None) -> ResolvedInput:
+        """Resolve the session and store images. Raises `ApiError` if the session does not exist.
+
+        With `ends`, a request that names no session continues the one that ends like its history.
+        """
         run_input = self._run_input
         previous = await _previous_response(app, run_input)
         resolved = await _resolve_session(app, run_input, previous)
@@ -143,6 +151,10 @@ class ParsedInput:
         )
         prompt = await draft.store(app) if draft else TurnInput("", (), None, ())
         prompt = _with_trust(prompt, run_input.trust)
+        repeated = None if self._continues else prompt.history
+        if repeated and ends and (session := await ends.find_end(app, repeated)):
+            resolved = ResolvedSession(session, new=False)
+            prompt = structs.replace(prompt, history=())
         history = [*resolved.history, *prompt.history]
         if run_input.truncate and len(history) > TRUNCATED_LENGTH:
             history = history[-TRUNCATED_LENGTH:]
@@ -158,6 +170,7 @@ class ParsedInput:
             target=ResolvedSession(resolved.session, resolved.new, history),
             turn_input=prompt,
             previous=previous,
+            repeated=repeated,
         )
 
     async def _require_calls(self, app: App, resolved: ResolvedSession) -> None:

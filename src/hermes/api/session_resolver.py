@@ -97,6 +97,14 @@ class SessionResolver:
         self._ends[self._end_digest(app, history)] = session
         _trim(self._ends)
 
+    async def find_end(self, app: App, history: Iterable[Message]) -> Session | None:
+        """Return the session that ends with this history, if it was remembered; only once."""
+        remembered = self._ends.pop(self._end_digest(app, history), "")
+        if not remembered or remembered in self._busy:
+            return None
+        session = await find_session(app, remembered)
+        return None if remembered in self._busy else session
+
     async def _find_named(
         self, app: App, prompt: TurnInput, named: str, key: str
     ) -> ResolvedSession:
@@ -105,11 +113,8 @@ class SessionResolver:
         return ResolvedSession(new_session(app, named, key), new=True, history=prompt.history)
 
     async def _find_continued(self, app: App, prompt: TurnInput, key: str) -> ResolvedSession:
-        remembered = self._ends.pop(self._end_digest(app, prompt.history), "")
-        if remembered and remembered not in self._busy:
-            session = await find_session(app, remembered)
-            if session is not None and remembered not in self._busy:
-                return ResolvedSession(session, new=False)
+        if session := await self.find_end(app, prompt.history):
+            return ResolvedSession(session, new=False)
         return await self._find_by_opening(app, prompt, key)
 
     async def _find_by_opening(self, app: App, prompt: TurnInput, key: str) -> ResolvedSession:

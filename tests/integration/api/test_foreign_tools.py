@@ -129,3 +129,26 @@ async def test_input_items_of_other_services_are_left_out(tmp_path: Path) -> Non
         await create(harness, input=items)
         roles = [one["role"] for one in harness.model_request(-1)["messages"][1:]]
         assert roles == ["user", "assistant", "user"]
+
+
+async def test_repeated_conversation_is_one_session(tmp_path: Path) -> None:
+    """As codex does it: every request has the whole conversation, and nothing is stored."""
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        items: list[dict[str, Any]] = [
+            {"type": "message", "role": "developer", "content": "You are codex."},
+            {"role": "user", "content": "spawn"},
+        ]
+        for text in ("done", None):
+            body = {"input": items, "tools": [AGENTS], "store": False}
+            (item,) = (await create(harness, **body)).json["output"]
+            items.append(item)
+            if text:
+                output = {"type": "function_call_output", "call_id": item["call_id"]}
+                items.append({**output, "output": text})
+        items.append({"role": "user", "content": "and now?"})
+        await create(harness, input=items, store=False)
+        (kept,) = await harness.sessions()
+        assert len(await harness.messages(kept.session.id)) == 6
+        # The same conversation from elsewhere is another one.
+        await create(harness, input=items[:2], store=False, tools=[AGENTS])
+        assert len(await harness.sessions()) == 2
