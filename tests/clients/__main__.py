@@ -71,10 +71,10 @@ MATRIX = (
     ),
     Client("LangChain", _python("langchain_openai_client.py", "langchain-openai==1.7.3")),
     Client("litellm", _python("litellm_client.py", "litellm==1.106.2", "mcp")),
-    Client("pydantic-ai", _python("pydantic_ai_client.py", "pydantic-ai-slim[openai]")),
-    Client("openai-agents", _python("openai_agents_client.py", "openai-agents")),
-    Client("instructor", _python("instructor_client.py", "instructor")),
-    Client("llm", _python("llm_client.py", "llm")),
+    Client("pydantic-ai", _python("pydantic_ai_client.py", "pydantic-ai-slim[openai]==2.66.0")),
+    Client("openai-agents", _python("openai_agents_client.py", "openai-agents==0.24.0")),
+    Client("instructor", _python("instructor_client.py", "instructor==1.17.0")),
+    Client("llm", _python("llm_client.py", "llm==0.36")),
     Client("aider", _python("aider_client.py", "aider-chat==0.86.2")),
     Client(
         "codex CLI",
@@ -112,10 +112,11 @@ async def _run_all(clients: Sequence[Client], record: bool) -> list[Report]:
                 async with recorder.serving() as address:
                     report = await _run_client(client, address)
                 reports.append(report)
-                if record and client.install and report.outcomes:
-                    path = RECORDED / f"{_file_name(client.name)}.json"
-                    text = msgspec.json.format(msgspec.json.encode(recorder.requests), indent=1)
-                    path.write_bytes(text + b"\n")
+                worked = report.outcomes and all(one.ok for one in report.outcomes)
+                if record and client.install and worked:
+                    path = RECORDED / f"{file_name(client.name)}.json"
+                    lines = map(msgspec.json.encode, recorder.requests)
+                    path.write_bytes(b"[\n" + b",\n".join(lines) + b"\n]\n")
     return reports
 
 
@@ -123,7 +124,7 @@ async def _run_client(client: Client, address: str) -> Report:
     report = Report(client.name)
     if client.install is None:
         report.version = "documented calls"
-        report.outcomes = await _send_exchanges(_file_name(client.name), address)
+        report.outcomes = await _send_exchanges(file_name(client.name), address)
         return report
     try:
         environment = await anyio.to_thread.run_sync(client.install)
@@ -205,7 +206,7 @@ def _cell(outcome: Outcome | None) -> str:
     return "ok" if outcome.ok else "FAILED"
 
 
-def _file_name(client: str) -> str:
+def file_name(client: str) -> str:
     return client.lower().replace("(", "").replace(")", "").replace(" ", "-")
 
 

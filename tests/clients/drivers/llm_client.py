@@ -10,10 +10,14 @@ from cases import AGENT, HELLO, KEY, NO_CREDIT, RAIN, UNKNOWN, URL, command, exp
 PROGRAM = str(Path(sys.prefix) / "bin" / "llm")
 FUNCTION = 'def weather(city: str) -> str:\n    """The weather of a city."""\n    return "rain"\n'
 folder = tempfile.mkdtemp()
-entries = [
-    f"- model_id: {name}\n  model_name: {name}\n  api_base: {URL}\n  supports_tools: true\n"
-    for name in (AGENT, f"x-{UNKNOWN}")
-]
+ENTRY = """\
+- model_id: {name}
+  model_name: {name}
+  api_base: {url}
+  api_key_name: openai
+  supports_tools: true
+"""
+entries = [ENTRY.format(name=name, url=URL) for name in (AGENT, f"x-{UNKNOWN}")]
 Path(folder, "extra-openai-models.yaml").write_text("".join(entries))
 os.environ |= {"LLM_USER_PATH": folder, "OPENAI_API_KEY": KEY}
 
