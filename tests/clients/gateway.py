@@ -89,6 +89,9 @@ class Recorder:
         if b"previous_response_id" in body or b"item_reference" in body:
             return
         decoded = msgspec.json.decode(body) if body else None
+        if status >= 400 and _shortened(decoded) != decoded:
+            # The words that the provider refused may be among those that are cut.
+            return
         kept = {"method": request.method, "path": request.path_qs, "status": status}
         headers = {n: v for n, v in request.headers.items() if n.lower().startswith("x-hermes-")}
         kept |= {"headers": headers} if headers else {}
