@@ -31,6 +31,9 @@ SCRIPT = Script(
             Reply(calls=[Call("exec_command", {"cmd": "echo from-codex"}, id="call_x")]),
             Reply("It said from-codex."),
         ]),
+        Rule("extract in parts", [
+            Reply(calls=[Call("PartialCity", {"name": "Oslo"}, id="call_p")]),
+        ]),
         Rule("extract the city", [Reply(calls=[Call("City", {"name": "Oslo"}, id="call_c")])]),
         Rule("use a tool", [
             Reply("Let me look.", [Call("todo", {}, id="call_t")]), Reply("It is tidy."),

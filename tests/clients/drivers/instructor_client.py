@@ -23,7 +23,7 @@ def ask(text, model=AGENT):
 
 
 def stream():
-    messages = [{"role": "user", "content": "extract the city"}]
+    messages = [{"role": "user", "content": "extract in parts"}]
     parts = client.chat.completions.create_partial(
         model=AGENT, messages=messages, response_model=City
     )
