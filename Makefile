@@ -8,7 +8,7 @@ TESTS  ?= tests
 # With this variable set, every run would recompile all modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run install dev test check format lint types layers names unit suite typed quick seeds bench walk mutants demo soak specs lock clean
+.PHONY: help run install dev test check format lint types layers names unit suite typed quick seeds clients bench walk mutants demo soak specs lock clean
 
 run: install
 	$(BIN)/hermes
@@ -18,6 +18,7 @@ help:
 	@echo 'make install  install without starting'
 	@echo 'make test     all checks and tests'
 	@echo 'make check    the fast checks and tests'
+	@echo 'make clients  run real clients of the API; installs them from the network'
 	@echo 'make bench    measure speed and memory'
 	@echo 'make demo     run everyday tasks with the small local model'
 	@echo 'make clean    delete .venv and caches; your ~/.hermes stays'
@@ -82,6 +83,11 @@ quick:
 
 seeds: dev
 	sh scripts/seeds.sh
+
+# Install real clients under ~/.cache/hermes-clients, run them against a gateway and print a table.
+# CLIENTS names some of them: make clients CLIENTS='litellm "codex CLI"'
+clients: dev
+	PYTHONPATH=tests $(BIN)/python -m clients $(CLIENTS)
 
 bench: dev
 	$(BIN)/python -m bench

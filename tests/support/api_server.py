@@ -41,6 +41,12 @@ class ApiResponse(Struct):
         return msgspec.json.decode(self.body, type=dict[str, Any])
 
     @property
+    def session(self) -> dict[str, Any]:
+        """The session in the answer to a request about one."""
+        assert self.json["object"] == "hermes.session"
+        return self.json["session"]
+
+    @property
     def code(self) -> str | None:
         error: dict[str, str | None] = self.json["error"]
         assert set(error) == {"message", "type", "param", "code"}

@@ -67,7 +67,8 @@ async def run_turn(plan: Plan | RuntimePlan, messages: Sequence[User], emit: Emi
     try:
         ending = await turn.run(messages)
     except HermesError as error:
-        ending = TurnEnd(Outcome.FAILED, error.sentence, error.code)
+        wait = error.wait if isinstance(error, ModelError) else None
+        ending = TurnEnd(Outcome.FAILED, error.sentence, error.code, retry_after=wait)
     except TurnSuspended:
         ending = TurnEnd(Outcome.CANCELLED, "Interrupted.", SUSPENDED)
     except anyio.get_cancelled_exc_class():
@@ -76,9 +77,16 @@ async def run_turn(plan: Plan | RuntimePlan, messages: Sequence[User], emit: Emi
             raise
         log.exception("the turn was cancelled from inside")
     finally:
-        run, usage, steps = plan.scope.run, turn.usage, turn.steps
         await turn.emit_facts(
-            RunEnded(run, ending.outcome, ending.reason, ending.code, usage, steps)
+            RunEnded(
+                plan.scope.run,
+                ending.outcome,
+                ending.reason,
+                ending.code,
+                turn.usage,
+                turn.steps,
+                ending.retry_after,
+            )
         )
         if plan.hooks is not None:
             await after_turn(plan.hooks, plan.scope, ending.outcome)

@@ -6,14 +6,22 @@ from aiohttp import web
 from msgspec import Struct, structs
 
 from hermes import __version__
-from hermes.api.context import ApiContext, Route, json_response
-from hermes.api.errors import ApiError
+from hermes.api.context import (
+    SESSION_ID_HEADER,
+    SESSION_KEY_HEADER,
+    ApiContext,
+    Route,
+    json_response,
+)
+from hermes.api.errors import ApiError, invalid
 from hermes.api.settings import ApiSettings, ModelRoute
 from hermes.api.turn_gate import SOURCE
 from hermes.app.build import App
 from hermes.config.home import DEFAULT_PROFILE
 from hermes.config.sections import FreeTable
 from hermes.kit.text import did_you_mean, one_line
+from hermes.models.settings import ModelOverrides
+from hermes.schema.errors import ConfigError
 
 
 class ModelCard(Struct, frozen=True, kw_only=True):
@@ -66,7 +74,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     model: str
     auth: FreeTable
     runtime: FreeTable
-    features: dict[str, bool]
+    features: dict[str, bool | str]
     endpoints: dict[str, dict[str, str]]
 
 
@@ -76,10 +84,15 @@ AGENT_MODEL = "hermes-agent"
 _FEATURES = (
     "chat_completions", "chat_completions_streaming", "client_tools", "side_calls",
     "idempotency_keys", "run_list", "image_input", "image_url_input", "file_input", "run_roles",
-    "tool_choice", "response_format", "signed_callbacks", "session_continuity_header",
-    "session_key_header", "tool_progress_events", "cors", "metrics", "openapi",
+    "tool_choice", "response_format", "signed_callbacks", "tool_progress_events",
+    "approval_events", "reasoning_streaming", "responses_streaming", "cors", "metrics", "openapi",
 )  # fmt: skip
 """Features without routes of their own; the others are derived from the routes served."""
+
+_ABSENT_FEATURES = (
+    "admin_config_rw", "jobs_admin", "memory_write_api", "audio_api", "realtime_voice",
+)  # fmt: skip
+"""Features that clients ask about and that this server does not have."""
 
 _FEATURES_BY_ROUTE = {
     "responses_api": "/v1/responses",
@@ -90,10 +103,39 @@ _FEATURES_BY_ROUTE = {
     "run_steer": "/v1/runs/{run_id}/steer",
     "run_approval_response": "/v1/runs/{run_id}/approval",
     "run_clarify_response": "/v1/runs/{run_id}/clarify",
+    "skills_api": "/v1/skills",
     "session_resources": "/api/sessions",
+    "session_chat": "/api/sessions/{session_id}/chat",
+    "session_chat_streaming": "/api/sessions/{session_id}/chat/stream",
+    "session_fork": "/api/sessions/{session_id}/fork",
     "session_events_sse": "/api/sessions/{session_id}/events",
     "jobs_api": "/api/jobs",
 }
+
+_ENDPOINTS = {
+    "health": ("GET", "/health"),
+    "health_detailed": ("GET", "/health/detailed"),
+    "models": ("GET", "/v1/models"),
+    "chat_completions": ("POST", "/v1/chat/completions"),
+    "responses": ("POST", "/v1/responses"),
+    "runs": ("POST", "/v1/runs"),
+    "run_status": ("GET", "/v1/runs/{run_id}"),
+    "run_events": ("GET", "/v1/runs/{run_id}/events"),
+    "run_approval": ("POST", "/v1/runs/{run_id}/approval"),
+    "run_stop": ("POST", "/v1/runs/{run_id}/stop"),
+    "skills": ("GET", "/v1/skills"),
+    "toolsets": ("GET", "/v1/toolsets"),
+    "sessions": ("GET", "/api/sessions"),
+    "session_create": ("POST", "/api/sessions"),
+    "session": ("GET", "/api/sessions/{session_id}"),
+    "session_update": ("PATCH", "/api/sessions/{session_id}"),
+    "session_delete": ("DELETE", "/api/sessions/{session_id}"),
+    "session_messages": ("GET", "/api/sessions/{session_id}/messages"),
+    "session_fork": ("POST", "/api/sessions/{session_id}/fork"),
+    "session_chat": ("POST", "/api/sessions/{session_id}/chat"),
+    "session_chat_stream": ("POST", "/api/sessions/{session_id}/chat/stream"),
+}
+"""Endpoints by the names that clients know; all others are named after their path."""
 
 
 def routes(context: ApiContext) -> list[Route]:
@@ -102,7 +144,7 @@ def routes(context: ApiContext) -> list[Route]:
 
     async def model(request: web.Request) -> web.Response:
         app, name = context.app(request), request.match_info["model_id"]
-        model_route_for(context.settings, app, name)
+        choose_model(context.settings, app, name)
         cards = {card.id: card for card in _models(context, app).data}
         # The agent also answers to names that are not listed.
         own = next(iter(cards.values()))
@@ -184,6 +226,12 @@ def _toolsets(app: App) -> Toolsets:
 def _capabilities(context: ApiContext, app: App, served: set[str]) -> Capabilities:
     by_route = {name: path in served for name, path in _FEATURES_BY_ROUTE.items()}
     paths = sorted(path for path in served if not path.startswith("/p/"))
+    features: dict[str, bool | str] = {
+        "session_continuity_header": SESSION_ID_HEADER,
+        "session_key_header": SESSION_KEY_HEADER,
+    }
+    endpoints = {path.strip("/").replace("/", "_") or "root": {"path": path} for path in paths}
+    endpoints |= {name: {"method": one[0], "path": one[1]} for name, one in _ENDPOINTS.items()}
     return Capabilities(
         version=__version__,
         model=model_names(context.settings, app)[0],
@@ -196,8 +244,11 @@ def _capabilities(context: ApiContext, app: App, served: set[str]) -> Capabiliti
             "profile": app.home.profile,
             "async_delivery": "runs, and sessions with a callback",
         },
-        features=dict.fromkeys(_FEATURES, True) | by_route,
-        endpoints={path.strip("/").replace("/", "_") or "root": {"path": path} for path in paths},
+        features=features
+        | dict.fromkeys(_FEATURES, True)
+        | dict.fromkeys(_ABSENT_FEATURES, False)
+        | by_route,
+        endpoints=endpoints,
     )
 
 
@@ -208,15 +259,50 @@ def model_names(settings: ApiSettings, app: App) -> list[str]:
     return [own, *(name for name in settings.model_routes if name != own)]
 
 
-def model_route_for(settings: ApiSettings, app: App, name: str | None) -> ModelRoute | None:
-    """Return the named route, or None for the agent itself. Raises `ApiError` if unknown."""
-    if not name:
-        return None
-    if route := settings.model_routes.get(name):
-        return route
+class ChosenModel(Struct, frozen=True, kw_only=True):
+    """The model of a request: the agent's own, a route, or one `at_provider`.
+
+    `name` is given in the answer: it says what serves the request, not what was asked for.
+    """
+
+    name: str
+    route: ModelRoute | None = None
+    at_provider: bool = False
+
+
+def choose_model(
+    settings: ApiSettings, app: App, name: str | None, provider: str | None = None
+) -> ChosenModel:
+    """Choose the model by the name of a request; the agent answers to names it does not know.
+
+    Raises `ApiError` for an unknown name with `strict_models`, and for a route that does not
+    belong to the provider.
+    """
     known = model_names(settings, app)
-    if name in {AGENT_MODEL, app.home.profile, *known}:
-        return None
-    quoted = one_line(name, 100)
-    message = f"Model {quoted!r} not found. {did_you_mean(name, known)}".strip()
-    raise ApiError(404, "model_not_found", f"{message} See /v1/models.", param="model")
+    if name and (route := settings.model_routes.get(name)):
+        if provider and provider != route.provider:
+            message = f"Model {name!r} is a route to another provider. Leave out the provider."
+            raise invalid(message, param="provider", code="provider_conflict")
+        return ChosenModel(name=name, route=route)
+    if not name or name in {AGENT_MODEL, app.home.profile, known[0]}:
+        return ChosenModel(name=name or known[0])
+    if settings.strict_models:
+        quoted = one_line(name, 100)
+        message = f"Model {quoted!r} not found. {did_you_mean(name, known)}".strip()
+        raise ApiError(404, "model_not_found", f"{message} See /v1/models.", param="model")
+    if provider:
+        route = ModelRoute(model=name, provider=provider)
+        return ChosenModel(name=name, route=route, at_provider=True)
+    return ChosenModel(name=known[0])
+
+
+async def require_provider(app: App, chosen: ChosenModel) -> None:
+    """Raises `ApiError` if the provider that the request names cannot be used here."""
+    if not chosen.at_provider or chosen.route is None or app.runtimes.enabled:
+        return
+    wanted = ModelOverrides(model=chosen.route.model, provider=chosen.route.provider)
+    try:
+        await app.models.model_for_flags(wanted)
+    except ConfigError as error:
+        message = f"Provider {one_line(chosen.route.provider, 100)!r} cannot be used: {error}"
+        raise invalid(message, param="provider", code="provider_not_available") from error

@@ -8,7 +8,7 @@ from aiohttp import web
 from msgspec import Raw, Struct
 
 from hermes.api.answer_text import AnswerTextStream
-from hermes.api.catalog import model_names, model_route_for
+from hermes.api.catalog import ChosenModel, choose_model, require_provider
 from hermes.api.chat_objects import (
     DONE_FRAME,
     ChatCompletion,
@@ -20,7 +20,9 @@ from hermes.api.chat_objects import (
     completion_headers,
     completion_object,
     finish_completion,
+    provider_name,
 )
+from hermes.api.client_tools import ToolChoice, read_chat_tools, read_tool_choice
 from hermes.api.context import (
     KEY_HEADER,
     KEY_PROFILE,
@@ -43,22 +45,20 @@ from hermes.api.idempotency import (
     KeyedTurn,
 )
 from hermes.api.session_resolver import (
+    CLIENT_ERRORS,
     ResolvedSession,
     SessionResolver,
+    discard_unanswered,
     id_from_header,
     prepare_session,
 )
-from hermes.api.settings import ModelRoute
 from hermes.api.side_calls import SideCall, cost_session, is_side_call, side_call_request
 from hermes.api.turn_gate import TurnSlot
 from hermes.api.turn_input import (
     ParsedMessages,
-    ToolChoice,
     TurnInput,
-    client_tools,
     has_own_model,
     read_response_format,
-    read_tool_choice,
     require_output_format,
     with_output_format,
 )
@@ -95,8 +95,7 @@ class _CheckedRequest(Struct, frozen=True, kw_only=True):
     app: App
     messages: ParsedMessages
     tool_choice: ToolChoice
-    route: ModelRoute | None
-    model: str
+    model: ChosenModel
     session_id: str
     session_key: str
     streams: bool
@@ -143,7 +142,7 @@ class ChatHandlers:
     def _check(self, app: App, request: web.Request, body: ChatRequest) -> _CheckedRequest:
         if body.n not in {None, 1}:
             raise invalid("Only one choice is supported: n must be 1.", param="n")
-        tools = client_tools([tool.function for tool in body.tools or ()])
+        tools = read_chat_tools(body.tools)
         choice = read_tool_choice(tools, body.tool_choice, body.parallel_tool_calls)
         choice = with_output_format(choice, read_response_format(body.response_format))
         settings = self._context.settings
@@ -155,8 +154,7 @@ class ChatHandlers:
             app=app,
             messages=ParsedMessages(body.messages),
             tool_choice=choice,
-            route=model_route_for(settings, app, body.model),
-            model=body.model or model_names(settings, app)[0],
+            model=choose_model(settings, app, body.model, provider_name(body.provider)),
             session_id=session_id,
             session_key=id_from_header(request.headers.get(SESSION_KEY_HEADER), SESSION_KEY_HEADER),
             streams=bool(body.stream),
@@ -198,12 +196,19 @@ class ChatHandlers:
     ) -> web.StreamResponse:
         checked = turn.checked
         if checked.tool_choice.calling.format is not None:
-            await require_output_format(checked.app, turn.resolved.session, checked.route)
-        turn.resolved = await prepare_session(checked.app, turn.resolved, checked.route)
-        if checked.streams:
-            response = await self._stream(request, turn, slot)
-        else:
-            response = await self._whole(turn, slot)
+            await require_output_format(checked.app, turn.resolved.session, checked.model.route)
+        await require_provider(checked.app, checked.model)
+        created = turn.resolved
+        turn.resolved = await prepare_session(checked.app, created, checked.model.route)
+        try:
+            if checked.streams:
+                response = await self._stream(request, turn, slot)
+            else:
+                response = await self._whole(turn, slot)
+        except CLIENT_ERRORS as error:
+            if not checked.session_id and not turn.keyed_turn.acted:
+                await discard_unanswered(checked.app, created, turn.ended, error)
+            raise
         self._remember(turn)
         return response
 
@@ -219,11 +224,14 @@ class ChatHandlers:
     async def _stream(
         self, request: web.Request, turn: "_ChatTurn", slot: TurnSlot
     ) -> web.StreamResponse:
-        stream = EventStream(request, self._context.limits, turn.headers)
+        stream = EventStream(request, self._context.limits, turn.headers, hold_headers=True)
         writer = _ChunkWriter(turn, stream)
         with stream.running():
             await self._run_turn(turn, writer, slot)
-        writer.end(stream.error)
+        failure = stream.error or writer.failure()
+        if failure is not None and not stream.opened:
+            raise failure
+        writer.end(failure)
         await stream.close()
         return stream.response
 
@@ -278,8 +286,12 @@ class _ChatTurn:
         self.run = new_id("run")
         created = int(clock.now().timestamp())
         session = "" if checked.side_call else resolved.session.id
-        self.label = CompletionLabel(f"chatcmpl-{self.run[4:]}", created, checked.model, session)
+        tools = checked.tool_choice.tools
+        self.label = CompletionLabel(
+            f"chatcmpl-{self.run[4:]}", created, checked.model.name, session, tools.ignored
+        )
         self.headers = {SESSION_ID_HEADER: session} if session else {}
+        self.headers |= tools.headers
         self.headers["X-Hermes-Run-Id"] = self.run
         if checked.session_key:
             self.headers[SESSION_KEY_HEADER] = checked.session_key
@@ -373,16 +385,21 @@ class _ChunkWriter:
             case _:
                 pass
 
-    def end(self, failure: ApiError | None) -> None:
-        result = self._turn.result()
-        error = failure or completion_error(result, acted=self._turn.keyed_turn.acted)
+    def failure(self) -> ApiError | None:
+        """Return why the text sent so far is not the answer, after the end of the turn."""
+        error = completion_error(self._turn.result(), acted=self._turn.keyed_turn.acted)
         if error is None and self._text.diverged:
             error = ApiError(502, "answer_restarted", ANSWER_RESTARTED)
-        if error is not None:
-            self._stream.send(frame(error.body))
+        return error
+
+    def end(self, failure: ApiError | None) -> None:
+        if failure is not None:
+            self._stream.send(frame(failure.body))
             self._stream.send(DONE_FRAME)
             return
-        for one in self._chunks.end(result, usage_chunk=self._turn.checked.usage_chunk):
+        for one in self._chunks.end(
+            self._turn.result(), usage_chunk=self._turn.checked.usage_chunk
+        ):
             self._stream.send(one)
 
     def _send_text(self, text: str) -> None:

@@ -8,7 +8,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hermes.agent.turn import CLIENT_CALLS
 from hermes.api.answer_text import assistant_reasoning, assistant_text
-from hermes.api.errors import ApiError, retry_headers
+from hermes.api.client_tools import FunctionName, RequestTools
+from hermes.api.errors import ApiError, header_text, turn_error
 from hermes.kit.sse import frame
 from hermes.kit.text import one_line
 from hermes.schema.events import Outcome, RunEnded, ToolStarted
@@ -16,15 +17,19 @@ from hermes.schema.messages import Assistant, Message, Result, Usage
 from hermes.schema.tools import ToolSpec
 
 DONE_FRAME = frame(b"[DONE]")
+SERVED_HEADER = "X-Hermes-Model"
 PROGRESS_EVENT = "hermes.tool.progress"
 EMOJI = "🔧"
 _PLACEHOLDER = "\x00here\x00"
 _ESCAPED_PLACEHOLDER = msgspec.json.encode(_PLACEHOLDER)
 
+ProviderName: TypeAlias = str | dict[str, Any] | None
+"""A provider of ours; some clients send another service's options here, which are ignored."""
 ContentParts: TypeAlias = Annotated[list[dict[str, Any]], Meta(max_length=1000)]
-FunctionName: TypeAlias = Annotated[
-    str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")
-]
+
+
+def provider_name(given: ProviderName) -> str:
+    return given if isinstance(given, str) else ""
 
 
 class CallFunction(Struct, frozen=True):
@@ -46,17 +51,6 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     name: str | None = None
     tool_calls: Annotated[list[HistoryCall], Meta(max_length=1000)] | None = None
     tool_call_id: str | None = None
-
-
-class ToolFunction(Struct, frozen=True, kw_only=True):
-    name: FunctionName
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
-class ChatTool(Struct, frozen=True, kw_only=True):
-    type: Literal["function"] = "function"
-    function: ToolFunction
 
 
 class StreamOptions(Struct, frozen=True):
@@ -86,14 +80,17 @@ class TextFormat(Struct, frozen=True, kw_only=True):
 class ChatRequest(Struct, frozen=True, kw_only=True):
     """A chat request; unknown fields such as temperature are ignored.
 
+    With `provider`, `model` is a model of that provider.
+
     The token limits apply only to side calls; the settings limit the length of a turn.
     """
 
     messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=10_000)]
     model: str | None = None
+    provider: ProviderName = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    tools: Annotated[list[ChatTool], Meta(max_length=128)] | None = None
+    tools: RequestTools | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
@@ -152,8 +149,24 @@ class Choice(Struct, frozen=True, kw_only=True):
     logprobs: None = None
 
 
+class ServedBy(Struct, frozen=True):
+    """The model that answered; both are empty if none did."""
+
+    model: str = ""
+    provider: str = ""
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> "ServedBy":
+        answers = (one for one in reversed(messages) if isinstance(one, Assistant) and one.model)
+        last = next(answers, None)
+        return cls(last.model, last.provider) if last else cls()
+
+
 class TurnStatus(Struct, frozen=True, kw_only=True):
-    """How the turn ended, in more detail than `finish_reason`."""
+    """How the turn ended, in more detail than `finish_reason`.
+
+    `ignored_tools` are types of tools in the request that are not supported.
+    """
 
     session_id: str
     completed: bool = True
@@ -161,6 +174,9 @@ class TurnStatus(Struct, frozen=True, kw_only=True):
     failed: bool = False
     error: str | None = None
     error_code: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    ignored_tools: tuple[str, ...] | UnsetType = UNSET
 
 
 class ChatCompletion(Struct, frozen=True, kw_only=True):
@@ -211,6 +227,7 @@ class CompletionLabel(Struct, frozen=True):
     created: int
     model: str
     session: str
+    ignored_tools: tuple[str, ...] = ()
 
 
 class FinishedCompletion(Struct, frozen=True, kw_only=True):
@@ -223,6 +240,7 @@ class FinishedCompletion(Struct, frozen=True, kw_only=True):
     usage: ChatUsage
     standing: TurnStatus
     thought: str = ""
+    retry_after: float | None = None
 
     @property
     def is_replayable(self) -> bool:
@@ -244,8 +262,9 @@ def finish_completion(
         calls=calls,
         finish=_finish_reason(ended),
         usage=ChatUsage.from_usage(ended.usage),
-        standing=_turn_status(label.session, ended, has_text=bool(text)),
+        standing=_turn_status(label, ended, messages, has_text=bool(text)),
         thought=assistant_reasoning(messages),
+        retry_after=ended.retry_after,
     )
 
 
@@ -253,21 +272,29 @@ def completion_error(finished: FinishedCompletion, *, acted: bool) -> ApiError |
     """Return the error to answer with if the turn produced no text."""
     if finished.text or not finished.standing.failed:
         return None
-    message = finished.standing.error or "The agent returned no answer."
-    no_retry = retry_headers(finished.standing.error_code or "", acted=acted)
-    headers = completion_headers(finished) | no_retry
-    return ApiError(502, "agent_incomplete", message, headers=headers)
+    return turn_error(
+        finished.standing.error_code or "",
+        finished.standing.error or "The agent returned no answer.",
+        retry_after=finished.retry_after,
+        acted=acted,
+        headers=completion_headers(finished),
+    )
 
 
 def completion_headers(finished: FinishedCompletion) -> dict[str, str]:
     status = finished.standing
     headers = {"X-Hermes-Session-Id": finished.label.session} if finished.label.session else {}
+    headers |= served_headers(status.model, status.provider)
     if not status.completed:
         headers["X-Hermes-Completed"] = "false"
         headers["X-Hermes-Partial"] = str(status.partial).lower()
-        error = one_line(status.error or "", 200).encode("ascii", "replace").decode()
-        headers["X-Hermes-Error"] = "".join(c if c.isprintable() else " " for c in error)
+        headers["X-Hermes-Error"] = header_text(one_line(status.error or "", 200))
     return headers
+
+
+def served_headers(model: str | None, provider: str | None) -> dict[str, str]:
+    """Return the header that names the model that answered."""
+    return {SERVED_HEADER: header_text(f"{provider}/{model}")} if model else {}
 
 
 def completion_object(finished: FinishedCompletion) -> ChatCompletion:
@@ -378,10 +405,15 @@ def _finish_reason(ended: RunEnded) -> str:
             return "length" if ended.code == "truncated" else "error"
 
 
-def _turn_status(session: str, ended: RunEnded, *, has_text: bool) -> TurnStatus:
-    done = ended.outcome is Outcome.DONE
+def _turn_status(
+    label: CompletionLabel, ended: RunEnded, messages: Sequence[Message], *, has_text: bool
+) -> TurnStatus:
+    done, served_by = ended.outcome is Outcome.DONE, ServedBy.of(messages)
     return TurnStatus(
-        session_id=session,
+        session_id=label.session,
+        model=served_by.model or None,
+        provider=served_by.provider or None,
+        ignored_tools=label.ignored_tools or UNSET,
         completed=done,
         partial=not done and has_text,
         failed=ended.outcome in {Outcome.FAILED, Outcome.CANCELLED},

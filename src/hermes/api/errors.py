@@ -1,5 +1,6 @@
 """API errors, all rendered as `{"error": {"message", "type", "param", "code"}}`."""
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -7,15 +8,22 @@ from aiohttp import web
 from msgspec import Struct
 
 from hermes.schema.errors import (
+    BadRequest,
     ConfigError,
+    ContextTooLong,
     HermesError,
     LeaseLost,
     ModelError,
+    ModelNotFound,
     NotFound,
+    OutOfCredit,
     Overloaded,
+    PolicyRefused,
     RateLimited,
     SessionBusy,
     StoreError,
+    TimedOut,
+    Unauthorized,
     Unreachable,
     UsageError,
 )
@@ -77,7 +85,9 @@ class ApiError(Exception):
 
 
 NO_RETRY_HEADERS = {"x-should-retry": "false"}
-_TRANSIENT_CODES = frozenset({RateLimited.code, Overloaded.code, Unreachable.code})
+DEFAULT_RETRY_AFTER = 5
+"""Seconds after which a client may try again if a rate-limited provider gave no time."""
+_TRANSIENT_CODES = frozenset({RateLimited.code, Overloaded.code, Unreachable.code, TimedOut.code})
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -86,11 +96,30 @@ _STATUSES: tuple[tuple[type[HermesError], int], ...] = (
     (NotFound, 404),
     (SessionBusy, 409),
     (LeaseLost, 409),
-    (RateLimited, 429),
-    (ModelError, 502),
     (ConfigError, 503),
     (StoreError, 503),
 )
+
+
+_MODEL_ERRORS: Mapping[str, tuple[int, str]] = {
+    RateLimited.code: (429, "rate_limit_exceeded"),
+    OutOfCredit.code: (402, "insufficient_quota"),
+    ContextTooLong.code: (400, "context_length_exceeded"),
+    PolicyRefused.code: (400, "content_policy_violation"),
+    BadRequest.code: (400, "provider_rejected_request"),
+    ModelNotFound.code: (404, "model_not_found"),
+    # Not 401: clients would report their own key for this server as wrong.
+    Unauthorized.code: (502, "provider_auth"),
+    Unreachable.code: (502, "provider_unreachable"),
+    Overloaded.code: (503, "provider_unavailable"),
+    TimedOut.code: (504, "provider_timeout"),
+}
+"""Status and public code by error code; the codes are those of the OpenAI API where it has one."""
+
+
+def header_text(text: str) -> str:
+    """Return the text with everything that cannot be sent in a header replaced."""
+    return "".join(one if one.isascii() and one.isprintable() else "?" for one in text)
 
 
 def invalid(message: str, *, param: str | None = None, code: str = "invalid_request") -> ApiError:
@@ -100,6 +129,29 @@ def invalid(message: str, *, param: str | None = None, code: str = "invalid_requ
 def retry_headers(code: str, *, acted: bool = False) -> dict[str, str]:
     """Headers that stop clients from retrying what was done already or would fail again."""
     return {} if code in _TRANSIENT_CODES and not acted else NO_RETRY_HEADERS
+
+
+def public_code(code: str) -> str:
+    """Return the code that clients know for the error code of a turn."""
+    _, known = _MODEL_ERRORS.get(code, (0, code))
+    return known
+
+
+def turn_error(
+    code: str,
+    message: str,
+    *,
+    retry_after: float | None = None,
+    acted: bool = False,
+    headers: Mapping[str, str] | None = None,
+) -> ApiError:
+    """Return the error for a turn without an answer; `acted` means that a tool has run."""
+    status, public = _MODEL_ERRORS.get(code, (502, "agent_incomplete"))
+    wait = 0 if retry_after is None else max(1, math.ceil(retry_after))
+    if status == 429:
+        wait = wait or DEFAULT_RETRY_AFTER
+    all_headers = {**(headers or {}), **retry_headers(code, acted=acted)}
+    return ApiError(status, public, message, wait=wait, headers=all_headers)
 
 
 def not_found(what: str, code: str = "not_found") -> ApiError:
@@ -118,9 +170,9 @@ def error_from_http(error: web.HTTPException) -> ApiError:
 
 def error_from_hermes(error: HermesError) -> ApiError:
     """Convert an error that ended the request before there was an answer."""
+    if isinstance(error, ModelError):
+        return turn_error(error.code, error.sentence, retry_after=error.wait)
     status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
     wait = 1 if isinstance(error, SessionBusy | LeaseLost) else 0
-    if isinstance(error, RateLimited):
-        wait = max(1, round(error.wait or 1))
     headers = NO_RETRY_HEADERS if isinstance(error, ConfigError) else {}
     return ApiError(status, error.code, error.sentence, wait=wait, headers=headers)

@@ -14,7 +14,7 @@ from hermes.api.context import MAX_DIGITS, ApiContext, ApiLimits, read_number
 from hermes.api.errors import ApiError, error_from_hermes
 from hermes.ports.store import Write
 from hermes.schema.errors import HermesError
-from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Message
 from hermes.session.recorder import FinalWrites
 
@@ -28,6 +28,8 @@ STREAM_HEADERS = {
 KEEPALIVE = b": keepalive\n\n"
 FIRST_KEEPALIVE = 1.0
 """Seconds until the first keepalive if the answer has not started."""
+HELD_SECONDS = 10.0
+"""Seconds for which held headers wait for the answer, or for an error with its own status."""
 MAX_BUFFERED = 16_000_000
 """Bytes buffered for a slow client before it is disconnected."""
 
@@ -45,10 +47,19 @@ class _StreamResponse(web.StreamResponse):
 class EventStream:
     """One streamed response. `send` collects frames; `flush` writes them without blocking.
 
-    A slow or idle client gets a writer task of its own; all others need none.
+    A slow or idle client gets a writer task of its own; all others need none. With `hold_headers`
+    the response starts with the first frame that is due, so that a turn that fails before can be
+    answered with an error status.
     """
 
-    def __init__(self, request: web.Request, limits: ApiLimits, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        request: web.Request,
+        limits: ApiLimits,
+        headers: Mapping[str, str],
+        *,
+        hold_headers: bool = False,
+    ) -> None:
         self._request = request
         self._limits = limits
         self.response = _StreamResponse(
@@ -62,7 +73,9 @@ class EventStream:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         # The first frames wait briefly so that they go out with the first text.
-        self._keepalive_after = min(FIRST_KEEPALIVE, limits.keepalive)
+        self.hold_headers = hold_headers
+        first = HELD_SECONDS if hold_headers else FIRST_KEEPALIVE
+        self._keepalive_after = min(first, limits.keepalive)
         self._written_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._writer_task: asyncio.Task[None] | None = None
@@ -76,8 +89,7 @@ class EventStream:
         # Headers are serialized already; free them, because a turn may take long.
         self.response.headers.clear()
         self._transport = self._request.transport
-        self._written_at = self._loop.time()
-        self._timer = self._loop.call_later(self._keepalive_after, self._on_timer)
+        self._start_timer()
 
     def send(self, frame: bytes, *, flush: bool = True) -> None:
         self._buffer.append(frame)
@@ -87,6 +99,9 @@ class EventStream:
     async def flush(self) -> None:
         """Write what is due, unless the writer task is running; opens the stream first."""
         if not self.opened:
+            if self.hold_headers and not self._due:
+                self._start_timer()
+                return
             await self.open()
         if not self._due or self._disconnected or self._writer_task is not None:
             return
@@ -121,6 +136,9 @@ class EventStream:
     async def close(self) -> None:
         """Write the rest and end the stream."""
         self.stop_writer()
+        if not self.opened:
+            await self.open()
+            self.stop_writer()
         try:
             rest = self._take_buffer()
             fits = len(rest) <= MAX_DIRECT_WRITE and not self._is_behind
@@ -134,6 +152,11 @@ class EventStream:
     def _is_behind(self) -> bool:
         """Whether the client has unread data, so that a write may block."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._written_at = self._loop.time()
+            self._timer = self._loop.call_later(self._keepalive_after, self._on_timer)
 
     def _on_timer(self) -> None:
         # One timer per stream: when it fires, it checks when the last write was.
@@ -150,6 +173,8 @@ class EventStream:
 
     async def _catch_up(self) -> None:
         try:
+            if not self.opened:
+                await self.open()
             data = self._take_buffer() or KEEPALIVE
             while data:
                 async with asyncio.timeout(self._limits.write_seconds):
@@ -235,9 +260,12 @@ class FrameReader:
         self._send(last)
 
     def _send(self, event: Event) -> None:
+        stream = self._stream
         for frame in self._frames(event):
-            if self._stream is not None:
-                self._stream.send(frame)
+            if stream is not None:
+                stream.send(
+                    frame, flush=not (stream.hold_headers and isinstance(event, RunStarted))
+                )
 
 
 def read_after(request: web.Request, what: str, digits: int = MAX_DIGITS) -> int:

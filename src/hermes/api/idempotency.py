@@ -30,12 +30,15 @@ log = logging.getLogger(__name__)
 
 REPLAYED_HEADERS = {"X-Hermes-Replayed": "true"}
 TURN_ERRORS = {
+    402: "The provider's account has no credit left.",
     409: "Another turn of this session is running.",
     410: "The turn of this Idempotency-Key has no answer and is not run again.",
     422: "The Idempotency-Key was used for a different request.",
-    429: "Too many turns are running.",
+    429: "Too many turns are running, or the provider is rate limited.",
     502: "The agent returned no answer.",
-    503: "The gateway is shutting down, or its settings or storage have a problem.",
+    503: "The gateway is shutting down, its settings or storage have a problem, or the provider "
+    "is overloaded.",
+    504: "The provider did not answer in time.",
 }
 """Statuses with which a turn may be rejected."""
 RETENTION = timedelta(hours=24)

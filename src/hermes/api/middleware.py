@@ -36,7 +36,8 @@ ALLOWED_HEADERS = (
 )  # fmt: skip
 EXPOSED_HEADERS = (
     "X-Hermes-Session-Id, X-Hermes-Session-Key, X-Hermes-Completed, X-Hermes-Partial, "
-    "X-Hermes-Error, X-Hermes-Run-Id, X-Hermes-Replayed, X-Should-Retry, Retry-After"
+    "X-Hermes-Error, X-Hermes-Run-Id, X-Hermes-Replayed, X-Hermes-Model, X-Hermes-Ignored-Tools, "
+    "X-Should-Retry, Retry-After"
 )
 PREFLIGHT_MAX_AGE = "600"
 TOO_MANY_REQUESTS = "too_many_requests"

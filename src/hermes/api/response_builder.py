@@ -1,12 +1,16 @@
 """Build a response object from the events of a turn, and the stream events about its items."""
 
 import copy
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from hermes.api.answer_text import AnswerTextStream, reasoning_of
+from hermes.api.chat_objects import ServedBy
+from hermes.api.client_tools import ClientTool, custom_text
+from hermes.api.errors import public_code
 from hermes.api.response_objects import (
+    CustomCallItem,
     FunctionCallItem,
     IncompleteDetails,
     MessageItem,
@@ -76,7 +80,11 @@ class ResponseBuilder:
     """
 
     def __init__(
-        self, response: ResponseObject, client_tools: Collection[str] = (), *, streams: bool = True
+        self,
+        response: ResponseObject,
+        client_tools: Mapping[str, ClientTool] = {},
+        *,
+        streams: bool = True,
     ) -> None:
         self.response = response
         self._client_tools = client_tools
@@ -89,6 +97,8 @@ class ResponseBuilder:
         self._server_calls: dict[str, tuple[int, ServerCallItem]] = {}
         self._last_message_id = ""
         self._text_parts: list[str] = []
+        self._served_by = ServedBy()
+        self.ended: RunEnded | None = None
 
     def on_event(self, event: Event) -> Iterator[bytes]:
         """Update the response and yield the frames to send for the event."""
@@ -191,6 +201,7 @@ class ResponseBuilder:
 
     def _on_answer(self, message: Assistant) -> Iterator[bytes]:
         self._last_message_id = message.id
+        self._served_by = ServedBy(message.model, message.provider)
         yield from self._end_reasoning("completed")
         reasoning = reasoning_of(message)
         if reasoning and not self._reasoning_sent and self._open is None:
@@ -229,15 +240,31 @@ class ResponseBuilder:
     def _on_call(self, call: ToolCall) -> Iterator[bytes]:
         arguments = call.broken or bytes(call.args).decode("utf-8", "replace")
         name, index = call.name, len(self._items)
-        if name in self._client_tools:
-            item_id = self._item_id("fc")
-            item = FunctionCallItem(id=item_id, call_id=call.id, name=name, arguments=arguments)
-            yield from self._add(item)
+        if (tool := self._client_tools.get(name)) is not None:
+            yield from self._add(self._client_call(tool, call.id, arguments))
             return
         server_call = ServerCallItem(id=self._item_id("mcp"), name=name, arguments=arguments)
         self._server_calls[call.id] = index, server_call
         self._items.append(server_call)
         yield from self._frames.begin_server_call(index, server_call)
+
+    def _client_call(self, tool: ClientTool, call: str, arguments: str) -> OutputItem:
+        namespace = tool.namespace or UNSET
+        if tool.kind == "custom":
+            return CustomCallItem(
+                id=self._item_id("ctc"),
+                call_id=call,
+                name=tool.name,
+                input=custom_text(arguments),
+                namespace=namespace,
+            )
+        return FunctionCallItem(
+            id=self._item_id("fc"),
+            call_id=call,
+            name=tool.name,
+            arguments=arguments,
+            namespace=namespace,
+        )
 
     def _end_call(
         self, index: int, server_call: ServerCallItem, result: Result | None
@@ -246,6 +273,7 @@ class ResponseBuilder:
         yield from self._frames.end_server_call(index, server_call)
 
     def _on_end(self, ended: RunEnded) -> Iterator[bytes]:
+        self.ended = ended
         yield from self._end_reasoning("incomplete")
         if self._open is not None:
             yield from self._end_incomplete(self._open)
@@ -254,8 +282,12 @@ class ResponseBuilder:
         for index, server_call in self._server_calls.values():
             yield from self._end_call(index, server_call, None)
         status, error, details = _end_status(ended)
+        served = self._served_by
         self.response = structs.replace(
             self.response,
+            hermes=structs.replace(
+                self.response.hermes, model=served.model or None, provider=served.provider or None
+            ),
             status=status,
             output=self._items,
             usage=ResponseUsage.from_usage(ended.usage),
@@ -293,6 +325,11 @@ def response_id_of_item(item: str) -> str:
     return f"{RESPONSE_ID_PREFIX}{stem}" if stem and number.isdecimal() else ""
 
 
+def answer_text(response: ResponseObject) -> str:
+    messages = (item for item in response.output if isinstance(item, MessageItem))
+    return "".join(part.text for item in messages for part in item.content)
+
+
 def has_answer(response: ResponseObject) -> bool:
     return any(isinstance(item, MessageItem) and item.content for item in response.output)
 
@@ -307,6 +344,10 @@ def _finished_call(item: ServerCallItem, result: Result | None) -> ServerCallIte
     return structs.replace(item, status="completed", output=text)
 
 
+def _error(ended: RunEnded) -> ResponseError:
+    return ResponseError(public_code(ended.code) or "server_error", ended.reason)
+
+
 def _end_status(
     ended: RunEnded,
 ) -> tuple[ResponseStatus, ResponseError | None, IncompleteDetails | None]:
@@ -318,4 +359,4 @@ def _end_status(
         case Outcome.CANCELLED:
             return "incomplete", None, IncompleteDetails("cancelled")
         case Outcome.FAILED:
-            return "failed", ResponseError(ended.code or "server_error", ended.reason), None
+            return "failed", _error(ended), None

@@ -11,6 +11,7 @@ from hermes.api.context import Parameter, integer_schema
 from hermes.api.errors import invalid
 from hermes.api.response_builder import response_id_of_item
 from hermes.api.response_objects import (
+    CustomCallItem,
     FunctionCallItem,
     MessageItem,
     OutputItem,
@@ -81,7 +82,16 @@ def _input_item(item: OutputItem) -> InputItem:
                 type="function_call",
                 call_id=item.call_id,
                 name=item.name,
+                namespace=item.namespace or None,
                 arguments=item.arguments,
+            )
+        case CustomCallItem():
+            return InputItem(
+                type="custom_tool_call",
+                call_id=item.call_id,
+                name=item.name,
+                namespace=item.namespace or None,
+                input=item.input,
             )
         case ServerCallItem():
             return InputItem(

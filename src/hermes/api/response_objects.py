@@ -1,27 +1,22 @@
 """Request and response objects of the Responses API, as in the OpenAI API."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, assert_never
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType, structs
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from hermes.api.chat_objects import (
     CachedTokens,
+    ProviderName,
     ReasoningTokens,
     TextFormat,
-    ToolFunction,
 )
+from hermes.api.client_tools import RequestTools
 from hermes.api.run_input import History, Identifier, Input
 from hermes.schema.messages import Usage
 
 ResponseStatus: TypeAlias = Literal["in_progress", "completed", "incomplete", "failed"]
-
-
-class ResponseTool(ToolFunction, frozen=True, kw_only=True):
-    """A function that the client runs."""
-
-    type: Literal["function"]
 
 
 class ConversationRef(Struct, frozen=True):
@@ -37,6 +32,7 @@ class ResponseRequest(Struct, frozen=True, kw_only=True):
 
     input: Input
     model: Identifier | None = None
+    provider: ProviderName = None
     instructions: str | None = None
     previous_response_id: Identifier | None = None
     conversation: Identifier | ConversationRef | None = None
@@ -44,7 +40,7 @@ class ResponseRequest(Struct, frozen=True, kw_only=True):
     store: bool | None = None
     stream: bool | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    tools: Annotated[list[ResponseTool], Meta(max_length=128)] | None = None
+    tools: RequestTools | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
@@ -71,6 +67,18 @@ class FunctionCallItem(Struct, frozen=True, kw_only=True, tag_field="type", tag=
     call_id: str
     name: str
     arguments: str
+    namespace: str | UnsetType = UNSET
+    status: ResponseStatus = "completed"
+
+
+class CustomCallItem(Struct, frozen=True, kw_only=True, tag_field="type", tag="custom_tool_call"):
+    """A call of a client tool that takes free text."""
+
+    id: str
+    call_id: str
+    name: str
+    input: str
+    namespace: str | UnsetType = UNSET
     status: ResponseStatus = "completed"
 
 
@@ -103,7 +111,9 @@ class ReasoningItem(Struct, frozen=True, kw_only=True, tag_field="type", tag="re
         return "".join(part.text for part in self.summary)
 
 
-OutputItem: TypeAlias = MessageItem | FunctionCallItem | ServerCallItem | ReasoningItem
+OutputItem: TypeAlias = (
+    MessageItem | FunctionCallItem | CustomCallItem | ServerCallItem | ReasoningItem
+)
 
 
 class ResponseUsage(Struct, frozen=True, kw_only=True):
@@ -133,6 +143,14 @@ class IncompleteDetails(Struct, frozen=True):
     reason: str
 
 
+class ServedResponse(Struct, frozen=True, kw_only=True):
+    """The model that answered, and the types of tools that are not supported."""
+
+    model: str | None = None
+    provider: str | None = None
+    ignored_tools: tuple[str, ...] = ()
+
+
 class ResponseObject(Struct, frozen=True, kw_only=True):
     id: str
     created_at: int
@@ -146,12 +164,13 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     previous_response_id: str | None = None
     conversation: ConversationRef | None = None
     session_id: str = ""
+    hermes: ServedResponse = ServedResponse()
     store: bool = True
     truncation: str = "disabled"
     metadata: dict[str, str] = {}
     parallel_tool_calls: bool = True
     tool_choice: str | dict[str, Any] = "auto"
-    tools: list[ResponseTool] = []
+    tools: Sequence[Raw] = ()
     text: TextOptions = TextOptions(format=TextFormat())
     background: bool = False
     temperature: float | None = None
@@ -175,6 +194,7 @@ class ResponseEvent(Struct, frozen=True, kw_only=True):
     delta: str | UnsetType = UNSET
     text: str | UnsetType = UNSET
     arguments: str | UnsetType = UNSET
+    input: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
     logprobs: list[str] | UnsetType = UNSET
 
@@ -214,6 +234,8 @@ class ResponseFrames:
                 yield from self.end_server_call(index, item)
             case FunctionCallItem():
                 yield from self._call(index, item)
+            case CustomCallItem():
+                yield from self._custom_call(index, item)
             case _:
                 assert_never(item)
 
@@ -272,6 +294,14 @@ class ResponseFrames:
         kind, arguments = "response.function_call_arguments", item.arguments
         yield self.frame(f"{kind}.delta", **position, delta=arguments)
         yield self.frame(f"{kind}.done", **position, arguments=arguments, name=item.name)
+        yield self._done(index, item)
+
+    def _custom_call(self, index: int, item: CustomCallItem) -> Iterator[bytes]:
+        position = {"output_index": index, "item_id": item.id}
+        yield self._added(index, structs.replace(item, status="in_progress", input=""))
+        kind = "response.custom_tool_call_input"
+        yield self.frame(f"{kind}.delta", **position, delta=item.input)
+        yield self.frame(f"{kind}.done", **position, input=item.input)
         yield self._done(index, item)
 
     def _added(self, index: int, item: OutputItem) -> bytes:

@@ -8,8 +8,9 @@ import msgspec
 from aiohttp import web
 from msgspec import Raw, Struct, structs
 
-from hermes.api.catalog import model_names, model_route_for
-from hermes.api.chat_objects import TextFormat
+from hermes.api.catalog import ChosenModel, choose_model, require_provider
+from hermes.api.chat_objects import TextFormat, provider_name, served_headers
+from hermes.api.client_tools import ToolChoice, read_response_tools, read_tool_choice
 from hermes.api.context import (
     KEY_PROFILE,
     NEW_TURN_PARAMETERS,
@@ -20,7 +21,7 @@ from hermes.api.context import (
     decode_body,
     json_response,
 )
-from hermes.api.errors import ApiError, invalid, not_found, retry_headers
+from hermes.api.errors import ApiError, invalid, not_found, turn_error
 from hermes.api.event_stream import EventStream, FrameReader, stream_replay
 from hermes.api.idempotency import (
     REPLAYED_HEADERS,
@@ -29,24 +30,32 @@ from hermes.api.idempotency import (
     KeyClaim,
     KeyedTurn,
 )
-from hermes.api.response_builder import RESPONSE_ID_PREFIX, ResponseBuilder, has_answer
+from hermes.api.response_builder import (
+    RESPONSE_ID_PREFIX,
+    ResponseBuilder,
+    answer_text,
+    has_answer,
+)
 from hermes.api.response_items import PAGE_PARAMETERS, InputList, input_items, resolve_references
 from hermes.api.response_objects import (
     ConversationRef,
     ResponseDeleted,
     ResponseObject,
     ResponseRequest,
+    ServedResponse,
     TextOptions,
 )
 from hermes.api.run_input import ParsedInput, ResolvedInput, RunInput
-from hermes.api.session_resolver import id_from_header, prepare_session
-from hermes.api.settings import ModelRoute
+from hermes.api.session_resolver import (
+    CLIENT_ERRORS,
+    SessionResolver,
+    discard_unanswered,
+    id_from_header,
+    prepare_session,
+)
 from hermes.api.turn_gate import TurnSlot, stopped_before_start
 from hermes.api.turn_input import (
-    ToolChoice,
-    client_tools,
     read_text_format,
-    read_tool_choice,
     require_output_format,
     with_output_format,
 )
@@ -57,7 +66,7 @@ from hermes.ports.journal import SaveResponse, StoredResponse
 from hermes.ports.store import Write
 from hermes.schema.errors import NotFound
 from hermes.schema.events import Event, Outcome, RunEnded, ToolStarted
-from hermes.schema.messages import Message
+from hermes.schema.messages import Assistant, Message, Stop, Text
 from hermes.schema.scope import OWNER
 from hermes.session.turn_request import TurnRequest
 
@@ -113,7 +122,7 @@ class _CheckedRequest(Struct, frozen=True, kw_only=True):
     app: App
     body: ResponseRequest
     parsed: ParsedInput
-    route: ModelRoute | None
+    model: ChosenModel
     tool_choice: ToolChoice
     session_key: str
 
@@ -122,6 +131,7 @@ class _ResponseHandlers:
     def __init__(self, context: ApiContext) -> None:
         self._context = context
         self._idempotency = IdempotentRequests(context)
+        self._session_resolver = SessionResolver(context.settings.key)
         self._turns: dict[str, _ResponseTurn] = {}
         """Running turns by response id."""
 
@@ -186,7 +196,7 @@ class _ResponseHandlers:
         if body.background:
             message = "Background responses are not supported. Start a run instead: POST /v1/runs."
             raise invalid(message, param="background")
-        tools = client_tools(body.tools or ())
+        tools = read_response_tools(body.tools)
         session_key = id_from_header(request.headers.get(SESSION_KEY_HEADER), SESSION_KEY_HEADER)
         run_input = RunInput(
             input=body.input,
@@ -202,7 +212,9 @@ class _ResponseHandlers:
             body=body,
             parsed=ParsedInput(run_input),
             session_key=session_key,
-            route=model_route_for(self._context.settings, app, body.model),
+            model=choose_model(
+                self._context.settings, app, body.model, provider_name(body.provider)
+            ),
             tool_choice=with_output_format(
                 read_tool_choice(tools, body.tool_choice, body.parallel_tool_calls),
                 read_text_format(body.text and body.text.format),
@@ -223,24 +235,32 @@ class _ResponseHandlers:
         self, request: web.Request, checked: _CheckedRequest, claim: KeyClaim | None
     ) -> web.StreamResponse:
         with self._context.turn_gate.take(request.get(KEY_PROFILE, "")) as slot:
-            resolved = await checked.parsed.resolve(checked.app)
+            resolved = await checked.parsed.resolve(checked.app, self._session_resolver)
+            route, created = checked.model.route, resolved.target
             if checked.tool_choice.calling.format is not None:
-                await require_output_format(checked.app, resolved.target.session, checked.route)
+                await require_output_format(checked.app, created.session, route)
+            await require_provider(checked.app, checked.model)
             resolved = structs.replace(
-                resolved, target=await prepare_session(checked.app, resolved.target, checked.route)
+                resolved, target=await prepare_session(checked.app, created, route)
             )
             keyed_turn = self._idempotency.keyed_turn(
                 checked.app, claim, resolved.target.session.id
             )
-            turn = _ResponseTurn(
-                checked, resolved, keyed_turn, model_names(self._context.settings, checked.app)[0]
-            )
+            turn = _ResponseTurn(checked, resolved, keyed_turn)
             self._turns[turn.id] = turn
             try:
                 async with keyed_turn:
                     if checked.body.stream:
-                        return await self._stream(request, turn, slot)
-                    return await self._whole(turn, slot)
+                        response = await self._stream(request, turn, slot)
+                    else:
+                        response = await self._whole(turn, slot)
+            except CLIENT_ERRORS as error:
+                if not request.headers.get(SESSION_ID_HEADER) and not keyed_turn.acted:
+                    await discard_unanswered(checked.app, created, turn.builder.ended, error)
+                raise
+            else:
+                turn.remember(self._session_resolver)
+                return response
             finally:
                 del self._turns[turn.id]
 
@@ -248,20 +268,23 @@ class _ResponseHandlers:
         reader = turn.reader()
         await self._run_turn(turn, reader, slot)
         reader.end()
+        if failure := turn.failure():
+            raise failure
         response = turn.builder.response
-        if response.error is not None and not has_answer(response):
-            headers = turn.headers | retry_headers(response.error.code, acted=turn.keyed_turn.acted)
-            raise ApiError(502, "agent_incomplete", response.error.message, headers=headers)
-        return json_response(response, headers=turn.headers)
+        served = served_headers(response.hermes.model, response.hermes.provider)
+        return json_response(response, headers=turn.headers | served)
 
     async def _stream(
         self, request: web.Request, turn: "_ResponseTurn", slot: TurnSlot
     ) -> web.StreamResponse:
-        stream = EventStream(request, self._context.limits, turn.headers)
+        stream = EventStream(request, self._context.limits, turn.headers, hold_headers=True)
         reader = turn.reader(stream)
         with stream.running():
             await self._run_turn(turn, reader, slot)
         reader.end(stream.error)
+        failure = turn.failure()
+        if failure is not None and not stream.opened:
+            raise failure
         await stream.close()
         return stream.response
 
@@ -277,13 +300,9 @@ class _ResponseTurn:
     """One turn of a response, and what is stored of it."""
 
     def __init__(
-        self,
-        checked: _CheckedRequest,
-        resolved: ResolvedInput,
-        keyed_turn: KeyedTurn,
-        own_name: str,
+        self, checked: _CheckedRequest, resolved: ResolvedInput, keyed_turn: KeyedTurn
     ) -> None:
-        body = checked.body
+        body, tools = checked.body, checked.tool_choice.tools
         self.checked = checked
         self.id = f"{RESPONSE_ID_PREFIX}{secrets.token_hex(16)}"
         self.keyed_turn = keyed_turn
@@ -292,14 +311,14 @@ class _ResponseTurn:
         self._now = checked.app.clock.now()
         self._instructions = resolved.instructions(body.instructions)
         self._conversation = _conversation_name(body)
-        self.headers = {SESSION_ID_HEADER: resolved.target.session.id}
+        self.headers = {SESSION_ID_HEADER: resolved.target.session.id} | tools.headers
         if checked.session_key:
             self.headers[SESSION_KEY_HEADER] = checked.session_key
         self.builder = ResponseBuilder(
             ResponseObject(
                 id=self.id,
                 created_at=int(self._now.timestamp()),
-                model=body.model or own_name,
+                model=checked.model.name,
                 instructions=self._instructions or None,
                 previous_response_id=body.previous_response_id,
                 conversation=ConversationRef(self._conversation) if self._conversation else None,
@@ -307,14 +326,38 @@ class _ResponseTurn:
                 store=body.store is not False,
                 truncation=body.truncation or "disabled",
                 metadata=body.metadata or {},
-                tools=body.tools or [],
+                tools=tools.sent,
+                hermes=ServedResponse(ignored_tools=tools.ignored),
                 text=body.text or TextOptions(format=TextFormat()),
                 tool_choice=body.tool_choice or "auto",
                 parallel_tool_calls=body.parallel_tool_calls is not False,
             ),
-            {spec.name for spec in checked.tool_choice.client_tools},
+            tools.tools,
             streams=bool(body.stream),
         )
+
+    def failure(self) -> ApiError | None:
+        """Return the error to answer with if the turn has ended without any text."""
+        response, ended = self.builder.response, self.builder.ended
+        if ended is None or response.error is None or has_answer(response):
+            return None
+        return turn_error(
+            ended.code,
+            ended.reason,
+            retry_after=ended.retry_after,
+            acted=self.keyed_turn.acted,
+            headers=self.headers,
+        )
+
+    def remember(self, resolver: SessionResolver) -> None:
+        """Let a request that repeats this conversation continue its session."""
+        repeated, response = self._resolved.repeated, self.builder.response
+        if repeated is None or response.status != "completed":
+            return
+        question = self._resolved.turn_input.question
+        answer = Assistant("", (Text(answer_text(response)),), Stop.END)
+        history = [*repeated, *([question] if question else []), answer]
+        resolver.remember(self.checked.app, history, response.session_id)
 
     def reader(self, stream: EventStream | None = None) -> FrameReader:
         return FrameReader(self.id, self._on_event, self._final_writes, stream)

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from hermes.api.answer_text import AnswerTextStream, assistant_text, reasoning_of
+from hermes.api.chat_objects import ServedBy
 from hermes.api.run_log import INTERRUPTED_GAP, RunLog
 from hermes.kit.clock import Clock
 from hermes.kit.text import one_line
@@ -55,6 +56,7 @@ class RunResult(Struct, frozen=True, omit_defaults=True):
     """The result of a run; `partial` means it ended early."""
 
     output: str = ""
+    served_by: ServedBy = ServedBy()
     usage: RunUsage = RunUsage()
     error: str = ""
     error_code: str = ""
@@ -78,6 +80,7 @@ class RunEventObject(Struct, frozen=True, kw_only=True):
     preview: str | UnsetType = UNSET
     duration: float | UnsetType = UNSET
     output: str | UnsetType = UNSET
+    served_by: ServedBy | UnsetType = UNSET
     usage: RunUsage | UnsetType = UNSET
     partial: bool | UnsetType = UNSET
     error: str | bool | UnsetType = UNSET
@@ -105,6 +108,7 @@ class RunState(Struct, frozen=True, kw_only=True):
     model: str
     last_event: str | None
     last_event_id: int
+    served_by: ServedBy | UnsetType = UNSET
     output: str | UnsetType = UNSET
     usage: RunUsage | UnsetType = UNSET
     error: str | UnsetType = UNSET
@@ -128,6 +132,7 @@ def run_state(record: RunRecord) -> RunState:
     result = msgspec.json.decode(record.result, type=RunResult)
     return msgspec.structs.replace(
         state,
+        served_by=result.served_by if result.served_by.model else UNSET,
         output=result.output,
         usage=result.usage,
         error=result.error or UNSET,
@@ -219,7 +224,8 @@ class RunEventWriter:
             )
         name, status, result = run_end(ended, assistant_text(messages))
         unheard = tuple(text_of(user) for user in self._steering.waiting)
-        result = msgspec.structs.replace(result, unheard=unheard)
+        served_by = ServedBy.of(messages)
+        result = msgspec.structs.replace(result, unheard=unheard, served_by=served_by)
         last = messages[-1] if messages else None
         # The last answer is stored with the end, before its event arrives here.
         events = list(self._answer_events(last)) if isinstance(last, Assistant) else []
@@ -325,6 +331,8 @@ def _question_fields(question: Question) -> dict[str, object]:
 
 def _end_fields(name: str, result: RunResult) -> dict[str, object]:
     fields: dict[str, object] = {"usage": result.usage}
+    if result.served_by.model:
+        fields["served_by"] = result.served_by
     if name == "run.completed" or result.output:
         fields["output"] = result.output
     if result.partial or (name == "run.completed" and result.error):

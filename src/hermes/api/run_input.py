@@ -1,5 +1,6 @@
 """Parse the input of a run or a response and resolve the session it continues."""
 
+import logging
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -7,10 +8,12 @@ from msgspec import Meta, Struct, structs
 
 from hermes.agent.history import open_calls
 from hermes.api.chat_objects import CallFunction, ChatMessage, ContentParts, HistoryCall
+from hermes.api.client_tools import custom_arguments, tool_name
 from hermes.api.context import SESSION_ID_HEADER
 from hermes.api.errors import ApiError, invalid
 from hermes.api.session_resolver import (
     ResolvedSession,
+    SessionResolver,
     find_session,
     get_own_session,
     id_from_header,
@@ -27,28 +30,30 @@ from hermes.schema.errors import NotFound
 from hermes.schema.messages import Message, Result, Text, Trust, User, text_of
 from hermes.schema.scope import OWNER, Role
 
+log = logging.getLogger(__name__)
 TRUNCATED_LENGTH = 100
+_CALLS = frozenset({"function_call", "custom_tool_call"})
+_CALL_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 MESSAGE_SEPARATOR = "\n\n"
 """Separates messages joined into one question."""
-
-InputItemType: TypeAlias = Literal[
-    "message", "function_call", "function_call_output", "mcp_call", "reasoning", "item_reference"
-]
 
 
 class InputItem(Struct, frozen=True, kw_only=True):
     """A message, a tool call or its output, according to `type`.
 
-    Clients send back what they received, with null for absent fields.
+    Clients send back what they received, with null for absent fields. Items of other types, such
+    as the searches of another service, are left out.
     """
 
-    type: InputItemType | None = "message"
+    type: str | None = "message"
     role: Literal["system", "developer", "user", "assistant", "tool"] | None = "user"
     content: str | ContentParts | None = None
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None
     arguments: str | None = None
+    input: str | None = None
     output: str | ContentParts | None = None
     error: str | dict[str, Any] | None = None
 
@@ -81,9 +86,13 @@ class RunInput(Struct, frozen=True, kw_only=True):
 
 
 class ResolvedInput(Struct, frozen=True, kw_only=True):
-    """The input with its session; `previous` is the response it continues."""
+    """The input with its session; `previous` is the response it continues.
+
+    `repeated` is the history in a request that names no session, by which the next one finds it.
+    """
 
     target: ResolvedSession
+    repeated: tuple[Message, ...] | None = None
     turn_input: TurnInput
     previous: StoredResponse | None = None
 
@@ -101,14 +110,14 @@ class ParsedInput:
         given = [run_input.input] if isinstance(run_input.input, str) else run_input.input
         items = [InputItem(content=item) if isinstance(item, str) else item for item in given]
         history = run_input.history
-        continues = bool(
+        continues = self._continues = bool(
             run_input.session or run_input.previous or run_input.conversation or run_input.header
         )
-        call_ids = {item.call_id for item in (*items, *history) if item.type == "function_call"}
+        call_ids = {item.call_id for item in (*items, *history) if item.type in _CALLS}
         self._results = [
             item
             for item in items
-            if continues and item.type == "function_call_output" and item.call_id not in call_ids
+            if continues and item.type in _CALL_OUTPUTS and item.call_id not in call_ids
         ]
         self._rest = [item for item in items if item not in self._results]
         needed = not self._results
@@ -125,8 +134,11 @@ class ParsedInput:
             raise invalid("Only user messages are accepted here.", param="input")
         return prompt.question
 
-    async def resolve(self, app: App) -> ResolvedInput:
-        """Resolve the session and store images. Raises `ApiError` if the session does not exist."""
+    async def resolve(self, app: App, ends: SessionResolver | None = None) -> ResolvedInput:
+        """Resolve the session and store images. Raises `ApiError` if the session does not exist.
+
+        With `ends`, a request that names no session continues the one that ends like its history.
+        """
         run_input = self._run_input
         previous = await _previous_response(app, run_input)
         resolved = await _resolve_session(app, run_input, previous)
@@ -139,6 +151,10 @@ class ParsedInput:
         )
         prompt = await draft.store(app) if draft else TurnInput("", (), None, ())
         prompt = _with_trust(prompt, run_input.trust)
+        repeated = None if self._continues else prompt.history
+        if repeated and ends and (session := await ends.find_end(app, repeated)):
+            resolved = ResolvedSession(session, new=False)
+            prompt = structs.replace(prompt, history=())
         history = [*resolved.history, *prompt.history]
         if run_input.truncate and len(history) > TRUNCATED_LENGTH:
             history = history[-TRUNCATED_LENGTH:]
@@ -154,6 +170,7 @@ class ParsedInput:
             target=ResolvedSession(resolved.session, resolved.new, history),
             turn_input=prompt,
             previous=previous,
+            repeated=repeated,
         )
 
     async def _require_calls(self, app: App, resolved: ResolvedSession) -> None:
@@ -244,16 +261,18 @@ def _parse_messages(
 
 def _chat_messages(item: InputItem) -> list[ChatMessage]:
     call_id = item.call_id or (item.id if item.type == "mcp_call" else "") or ""
-    call = HistoryCall(call_id, CallFunction(item.name or "", item.arguments or "{}"))
+    arguments = item.arguments or "{}"
+    if item.type == "custom_tool_call":
+        arguments = custom_arguments(item.input or "")
+    name = tool_name(item.name or "", item.namespace or "")
+    call = HistoryCall(call_id, CallFunction(name, arguments))
     match item.type:
-        case "reasoning":
-            return []
         case "item_reference":
             message = "Item references are only supported in POST /v1/responses."
             raise invalid(message, param="input")
-        case "function_call":
+        case "function_call" | "custom_tool_call":
             return [ChatMessage(role="assistant", tool_calls=[call])]
-        case "function_call_output":
+        case "function_call_output" | "custom_tool_call_output":
             return [ChatMessage(role="tool", tool_call_id=call_id, content=item.output)]
         case "mcp_call":
             output = item.output if item.error is None else str(item.error)
@@ -262,6 +281,10 @@ def _chat_messages(item: InputItem) -> list[ChatMessage]:
         case "message" | None:
             role = item.role or "user"
             return [ChatMessage(role=role, content=item.content, tool_call_id=call_id)]
+        case _:
+            if item.type != "reasoning":
+                log.info("input item of type %s left out", one_line(item.type, 100))
+            return []
 
 
 def _tool_result(item: InputItem) -> Result:
@@ -294,11 +317,8 @@ async def _resolve_session(
 ) -> ResolvedSession:
     if previous is not None and not (run_input.history and run_input.previous):
         return await _continue_response(app, previous, run_input.role)
-    if run_input.session:
-        return ResolvedSession(
-            await get_own_session(app, run_input.session, run_input.role), new=False
-        )
-    session_id = id_from_header(run_input.header, SESSION_ID_HEADER)
+    session_id = id_from_header(run_input.session, "session_id")
+    session_id = session_id or id_from_header(run_input.header, SESSION_ID_HEADER)
     if session_id and (session := await find_session(app, session_id)):
         return ResolvedSession(require_own_session(session, run_input.role), new=False)
     return ResolvedSession(new_session(app, session_id, run_input.key, run_input.role), new=True)

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 import msgspec
 from aiohttp import web
-from msgspec import Meta, Struct, structs
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from hermes.api.callbacks import check_callback, secret_box_of
-from hermes.api.catalog import model_names, model_route_for
+from hermes.api.catalog import ChosenModel, choose_model, model_names, require_provider
 from hermes.api.context import (
     FOLLOW_PARAMETERS,
     KEY_HEADER,
@@ -41,6 +41,7 @@ from hermes.api.session_resolver import id_from_header, prepare_session
 from hermes.api.turn_gate import RunningTurn
 from hermes.app.build import App
 from hermes.approvals.service import Answerer
+from hermes.config.sections import FreeTable
 from hermes.kit.text import one_line
 from hermes.ports.journal import RunRecord, RunStatus
 from hermes.schema.errors import NotFound
@@ -51,7 +52,10 @@ from hermes.session.turn_request import TurnRequest
 
 
 class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Start a run. `session_id` continues a session; a history is only for a new one.
+    """Start a run. `session_id` continues a session or creates it; a history is for a new one.
+
+    `model` is a model of `provider`, if there is one. `model_options`, `reasoning_effort` and
+    `service_tier` have no effect; the answer lists them as `ignored`.
 
     Without `later` the run cannot promise results after its end. A caller acting for another person
     passes that person's `role`, and sets `brought` if the input is untrusted data. Neither grants
@@ -64,6 +68,10 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     previous_response_id: Identifier | None = None
     session_id: Identifier | None = None
     model: Identifier | None = None
+    provider: Identifier | None = None
+    model_options: FreeTable | None = None
+    reasoning_effort: str | None = None
+    service_tier: str | None = None
     later: bool = True
     role: Role = Role.OWNER
     brought: bool = False
@@ -75,6 +83,7 @@ class RunAccepted(Struct, frozen=True, kw_only=True):
     run_id: str
     session_id: str
     status: str = "started"
+    ignored: list[str] | UnsetType = UNSET
 
 
 class RunList(Struct, frozen=True):
@@ -128,6 +137,7 @@ class ApprovalAnswer(Struct, frozen=True, kw_only=True):
 
 
 _RUN_PATH = "/v1/runs/{run_id}"
+_WITHOUT_EFFECT = ("model_options", "reasoning_effort", "service_tier")
 STREAM_CLOSED = b": stream closed\n\n"
 
 _RUN = msgspec.json.Decoder(RunRequest)
@@ -228,7 +238,7 @@ class _RunHandlers:
         request_bytes = b"\0".join([data, *(one.encode() for one in (header, session_key) if one)])
         key, fingerprint = run_key(request.headers.get(KEY_HEADER), request_bytes, "runs")
         question = ParsedInput(_run_input(body, header, session_key))
-        route = model_route_for(self._context.settings, app, body.model)
+        chosen = choose_model(self._context.settings, app, body.model, body.provider)
         callback = check_callback(
             body.callback_url,
             body.callback_secret,
@@ -239,19 +249,21 @@ class _RunHandlers:
         if run is None:
             slot = self._context.turn_gate.take(request.get(KEY_PROFILE, ""))
             try:
+                await require_provider(app, chosen)
                 resolved = await question.resolve(app)
                 resolved = structs.replace(
-                    resolved, target=await prepare_session(app, resolved.target, route)
+                    resolved, target=await prepare_session(app, resolved.target, chosen.route)
                 )
             except BaseException:
                 slot.release()
                 raise
-            record = self._record(app, body, resolved.target.session.id, (key, fingerprint))
+            record = self._record(app, chosen, resolved.target.session.id, (key, fingerprint))
             turn = _turn_request(body, resolved, record.run)
             run = await self._runs.start(app, record, turn, slot, callback)
         if run.fingerprint != fingerprint:
             raise key_reused()
-        accepted = RunAccepted(run_id=run.run, session_id=run.session)
+        ignored = [name for name in _WITHOUT_EFFECT if getattr(body, name) is not None]
+        accepted = RunAccepted(run_id=run.run, session_id=run.session, ignored=ignored or UNSET)
         headers = {"X-Hermes-Run-Id": run.run, SESSION_ID_HEADER: run.session}
         headers |= {SESSION_KEY_HEADER: session_key} if session_key else {}
         return json_response(accepted, 202, headers)
@@ -359,7 +371,7 @@ class _RunHandlers:
             raise unknown from error
 
     def _record(
-        self, app: App, body: RunRequest, session: str, idempotency: tuple[str, str]
+        self, app: App, chosen: ChosenModel, session: str, idempotency: tuple[str, str]
     ) -> RunRecord:
         now = app.clock.now()
         return RunRecord(
@@ -368,7 +380,7 @@ class _RunHandlers:
             principal=OWNER,
             created=now,
             updated=now,
-            model=body.model or model_names(self._context.settings, app)[0],
+            model=chosen.name,
             key=idempotency[0],
             fingerprint=idempotency[1],
         )

@@ -7,16 +7,17 @@ from typing import assert_never
 
 import msgspec
 from aiohttp import web
-from msgspec import Raw, structs
+from msgspec import UNSET, Raw, structs
 
 from hermes.api.answer_text import AnswerTextStream
-from hermes.api.catalog import model_names
+from hermes.api.catalog import ChosenModel, choose_model, require_provider
 from hermes.api.chat_objects import (
     ChatMessage,
     CompletionLabel,
     FinishedCompletion,
     completion_error,
     finish_completion,
+    provider_name,
 )
 from hermes.api.context import (
     KEY_PROFILE,
@@ -25,7 +26,7 @@ from hermes.api.context import (
     decode_body,
     json_response,
 )
-from hermes.api.errors import ApiError, invalid
+from hermes.api.errors import ApiError, invalid, public_code, turn_error
 from hermes.api.event_stream import (
     EventStream,
     FrameReader,
@@ -34,8 +35,20 @@ from hermes.api.event_stream import (
     stream_replay,
 )
 from hermes.api.idempotency import REPLAYED_HEADERS, IdempotentRequests, KeyClaim, KeyedTurn
-from hermes.api.session_objects import ChatEvent, ChatTurn, SessionCompletion, message_object
-from hermes.api.session_resolver import find_session, get_own_session, get_session
+from hermes.api.session_objects import (
+    ChatEvent,
+    ChatTurn,
+    MessageHead,
+    SessionCompletion,
+    called_tools,
+    message_object,
+)
+from hermes.api.session_resolver import (
+    find_session,
+    get_own_session,
+    get_session,
+    with_route,
+)
 from hermes.api.turn_input import ParsedMessages
 from hermes.app.build import App
 from hermes.kit.clock import Clock
@@ -56,7 +69,7 @@ from hermes.schema.events import (
     ToolProgress,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Message, Result
+from hermes.schema.messages import Assistant, Message, Result, text_of
 from hermes.schema.scope import OWNER, Role
 from hermes.session.turn_request import TurnRequest
 
@@ -95,12 +108,16 @@ class SessionChat:
         self, request: web.Request, app: App, body: ChatTurn, streams: bool, claim: KeyClaim | None
     ) -> web.StreamResponse:
         with self._context.turn_gate.take(request.get(KEY_PROFILE, "")) as slot:
-            turn = await _turn_request(app, request, body)
+            chosen = choose_model(
+                self._context.settings, app, body.model, provider_name(body.provider)
+            )
+            await require_provider(app, chosen)
+            turn = await _turn_request(app, request, body, chosen)
             keyed_turn = self._idempotency.keyed_turn(app, claim, turn.session.id)
-            model = model_names(self._context.settings, app)[0]
             created = int(self._context.clock.now().timestamp())
-            label = CompletionLabel(turn.run, created, model, turn.session.id)
-            events = SessionChatEvents(label, keyed_turn, app.clock)
+            label = CompletionLabel(turn.run, created, chosen.name, turn.session.id)
+            question = text_of(turn.message) if turn.message else ""
+            events = SessionChatEvents(label, keyed_turn, app.clock, question)
             limits = self._context.limits
             stream = EventStream(request, limits, events.headers) if streams else None
             reader = FrameReader(turn.run, events.on_event, events.final_writes, stream)
@@ -128,7 +145,9 @@ class SessionChat:
         return await stream_replay(self._context, request, headers, events.replay(finished))
 
 
-async def _turn_request(app: App, request: web.Request, body: ChatTurn) -> TurnRequest:
+async def _turn_request(
+    app: App, request: web.Request, body: ChatTurn, chosen: ChosenModel
+) -> TurnRequest:
     content = body.message if body.message is not None else body.input
     if content is None:
         raise invalid("The message is missing.", param="message")
@@ -140,7 +159,7 @@ async def _turn_request(app: App, request: web.Request, body: ChatTurn) -> TurnR
     session = await get_own_session(app, request.match_info["session_id"], Role.OWNER)
     prompt = await draft.store(app)
     return TurnRequest(
-        session=session,
+        session=with_route(session, chosen.route),
         message=prompt.question,
         async_delivery=False,
         instructions=body.system_message or body.instructions or "",
@@ -150,8 +169,17 @@ async def _turn_request(app: App, request: web.Request, body: ChatTurn) -> TurnR
 class SessionChatEvents:
     """Converts the events of a turn to named stream events and to the complete answer."""
 
-    def __init__(self, label: CompletionLabel, keyed_turn: KeyedTurn | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        label: CompletionLabel,
+        keyed_turn: KeyedTurn | None,
+        clock: Clock,
+        question: str = "",
+    ) -> None:
         self._label = label
+        self._question = question
+        # One for the whole answer: it is known before the messages of the turn are.
+        self._message_id = f"msg_{label.id}"
         self._keyed_turn = keyed_turn
         self._clock = clock
         self._text = AnswerTextStream()
@@ -165,8 +193,7 @@ class SessionChatEvents:
     def on_event(self, event: Event) -> Iterator[bytes]:
         match event:
             case RunStarted():
-                yield self._frame("run.started")
-                yield self._frame("message.started")
+                yield from self._begin()
             case TextDelta(text=text):
                 yield from self._delta(self._text.delta(text))
             case StreamReset():
@@ -177,7 +204,14 @@ class SessionChatEvents:
                 yield self._started(event)
             case ToolProgress(call=call, text=text):
                 tool, _ = self._tools.get(call, ("", 0.0))
-                yield self._frame("tool.progress", tool=tool, tool_call_id=call, text=text)
+                yield self._frame(
+                    "tool.progress",
+                    tool=tool,
+                    tool_name=tool,
+                    tool_call_id=call,
+                    text=text,
+                    delta=text,
+                )
             case RunEnded():
                 self._ended = event
                 yield from self._end(self.result())
@@ -196,10 +230,15 @@ class SessionChatEvents:
 
     def replay(self, finished: FinishedCompletion) -> Iterator[bytes]:
         """Yield all events of a stored turn."""
-        yield self._frame("run.started")
-        yield self._frame("message.started")
+        yield from self._begin()
         yield from self._delta(finished.text)
         yield from self._end(finished)
+
+    def _begin(self) -> Iterator[bytes]:
+        asked = MessageHead(role="user", content=self._question) if self._question else UNSET
+        yield self._frame("run.started", user_message=asked)
+        head = MessageHead(id=self._message_id, role="assistant")
+        yield self._frame("message.started", message=head)
 
     def _delta(self, text: str) -> Iterator[bytes]:
         if text:
@@ -214,7 +253,14 @@ class SessionChatEvents:
             self._keyed_turn.acted = True
         self._tools[call.id] = (call.name, self._clock.monotonic())
         preview = one_line(bytes(call.args).decode("utf-8", "replace"), MAX_PREVIEW)
-        return self._frame("tool.started", tool=call.name, tool_call_id=call.id, preview=preview)
+        return self._frame(
+            "tool.started",
+            tool=call.name,
+            tool_name=call.name,
+            tool_call_id=call.id,
+            preview=preview,
+            args=UNSET if call.broken else call.args,
+        )
 
     def _on_message(self, message: Message) -> Iterator[bytes]:
         self._messages.append(message)
@@ -226,17 +272,25 @@ class SessionChatEvents:
             yield self._frame(
                 "tool.failed" if message.failed else "tool.completed",
                 tool=tool,
+                tool_name=tool,
                 tool_call_id=message.call,
                 duration=round(now - began, 3),
             )
 
     def _end(self, done: FinishedCompletion) -> Iterator[bytes]:
         completion = SessionCompletion.from_finished(done)
-        yield self._frame("assistant.completed", content=completion.message.content)
+        yield self._frame(
+            "assistant.completed",
+            content=completion.message.content,
+            completed=completion.completed,
+            partial=completion.partial,
+            interrupted=completion.error_code == "cancelled",
+        )
         if done.standing.failed:
             message = completion.error or "The turn ended early."
-            code = completion.error_code or "internal"
-            problem = ApiError(502, code, message).envelope.error
+            failure = turn_error(completion.error_code or "internal", message)
+            code = public_code(completion.error_code or "internal")
+            problem = structs.replace(failure.envelope.error, code=code)
             yield self._frame("error", message=message, code=code, error=problem)
         else:
             yield self._frame(
@@ -244,6 +298,8 @@ class SessionChatEvents:
                 usage=completion.usage,
                 completed=completion.completed,
                 partial=completion.partial,
+                model=completion.model,
+                provider=completion.provider,
             )
         yield self._frame("done")
 
@@ -254,6 +310,7 @@ class SessionChatEvents:
             run_id=self._label.id,
             seq=self._number,
             ts=self._clock.now().timestamp(),
+            message_id=self._message_id,
         )
         body = msgspec.json.encode(structs.replace(event, **fields))
         return b"event: %b\ndata: %b\n\n" % (name.encode(), body)
@@ -271,13 +328,15 @@ class SessionFollower:
 
     async def _frames(self, app: App, session: str, after: int) -> AsyncGenerator[bytes]:
         archive, position = app.store.archive_for(OWNER), after
+        tools = called_tools(await archive.messages(session)) if after else {}
         while True:
             rows = (await archive.messages(session, position))[:MAX_BATCH]
             if rows:
                 position = rows[-1].seq
+                tools |= called_tools(rows)
                 yield b"".join(
                     b"id: %d\nevent: message\ndata: %b\n\n"
-                    % (row.seq, msgspec.json.encode(message_object(row)))
+                    % (row.seq, msgspec.json.encode(message_object(session, row, tools)))
                     for row in rows
                 )
             elif await find_session(app, session) is None:

@@ -9,14 +9,16 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from hermes.api.errors import invalid, not_found
+from hermes.api.context import SESSION_ID_HEADER
+from hermes.api.errors import ApiError, invalid, not_found
 from hermes.api.settings import ModelRoute
 from hermes.api.turn_gate import SOURCE, is_own_session, principal_for, require_own_session
 from hermes.api.turn_input import TurnInput
 from hermes.app.build import App
 from hermes.ports.store import AppendMessage, OpenSession
-from hermes.schema.errors import NotFound, SessionBusy
-from hermes.schema.messages import Assistant, Media, Message, Trust, User, text_of
+from hermes.schema.errors import ConfigError, ModelError, NotFound, SessionBusy
+from hermes.schema.events import RunEnded
+from hermes.schema.messages import Assistant, Media, Message, Trust, Usage, User, text_of
 from hermes.schema.scope import OWNER, Role
 from hermes.schema.sessions import Session
 
@@ -95,6 +97,14 @@ class SessionResolver:
         self._ends[self._end_digest(app, history)] = session
         _trim(self._ends)
 
+    async def find_end(self, app: App, history: Iterable[Message]) -> Session | None:
+        """Return the session that ends with this history, if it was remembered; only once."""
+        remembered = self._ends.pop(self._end_digest(app, history), "")
+        if not remembered or remembered in self._busy:
+            return None
+        session = await find_session(app, remembered)
+        return None if remembered in self._busy else session
+
     async def _find_named(
         self, app: App, prompt: TurnInput, named: str, key: str
     ) -> ResolvedSession:
@@ -103,11 +113,8 @@ class SessionResolver:
         return ResolvedSession(new_session(app, named, key), new=True, history=prompt.history)
 
     async def _find_continued(self, app: App, prompt: TurnInput, key: str) -> ResolvedSession:
-        remembered = self._ends.pop(self._end_digest(app, prompt.history), "")
-        if remembered and remembered not in self._busy:
-            session = await find_session(app, remembered)
-            if session is not None and remembered not in self._busy:
-                return ResolvedSession(session, new=False)
+        if session := await self.find_end(app, prompt.history):
+            return ResolvedSession(session, new=False)
         return await self._find_by_opening(app, prompt, key)
 
     async def _find_by_opening(self, app: App, prompt: TurnInput, key: str) -> ResolvedSession:
@@ -186,19 +193,44 @@ def _trim(memory: OrderedDict[Any, Any]) -> None:
         memory.popitem(last=False)
 
 
+def with_route(session: Session, route: ModelRoute | None) -> Session:
+    """Return the session with the model of the route, which it keeps."""
+    if route is None:
+        return session
+    return structs.replace(session, model=route.model, provider=route.provider)
+
+
 async def prepare_session(
     app: App, resolved: ResolvedSession, route: ModelRoute | None
 ) -> ResolvedSession:
     """Store the history of a new session and apply the model of a route."""
-    session = resolved.session
-    if route is not None:
-        session = structs.replace(session, model=route.model, provider=route.provider)
+    session = with_route(resolved.session, route)
     if not resolved.history:
         return ResolvedSession(session, resolved.new)
     now = session.started_at
     writes = [AppendMessage(session.id, "", message, now) for message in resolved.history]
     await app.store.commit(OpenSession(session), *writes)
     return ResolvedSession(session, new=False)
+
+
+CLIENT_ERRORS = (ApiError, ConfigError, ModelError)
+"""Errors that end a request without an answer, while the store works."""
+
+
+async def discard_unanswered(
+    app: App, created: ResolvedSession, ended: RunEnded | None, error: Exception
+) -> None:
+    """Delete the session of a failed turn, if it was created for it and the model said nothing.
+
+    Only for requests that name no session: their client cannot know this one.
+    """
+    # Without an end, only a history was stored: a session that could not be opened is not ours.
+    is_ours = created.new and (ended is not None or bool(created.history))
+    if not is_ours or (ended is not None and ended.usage != Usage()):
+        return
+    if isinstance(error, ApiError):
+        error.headers.pop(SESSION_ID_HEADER, None)
+    await app.store.archive_for(OWNER).delete([created.session.id])
 
 
 def new_session(app: App, identity: str = "", key: str = "", role: Role = Role.OWNER) -> Session:

@@ -11,7 +11,8 @@ from hermes.api.callbacks import (
     check_callback,
     secret_box_of,
 )
-from hermes.api.catalog import model_route_for
+from hermes.api.catalog import choose_model, require_provider
+from hermes.api.chat_objects import provider_name
 from hermes.api.context import (
     AFTER,
     FOLLOW_PARAMETERS,
@@ -34,14 +35,22 @@ from hermes.api.session_objects import (
     NewSession,
     SessionCompletion,
     SessionDeleted,
+    SessionEnvelope,
     SessionList,
     SessionObject,
     SessionPatch,
+    called_tools,
     message_object,
     session_object,
     summary_object,
 )
-from hermes.api.session_resolver import find_session, get_session, id_from_header, new_session
+from hermes.api.session_resolver import (
+    find_session,
+    get_session,
+    id_from_header,
+    new_session,
+    with_route,
+)
 from hermes.app.build import App
 from hermes.kit.ids import new_id
 from hermes.ports.api_records import SetCallback
@@ -117,7 +126,7 @@ def _read_routes(handlers: "_SessionHandlers", follower: SessionFollower) -> lis
             answer=SessionList,
             parameters=LIST_PARAMETERS,
         ),
-        Route("GET", SESSION_PATH, handlers.get, "Get a session.", answer=SessionObject),
+        Route("GET", SESSION_PATH, handlers.get, "Get a session.", answer=SessionEnvelope),
         Route(
             "GET",
             f"{SESSION_PATH}/messages",
@@ -140,7 +149,7 @@ def _read_routes(handlers: "_SessionHandlers", follower: SessionFollower) -> lis
 def _change_routes(handlers: "_SessionHandlers") -> list[Route]:
     taken = {409: "The id or title is already in use."}
     busy = {409: TURN_ERRORS[409]}
-    new_session_route = partial(Route, "POST", answer=SessionObject, status=201)
+    new_session_route = partial(Route, "POST", answer=SessionEnvelope, status=201)
     return [
         new_session_route(
             SESSIONS_PATH, handlers.create, "Create a session.", body=NewSession, answers=taken
@@ -151,7 +160,7 @@ def _change_routes(handlers: "_SessionHandlers") -> list[Route]:
             handlers.change,
             "Rename or end a session, or set its callback.",
             body=SessionPatch,
-            answer=SessionObject,
+            answer=SessionEnvelope,
             answers=taken,
         ),
         Route(
@@ -226,9 +235,10 @@ class _SessionHandlers:
         if len(prompt) > MAX_PROMPT:
             message = f"The prompt has more than {MAX_PROMPT:,} characters."
             raise invalid(message, param="system_prompt")
+        chosen = choose_model(self._context.settings, app, body.model, provider_name(body.provider))
+        await require_provider(app, chosen)
         session = structs.replace(new_session(app, session_id), title=title)
-        if route := model_route_for(self._context.settings, app, body.model):
-            session = structs.replace(session, model=route.model, provider=route.provider)
+        session = with_route(session, chosen.route)
         if prompt.strip():
             session = await _with_prompt(app, session, prompt)
         writes: list[Write] = [OpenSession(session)]
@@ -237,10 +247,10 @@ class _SessionHandlers:
         await _commit(app, session_id, title, *writes)
         await self._callback_changed(app, session.id, callback)
         created = structs.replace(session_object(session), callback_url=callback and callback.url)
-        return json_response(created, 201)
+        return json_response(SessionEnvelope(created), 201)
 
     async def get(self, request: web.Request) -> web.StreamResponse:
-        return json_response(await _with_callback_url(*await self._load(request)))
+        return json_response(SessionEnvelope(await _with_callback_url(*await self._load(request))))
 
     async def change(self, request: web.Request) -> web.StreamResponse:
         body = await self._context.read(request, _PATCH)
@@ -260,7 +270,8 @@ class _SessionHandlers:
         await _commit(app, "", new_title, *writes)
         if has_callback:
             await self._callback_changed(app, session.id, callback)
-        return json_response(await _with_callback_url(app, await get_session(app, session.id)))
+        changed = await _with_callback_url(app, await get_session(app, session.id))
+        return json_response(SessionEnvelope(changed))
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         app, session = await self._load(request)
@@ -274,21 +285,26 @@ class _SessionHandlers:
         limit = _query_number(request, "limit", 500, MAX_MESSAGES)
         after = _query_number(request, "after", 0, MAX_OFFSET)
         app, session = await self._load(request)
-        rows = await app.store.archive_for(OWNER).messages(session.id, after)
+        archive = app.store.archive_for(OWNER)
+        rows = await archive.messages(session.id, after)
+        # The results at the start of a page belong to calls before it.
+        tools = called_tools(await archive.messages(session.id) if after else rows)
         page = MessageList(
             session_id=session.id,
-            data=[message_object(row) for row in rows[:limit]],
+            data=[message_object(session.id, row, tools) for row in rows[:limit]],
             has_more=len(rows) > limit,
         )
         return json_response(page)
 
     async def fork(self, request: web.Request) -> web.StreamResponse:
         data = await self._context.body_of(request)
-        title = _check_title((decode_body(data, _FORK) if data.strip() else ForkRequest()).title)
+        body = decode_body(data, _FORK) if data.strip() else ForkRequest()
+        title = _check_title(body.title)
+        fork_id = id_from_header(body.id or body.session_id, "id")
         app, session = await self._load(request)
         async with app.runner.holding(session.id) as lease:
-            copy = await _fork_session(app, session, title, lease)
-        return json_response(session_object(copy), 201)
+            copy = await _fork_session(app, session, fork_id, title, lease)
+        return json_response(SessionEnvelope(session_object(copy)), 201)
 
     def _callback(self, app: App, url: str | None, secret: str | None) -> Callback | None:
         private = self._context.settings.callback_allow_private
@@ -308,14 +324,16 @@ async def _with_callback_url(app: App, session: Session) -> SessionObject:
     return structs.replace(session_object(session), callback_url=callback and callback.url)
 
 
-async def _fork_session(app: App, session: Session, title: str, lease: Lease) -> Session:
-    copy = structs.replace(continued_from(new_session(app), session), title=title)
+async def _fork_session(
+    app: App, session: Session, fork_id: str, title: str, lease: Lease
+) -> Session:
+    copy = structs.replace(continued_from(new_session(app, fork_id), session), title=title)
     writes = await copy_session(app.store, app.runner, lease, copy, client_calls=True)
     if not session.key:
         # The open session of a chat stays open, because the chat continues in it.
         ended = SessionChange(ended_at=app.clock.now(), end_reason="branched")
         writes.append(ChangeSession(session.id, ended))
-    await _commit(app, "", title, *writes, fence=lease.fence)
+    await _commit(app, fork_id, title, *writes, fence=lease.fence)
     return copy
 
 

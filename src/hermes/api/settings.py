@@ -23,6 +23,12 @@ _PLACEHOLDERS = (
 )  # fmt: skip
 
 
+_VARIABLES = (
+    "host", "port", "key", "model_name", "strict_models", "cors_origins", "allowed_hosts",
+)  # fmt: skip
+"""Settings that can also be given as `API_SERVER_<NAME>`."""
+
+
 class ModelRoute(Struct, frozen=True, kw_only=True):
     """The model of a route; a route with its own `base_url` may have its own key."""
 
@@ -35,7 +41,8 @@ class ModelRoute(Struct, frozen=True, kw_only=True):
 class ApiSettings(Struct, frozen=True, kw_only=True):
     """`key` is required from clients; `max_turns` limits concurrent turns (0: no limit).
 
-    `allowed_hosts` are accepted host names besides the local ones (`*`: any).
+    `allowed_hosts` are accepted host names besides the local ones (`*`: any). `strict_models`
+    rejects model names that are not listed; otherwise the agent answers to any name.
     """
 
     key: str
@@ -45,6 +52,7 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
     allowed_hosts: tuple[str, ...] = ()
     model_name: str = ""
     model_routes: Mapping[str, ModelRoute] = {}
+    strict_models: bool = False
     max_turns: int = 10
     callback_allow_private: bool = False
 
@@ -55,6 +63,7 @@ class _Extra(Struct, frozen=True, kw_only=True):
     key: str = ""
     model_name: str = ""
     model_routes: dict[str, ModelRoute] = {}
+    strict_models: bool = False
     callback_allow_private: bool = False
 
 
@@ -78,7 +87,7 @@ def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
     given = {name: value for name, value in platform.extra.items() if value is not None}
     if platform.api_key or platform.token:
         given.setdefault("key", platform.api_key or platform.token)
-    for name in ("host", "port", "key", "model_name", "cors_origins", "allowed_hosts"):
+    for name in _VARIABLES:
         variable = env.get(f"API_SERVER_{name.upper()}", "").strip()
         if variable and name not in given:
             given[name] = variable
@@ -99,6 +108,7 @@ def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
         allowed_hosts=tuple(one.lower() for one in parse_list(given.get("allowed_hosts"))),
         model_name=extra.model_name.strip(),
         model_routes={name: _check_route(name, one) for name, one in extra.model_routes.items()},
+        strict_models=extra.strict_models,
         max_turns=config.gateway.api_server.max_concurrent_runs,
         callback_allow_private=extra.callback_allow_private,
     )

@@ -20,7 +20,7 @@ from hermes.app.build import App
 from hermes.ports.bus import Subscription, run_topic
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.ports.store import OpenSession, RecordUsage
-from hermes.schema.errors import HermesError, NotFound, PolicyRefused, StoreError
+from hermes.schema.errors import HermesError, ModelError, NotFound, PolicyRefused, StoreError
 from hermes.schema.events import MessageAdded, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Assistant, Stop
 from hermes.schema.scope import OWNER
@@ -114,7 +114,8 @@ class SideCall(Struct, frozen=True):
             publish(MessageAdded(answer))
             ended = _run_end(run, answer)
         except HermesError as error:
-            ended = RunEnded(run, Outcome.FAILED, error.sentence, error.code)
+            wait = error.wait if isinstance(error, ModelError) else None
+            ended = RunEnded(run, Outcome.FAILED, error.sentence, error.code, retry_after=wait)
         finally:
             publish(ended)
 

@@ -1,4 +1,4 @@
-"""Convert a request to turn input: messages, client tools, tool choice and output format."""
+"""Convert a request to turn input: messages and output format."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -21,14 +21,14 @@ from hermes.api.chat_objects import (
     HistoryCall,
     ResponseFormat,
     TextFormat,
-    ToolFunction,
 )
+from hermes.api.client_tools import ToolChoice
 from hermes.api.errors import ApiError, invalid
 from hermes.api.settings import ModelRoute
 from hermes.app.build import App
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
-from hermes.ports.model import OutputConstraints, OutputFormat
+from hermes.ports.model import OutputFormat
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -40,7 +40,6 @@ from hermes.schema.messages import (
     User,
 )
 from hermes.schema.sessions import Session
-from hermes.schema.tools import ToolSpec
 
 MAX_ATTACHMENTS = 50
 
@@ -130,18 +129,6 @@ class ParsedMessages:
                 self._messages.append(_ParsedMessage("tool", parts, call=message.tool_call_id))
 
 
-def client_tools(functions: Sequence[ToolFunction]) -> tuple[ToolSpec, ...]:
-    """Return the client's tools as tool specs. Raises `ApiError` for a duplicate name."""
-    specs: dict[str, ToolSpec] = {}
-    for number, function in enumerate(functions):
-        if function.name in specs:
-            message = f"Duplicate tool name {function.name!r}."
-            raise invalid(message, param=f"tools[{number}].function.name")
-        schema = function.parameters or {"type": "object", "properties": {}}
-        specs[function.name] = ToolSpec(function.name, function.description or "", schema)
-    return tuple(specs.values())
-
-
 def _read_content(
     content: str | Sequence[dict[str, Any]] | None, param: str
 ) -> list[Text | Attachment]:
@@ -205,41 +192,6 @@ async def _store_message(parsed: _ParsedMessage, app: App) -> Message:
             return Assistant(message_id, (*texts, *parsed.calls), stop)
         case _:
             raise ApiError(400, "invalid_request", f"Unknown role {parsed.role!r}.")
-
-
-class ToolChoice(Struct, frozen=True):
-    """Client tools and how they may be called; `only_client_tools` leaves out our own tools."""
-
-    client_tools: tuple[ToolSpec, ...]
-    only_client_tools: bool
-    calling: OutputConstraints
-
-
-def read_tool_choice(
-    tools: tuple[ToolSpec, ...], choice: str | dict[str, Any] | None, parallel: bool | None
-) -> ToolChoice:
-    """Raises `ApiError` for an invalid choice."""
-    single, name = parallel is False and bool(tools), ""
-    match choice:
-        case None | "auto":
-            calling = OutputConstraints(single=single)
-            return ToolChoice(tools, only_client_tools=False, calling=calling)
-        case "none":
-            return ToolChoice((), only_client_tools=True, calling=OutputConstraints())
-        case "required":
-            error = 'tool_choice is "required", but the request has no tools.'
-        case {"type": "function", "function": {"name": str(name)}} | {
-            "type": "function",
-            "name": str(name),
-        }:
-            tools = tuple(spec for spec in tools if spec.name == name)
-            error = "tool_choice does not name a tool of this request."
-        case _:
-            tools, error = (), "tool_choice must be auto, none, required or a function."
-    if not tools:
-        raise invalid(error, param="tool_choice")
-    calling = OutputConstraints(required=True, name=name, single=single)
-    return ToolChoice(tools, only_client_tools=True, calling=calling)
 
 
 def read_response_format(given: ResponseFormat | None) -> OutputFormat | None:

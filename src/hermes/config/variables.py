@@ -122,6 +122,7 @@ _GATEWAY = (
     ("API_SERVER_HOST", "Address the API listens on", False),
     ("API_SERVER_PORT", "Port the API listens on", False),
     ("API_SERVER_MODEL_NAME", "Name under which the API offers the agent", False),
+    ("API_SERVER_STRICT_MODELS", "Whether the API rejects unknown model names", False),
     ("API_SERVER_CORS_ORIGINS", "Web origins that may call the API, comma-separated", False),
     (
         "API_SERVER_ALLOWED_HOSTS",

@@ -16,6 +16,7 @@ from hermes.schema.errors import (
     RateLimited,
     SessionBusy,
     SpendCapReached,
+    TimedOut,
     Unreachable,
     UsageError,
 )
@@ -39,6 +40,7 @@ _PUBLIC_MESSAGES: Mapping[str, str] = {
     RateLimited.code: MODEL_UNREACHABLE,
     Overloaded.code: MODEL_UNREACHABLE,
     Unreachable.code: MODEL_UNREACHABLE,
+    TimedOut.code: MODEL_UNREACHABLE,
     **dict.fromkeys((SessionBusy.code, LeaseLost.code, "interrupted", "cancelled"), INTERRUPTED),
     SpendCapReached.code: SPEND_LIMIT_REACHED,
     ContextTooLong.code: "This conversation is too long for my model. Use /new or ask for less.",

@@ -28,7 +28,14 @@ from hermes.models.http_client import (
 from hermes.models.http_response import HttpResponse
 from hermes.models.provider_errors import RequestOrigin, classify_error, url_hint
 from hermes.models.urls import host_of
-from hermes.schema.errors import BadRequest, ModelError, ModelNotFound, NotRunning, Unreachable
+from hermes.schema.errors import (
+    BadRequest,
+    ModelError,
+    ModelNotFound,
+    NotRunning,
+    TimedOut,
+    Unreachable,
+)
 
 REMOTE_IDLE = 120.0
 MAX_REQUEST_SECONDS = 3600.0
@@ -250,7 +257,13 @@ def connection_error(
             what = f"{server} closed the connection early"
         case _:
             what = f"the connection to {server} failed: {reason}"
-    return (NotRunning if _is_local_refusal(error, origin) else Unreachable)(what, hint=hint)
+    return _error_type(error, origin)(what, hint=hint)
+
+
+def _error_type(error: Exception, origin: RequestOrigin) -> type[Unreachable]:
+    if isinstance(error, TimeoutError):
+        return TimedOut
+    return NotRunning if _is_local_refusal(error, origin) else Unreachable
 
 
 def _is_local_refusal(error: Exception, origin: RequestOrigin) -> bool:

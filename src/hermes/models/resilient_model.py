@@ -47,6 +47,7 @@ _REASONS = {
     "rate_limit": "rate limited",
     "overloaded": "overloaded",
     "network": "no connection",
+    "timeout": "no answer in time",
     "model_not_found": "no such model",
 }
 
@@ -91,7 +92,8 @@ class KeyedModel:
 
 
 class _RequestState:
-    def __init__(self, routes: list[KeyedModel]) -> None:
+    def __init__(self, routes: list[KeyedModel], run: str) -> None:
+        self.run = run
         self.remaining = routes[1:]
         self.model = routes[0]
         self.tried = [routes[0]]
@@ -176,7 +178,7 @@ class ResilientModel:
                     await self.aclose()
 
     async def _run(self, request: ModelRequest) -> AsyncGenerator[ModelChunk]:
-        state = _RequestState(self._order(request.run))
+        state = _RequestState(self._order(request.run), request.run)
         while True:
             route = state.model
             if route.min_interval:
@@ -254,7 +256,7 @@ class ResilientModel:
 
     def _another_try(self, error: ModelError, state: _RequestState) -> _NextStep | None:
         policy = self._policy
-        if not error.retryable or state.tries >= policy.tries:
+        if not error.retryable or state.tries >= policy.tries or self._failed_recently(state):
             return None
         wait = policy.backoff.delay(state.tries, self._chance)
         if error.wait is not None:
@@ -267,6 +269,15 @@ class ResilientModel:
             f"{math.ceil(wait)} s ({state.tries} of {policy.tries})",
             wait,
         )
+
+    def _failed_recently(self, state: _RequestState) -> bool:
+        """Whether an earlier run has used up its tries on this model a short time ago.
+
+        A client that repeats a failed request would otherwise multiply our tries by its own. A
+        run that the model has already answered gets all its tries.
+        """
+        is_cooling = state.model.cooling_until > self._clock.monotonic()
+        return is_cooling and self._answered.get(state.run) is not state.model
 
     def _another_model(self, error: ModelError, state: _RequestState) -> _NextStep:
         failed = state.model

@@ -58,6 +58,7 @@ class TurnEnd(Struct, frozen=True):
     reason: str = ""  # a sentence for people
     code: str = ""  # the error's code
     late_messages: tuple[User, ...] = ()  # messages that came too late; answered in the next turn
+    retry_after: float | None = None  # seconds until the provider accepts requests again
 
 
 RuntimeEvent: TypeAlias = Delta | ToolStarted | MessageAdded | QuestionAsked | QuestionAnswered

@@ -10,6 +10,7 @@ HermesError
 │   ├── RateLimited       too many requests; `wait` says how long            (retryable)
 │   ├── Overloaded        the provider is busy or broken                     (retryable)
 │   ├── Unreachable       no connection, or it broke                         (retryable)
+│   │   ├── TimedOut      no answer within the time allowed
 │   │   └── NotRunning    nothing listens at an address of this machine
 │   ├── ContextTooLong    the request does not fit the window
 │   ├── PolicyRefused     the provider declined the content
@@ -67,6 +68,10 @@ class Overloaded(ModelError):
 class Unreachable(ModelError):
     code = "network"
     retryable = True
+
+
+class TimedOut(Unreachable):
+    code = "timeout"
 
 
 class NotRunning(Unreachable):

@@ -79,7 +79,10 @@ class QuestionAnswered(Struct, frozen=True, tag="answered"):
 
 
 class RunEnded(Struct, frozen=True, tag="run_ended"):
-    """The terminal event of a run. `code` is an error code, `reason` a text for the user."""
+    """The terminal event of a run. `code` is an error code, `reason` a text for the user.
+
+    `retry_after` are the seconds after which a provider accepts requests again, if it said so.
+    """
 
     run: str
     outcome: Outcome
@@ -87,6 +90,7 @@ class RunEnded(Struct, frozen=True, tag="run_ended"):
     code: str = ""
     usage: Usage = Usage()
     steps: int = 0
+    retry_after: float | None = None
 
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | StreamReset | Notice | ToolProgress

@@ -103,9 +103,6 @@ async def test_invalid_body_is_rejected(tmp_path: Path, stream: bool) -> None:
             response = await harness.ask("POST", CHAT, raw)
             assert response.status == 400, raw
         assert (await harness.ask("POST", CHAT, b"{}", Content_Encoding="gzip")).status == 415
-        response = await harness.chat({"messages": [HI], "model": "gpt-9"})
-        assert (response.status, response.code) == (404, "model_not_found")
-        assert response.json["error"]["param"] == "model"
         assert await harness.sessions() == []
         assert harness.model_server.requests == []
 

@@ -179,7 +179,7 @@ async def test_undelivered_callback_is_sent_after_a_restart(tmp_path: Path) -> N
 async def test_session_with_a_callback_is_woken_and_answers_there(tmp_path: Path) -> None:
     async with receiving() as there, api_harness(tmp_path, SCRIPT, settings=OPEN) as harness:
         made = await post(harness, "/api/sessions", {"id": "mine", **there.callback})
-        assert made.json["callback_url"] == there.url
+        assert made.session["callback_url"] == there.url
         assert SECRET not in made.body.decode()
         await post(harness, "/api/sessions/mine/chat", {"message": "hi"})
         assert there.received == [], "the client is still connected"
@@ -297,12 +297,12 @@ async def test_callback_can_be_removed(tmp_path: Path) -> None:
         await post(harness, "/api/sessions", {"id": "mine", **there.callback})
         path = "/api/sessions/mine"
         response = await harness.ask("PATCH", path, b'{"callback_url": null}')
-        assert response.json["callback_url"] is None
+        assert response.session["callback_url"] is None
         body = {"input": "hi", "session_id": "mine"}
         run = (await post(harness, "/v1/runs", body)).json["run_id"]
         await harness.ask("GET", f"/v1/runs/{run}/events")
         response = await harness.ask("PATCH", path, msgspec.json.encode(there.callback))
-        assert response.json["callback_url"] == there.url
+        assert response.session["callback_url"] == there.url
         await post(harness, "/v1/runs", body)
         assert (await there.events_of_kind("run.completed"))["run_id"] != run
         assert len(there.received) == 1

@@ -6,6 +6,7 @@ header. Handlers must read exactly the parameters the document lists.
 """
 
 import random
+import re
 import string
 import sys
 from collections import Counter
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 import anyio
 import msgspec
@@ -326,7 +328,9 @@ class Trial:
 
     async def send(self, sent: GeneratedRequest) -> ApiResponse:
         headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
-        url = URL(f"{self._one.url}{sent.path}", encoded=True)
+        # As clients do it; a path with other characters is not valid HTTP.
+        path = re.sub(r"[^\x21-\x7e]+", lambda found: quote(found[0]), sent.path)
+        url = URL(f"{self._one.url}{path}", encoded=True)
         url = url.with_query(sent.query) if sent.query else url
         with anyio.fail_after(60):
             async with self._one.http.request(

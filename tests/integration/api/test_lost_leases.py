@@ -63,4 +63,4 @@ async def test_turn_without_its_lease_stores_nothing(
         assert await harness.messages("s") == before
         assert [found.session.id for found in await harness.sessions()] == ["s"]
         shown = await harness.ask("GET", "/api/sessions/s")
-        assert shown.json["ended_at"] is None
+        assert shown.session["ended_at"] is None

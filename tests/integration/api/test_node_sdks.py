@@ -201,16 +201,16 @@ def test_openai_sends_images_and_documents(openai: ClientReport) -> None:
 def test_openai_maps_the_errors(openai: ClientReport) -> None:
     troubles = {name: openai.cases[name].trouble for name in ERRORS}
     assert troubles == ERRORS
+    assert openai.of("unknown_model")["model"] == "hermes-agent"
     assert "key" in openai.cases["failing_stream"].error.message  # pyright: ignore[reportAttributeAccessIssue]
 
 
 ERRORS = {
     "wrong_key": ("AuthenticationError", 401),
     "response_wrong_key": ("AuthenticationError", 401),
-    "unknown_model": ("NotFoundError", 404),
     "no_messages": ("BadRequestError", 400),
     "failing": ("InternalServerError", 502),
-    "failing_stream": ("APIError", None),
+    "failing_stream": ("InternalServerError", 502),
 }
 
 
@@ -255,7 +255,7 @@ def test_vercel_sends_images(vercel: ClientReport) -> None:
 
 def test_vercel_maps_the_errors(vercel: ClientReport) -> None:
     assert vercel.cases["wrong_key"].trouble == ("AI_APICallError", 401)
-    assert vercel.cases["unknown_model"].trouble == ("AI_APICallError", 404)
+    assert vercel.of("unknown_model") == "Hello there, friend."
     assert vercel.cases["failing"].trouble == ("AI_APICallError", 502)
     (response,) = vercel.of("failing_stream")
     assert "key" in response

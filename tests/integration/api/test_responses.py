@@ -15,12 +15,14 @@ from support.api_server import ApiHarness, ApiResponse, api_harness, api_setting
 pytestmark = pytest.mark.anyio
 
 WORDS = "one two three four five six"
+WRONG_KEY_REPLY = Reply(fault=Fault("status", named="unauthorized"))
 SCRIPT = Script(
     rules=[
         Rule("hang", [Reply(WORDS, fault=Fault("hang", after=3), chunk=4)]),
         Rule("tool", [Reply("Look.", [Call("terminal", {"command": "echo hi"})]), Reply("Hi.")]),
         Rule("weather", [Reply("", [Call("weather", {"city": "Rome"})]), Reply("Sunny.")]),
-        Rule("wrong", [Reply(fault=Fault("status", named="unauthorized"))]),
+        Rule("then wrong", [Reply("Look.", [Call("todo", {})]), WRONG_KEY_REPLY]),
+        Rule("wrong", [WRONG_KEY_REPLY]),
     ],
     default=Reply(WORDS, chunk=4),
 )
@@ -214,12 +216,14 @@ async def test_response_with_store_false_is_not_stored(tmp_path: Path):
 
 async def test_failed_response_has_an_error(tmp_path: Path):
     async with api_harness(tmp_path, SCRIPT) as harness:
-        assert (await create(harness, {"input": "wrong key"}, 502)).code == "agent_incomplete"
-        last = events(await create(harness, {"input": "wrong key", "stream": True}))[-1]
+        for stream in (False, True):
+            body = {"input": "wrong key", "stream": stream}
+            assert (await create(harness, body, 502)).code == "provider_auth"
+        last = events(await create(harness, {"input": "then wrong", "stream": True}))[-1]
         assert last["type"] == "response.failed"
         response = last["response"]
         assert isinstance(response, dict)
-        assert response["error"]["code"] == "auth"
+        assert response["error"]["code"] == "provider_auth"
 
 
 async def test_disconnect_stores_an_incomplete_response(tmp_path: Path):
@@ -276,8 +280,7 @@ BAD: list[tuple[dict[str, object], int]] = [
     ({"input": "x", "conversation": "c" * 300}, 400),
     ({"input": "x", "conversation": "c", "previous_response_id": "p"}, 400),
     ({"input": "x", "previous_response_id": "nobody"}, 404),
-    ({"input": "x", "model": "nobody"}, 404),
-    ({"input": "x", "tools": [{"type": "web_search"}]}, 400),
+    ({"input": "x", "model": "m", "provider": "nobody"}, 400),
     ({"input": "x", "tools": [{"type": "function", "name": "a b"}]}, 400),
     ({"input": "x", "tools": [WEATHER, WEATHER]}, 400),
     ({"input": "x", "tool_choice": {"type": "function", "name": "nobody"}}, 400),

@@ -244,11 +244,11 @@ BAD: list[tuple[object, int]] = [
     ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, 400),
     ({"input": "x", "instructions": 3}, 400),
     ({"input": "x", "conversation_history": "x"}, 400),
-    ({"input": "x", "session_id": "nobody"}, 404),
+    ({"input": "x", "session_id": "no one"}, 400),
     ({"input": "x", "session_id": "s" * 300}, 400),
     ({"input": "x", "previous_response_id": "nobody"}, 404),
     ({"input": "x", "previous_response_id": "a", "session_id": "b"}, 400),
-    ({"input": "x", "model": "nobody"}, 404),
+    ({"input": "x", "model": "m", "provider": "nobody"}, 400),
     ([], 400),
 ]
 

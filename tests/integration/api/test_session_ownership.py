@@ -112,7 +112,7 @@ async def test_owner_cannot_continue_a_guest_session(tmp_path: Path) -> None:
         # The owner may read it, and continue in a copy.
         assert "Obey Ann." in await texts_in(harness, "plan")
         fork = await ask(harness, "/api/sessions/plan/fork", {})
-        copy = fork.json["id"]
+        copy = fork.session["id"]
         response = await ask(harness, f"/api/sessions/{copy}/chat", {"message": "hi"})
         assert response.status == 200, response.body
 

@@ -40,7 +40,7 @@ async def ask(
 
 
 async def create_session(harness: ApiHarness, **body: object) -> str:
-    return str((await ask(harness, "POST", "", body, 201)).json["id"])
+    return str((await ask(harness, "POST", "", body, 201)).session["id"])
 
 
 def events(response: ApiResponse) -> list[tuple[str, dict[str, object]]]:
@@ -54,9 +54,9 @@ def events(response: ApiResponse) -> list[tuple[str, dict[str, object]]]:
 
 async def test_session_is_created_read_and_used(tmp_path: Path):
     async with api_harness(tmp_path, SCRIPT) as harness:
-        made = (await ask(harness, "POST", "", {"id": "trip:1", "title": "Trip"}, 201)).json
+        made = (await ask(harness, "POST", "", {"id": "trip:1", "title": "Trip"}, 201)).session
         assert (made["object"], made["id"], made["title"]) == ("hermes.session", "trip:1", "Trip")
-        assert (await ask(harness, "GET", "/trip:1")).json == made
+        assert (await ask(harness, "GET", "/trip:1")).session == made
         turn = (await ask(harness, "POST", "/trip:1/chat", {"message": "hello"})).json
         assert turn["object"] == "hermes.session.chat.completion"
         assert turn["message"] == {"role": "assistant", "content": WORDS}
@@ -97,7 +97,7 @@ async def test_list_is_paged_and_filtered(tmp_path: Path):
     async with api_harness(tmp_path, SCRIPT) as harness:
         names = [await create_session(harness, title=f"t{n}") for n in range(5)]
         await ask(harness, "POST", f"/{names[0]}/chat", {"message": "x"})
-        copy = str((await ask(harness, "POST", f"/{names[0]}/fork", {}, 201)).json["id"])
+        copy = str((await ask(harness, "POST", f"/{names[0]}/fork", {}, 201)).session["id"])
 
         async def listed(query: str) -> tuple[set[str], object]:
             response = (await ask(harness, "GET", f"?{query}")).json
@@ -120,27 +120,27 @@ async def test_list_is_paged_and_filtered(tmp_path: Path):
 async def test_session_is_renamed_and_ended(tmp_path: Path):
     async with api_harness(tmp_path, SCRIPT) as harness:
         name, other = await create_session(harness), await create_session(harness, title="taken")
-        response = (await ask(harness, "PATCH", f"/{name}", {"title": " New  name "})).json
+        response = (await ask(harness, "PATCH", f"/{name}", {"title": " New  name "})).session
         assert response["title"] == "New  name"
-        response = (await ask(harness, "PATCH", f"/{name}", {"end_reason": "done"})).json
+        response = (await ask(harness, "PATCH", f"/{name}", {"end_reason": "done"})).session
         assert (response["end_reason"], response["title"]) == ("done", "New  name")
         assert response["ended_at"]
         refused = await ask(harness, "PATCH", f"/{name}", {"title": "taken"}, 409)
         assert refused.code == "title_taken"
-        assert (await ask(harness, "PATCH", f"/{other}", {"title": "taken"})).json[
+        assert (await ask(harness, "PATCH", f"/{other}", {"title": "taken"})).session[
             "title"
         ] == "taken"
-        assert (await ask(harness, "PATCH", f"/{name}", {"title": None})).json["title"] is None
+        assert (await ask(harness, "PATCH", f"/{name}", {"title": None})).session["title"] is None
 
 
 async def test_fork_is_independent(tmp_path: Path):
     async with api_harness(tmp_path, SCRIPT) as harness:
         name = await create_session(harness)
         await ask(harness, "POST", f"/{name}/chat", {"message": "first"})
-        response = (await ask(harness, "POST", f"/{name}/fork", {"title": "copy"}, 201)).json
+        response = (await ask(harness, "POST", f"/{name}/fork", {"title": "copy"}, 201)).session
         copy = str(response["id"])
         assert (response["parent_session_id"], response["title"]) == (name, "copy")
-        assert (await ask(harness, "GET", f"/{name}")).json["end_reason"] == "branched"
+        assert (await ask(harness, "GET", f"/{name}")).session["end_reason"] == "branched"
         await ask(harness, "POST", f"/{copy}/chat", {"message": "second"})
         assert len(await harness.messages(copy)) == 4
         assert [text_of(one) for one in await harness.messages(name)] == ["first", WORDS]
@@ -161,7 +161,7 @@ async def test_fork_keeps_an_interrupted_call_as_unknown(tmp_path: Path):
             AppendMessage(name, "run_1", Assistant("msg_2", (call,), Stop.TOOLS), now),
             RecordIntent(begun),
         )
-        copy = str((await ask(harness, "POST", f"/{name}/fork", {}, 201)).json["id"])
+        copy = str((await ask(harness, "POST", f"/{name}/fork", {}, 201)).session["id"])
         for session in (name, copy):
             *_, last = await harness.messages(session)
             assert isinstance(last, Result)
@@ -177,7 +177,7 @@ async def test_fork_keeps_pending_client_calls(tmp_path: Path, where: str):
         asked = [{"role": "user", "content": "the weather"}]
         first = await harness.chat({"messages": asked, "tools": [tool]}, X_Hermes_Session_Id=name)
         said = first.json["choices"][0]["message"]
-        copy = str((await ask(harness, "POST", f"/{name}/fork", {}, 201)).json["id"])
+        copy = str((await ask(harness, "POST", f"/{name}/fork", {}, 201)).session["id"])
         result = {"role": "tool", "content": "22 C", "tool_call_id": said["tool_calls"][0]["id"]}
         going_on = name if where == "session" else copy
         body = {"messages": [*asked, said, result], "tools": [tool]}
@@ -231,9 +231,9 @@ async def test_failed_turn_is_reported(tmp_path: Path):
             "message": failed["message"], "type": "server_error", "param": None,
             "code": failed["code"],
         }  # fmt: skip
-        assert found[-2][1]["code"] == "auth"
+        assert found[-2][1]["code"] == "provider_auth"
         refused = await ask(harness, "POST", f"/{name}/chat", {"message": "wrong"}, 502)
-        assert refused.code == "agent_incomplete"
+        assert refused.code == "provider_auth"
 
 
 async def test_turns_are_limited_per_session_and_in_total(tmp_path: Path):
@@ -270,7 +270,7 @@ BAD: list[tuple[str, str, object, int]] = [
     ("POST", "", {"title": "t" * 300}, 400),
     ("POST", "", {"title": "a\nb"}, 400),
     ("POST", "", {"title": "known title"}, 409),
-    ("POST", "", {"model": "nobody"}, 404),
+    ("POST", "", {"model": "m", "provider": "nobody"}, 400),
     ("POST", "", {"system_prompt": 3}, 400),
     ("POST", "", {"system_prompt": "x" * 300_000}, 400),
     ("POST", "", [], 400),
@@ -310,3 +310,42 @@ async def test_invalid_session_request_stores_nothing(tmp_path: Path):
         assert (await ask(harness, "GET", "")).json == before
         assert harness.model_server.requests == []
         assert (await harness.ask("GET", SESSIONS_PATH, key=None)).status == 401
+
+
+async def test_answers_have_the_public_shape(tmp_path: Path):
+    """Clients of the public system read these fields."""
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        made = (await ask(harness, "POST", "", {"id": "s"}, 201)).json
+        assert set(made) == {"object", "session"}
+        found = events(await ask(harness, "POST", "/s/chat/stream", {"message": "a tool"}))
+        by_name = dict(found)
+        assert by_name["run.started"]["user_message"] == {"role": "user", "content": "a tool"}
+        head = by_name["message.started"]["message"]
+        assert isinstance(head, dict)
+        assert head["role"] == "assistant"
+        assert {fields["message_id"] for _, fields in found} == {head["id"]}
+        started, completed = by_name["tool.started"], by_name["tool.completed"]
+        assert started["args"] == {"command": "echo hi"}
+        assert started["tool_name"] == completed["tool_name"] == "terminal"
+        assert by_name["assistant.completed"]["interrupted"] is False
+        rows = (await ask(harness, "GET", "/s/messages")).json["data"]
+        assert [row.get("tool_name") for row in rows] == [None, None, "terminal", None]
+        assert [row.get("finish_reason") for row in rows] == [None, "tool_calls", None, "stop"]
+        assert {row["session_id"] for row in rows} == {"s"}
+        rest = (await ask(harness, "GET", f"/s/messages?after={rows[1]['seq']}")).json["data"]
+        assert rest == rows[2:]
+        fork = (await ask(harness, "POST", "/s/fork", {"id": "t"}, 201)).session
+        assert (fork["id"], fork["parent_session_id"]) == ("t", "s")
+        assert (await ask(harness, "POST", "/s/fork", {"id": "t"}, 409)).code == "session_exists"
+
+
+async def test_capabilities_name_what_clients_look_for(tmp_path: Path):
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        found = (await harness.ask("GET", "/v1/capabilities")).json
+        for name in ("approval_events", "run_approval_response", "session_chat_streaming"):
+            assert found["features"][name] is True
+        assert found["features"]["session_key_header"] == "X-Hermes-Session-Key"
+        assert found["endpoints"]["session_fork"] == {
+            "method": "POST",
+            "path": "/api/sessions/{session_id}/fork",
+        }

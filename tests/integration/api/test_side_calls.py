@@ -140,7 +140,7 @@ async def test_contradicting_header_is_rejected(
 async def test_side_call_outcomes(tmp_path: Path) -> None:
     async with api_harness(tmp_path, SCRIPT) as harness:
         response = await harness.chat(side_call_body("refused"), X_Hermes_Task="1")
-        assert (response.status, response.code) == (502, "agent_incomplete")
+        assert (response.status, response.code) == (502, "provider_auth")
         response = await harness.chat(side_call_body("cut"), X_Hermes_Task="1")
         assert response.json["choices"][0]["finish_reason"] == "length"
         assert response.headers["x-hermes-completed"] == "false"

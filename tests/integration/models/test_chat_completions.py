@@ -26,6 +26,7 @@ from hermes.schema.errors import (
     NotFound,
     Overloaded,
     RateLimited,
+    TimedOut,
     Unauthorized,
     Unreachable,
 )
@@ -104,7 +105,7 @@ async def test_faults(fault: Fault, error: type[ModelError], message: str):
 
 async def test_missing_first_byte_times_out():
     async with talking(Reply(first_byte=30.0), idle=0.05) as (model, _):
-        with pytest.raises(Unreachable, match="sent nothing"):
+        with pytest.raises(TimedOut, match="sent nothing"):
             await read_stream(model)
 
 

@@ -67,3 +67,12 @@ def test_model_routes() -> None:
 def test_wrong_type_is_reported() -> None:
     with pytest.raises(ConfigError, match="port"):
         read_settings(config(extra={"key": KEY, "port": "many"}), {})
+
+
+def test_strict_models_from_file_or_variable() -> None:
+    assert not read_settings(config(extra={"key": KEY}), {}).strict_models
+    assert read_settings(config(extra={"key": KEY, "strict_models": True}), {}).strict_models
+    env = {"API_SERVER_KEY": KEY, "API_SERVER_STRICT_MODELS": "true"}
+    assert read_settings(Config(), env).strict_models
+    off = config(extra={"key": KEY, "strict_models": False})
+    assert not read_settings(off, env).strict_models

@@ -1,0 +1,1 @@
+"""Real clients against a real gateway: `make clients` installs and runs them and prints a table."""

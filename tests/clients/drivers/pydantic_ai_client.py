@@ -1,0 +1,37 @@
+"""pydantic-ai with its OpenAI chat model."""
+
+import asyncio
+
+from cases import AGENT, HELLO, KEY, RAIN, UNKNOWN, URL, expect, expect_error, run
+from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+
+def agent(name=AGENT):
+    return Agent(OpenAIChatModel(name, provider=OpenAIProvider(base_url=URL, api_key=KEY)))
+
+
+def tool():
+    asked = agent()
+
+    @asked.tool_plain
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"rain in {city}"
+
+    return expect(RAIN, asked.run_sync("the weather").output)
+
+
+async def streamed():
+    async with agent().run_stream("hello") as answer:
+        return "".join([text async for text in answer.stream_text(delta=True)])
+
+
+run(
+    chat=lambda: expect(HELLO, agent().run_sync("hello").output),
+    stream=lambda: expect(HELLO, asyncio.run(streamed())),
+    tool=tool,
+    unknown_model=lambda: expect(HELLO, agent(UNKNOWN).run_sync("hello").output),
+    error=lambda: expect_error(lambda: agent().run_sync("fail")),
+)
