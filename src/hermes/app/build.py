@@ -22,6 +22,7 @@ from hermes.app.models import ModelSelector
 from hermes.app.planner import RuntimePlanner, StandardPlanner, turn_settings
 from hermes.app.plugins import RuntimeSelector, plugin_services
 from hermes.app.prompt_context import PromptContext
+from hermes.app.setting_problems import setting_problems, warning_line
 from hermes.app.storage import LoggedProgress, import_public_sessions, open_archive, open_blobs
 from hermes.app.subagents import delegation_deps
 from hermes.app.tool_factory import ToolFactory
@@ -288,8 +289,7 @@ class App:
     @cached_property
     def warnings(self) -> list[str]:
         return [
-            *map(str, self.loaded.warnings),
-            *self.toolbox.warnings(self._options.source),
+            *map(warning_line, setting_problems(self.loaded, self.home, self.env)),
             *self.servers.warnings(),
             *(self.planner.hooks.warnings() if self.planner.hooks else ()),
         ]

@@ -31,12 +31,10 @@ from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.sandboxes import (
     SandboxDeps,
     Sandboxes,
-    backend_on,
     load_owner_git,
     network_on,
     remote_folder,
     runs_elsewhere,
-    unsupported_reason,
 )
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.scope import Scope
@@ -132,24 +130,17 @@ class ToolFactory(Struct, frozen=True):
     def _tools(
         self, sandboxes: Sandboxes, checkpoints: Checkpoints | None, platform: str
     ) -> dict[str, Tool]:
-        """Without the shell tools if the configured backend is not supported."""
         terminal = self.config.terminal
-        if not unsupported_reason(backend_on(terminal, platform)):
-            given = self._collaborators(
-                sandboxes.for_platform(platform), sandboxes.local, checkpoints
+        given = self._collaborators(sandboxes.for_platform(platform), sandboxes.local, checkpoints)
+        return build_tools(
+            replace(
+                given,
+                own_tmp=partial(sandboxes.tmp_on, platform),
+                network=network_on(terminal, platform),
+                remote_programs=runs_elsewhere(terminal, platform),
+                remote_folder=remote_folder(terminal, platform),
             )
-            return build_tools(
-                replace(
-                    given,
-                    own_tmp=partial(sandboxes.tmp_on, platform),
-                    network=network_on(terminal, platform),
-                    remote_programs=runs_elsewhere(terminal, platform),
-                    remote_folder=remote_folder(terminal, platform),
-                )
-            )
-        shell = tools_of(["terminal"])
-        tools = build_tools(self._collaborators(sandboxes.local, sandboxes.local, checkpoints))
-        return {name: tool for name, tool in tools.items() if name not in shell}
+        )
 
     def _collaborators(
         self, sandbox: Sandbox, near: Sandbox, checkpoints: Checkpoints | None

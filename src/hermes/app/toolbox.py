@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hermes.config.platforms import PLATFORMS
 from hermes.config.schema import Config
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.tool import Tool
-from hermes.sandbox.sandboxes import Sandboxes, backend_on, network_on, unsupported_reason
+from hermes.sandbox.sandboxes import Sandboxes, backend_on, network_on
 from hermes.tools.toolsets import Toolsets, built_in_toolsets
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 NO_MCP = "no_mcp"
 """In a platform's toolsets: no tools of MCP servers."""
+EVERYTHING = "hermes-cli"
 
 
 def reserved_toolsets() -> list[str]:
@@ -150,21 +152,6 @@ class Toolbox:
             self._built[key] = self._build(platform)
         return self._built[key]
 
-    def warnings(self, platform: str) -> list[str]:
-        """Settings that have no effect on a platform."""
-        warnings: list[str] = []
-        if why := unsupported_reason(backend_on(self._config.terminal, platform)):
-            fix = "hermes config set terminal.backend auto"
-            warnings.append(f"the terminal tool is disabled: {why}. To enable it: {fix}")
-        if self._selection.tools is not None:
-            return warnings
-        known = {*self._toolsets.names(), *self._config.mcp_servers, NO_MCP}
-        return warnings + [
-            f"the toolset {name!r} in the settings is not available"
-            for name in configured_toolsets(self._config, platform)
-            if name not in known
-        ]
-
     def _names(self, platform: str) -> Collection[str]:
         if self._selection.tools is not None:
             return self._selection.tools
@@ -174,11 +161,20 @@ class Toolbox:
 
 
 def configured_toolsets(config: Config, platform: str) -> list[str]:
-    """From the settings; `hermes-<platform>` means the same set on every platform."""
+    """The toolsets that the settings name for a platform, as this version calls them."""
     toolsets = config.platform_toolsets
     chosen = toolsets.get(platform, toolsets.get("cli", config.toolsets))
-    everything = f"hermes-{platform}"
-    return ["hermes-cli" if name == everything else name for name in chosen]
+    return [toolset_name(name, platform) for name in chosen]
+
+
+def toolset_name(name: str, platform: str = "") -> str:
+    """The public names of the set of all tools: `all`, `*`, and `hermes-` with a platform."""
+    if name in {"all", "*", f"hermes-{platform}"}:
+        return EVERYTHING
+    # The webhook's set is smaller in the public system, so elsewhere it must not become all.
+    shared = name.removeprefix("hermes-").replace("-", "_")
+    is_platform = any(one.platform == shared for one in PLATFORMS) and shared != "webhook"
+    return EVERYTHING if name.startswith("hermes-") and is_platform else name
 
 
 def mcp_servers_on(config: Config, platform: str, joined: Iterable[str] = ()) -> list[str]:

@@ -26,7 +26,7 @@ from hermes.ipc.client import (
 from hermes.ports.model import Model
 from hermes.ports.store import CompleteItem
 from hermes.ports.turn import Emit
-from hermes.schema.errors import HermesError, NotFound, SandboxError
+from hermes.schema.errors import HermesError, NotFound
 from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange
@@ -82,7 +82,7 @@ class ConversationService:
             model=self.app.models.current(session),
             folder=session.cwd,
             notes=self._notes,
-            warnings=self._warnings(),
+            warnings=tuple(self.app.warnings),
             commands=self._commands() if person else (),
             trouble=model_error,
             recap=await self._recap() if person else (),
@@ -232,13 +232,6 @@ class ConversationService:
                 ),
             ) from error
 
-    def _warnings(self) -> tuple[str, ...]:
-        """Return the warnings of the settings and those of the client's surface."""
-        app = self.app
-        elsewhere = set(app.toolbox.warnings(app.conversation.session.source))
-        general = [one for one in app.warnings if one not in elsewhere]
-        return (*general, *app.toolbox.warnings(self.start.source))
-
     def _commands(self) -> tuple[str, ...]:
         from hermes.ipc.slash_commands import command_names  # noqa: PLC0415 - as in `command`
 
@@ -283,10 +276,7 @@ class ConversationService:
         return by_default or await approvals.yolo(self.conversation.session.id)
 
     def _isolation(self) -> str:
-        try:
-            return self.app.toolbox.sandboxes.for_platform(self.start.source).isolation
-        except SandboxError:
-            return ""
+        return self.app.toolbox.sandboxes.for_platform(self.start.source).isolation
 
 
 async def open_conversation(

@@ -214,8 +214,9 @@ class McpServers:
         return usable, errors
 
     def warnings(self) -> list[str]:
-        """Problems with the settings, or a missing package."""
-        return list(dict.fromkeys(self._usable_servers()[1].values())) if self._settings else []
+        """A missing package; `setting_problems` reports what is wrong with the settings."""
+        why = missing_sdk() if any(one.enabled for one in self._settings.values()) else ""
+        return [why] if why else []
 
     def _connect(self, server: ServerConfig) -> None:
         from hermes.mcp.connection import McpConnection, McpConnectionDeps  # noqa: PLC0415 - only with servers

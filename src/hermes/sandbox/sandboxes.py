@@ -20,7 +20,6 @@ from hermes.sandbox.home_policy import filesystem_policy, tmp_root
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
 from hermes.sandbox.strongest_sandbox import StrongestSandbox
-from hermes.schema.errors import SandboxError
 from hermes.schema.scope import OWNER
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class Sandboxes:
         return self._sandbox(name if name in (*ISOLATION_BACKENDS, "local") else "auto")
 
     def for_platform(self, platform: str) -> Sandbox:
-        """The sandbox for commands from a platform. Raises `SandboxError` for unknown backends."""
+        """The sandbox for commands from a platform; an unknown backend refuses all of them."""
         return self._sandbox(backend_on(self._parts.terminal, platform))
 
     def tmp_on(self, platform: str, principal: str = OWNER) -> Path | None:
@@ -132,14 +131,16 @@ class Sandboxes:
         return "none: commands run as you, on this machine"
 
     def _sandbox(self, name: str) -> Sandbox:
-        if why := unsupported_reason(name):
-            raise SandboxError(why, hint=f"Choose one of {', '.join(BACKENDS)}.")
         if name not in self._made:
             self._made[name] = self._make(name)
         return self._made[name]
 
     def _make(self, name: str) -> Sandbox:
         spawner = self._parts.spawner
+        if why := unsupported_reason(name):
+            from hermes.sandbox.unsupported import UnsupportedSandbox  # noqa: PLC0415 - rarely needed
+
+            return UnsupportedSandbox(name, why, f"Choose one of {', '.join(BACKENDS)}.")
         match name:
             case "local":
                 return LocalSandbox(spawner)

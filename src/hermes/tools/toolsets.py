@@ -12,8 +12,8 @@ from hermes.tools.tool_wrappers import load_specs
 class Toolsets:
     """The toolsets that the specs of the tools name, and those made of others.
 
-    `hermes-cli` is all of them, `hermes-api-server` all that ask no person; `safe` has only tools
-    that touch neither files nor processes.
+    `all` and `hermes-cli` are all of them, `hermes-api-server` all that ask no person; `safe` has
+    only tools that touch neither files nor processes.
     """
 
     def __init__(self, specs: Mapping[str, ToolSpec]) -> None:
@@ -24,6 +24,7 @@ class Toolsets:
         }
         asking = {spec.toolset for spec in specs.values() if spec.asks}
         self.composites: Mapping[str, Sequence[str]] = {
+            "all": tuple(named),
             "coding": ("terminal", "file", "todo", "code_execution"),
             "debugging": ("terminal", "file"),
             "hermes-cli": tuple(named),
