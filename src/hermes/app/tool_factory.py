@@ -46,11 +46,12 @@ from hermes.tools.processes.registry import ProcessRegistry
 from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import MAX_TIMEOUT, find_shell
 from hermes.tools.tool_io import DEFAULT_LIMITS, OutputLimits
-from hermes.tools.tool_wrappers import load_specs
+from hermes.tools.tool_wrappers import LazyCheckpoints, load_specs
 from hermes.tools.toolsets import tools_of
 
 if TYPE_CHECKING:
     from hermes.hooks.shell import ShellHooks
+    from hermes.tools.checkpoints.repository import RetentionPolicy
 
 PROFILE_HOME_MODE = "profile"
 """The `terminal.home_mode` in which the profile's `home` folder is the home of commands."""
@@ -93,38 +94,59 @@ class ToolFactory(Struct, frozen=True):
 
     def _checkpoints(self, sandbox: Sandbox) -> Checkpoints | None:
         """None if disabled. `sandbox` runs git on this machine."""
-        settings = self.config.checkpoints
-        if not settings.enabled:
+        enabled = self.config.checkpoints.enabled
+        if enabled is False:
             return None
-        from hermes.tools.checkpoints.git_checkpoints import (  # noqa: PLC0415 - only when needed
-            CheckpointDeps,
-            GitCheckpoints,
-            RetentionPolicy,
-        )
-        from hermes.tools.checkpoints.repository import (  # noqa: PLC0415 - as above
-            CheckpointLimits,
-            find_git,
+        whole = partial(self._git_checkpoints, sandbox)
+        return LazyCheckpoints(whole if enabled is True else self._file_checkpoints)
+
+    def _file_checkpoints(self) -> Checkpoints:
+        from hermes.tools.checkpoints.file_checkpoints import FileCheckpoints  # noqa: PLC0415 - loaded on first use
+
+        folder = user_home(self.env)
+        return FileCheckpoints(
+            folder=self.home.checkpoints,
+            paths=SessionPaths(folder, protected_paths(self.home)),
+            clock=self.clock,
+            home=folder,
+            retention=self._retention(),
         )
 
-        user_folder = user_home(self.env)
+    def _git_checkpoints(self, sandbox: Sandbox) -> Checkpoints:
+        from hermes.tools.checkpoints.git_checkpoints import (  # noqa: PLC0415 - loaded on first use
+            CheckpointDeps,
+            GitCheckpoints,
+        )
+        from hermes.tools.checkpoints.repository import find_git  # noqa: PLC0415 - as above
+
+        folder = user_home(self.env)
         return GitCheckpoints(
             CheckpointDeps(
                 sandbox=sandbox,
                 git=find_git(self.env.get("PATH", "")),
                 folder=self.home.checkpoints,
-                paths=SessionPaths(user_folder, protected_paths(self.home)),
+                paths=SessionPaths(folder, protected_paths(self.home)),
                 clock=self.clock,
-                home=user_folder,
-                retention=RetentionPolicy(
-                    snapshots=settings.max_snapshots,
-                    limits=CheckpointLimits(
-                        file=settings.max_file_size_mb * _MB,
-                        total=settings.max_total_size_mb * _MB,
-                    ),
-                    days=settings.retention_days,
-                    prune=settings.auto_prune,
-                ),
+                home=folder,
+                retention=self._retention(),
             )
+        )
+
+    def _retention(self) -> "RetentionPolicy":
+        from hermes.tools.checkpoints.repository import (  # noqa: PLC0415 - loaded on first use
+            CheckpointLimits,
+            RetentionPolicy,
+        )
+
+        settings = self.config.checkpoints
+        limits = CheckpointLimits(
+            file=settings.max_file_size_mb * _MB, total=settings.max_total_size_mb * _MB
+        )
+        return RetentionPolicy(
+            snapshots=settings.max_snapshots,
+            limits=limits,
+            days=settings.retention_days,
+            prune=settings.auto_prune,
         )
 
     def _tools(

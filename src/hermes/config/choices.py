@@ -41,6 +41,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 """The known words of each setting; `*` stands for any key or list item."""
 
 SWITCHES: Mapping[str, tuple[str, ...]] = {
+    "checkpoints.enabled": ("auto",),
     "mattermost.reactions": (),
     "slack.reactions": (),
     "telegram.reactions": (),
