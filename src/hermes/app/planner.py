@@ -192,7 +192,10 @@ class StandardPlanner:
     ) -> tuple[Mapping[str, Tool], Collection[str]]:
         tools, unlisted = offer.limited(self._toolbox, model.window)
         if few := self._models.profile_of(model).tools:
-            tools, unlisted = {name: tools[name] for name in few if name in tools}, ()
+            from hermes.tools.cautious_tool import CautiousTool  # noqa: PLC0415 - only for small models
+
+            tools = {name: CautiousTool(tools[name]) for name in few if name in tools}
+            unlisted = ()
         return tools, unlisted
 
     def offered(self, scope: Scope) -> Mapping[str, Tool]:
