@@ -79,6 +79,9 @@ class FakeCheckpoints:
         await self._keep(scope.workspace, scope.session, run=scope.run)
         return ""
 
+    async def changed(self, run: str) -> bool | None:
+        return None
+
     async def take(self, workspace: str, session: str, reason: str = "") -> Checkpoint:
         return await self._keep(workspace, session, reason=reason)
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from hermes.agent.loop_guard import GuardLimits
-from hermes.agent.plan import Plan, RuntimePlan
+from hermes.agent.plan import FilesChanged, Plan, RuntimePlan, changes_unknown
 from hermes.agent.prompts import PromptFacts, build_prompt
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.models import ModelSelector
@@ -175,7 +175,14 @@ class StandardPlanner:
             approvals=self._approvals,
             unlisted=unlisted,
             hooks=self.hooks,
+            files_changed=self._files_changed(scope),
         )
+
+    def _files_changed(self, scope: Scope) -> FilesChanged:
+        checkpoints = self._toolbox.checkpoints
+        if checkpoints is None or not self._toolbox.sandboxes.runs_here(policy_platform(scope)):
+            return changes_unknown
+        return partial(checkpoints.changed, scope.run)
 
     def _effort_of(self, model: ModelInfo) -> str | None:
         efforts = self._settings.efforts

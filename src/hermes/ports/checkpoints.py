@@ -39,6 +39,10 @@ class Checkpoints(Protocol):
         """
         ...
 
+    async def changed(self, run: str) -> bool | None:
+        """Whether files differ from before the run; None if that is not known."""
+        ...
+
     async def take(self, workspace: str, session: str, reason: str = "") -> Checkpoint:
         """Snapshot the files now. Raises `UsageError` or `SandboxError`."""
         ...

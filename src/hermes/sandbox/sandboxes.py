@@ -107,6 +107,10 @@ class Sandboxes:
         more = ", with network access" if online else ""
         return self._description(name, sandbox) + more + (", with Unix sockets" if sockets else "")
 
+    def runs_here(self, platform: str) -> bool:
+        """Whether commands from a platform change the files of this machine."""
+        return not runs_elsewhere(self._parts.terminal, platform)
+
     def remote_location(self, platform: str) -> str:
         """For the model: where commands run, if not on the machine with the files."""
         terminal = self._parts.terminal

@@ -111,6 +111,9 @@ class LazyCheckpoints:
     async def checkpoint_before(self, scope: Scope, args: Raw) -> str:
         return await self._checkpoints.checkpoint_before(scope, args)
 
+    async def changed(self, run: str) -> bool | None:
+        return await self._checkpoints.changed(run)
+
     async def take(self, workspace: str, session: str, reason: str = "") -> Checkpoint:
         return await self._checkpoints.take(workspace, session, reason)
 

@@ -142,6 +142,22 @@ async def test_command_in_a_large_workspace_saves_the_files_it_names(
         await harness.checkpoints.take(str(harness.work), "s1")
 
 
+async def test_change_of_a_turn_is_known(harness: CheckpointHarness) -> None:
+    changed = harness.checkpoints.changed
+    (harness.work / "a").write_text("a")
+    assert await changed("r1") is False
+    await harness.before("r1", command="python -m pytest")
+    assert await changed("r1") is False
+    (harness.work / "new").touch()
+    assert await changed("r1") is True
+    await harness.before("r2", path="a")
+    assert await changed("r2") is False
+    (harness.work / "a").write_text("b")
+    assert await changed("r2") is True
+    await harness.before("r3", command="touch /tmp/elsewhere")
+    assert await changed("r3") is None
+
+
 async def test_private_and_large_files_are_not_copied(harness: CheckpointHarness) -> None:
     harness.checkpoints = harness.open(limits=CheckpointLimits(file=10))
     (harness.work / "closed.key").write_text("secret")

@@ -83,6 +83,10 @@ class FileCheckpoints:
         self._home = home
         self._retention = retention
         self._runs: LruMap[str, _Manifest] = LruMap(MAX_RUNS)
+        self._moved: LruMap[str, bool] = LruMap(MAX_RUNS)
+        """Sessions whose commands left the workspace."""
+        self._unsaved: LruMap[str, bool] = LruMap(MAX_RUNS)
+        """Runs with a command that may have changed files of which there is no copy."""
         self._known: LruMap[str, tuple[tuple[int, ...], SavedFile | None]] = LruMap(MAX_KNOWN)
         self._bytes = 0
         """Bytes of all contents, once they were counted."""
@@ -97,6 +101,12 @@ class FileCheckpoints:
                 log.warning("no checkpoint of %s: %s", scope.workspace, error)
                 return f"No checkpoint was made of {scope.workspace}: {error.strerror}"
         return ""
+
+    async def changed(self, run: str) -> bool | None:
+        manifest = self._runs.get(run)
+        if manifest is None:
+            return None if self._unsaved.get(run) else False
+        return await run_sync(self._changed, manifest, run)
 
     async def take(self, workspace: str, session: str, reason: str = "") -> Checkpoint:
         async with self._lock(workspace):
@@ -128,6 +138,12 @@ class FileCheckpoints:
         if touched.open_ended and not (manifest and manifest.complete):
             whole = files_below(workspace)
             wanted += whole or ()
+        if touched.elsewhere:
+            # A change of folder lasts for the session.
+            self._moved.put(scope.session, value=True)
+        partial_copy = touched.open_ended and whole is None and not (manifest and manifest.complete)
+        if partial_copy or (touched.open_ended and self._moved.get(scope.session)):
+            self._unsaved.put(scope.run, value=True)
         known = manifest.files if manifest else {}
         new = self._saved([path for path in wanted if _name(path) not in known], workspace)
         if not new and whole is None:
@@ -142,6 +158,18 @@ class FileCheckpoints:
         self._write(manifest)
         if is_first:
             self._prune(scope.workspace)
+
+    def _changed(self, manifest: _Manifest, run: str) -> bool | None:
+        workspace = Path(manifest.checkpoint.workspace)
+        names = [*manifest.files]
+        if manifest.complete:
+            present = files_below(workspace)
+            if present is None or any(_name(path) not in manifest.files for path in present):
+                return True
+        now = self._saved([_path(name) for name in names], workspace)
+        if any(now.get(name) != manifest.files[name] for name in names):
+            return True
+        return None if self._unsaved.get(run) else False
 
     def _take(self, workspace: str, session: str, reason: str) -> Checkpoint:
         whole = files_below(Path(workspace))

@@ -25,11 +25,21 @@ _WHOLE_FOLDER = re.compile(r"\bgit\s+(?:checkout|reset|clean|restore|stash|switc
 """Commands that change files they do not name."""
 
 
+_ELSEWHERE = re.compile(
+    r"""(?:^|[\s'"=(])(?:/(?!dev/null\b|usr/bin/|bin/)|~|\.\./)|\.\.(?:\s|$)|\b(?:cd|pushd)\b"""
+)
+
+
 class TouchedFiles(Struct, frozen=True):
-    """The named files and folders; `open_ended` if a command or program may change any other."""
+    """The named files and folders.
+
+    `open_ended`: a command or program may change any other. `elsewhere`: also outside the
+    workspace.
+    """
 
     paths: tuple[Path, ...]
     open_ended: bool = False
+    elsewhere: bool = False
 
 
 def touched_files(workspace: Path, args: Raw, home: Path) -> TouchedFiles:
@@ -43,7 +53,11 @@ def touched_files(workspace: Path, args: Raw, home: Path) -> TouchedFiles:
     paths += _named_in(program, folder, home)
     if _WHOLE_FOLDER.search(program):
         paths.append(folder)
-    return TouchedFiles(tuple(dict.fromkeys(paths)), open_ended=bool(program))
+    return TouchedFiles(
+        tuple(dict.fromkeys(paths)),
+        open_ended=bool(program),
+        elsewhere=bool(_ELSEWHERE.search(program) or given.get("workdir")),
+    )
 
 
 def files_below(folder: Path, limit: int = MAX_FILES) -> list[Path] | None:
