@@ -29,6 +29,7 @@ from hermes.schema.events import (
     Outcome,
     ReasoningDelta,
     RunEnded,
+    StreamReset,
     TextDelta,
     ToolStarted,
 )
@@ -36,6 +37,7 @@ from hermes.schema.messages import Assistant, Message, Result, Usage, User
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
 from hermes.session.lease import Lease
+from hermes.session.partial_answers import PARTIAL_KIND, PartialAnswer
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ Publish = Callable[[Event], None]
 """Takes an event that is already durable; must not block."""
 
 _DELTAS = (TextDelta, ReasoningDelta)
+_SHOWN = (TextDelta, StreamReset)
 RUN_END_KIND = "run_end"
 _FAILURES = frozenset({Outcome.FAILED, Outcome.EXHAUSTED})
 """Any other turn without an answer was interrupted, by a person or with its process."""
@@ -87,6 +90,7 @@ class Recorder:
         price: PriceFunction,
         scope: Scope,
         lease: Lease,
+        partial: PartialAnswer,
         publish: Publish,
         accepted: AcceptedMessages = AcceptedMessages(),  # noqa: B008 - a frozen value
         final_writes: FinalWrites = no_final_writes,
@@ -97,6 +101,7 @@ class Recorder:
         self._price = price
         self._scope = scope
         self._lease = lease
+        self._partial = partial
         self._publish = publish
         self._accepted = accepted
         self._final_writes = final_writes
@@ -109,6 +114,8 @@ class Recorder:
 
     async def emit(self, event: Event) -> None:
         """Record a fact before it is published; deltas are published directly."""
+        if isinstance(event, _SHOWN):
+            self._partial.add(event)
         if isinstance(event, _DELTAS) and self._answer is None:
             self._publish(event)
             return
@@ -158,6 +165,7 @@ class Recorder:
             *completed,
             *self._final_writes(event, said),
             *failure_writes(self._scope, event, self._clock.now()),
+            *self._partial.closing_writes(self._clock.now()),
             self._lease.release_write,
             fence=self._lease.fence,
         )
@@ -202,9 +210,11 @@ class Recorder:
         writes: list[Write] = [AppendMessage(session, run, message, now)]
         if isinstance(message, Result):
             writes.append(SettleIntent(session, message.call))
-        elif isinstance(message, Assistant) and message.usage != Usage():
-            spent = message.model, message.provider, message.usage
-            writes.append(RecordUsage(session, run, *spent, self._price(*spent), now))
+        elif isinstance(message, Assistant):
+            writes += self._partial.closing_writes(now)
+            if message.usage != Usage():
+                spent = message.model, message.provider, message.usage
+                writes.append(RecordUsage(session, run, *spent, self._price(*spent), now))
         return writes
 
 
@@ -225,7 +235,8 @@ def failure_writes(scope: Scope, ended: RunEnded, at: datetime) -> list[PutRecor
 
 
 async def prune_failures(store: Store, now: datetime) -> int:
-    """Delete old failures; those turns then look interrupted."""
+    """Delete old failures; those turns then look interrupted. Also records of stored answers."""
+    await store.records.forget(PARTIAL_KIND, now)
     return await store.records.forget(RUN_END_KIND, now - RETENTION)
 
 

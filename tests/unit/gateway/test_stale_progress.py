@@ -37,10 +37,12 @@ from hermes.ports.channel import (
     TargetGone,
     Throttled,
 )
+from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import WORKER_TTL, Fence, QueueItem, Write
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
+from hermes.session.partial_answers import PARTIAL_KIND
 from hermes.store.engine import Engine
 from hermes.store.queues import SqliteQueues
 from hermes.store.sqlite import SqliteStore
@@ -293,6 +295,24 @@ async def test_final_edits_wait_for_an_offline_platform(tmp_path: Path) -> None:
         harness.online = True
         await harness.settled()
         assert channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
+
+
+async def test_post_keeps_what_people_have_read_of_an_answer(tmp_path: Path) -> None:
+    async with stale_progress_harness(tmp_path) as harness:
+        await harness.shows("run-old")
+        shown = StateRecord(
+            kind=PARTIAL_KIND,
+            id="run-old",
+            session="s",
+            state="shown",
+            at=harness.clock.now(),
+            body=Raw(b'"Twenty words"'),
+        )
+        await harness.store.commit(PutRecord(shown))
+        await harness.leftovers.recover()
+        harness.begin()
+        await harness.settled()
+        assert harness.channel.texts_in("1") == [f"Twenty words\n\n({INTERRUPTED_BY_RESTART})"]
 
 
 async def test_store_errors_do_not_end_the_post_of_a_running_turn(tmp_path: Path) -> None:
