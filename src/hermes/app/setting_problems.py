@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from hermes.app.model_settings import model_settings
 from hermes.app.prompt_context import NO_PERSONALITY, all_personalities
-from hermes.app.toolbox import NO_MCP, reserved_toolsets, toolset_name
+from hermes.app.toolbox import NO_MCP, mcp_toolsets, reserved_toolsets, toolset_name
 from hermes.channels import MANIFESTS
 from hermes.config.dotenv import read_text
 from hermes.config.env import Env
@@ -177,8 +177,7 @@ def _provider_check(config: Config) -> _Check:
 
 
 def _toolset_check(config: Config) -> _Check:
-    known = {*known_toolsets(), *config.mcp_servers, NO_MCP}
-    known |= {f"mcp-{name}" for name in config.mcp_servers}
+    known = {*known_toolsets(), *mcp_toolsets(config), NO_MCP}
 
     def check(path: KeyPath, name: str) -> Iterator[Finding]:
         if name in known or toolset_name(name) in known or name == "hermes-webhook":

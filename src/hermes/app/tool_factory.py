@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hermes.app.learning import Learning
-from hermes.app.toolbox import Toolbox, ToolSelection
+from hermes.app.toolbox import Toolbox, ToolSelection, mcp_toolsets
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
@@ -80,7 +80,7 @@ class ToolFactory(Struct, frozen=True):
 
         Toolsets in the settings may belong to a feature that is not installed.
         """
-        servers = self.config.mcp_servers
+        servers = mcp_toolsets(self.config)
         asked = ToolSelection(
             disabled=frozenset(without),
             tools=None if wanted is None else tools_of(n for n in wanted if n not in servers),

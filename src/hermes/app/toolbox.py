@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from hermes.config.platforms import PLATFORMS
 from hermes.config.schema import Config
+from hermes.config.sections.execution import McpServer
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.tool import Tool
 from hermes.sandbox.sandboxes import Sandboxes, backend_on, network_on
@@ -25,7 +26,7 @@ EVERYTHING = "hermes-cli"
 
 
 def reserved_toolsets() -> list[str]:
-    """Names that MCP servers must not have."""
+    """Names of our own toolsets: the tools of an MCP server called so are `mcp-NAME`."""
     return [*built_in_toolsets().names(), NO_MCP]
 
 
@@ -111,15 +112,15 @@ class Toolbox:
     def _disabled(self) -> frozenset[str]:
         return self._selection.disabled.union(self._config.agent.disabled_toolsets)
 
-    def may_offer(self, server: str) -> bool:
+    def may_offer(self, toolset: str) -> bool:
         """Whether any platform could get its tools."""
-        excluded = self._selection.tools is not None and server not in self._selection.servers
-        return server not in self._disabled and not excluded
+        excluded = self._selection.tools is not None and toolset not in self._selection.servers
+        return toolset not in self._disabled and not excluded
 
     def tools_named(self, names: Iterable[str]) -> list[str]:
         """The tools of these toolsets, including servers. Raises `UsageError`."""
         names = list(names)
-        others = {*self._config.mcp_servers, *self._added}
+        others = {*mcp_toolsets(self._config), *self._added}
         joined = [tool for name in names for tool in self._added.get(name, ())]
         own = self._toolsets.tools_of(name for name in names if name not in others)
         return [*own, *joined]
@@ -177,9 +178,18 @@ def toolset_name(name: str, platform: str = "") -> str:
     return EVERYTHING if name.startswith("hermes-") and is_platform else name
 
 
+def mcp_toolsets(config: Config) -> dict[str, McpServer]:
+    """The configured MCP servers by the name of their toolset."""
+    if not config.mcp_servers:
+        return {}
+    own = reserved_toolsets()
+    servers = config.mcp_servers.items()
+    return {f"mcp-{name}" if name in own else name: server for name, server in servers}
+
+
 def mcp_servers_on(config: Config, platform: str, joined: Iterable[str] = ()) -> list[str]:
-    """The enabled MCP servers: those listed for the platform, or all if none is listed."""
-    servers = list(dict.fromkeys([*config.mcp_servers, *joined]))
+    """The enabled toolsets of servers: those listed for the platform, or all if none is listed."""
+    servers = list(dict.fromkeys([*mcp_toolsets(config), *joined]))
     chosen = configured_toolsets(config, platform)
     named = [name for name in servers if name in chosen]
     enabled = named if named or NO_MCP in chosen or not chosen else servers
