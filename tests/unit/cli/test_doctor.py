@@ -25,6 +25,7 @@ from hermes.cli.verbs.doctor.home import (
     read_settings,
     unwritable_finding,
 )
+from hermes.cli.verbs.doctor.model import check_model
 from hermes.cli.verbs.doctor.storage import check_storage
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home

@@ -43,8 +43,11 @@ def _codex_finding(context: CheckContext) -> Finding | None:
 
 
 async def check_model(context: CheckContext) -> list[Finding]:
-    if (codex := _codex_finding(context)) is not None:
-        return [codex]
+    codex = _codex_finding(context)
+    return await _check_own_model(context) if codex is None else [codex]
+
+
+async def _check_own_model(context: CheckContext) -> list[Finding]:
     home = context.home
     blobs = open_blobs(home)
     settings = model_settings(context.config)
