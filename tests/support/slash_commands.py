@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from hermes.app.learning import Learning
 from hermes.app.learning_commands import LearningCommands
@@ -75,9 +75,12 @@ class FakeCheckpoints:
         self.restored: list[Checkpoint] = []
         self.failed: tuple[str, ...] = ()
 
-    async def checkpoint_before(self, scope: Scope) -> str:
+    async def checkpoint_before(self, scope: Scope, args: Raw) -> str:
         await self._keep(scope.workspace, scope.session, run=scope.run)
         return ""
+
+    async def changed(self, run: str) -> bool | None:
+        return None
 
     async def take(self, workspace: str, session: str, reason: str = "") -> Checkpoint:
         return await self._keep(workspace, session, reason=reason)

@@ -74,6 +74,7 @@ class FakeTool:
         timeout: float = 30.0,
         refunded: bool = False,
         asks: bool = False,
+        changes_files: bool = False,
     ) -> None:
         self.spec = ToolSpec(
             name,
@@ -83,6 +84,7 @@ class FakeTool:
             timeout,
             refunded=refunded,
             asks=asks,
+            changes_files=changes_files,
         )
         self._body = body
         self.asked: list[dict[str, Any]] = []

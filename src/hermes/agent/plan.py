@@ -55,6 +55,14 @@ CheckSpend = Callable[[], Awaitable[None]]
 """Raises `SpendCapReached` when the spending limit is reached."""
 
 
+FilesChanged = Callable[[], Awaitable[bool | None]]
+"""Says whether files were changed in the turn; None if that is not known."""
+
+
+async def changes_unknown() -> bool | None:
+    return None
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """A plan for a turn of our own. Settings changed meanwhile apply to the next turn."""
 
@@ -78,6 +86,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     resumes_calls: bool = False  # the calls at the end of the history have yet to run
     hooks: "TurnHooks | None" = None
     prefill: Sequence[Message] = ()  # precedes the history in every request
+    files_changed: FilesChanged = changes_unknown
 
 
 class RuntimePlan(Struct, frozen=True, kw_only=True):

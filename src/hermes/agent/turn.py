@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 import anyio
 import anyio.lowlevel
+from msgspec.structs import replace
 
 from hermes.agent.answers import (
     MAX_BAD_ANSWERS,
@@ -19,6 +20,7 @@ from hermes.agent.answers import (
     nudge,
     runnable_calls,
 )
+from hermes.agent.claims import NOTHING_CHANGED, TurnEffects, claims_change
 from hermes.agent.context_size import TokenGauge, request_tokens
 from hermes.agent.history import History, has_content, open_calls, with_unique_call_ids
 from hermes.agent.loop_guard import LoopGuard
@@ -27,7 +29,7 @@ from hermes.agent.provenance import UntrustedContent
 from hermes.agent.tool_calls import FinishedCall, ToolCallRunner, failed_result
 from hermes.kit.tasks import cancelled_from_outside
 from hermes.ports.approvals import TurnSuspended
-from hermes.ports.model import ModelRequest
+from hermes.ports.model import UNCONSTRAINED, ModelRequest
 from hermes.ports.runtime import RuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.ports.turn import Emit
 from hermes.schema.errors import ContextTooLong, HermesError, ModelError, PolicyRefused, UsageError
@@ -39,9 +41,10 @@ from hermes.schema.events import (
     QuestionAsked,
     RunEnded,
     RunStarted,
+    TextDelta,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Message, Result, ToolCall, Usage, User
+from hermes.schema.messages import Assistant, Message, Result, Text, ToolCall, Usage, User
 from hermes.schema.tools import ToolSpec
 
 log = logging.getLogger(__name__)
@@ -159,6 +162,7 @@ class _Turn(_BaseTurn[Plan]):
         self._token_gauge = TokenGauge(
             request_tokens(self._system, self._specs, plan.prefill) if plan.compact else 0
         )
+        self._effects = TurnEffects(plan.tools)
         self._too_long = 0
         self._refunded = 0
 
@@ -242,6 +246,7 @@ class _Turn(_BaseTurn[Plan]):
 
         async def report(finished: FinishedCall) -> None:
             result = guard.observe(finished.call, finished.effect, finished.result, finished.took)
+            self._effects.add(finished.call, result)
             await self._add_message(result)
 
         await ToolCallRunner(self._plan, calls, self._emit, report, self._untrusted).run()
@@ -274,7 +279,20 @@ class _Turn(_BaseTurn[Plan]):
                 if not await self._compact(rejected=True):
                     raise
             else:
-                return await self._add_answer(answer)
+                return await self._add_answer(await self._checked(answer))
+
+    async def _checked(self, answer: Assistant) -> Assistant:
+        """Add a note to an answer that says files were changed, if none was."""
+        effects, constraints = self._effects, self._plan.constraints
+        if not effects.can_change_files or effects.others or constraints != UNCONSTRAINED:
+            return answer
+        if classify_answer(answer) is not AnswerKind.FINAL or not claims_change(answer.text):
+            return answer
+        if effects.files and await self._plan.files_changed() is not False:
+            return answer
+        note = f"\n\n({NOTHING_CHANGED})"
+        await self._emit(TextDelta(note))
+        return replace(answer, parts=(*answer.parts, Text(note)))
 
     async def _compact(self, *, rejected: bool = False) -> bool:
         """Compact the history if needed. False if nothing changed."""

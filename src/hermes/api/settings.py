@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct, structs
 
+from hermes.config.model_routes import ModelRoute, read_routes
 from hermes.config.schema import Config
 from hermes.config.sections import Port
 from hermes.config.sections.messaging import Platform
@@ -27,15 +28,6 @@ _VARIABLES = (
     "host", "port", "key", "model_name", "strict_models", "cors_origins", "allowed_hosts",
 )  # fmt: skip
 """Settings that can also be given as `API_SERVER_<NAME>`."""
-
-
-class ModelRoute(Struct, frozen=True, kw_only=True):
-    """The model of a route; a route with its own `base_url` may have its own key."""
-
-    model: str
-    provider: str = ""
-    api_key: str = ""
-    base_url: str = ""
 
 
 class ApiSettings(Struct, frozen=True, kw_only=True):
@@ -62,7 +54,6 @@ class _Extra(Struct, frozen=True, kw_only=True):
     port: Port = DEFAULT_PORT
     key: str = ""
     model_name: str = ""
-    model_routes: dict[str, ModelRoute] = {}
     strict_models: bool = False
     callback_allow_private: bool = False
 
@@ -107,7 +98,7 @@ def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
         ),
         allowed_hosts=tuple(one.lower() for one in parse_list(given.get("allowed_hosts"))),
         model_name=extra.model_name.strip(),
-        model_routes={name: _check_route(name, one) for name, one in extra.model_routes.items()},
+        model_routes={name: _own_provider(name, one) for name, one in read_routes(given).items()},
         strict_models=extra.strict_models,
         max_turns=config.gateway.api_server.max_concurrent_runs,
         callback_allow_private=extra.callback_allow_private,
@@ -116,15 +107,8 @@ def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
     return settings
 
 
-def _check_route(name: str, route: ModelRoute) -> ModelRoute:
-    """Check the route; one with a `base_url` becomes a provider of its own."""
-    if not route.model.strip():
-        raise ConfigError(f"{SETTINGS_PATH}.model_routes.{name}: the model is missing.")
-    if route.api_key and not route.base_url:
-        raise ConfigError(
-            f"{SETTINGS_PATH}.model_routes.{name}: api_key needs a base_url.",
-            hint="Add base_url, or remove api_key.",
-        )
+def _own_provider(name: str, route: ModelRoute) -> ModelRoute:
+    """A route with a `base_url` becomes a provider of its own."""
     return structs.replace(route, provider=f"custom:api-{name}") if route.base_url else route
 
 

@@ -4,13 +4,14 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
+from hermes.agent.plan import FilesChanged, changes_unknown
 from hermes.app.after_turn import BackgroundReviews, title_callbacks
 from hermes.app.approvals import build_approvals
 from hermes.app.chat_settings import ChatSettings
@@ -25,6 +26,7 @@ from hermes.app.models import ModelSelector
 from hermes.app.planner import RuntimePlanner, StandardPlanner, turn_settings
 from hermes.app.plugins import RuntimeSelector
 from hermes.app.prompt_context import PromptContext
+from hermes.app.setting_problems import setting_problems, warning_line
 from hermes.app.storage import LoggedProgress, import_public_sessions, open_archive, open_blobs
 from hermes.app.toolbox import Toolbox, tool_selection
 from hermes.approvals.service import ApprovalService
@@ -53,16 +55,18 @@ from hermes.ports.runtime import Runtime
 from hermes.ports.store import WORKER_TTL, Store
 from hermes.ports.tool import Tool
 from hermes.ports.turn import TurnHooks
+from hermes.sandbox.backends import runs_elsewhere
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Text, Usage
-from hermes.schema.scope import Scope
+from hermes.schema.scope import Scope, policy_platform
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation, MessageParts, SessionOptions, unchanged_parts
 from hermes.session.heartbeat import heartbeat
 from hermes.session.runner import Runner
 from hermes.session.spend_guard import SpendCaps, SpendGuard
 from hermes.tools.catalog import list_tools
+from hermes.tools.tool_wrappers import LazyCheckpoints
 
 if TYPE_CHECKING:
     from hermes.app.tool_factory import ToolFactory
@@ -199,12 +203,23 @@ class App:
 
     @cached_property
     def checkpoints(self) -> Checkpoints | None:
-        if not self.config.checkpoints.enabled:
+        if self.config.checkpoints.enabled is False:
             return None
+        return LazyCheckpoints(self._build_checkpoints)
+
+    def _build_checkpoints(self) -> Checkpoints:
         from hermes.app.tool_factory import build_checkpoints  # noqa: PLC0415 - as above
 
-        local = self.sandboxes.local
-        return build_checkpoints(self.home, self.env, self.config, self.clock, local)
+        return build_checkpoints(
+            self.home, self.env, self.config, self.clock, lambda: self.sandboxes.local
+        )
+
+    def _files_changed(self, scope: Scope) -> FilesChanged:
+        """What tells whether a turn changed files; unknown where commands run elsewhere."""
+        checkpoints = self.checkpoints
+        if checkpoints is None or runs_elsewhere(self.config.terminal, policy_platform(scope)):
+            return changes_unknown
+        return partial(checkpoints.changed, scope.run)
 
     @cached_property
     def _tool_factory(self) -> "ToolFactory":
@@ -282,6 +297,7 @@ class App:
             clock=self.clock,
             approvals=self.approvals,
             hooks=self._hooks(),
+            files_changed=self._files_changed,
             ready=self.servers.wait_ready,
         )
 
@@ -371,8 +387,7 @@ class App:
     def warnings_on(self, platform: str) -> list[str]:
         """Warnings about the settings, as far as they concern a platform."""
         return [
-            *map(str, self.loaded.warnings),
-            *self.toolbox.warnings(platform),
+            *map(warning_line, setting_problems(self.loaded, self.home, self.env)),
             *self.servers.warnings(),
             *(self.planner.hooks.warnings() if self.planner.hooks else ()),
         ]

@@ -16,8 +16,6 @@ from hermes.tools.tool_wrappers import load_specs
 if TYPE_CHECKING:
     from hermes.compaction.compactor import Compactor
 
-COMPACTION_ENGINE = "compressor"
-
 
 def build_compaction(
     config: Config,
@@ -30,7 +28,7 @@ def build_compaction(
 ) -> CompactionService | None:
     """None if disabled."""
     settings = config.compression
-    if not settings.enabled or config.context.engine != COMPACTION_ENGINE:
+    if not settings.enabled:
         return None
     slot = config.auxiliary.compression
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from hermes.agent.loop_guard import GuardLimits
-from hermes.agent.plan import Plan, RuntimePlan
+from hermes.agent.plan import FilesChanged, Plan, RuntimePlan
 from hermes.agent.prompts import PromptFacts, build_prompt
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.models import ModelSelector
@@ -129,6 +129,7 @@ class StandardPlanner:
         clock: Clock,
         approvals: Approvals,
         hooks: "TurnHooks | None",
+        files_changed: Callable[[Scope], FilesChanged],
         ready: Callable[[], Awaitable[None]],
     ) -> None:
         """`ready` is awaited before every plan, such as for tools still being loaded."""
@@ -141,6 +142,7 @@ class StandardPlanner:
         self._clock = clock
         self._approvals = approvals
         self.hooks = hooks
+        self._files_changed = files_changed
         self._ready = ready
         self._offers: dict[tuple[str, Role], _ToolOffer] = {}
 
@@ -184,6 +186,7 @@ class StandardPlanner:
             approvals=self._approvals,
             unlisted=unlisted,
             hooks=self.hooks,
+            files_changed=self._files_changed(scope),
         )
 
     def listed_specs(self, scope: Scope, model: ModelInfo) -> list[ToolSpec]:
@@ -196,7 +199,10 @@ class StandardPlanner:
     ) -> tuple[Mapping[str, Tool], Collection[str]]:
         tools, unlisted = offer.limited(self._toolbox, model.window)
         if few := self._models.profile_of(model).tools:
-            tools, unlisted = {name: tools[name] for name in few if name in tools}, ()
+            from hermes.tools.cautious_tool import CautiousTool  # noqa: PLC0415 - only for small models
+
+            tools = {name: CautiousTool(tools[name]) for name in few if name in tools}
+            unlisted = ()
         return tools, unlisted
 
     def offered(self, scope: Scope) -> Mapping[str, Tool]:

@@ -25,11 +25,9 @@ from hermes.ports.message_sender import MessageSender
 from hermes.ports.sandbox import Sandbox
 from hermes.ports.store import Blobs, Store
 from hermes.sandbox.backends import (
-    backend_on,
     network_on,
     remote_folder,
     runs_elsewhere,
-    unsupported_reason,
 )
 from hermes.sandbox.child_env import EnvRules, child_env
 from hermes.sandbox.home_policy import instruction_folders, protected_paths
@@ -48,6 +46,7 @@ from hermes.tools.tool_wrappers import load_specs
 
 if TYPE_CHECKING:
     from hermes.hooks.shell import ShellHooks
+    from hermes.tools.checkpoints.repository import RetentionPolicy
 
 PROFILE_HOME_MODE = "profile"
 """The `terminal.home_mode` in which the profile's `home` folder is the home of commands."""
@@ -75,11 +74,9 @@ class ToolFactory(Struct, frozen=True, kw_only=True):
 
     def collaborators(self, platform: str) -> ToolCollaborators:
         """What the tools of a platform share."""
-        given, terminal = self._collaborators(), self.config.terminal
-        if unsupported_reason(backend_on(terminal, platform)):
-            return given  # such a platform has no shell tools
+        terminal = self.config.terminal
         return replace(
-            given,
+            self._collaborators(),
             sandbox=self.sandboxes.for_platform(platform),
             own_tmp=partial(self.sandboxes.tmp_on, platform),
             network=network_on(terminal, platform),
@@ -143,39 +140,55 @@ class ToolFactory(Struct, frozen=True, kw_only=True):
 
 
 def build_checkpoints(
-    home: Home, env: Env, config: Config, clock: Clock, sandbox: Sandbox
+    home: Home, env: Env, config: Config, clock: Clock, sandbox: Callable[[], Sandbox]
 ) -> Checkpoints:
-    """`sandbox` runs git on this machine."""
-    settings = config.checkpoints
-    from hermes.tools.checkpoints.git_checkpoints import (  # noqa: PLC0415 - only when enabled
+    """`sandbox` runs git on this machine, if whole folders are recorded."""
+    folder = user_home(env)
+    paths = SessionPaths(folder, protected_paths(home))
+    if config.checkpoints.enabled is not True:
+        from hermes.tools.checkpoints.file_checkpoints import FileCheckpoints  # noqa: PLC0415 - one of two
+
+        return FileCheckpoints(
+            folder=home.checkpoints,
+            paths=paths,
+            clock=clock,
+            home=folder,
+            retention=_retention(config),
+        )
+    from hermes.tools.checkpoints.git_checkpoints import (  # noqa: PLC0415 - one of two
         CheckpointDeps,
         GitCheckpoints,
-        RetentionPolicy,
     )
-    from hermes.tools.checkpoints.repository import (  # noqa: PLC0415 - as above
-        CheckpointLimits,
-        find_git,
-    )
+    from hermes.tools.checkpoints.repository import find_git  # noqa: PLC0415 - as above
 
-    user_folder = user_home(env)
     return GitCheckpoints(
         CheckpointDeps(
-            sandbox=sandbox,
+            sandbox=sandbox(),
             git=find_git(env.get("PATH", "")),
             folder=home.checkpoints,
-            paths=SessionPaths(user_folder, protected_paths(home)),
+            paths=paths,
             clock=clock,
-            home=user_folder,
-            retention=RetentionPolicy(
-                snapshots=settings.max_snapshots,
-                limits=CheckpointLimits(
-                    file=settings.max_file_size_mb * _MB,
-                    total=settings.max_total_size_mb * _MB,
-                ),
-                days=settings.retention_days,
-                prune=settings.auto_prune,
-            ),
+            home=folder,
+            retention=_retention(config),
         )
+    )
+
+
+def _retention(config: Config) -> "RetentionPolicy":
+    from hermes.tools.checkpoints.repository import (  # noqa: PLC0415 - loaded on first use
+        CheckpointLimits,
+        RetentionPolicy,
+    )
+
+    settings = config.checkpoints
+    limits = CheckpointLimits(
+        file=settings.max_file_size_mb * _MB, total=settings.max_total_size_mb * _MB
+    )
+    return RetentionPolicy(
+        snapshots=settings.max_snapshots,
+        limits=limits,
+        days=settings.retention_days,
+        prune=settings.auto_prune,
     )
 
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hermes.config.platforms import PLATFORMS
 from hermes.config.schema import Config
+from hermes.config.sections.execution import McpServer
 from hermes.ports.tool import Tool
-from hermes.sandbox.backends import backend_on, network_on, unsupported_reason
+from hermes.sandbox.backends import backend_on, network_on
 from hermes.tools.toolsets import Toolsets, built_in_toolsets, tools_of
 
 if TYPE_CHECKING:
@@ -19,10 +21,11 @@ log = logging.getLogger(__name__)
 
 NO_MCP = "no_mcp"
 """In a platform's toolsets: no tools of MCP servers."""
+EVERYTHING = "hermes-cli"
 
 
 def reserved_toolsets() -> list[str]:
-    """Names that MCP servers must not have."""
+    """Names of our own toolsets: the tools of an MCP server called so are `mcp-NAME`."""
     return [*built_in_toolsets().names(), NO_MCP]
 
 
@@ -124,15 +127,15 @@ class Toolbox:
     def _disabled(self) -> frozenset[str]:
         return self._selection.disabled.union(self._config.agent.disabled_toolsets)
 
-    def may_offer(self, server: str) -> bool:
+    def may_offer(self, toolset: str) -> bool:
         """Whether any platform could get its tools."""
-        excluded = self._selection.tools is not None and server not in self._selection.servers
-        return server not in self._disabled and not excluded
+        excluded = self._selection.tools is not None and toolset not in self._selection.servers
+        return toolset not in self._disabled and not excluded
 
     def tools_named(self, names: Iterable[str]) -> list[str]:
         """The tools of these toolsets, including servers. Raises `UsageError`."""
         names = list(names)
-        others = {*self._config.mcp_servers, *self._added}
+        others = {*mcp_toolsets(self._config), *self._added}
         joined = [tool for name in names for tool in self._added.get(name, ())]
         own = self._toolsets.tools_of(name for name in names if name not in others)
         return [*own, *joined]
@@ -162,42 +165,41 @@ class Toolbox:
         terminal = self._config.terminal
         key = backend_on(terminal, platform), network_on(terminal, platform)
         if key not in self._built:
-            tools = self._build(platform)
-            if unsupported_reason(key[0]):
-                shell = self._toolsets.tools_of(["terminal"])
-                tools = {name: tool for name, tool in tools.items() if name not in shell}
-            self._built[key] = tools
+            self._built[key] = self._build(platform)
         return self._built[key]
-
-    def warnings(self, platform: str) -> list[str]:
-        """Settings that have no effect on a platform."""
-        warnings: list[str] = []
-        if why := unsupported_reason(backend_on(self._config.terminal, platform)):
-            fix = "hermes config set terminal.backend auto"
-            warnings.append(f"the terminal tool is disabled: {why}. To enable it: {fix}")
-        if self._selection.tools is not None:
-            return warnings
-        known = {*self._toolsets.names(), *self._config.mcp_servers, NO_MCP}
-        return warnings + [
-            f"the toolset {name!r} in the settings is not available"
-            for name in configured_toolsets(self._config, platform)
-            if name not in known
-        ]
 
 
 def configured_toolsets(config: Config, platform: str) -> list[str]:
-    """From the settings; `hermes-<platform>` means the same set on every platform."""
+    """The toolsets that the settings name for a platform, as this version calls them."""
     toolsets = config.platform_toolsets
     chosen = toolsets.get(platform, toolsets.get("cli", config.toolsets))
-    everything = f"hermes-{platform}"
-    names = ["hermes-cli" if name == everything else name for name in chosen]
+    names = [toolset_name(name, platform) for name in chosen]
     # A worker on a board cannot end its task without these tools.
     return [*names, "kanban"] if platform == "kanban" and "kanban" not in names else names
 
 
+def toolset_name(name: str, platform: str = "") -> str:
+    """The public names of the set of all tools: `all`, `*`, and `hermes-` with a platform."""
+    if name in {"all", "*", f"hermes-{platform}"}:
+        return EVERYTHING
+    # The webhook's set is smaller in the public system, so elsewhere it must not become all.
+    shared = name.removeprefix("hermes-").replace("-", "_")
+    is_platform = any(one.platform == shared for one in PLATFORMS) and shared != "webhook"
+    return EVERYTHING if name.startswith("hermes-") and is_platform else name
+
+
+def mcp_toolsets(config: Config) -> dict[str, McpServer]:
+    """The configured MCP servers by the name of their toolset."""
+    if not config.mcp_servers:
+        return {}
+    own = reserved_toolsets()
+    servers = config.mcp_servers.items()
+    return {f"mcp-{name}" if name in own else name: server for name, server in servers}
+
+
 def mcp_servers_on(config: Config, platform: str, joined: Iterable[str] = ()) -> list[str]:
-    """The enabled MCP servers: those listed for the platform, or all if none is listed."""
-    servers = list(dict.fromkeys([*config.mcp_servers, *joined]))
+    """The enabled toolsets of servers: those listed for the platform, or all if none is listed."""
+    servers = list(dict.fromkeys([*mcp_toolsets(config), *joined]))
     chosen = configured_toolsets(config, platform)
     named = [name for name in servers if name in chosen]
     enabled = named if named or NO_MCP in chosen or not chosen else servers

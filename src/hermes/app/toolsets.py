@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from hermes.app.toolbox import NO_MCP, configured_toolsets, mcp_servers_on
+from hermes.app.toolbox import NO_MCP, configured_toolsets, mcp_servers_on, mcp_toolsets
 from hermes.channels import MANIFESTS
 from hermes.config.platforms import PLATFORMS
 from hermes.config.schema import Config
@@ -42,8 +42,8 @@ def shown_platforms(config: Config) -> list[str]:
 def is_enabled(config: Config, name: str, platform: str) -> bool:
     """Whether a single toolset is enabled on a platform."""
     off = _expand_composites(config.agent.disabled_toolsets)
-    if name in config.mcp_servers:
-        return config.mcp_servers[name].enabled and name in mcp_servers_on(config, platform)
+    if name in mcp_toolsets(config):
+        return mcp_toolsets(config)[name].enabled and name in mcp_servers_on(config, platform)
     return name in _expand_composites(configured_toolsets(config, platform)) and name not in off
 
 
@@ -56,10 +56,10 @@ def list_toolsets(config: Config, platforms: Sequence[str]) -> list[ToolsetRow]:
             reasons = list(dict.fromkeys(filter(None, why)))
         on = {one: is_enabled(config, name, one) for one in platforms}
         rows.append(ToolsetRow(name=name, tools=tools, on=on, missing=reasons))
-    for name in config.mcp_servers:
+    for name in mcp_toolsets(config):
         on = {one: is_enabled(config, name, one) for one in platforms}
         rows.append(ToolsetRow(name=name, tools=["(MCP server)"], on=on))
-    known = {*known_toolsets(), *config.mcp_servers, NO_MCP}
+    known = {*known_toolsets(), *mcp_toolsets(config), NO_MCP}
     unknown = {
         name: None
         for platform in platforms
@@ -74,7 +74,7 @@ def list_toolsets(config: Config, platforms: Sequence[str]) -> list[ToolsetRow]:
 def expand_toolsets(names: Iterable[str], config: Config) -> list[str]:
     """Replace composite toolsets by their parts. Raises `UsageError` for unknown names."""
     single: dict[str, None] = {}
-    known = [*known_toolsets(), *config.mcp_servers]
+    known = [*known_toolsets(), *mcp_toolsets(config)]
     for name in names:
         if name not in known:
             suggestion = did_you_mean(name, known)
@@ -108,7 +108,7 @@ def settings_to_disable(
         return {"agent.disabled_toolsets": listed} if more else {}
     chosen = configured_toolsets(config, platform)
     on = mcp_servers_on(config, platform)
-    left = _without(chosen, [name for name in names if name not in config.mcp_servers])
+    left = _without(chosen, [name for name in names if name not in mcp_toolsets(config)])
     if any(name in on for name in names):
         left = _with_servers(config, left, [name for name in on if name not in names])
     left = left or [EMPTY_TOOLSET]
@@ -130,10 +130,10 @@ def settings_to_enable(
         changes["agent.disabled_toolsets"] = _without(off, names)
     for target in [platform] if platform else ["cli", *config.platform_toolsets]:
         chosen = configured_toolsets(config, target)
-        servers = [name for name in names if name in config.mcp_servers]
+        servers = [name for name in names if name in mcp_toolsets(config)]
         more = [name for name in names if name not in [*_expand_composites(chosen), *servers]]
         left = [*(one for one in chosen if one != EMPTY_TOOLSET), *more] if more else chosen
-        named = [name for name in chosen if name in config.mcp_servers]
+        named = [name for name in chosen if name in mcp_toolsets(config)]
         if (named or NO_MCP in chosen) and not {*servers} <= {*named}:
             left = _with_servers(config, left, list(dict.fromkeys([*named, *servers])))
         if left != chosen:
@@ -163,5 +163,5 @@ def _setting_name(platform: str) -> str:
 
 def _with_servers(config: Config, chosen: Iterable[str], servers: Sequence[str]) -> list[str]:
     """The list with exactly these servers; without any named, all would be enabled."""
-    others = [name for name in chosen if name not in config.mcp_servers and name != NO_MCP]
+    others = [name for name in chosen if name not in mcp_toolsets(config) and name != NO_MCP]
     return [*others, *(servers or [NO_MCP])]

@@ -86,11 +86,13 @@ def apply_policy(
     whole = _analyze(rules, request)
     if denial := _denial(rules, request, scope, whole):
         return Denied(denial)
-    if request.reaching is Isolation.INSIDE or _is_auto_approved(rules, scope, standing):
+    if _is_auto_approved(rules, scope, standing):
+        return Allowed()
+    if request.reaching is Isolation.INSIDE and not request.caution:
         return Allowed()
     if _is_saved(rules, request, standing.saved):
         return Allowed()
-    why = _approval_reason(rules, request, whole)
+    why = request.caution or _approval_reason(rules, request, whole)
     return _decide_or_ask(rules, request, scope, why) if why else Allowed()
 
 
@@ -212,6 +214,7 @@ def _decide_or_ask(
         and own
         and request.reaching is Isolation.OPEN
         and not request.foreign
+        and not request.caution
     )
     return NeedsApproval(why=why, smart=smart, owner_only=not own)
 

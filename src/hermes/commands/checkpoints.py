@@ -99,7 +99,7 @@ def _checkpoints(context: CommandContext) -> Checkpoints:
     return require_service(
         context.services.checkpoints,
         "Checkpoints are disabled.",
-        hint="Enable them with: hermes config set checkpoints.enabled true",
+        hint="Enable them with: hermes config set checkpoints.enabled auto",
     )
 
 

@@ -2,8 +2,8 @@
 
 from hermes.commands.command import Command, CommandContext, require_service
 from hermes.commands.services import SettingsControl
+from hermes.config.choices import EFFORTS
 from hermes.kit.text import one_line
-from hermes.ports.model import EFFORTS
 from hermes.schema.errors import UsageError
 from hermes.schema.sessions import SessionChange
 from hermes.schema.terminal import BusyMode, CommandReply, TextReply

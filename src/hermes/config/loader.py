@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from hermes.config.choices import settle_choices
 from hermes.config.dotenv import read_text
 from hermes.config.home import Home
 from hermes.config.plain_yaml import read_plain_yaml
@@ -41,8 +42,8 @@ def parse_config(text: str, file: Path, env: Mapping[str, str]) -> LoadedConfig:
 def config_from_mapping(raw: Mapping[str, object]) -> Config:
     """Convert settings that did not come from a file. Raises `ConfigError`."""
     findings: list[Finding] = []
-    config = _converted(dict(raw), findings)
-    if config is None:
+    config = _converted(settle_choices(dict(raw), findings), findings)
+    if findings or config is None:
         first = findings[0]
         raise ConfigError(f"{format_path(first.path)}: {first.message}", hint=first.hint)
     return config
@@ -85,7 +86,7 @@ def _inspect(
     raw = {str(key): value for key, value in given.items()}
     if "${" in text:
         raw = _expanded(raw, env, findings)
-    config = _converted(with_env_settings(raw, env), findings)
+    config = _converted(settle_choices(with_env_settings(raw, env), findings), findings)
     findings += unknown_keys(raw, Config() if config is None else config)
     problems = _with_positions(findings, text, file, suspicious) if findings or suspicious else []
     if config is None:

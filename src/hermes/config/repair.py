@@ -6,12 +6,10 @@ from datetime import date
 
 from msgspec import inspect
 
+from hermes.config.choices import FALSE_WORDS, TRUE_WORDS
 from hermes.config.problems import Finding, Severity
 from hermes.config.schema import Config
 from hermes.config.values import KeyPath, as_list, as_mapping, describe_value
-
-TRUE_WORDS = frozenset({"true", "yes", "on", "y", "1"})
-FALSE_WORDS = frozenset({"false", "no", "off", "n", "0", ""})
 
 _TYPE_NAMES: Mapping[type[inspect.Type], str] = {
     inspect.BoolType: "true or false",

@@ -127,6 +127,7 @@ class Gateway:
         await self._dead.load()
         await self.command_queue.recover()
         await self._stale_progress.recover()
+        await self._runner.recover_partial_answers()
         await self._runner.close_questions()
         await self.supervisor.claim_free()
         with ExitStack() as stack:

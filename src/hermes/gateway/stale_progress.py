@@ -19,6 +19,7 @@ from hermes.gateway.rate_limiter import RateLimiter
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
 from hermes.kit.tasks import DeadlineExceeded, run_with_timeout, time_limit
+from hermes.kit.text import head_and_tail
 from hermes.ports.bus import Bus, Wakeups
 from hermes.ports.channel import (
     Channel,
@@ -33,10 +34,13 @@ from hermes.ports.store import AmendItem, CompleteItem, EnqueueItem, QueueItem, 
 from hermes.schema.errors import LeaseLost, StoreError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
+from hermes.session.partial_answers import shown_text
 
 log = logging.getLogger(__name__)
 
 INTERRUPTED_BY_RESTART = "Interrupted by a restart."
+MAX_KEPT = 1_500
+"""Characters of an unfinished answer that stay in its post; the transcript has all."""
 LIVE_PROGRESS = "progress"
 """Queue of posts whose run is active or died."""
 
@@ -125,11 +129,23 @@ class StaleProgress:
         writes: list[Write] = []
         for item in items:
             try:
-                writes += _interrupted(item, self._holder)
+                writes += await self._interrupted(item)
             except msgspec.DecodeError as error:
                 await self._park(item, error)
         if writes:
             await self._store.commit(*writes)
+
+    async def _interrupted(self, item: QueueItem) -> list[Write]:
+        """Raises `msgspec.DecodeError`. Older versions stored only the id of the post."""
+        body = msgspec.json.decode(item.body, type=FinalEdit | str)
+        edit = FinalEdit(body) if isinstance(body, str) else body
+        run = item.key.partition(":")[0]
+        if edit.text == INTERRUPTED_BY_RESTART and (shown := await shown_text(self._store, run)):
+            # People have read it: the post keeps it.
+            words = f"{head_and_tail(shown.strip(), MAX_KEPT)}\n\n({INTERRUPTED_BY_RESTART})"
+            edit = FinalEdit(edit.post, words)
+        done = CompleteItem(item.key, self._holder)
+        return [done, _final_edit_post(run, address_of_topic(item.topic), edit)]
 
     async def add_live(self, run: str, address: Address, post: str) -> None:
         """Store the progress post of a run, so that it can be found after a crash."""
@@ -281,15 +297,6 @@ class StaleProgress:
                 failures += 1
                 log.warning("a final edit was made but could not be stored: %s", error)
                 await self._clock.sleep(EDIT_BACKOFF.delay(failures))
-
-
-def _interrupted(item: QueueItem, holder: str) -> list[Write]:
-    """Raises `msgspec.DecodeError`. Older versions stored only the id of the post."""
-    body = msgspec.json.decode(item.body, type=FinalEdit | str)
-    edit = FinalEdit(body) if isinstance(body, str) else body
-    run = item.key.partition(":")[0]
-    done = CompleteItem(item.key, holder)
-    return [done, _final_edit_post(run, address_of_topic(item.topic), edit)]
 
 
 def _read(item: QueueItem) -> tuple[Receipt, Outbound]:

@@ -24,7 +24,7 @@ from hermes.ipc.client import (
 from hermes.ports.model import Model
 from hermes.ports.store import CompleteItem
 from hermes.ports.turn import Emit
-from hermes.schema.errors import HermesError, NotFound, SandboxError
+from hermes.schema.errors import HermesError, NotFound
 from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange
@@ -80,7 +80,7 @@ class ConversationService:
             model=self.app.models.current(session) if person else "",
             folder=session.cwd,
             notes=self._notes,
-            warnings=tuple(self.app.warnings_on(self.start.source)),
+            warnings=tuple(self.app.warnings),
             commands=self._commands() if person else {},
             trouble=model_error,
             recap=await self._recap() if person else (),
@@ -275,10 +275,7 @@ class ConversationService:
         return by_default or await approvals.yolo(self.conversation.session.id)
 
     def _isolation(self) -> str:
-        try:
-            return self.app.sandboxes.for_platform(self.start.source).isolation
-        except SandboxError:
-            return ""
+        return self.app.sandboxes.for_platform(self.start.source).isolation
 
 
 async def open_conversation(

@@ -121,6 +121,15 @@ def open_locked(path: Path) -> Generator[FileIO]:
                 return
 
 
+def try_lock(handle: int) -> bool:
+    """Lock an open file without waiting; False if another process has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def append_line(file: FileIO, line: bytes) -> None:
     """Append all data or raise `OSError`; a partial write is undone."""
     end = os.fstat(file.fileno()).st_size

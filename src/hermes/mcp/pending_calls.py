@@ -14,8 +14,12 @@ from hermes.config.values import as_list, as_mapping
 from hermes.kit.terminal_text import show_invisible_line
 from hermes.ports.approvals import AskPerson
 
-MAX_FIELDS = 8
+MAX_FIELDS = 40
 MAX_CHOICES = 20
+MAX_TRIES = 3
+"""How often a field is asked until the answer is valid."""
+DECLINE = "decline"
+"""Typed by a person who does not want to fill in a form."""
 MAX_TEXT = 500
 YES, NO = "Yes", "No"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -28,7 +32,7 @@ CANCELLED = types.ElicitResult(action="cancel")
 async def fill_form(
     ask_person: AskPerson, server: str, asked: types.ElicitRequestParams
 ) -> types.ElicitResult:
-    """Cancel the form if the user does not answer, decline it if it is not supported."""
+    """Decline the form only if the person does; without a usable answer it is cancelled."""
     prompt = f"The MCP server {server} asks: {show_invisible_line(asked.message, MAX_TEXT)}"
     if isinstance(asked, types.ElicitRequestURLParams):
         url = show_invisible_line(asked.url, MAX_TEXT)
@@ -36,19 +40,49 @@ async def fill_form(
         return _yes_no_result(answer)
     fields = _fields(asked.requested_schema)
     if fields is None:
-        return DECLINED
+        return CANCELLED
     if not fields:
         return _yes_no_result(await ask_person(prompt, (YES, NO)))
     content: dict[str, Value] = {}
-    for name, field in fields.items():
-        answer = await ask_person(f"{prompt}\n{_label(name, field)}", _choices(field))
+    required = {str(name) for name in as_list(asked.requested_schema.get("required")) or []}
+    for number, (name, field) in enumerate(fields.items(), start=1):
+        place = f" ({number} of {len(fields)})" if len(fields) > 1 else ""
+        question = f"{prompt}\n{_label(name, field)}{place}\n{_help(field)}"
+        value = await _ask_field(ask_person, question, field, optional=name not in required)
+        if isinstance(value, types.ElicitResult):
+            return value
+        if value is not None:
+            content[name] = value
+    return types.ElicitResult(action="accept", content=content)
+
+
+async def _ask_field(
+    ask_person: AskPerson, question: str, field: Mapping[str, Any], *, optional: bool
+) -> Value | types.ElicitResult:
+    """A valid value, None for an optional field left empty, or how the form ends."""
+    for attempt in range(MAX_TRIES):
+        again = "That is not a valid answer.\n" if attempt else ""
+        answer = await ask_person(f"{again}{question}", _choices(field))
         if answer is None:
             return CANCELLED
-        value = _value(field, answer.strip())
-        if value is None:
+        answer = answer.strip()
+        if answer.lower() == DECLINE:
             return DECLINED
-        content[name] = value
-    return types.ElicitResult(action="accept", content=content)
+        if optional and answer in {"", "-"}:
+            return None
+        value = _value(field, answer)
+        if value is not None:
+            return value
+    return CANCELLED
+
+
+def _help(field: Mapping[str, Any]) -> str:
+    """What may be answered."""
+    refuse = f"Answer “{DECLINE}” to refuse the form."
+    if not _is_list(field):
+        return refuse
+    allowed = ", ".join(show_invisible_line(str(one), 100) for one in _allowed(_items(field)))
+    return f"Several can be chosen, separated by commas: {allowed}. {refuse}"
 
 
 def _yes_no_result(answer: str | None) -> types.ElicitResult:
@@ -75,14 +109,25 @@ def _label(name: str, field: Mapping[str, Any]) -> str:
     return show_invisible_line(label, MAX_TEXT)
 
 
+def _is_list(field: Mapping[str, Any]) -> bool:
+    return field.get("type") == "array"
+
+
+def _items(field: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {str(key): value for key, value in (as_mapping(field.get("items")) or {}).items()}
+
+
 def _choices(field: Mapping[str, Any]) -> Sequence[str]:
+    if _is_list(field):
+        return ()
     if field.get("type") == "boolean":
         return (YES, NO)
     return [show_invisible_line(str(choice), 100) for choice in _allowed(field)][:MAX_CHOICES]
 
 
 def _allowed(field: Mapping[str, Any]) -> list[object]:
-    titled = [as_mapping(one) or {} for one in as_list(field.get("oneOf")) or []]
+    listed = as_list(field.get("oneOf")) or as_list(field.get("anyOf")) or []
+    titled = [as_mapping(one) or {} for one in listed]
     return as_list(field.get("enum")) or [one.get("const") for one in titled]
 
 
@@ -99,8 +144,21 @@ def _value(field: Mapping[str, Any], answer: str) -> Value:
         case "string" | None:
             allowed = [str(one) for one in _allowed(field)]
             return answer if not allowed or answer in allowed else None
+        case "array":
+            return _list_value(field, answer)
         case _:
             return None
+
+
+def _list_value(field: Mapping[str, Any], answer: str) -> list[str] | None:
+    allowed = {str(one).lower(): str(one) for one in _allowed(_items(field))}
+    words = list(dict.fromkeys(word.strip() for word in answer.split(",") if word.strip()))
+    chosen = [allowed.get(word.lower(), "") for word in words] if allowed else words
+    least, most = field.get("minItems"), field.get("maxItems")
+    fits = (not isinstance(least, int) or len(chosen) >= least) and (
+        not isinstance(most, int) or len(chosen) <= most
+    )
+    return chosen if fits and all(chosen) else None
 
 
 T = TypeVar("T")
@@ -193,7 +251,7 @@ class PendingCalls:
         """Ask the user only if it is certain which call the question belongs to."""
         caller = self._calls[0] if len(self._calls) == 1 else None
         if caller is None or caller.ask_person is None or caller.questions >= MAX_QUESTIONS:
-            return DECLINED
+            return CANCELLED
         caller.questions += 1
         answer = CANCELLED
         with caller.deadline_suspended():

@@ -49,6 +49,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
 
     name: str
     endpoint: Endpoint
+    toolset_prefix: str = ""  # set if one of our own toolsets has its name
     timeout: float = 300.0
     connect: float = 60.0
     idle: float | None = None
@@ -65,6 +66,11 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
             fnmatch.fnmatchcase(tool, pattern) for pattern in self.include
         )
         return wanted and not any(fnmatch.fnmatchcase(tool, pattern) for pattern in self.exclude)
+
+    @property
+    def toolset(self) -> str:
+        """The name of its tools in the settings."""
+        return f"{self.toolset_prefix}{self.name}"
 
     @property
     def max_call_seconds(self) -> float:

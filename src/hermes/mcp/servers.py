@@ -56,7 +56,7 @@ class ToolRegistry(Protocol):
     def remove_toolset(self, toolset: str) -> None: ...
     def update_settings(self, config: Config) -> None: ...
 
-    def may_offer(self, server: str) -> bool:
+    def may_offer(self, toolset: str) -> bool:
         """Whether any platform could get its tools."""
         ...
 
@@ -69,7 +69,7 @@ class McpDeps(Struct, frozen=True, kw_only=True):
     loaded: LoadedConfig
     toolbox: ToolRegistry
     sandbox: Sandbox
-    reserved: Collection[str]  # names that servers must not have
+    reserved: Collection[str]  # names of our own toolsets
     blobs: Blobs
     clock: Clock
     redactor: Redactor
@@ -199,10 +199,11 @@ class McpServers:
         usable: list[ServerConfig] = []
         errors: dict[str, str] = {}
         parts = self._parts
-        may_offer = parts.toolbox.may_offer
         context = ServerContext(parts.env, parts.home.path, parts.workspace, parts.reserved)
         enabled = {
-            name: one for name, one in self._settings.items() if one.enabled and may_offer(name)
+            name: one
+            for name, one in self._settings.items()
+            if one.enabled and parts.toolbox.may_offer(context.toolset(name))
         }
         for name, settings in enabled.items():
             try:
@@ -214,8 +215,9 @@ class McpServers:
         return usable, errors
 
     def warnings(self) -> list[str]:
-        """Problems with the settings, or a missing package."""
-        return list(dict.fromkeys(self._usable_servers()[1].values())) if self._settings else []
+        """A missing package; `setting_problems` reports what is wrong with the settings."""
+        why = missing_sdk() if any(one.enabled for one in self._settings.values()) else ""
+        return [why] if why else []
 
     def _connect(self, server: ServerConfig) -> None:
         from hermes.mcp.connection import McpConnection, McpConnectionDeps  # noqa: PLC0415 - only with servers
@@ -229,7 +231,7 @@ class McpServers:
         )
         link = McpConnection(server, deps)
         task = self._tasks[server.name] = _ServerTask(link)
-        self._parts.toolbox.add_tools((), toolset=server.name)
+        self._parts.toolbox.add_tools((), toolset=server.toolset)
         link.wake()
         self._group.start_soon(task.run)
 
@@ -240,7 +242,7 @@ class McpServers:
         if task is None or task.connection is not link:
             return
         tools = server_tools(link, ResultReader(self._parts.blobs, self._redact))
-        self._parts.toolbox.add_tools(tools, toolset=link.server.name)
+        self._parts.toolbox.add_tools(tools, toolset=link.server.toolset)
         log.info("MCP server %s: %s", link.server.name, plural(len(tools), "tool"))
 
     def _redact(self, text: str) -> str:
@@ -280,8 +282,8 @@ class McpServers:
         loaded = await run_sync(load_config, parts.home, env)
         before, self._tasks, self.errors = self._tasks, {}, {}
         async with anyio.create_task_group() as stopping:
-            for name, task in before.items():
-                parts.toolbox.remove_toolset(name)
+            for task in before.values():
+                parts.toolbox.remove_toolset(task.connection.server.toolset)
                 stopping.start_soon(task.stop)
         parts.toolbox.update_settings(loaded.config)
         self._settings = loaded.config.mcp_servers

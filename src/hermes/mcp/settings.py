@@ -22,13 +22,21 @@ from hermes.schema.errors import ConfigError
 TRANSPORTS = ("", "stdio", "http", "streamable_http", "streamable-http", "sse")
 
 
+TOOLSET_PREFIX = "mcp-"
+"""In the toolset of a server that is called like one of ours, such as `memory`."""
+
+
 class ServerContext(Struct, frozen=True):
-    """Where servers are started, and the names they must not have."""
+    """Where servers are started, and the names of our own toolsets."""
 
     env: Env
     home: Path  # of the profile
     workspace: str
     reserved: Collection[str] = ()
+
+    def toolset(self, server: str) -> str:
+        """The name of a server's tools in the settings."""
+        return f"{TOOLSET_PREFIX}{server}" if server in self.reserved else server
 
 
 def server_config(
@@ -46,13 +54,12 @@ def server_config(
         )
     if first := duplicate_names(all_names).get(name):
         raise _invalid_server(name, f"a model could not tell its name from that of {first!r}")
-    if name in context.reserved:
-        raise _invalid_server(name, "a toolset already has this name")
     if settings.timeout <= 0 or settings.connect_timeout <= 0:
         raise _invalid_server(name, "timeout and connect_timeout must be more than 0 seconds")
     return ServerConfig(
         name=name,
         endpoint=_endpoint(name, settings, context),
+        toolset_prefix=context.toolset(name).removesuffix(name),
         timeout=settings.timeout,
         connect=settings.connect_timeout,
         idle=settings.idle_timeout_seconds,

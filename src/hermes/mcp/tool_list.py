@@ -157,6 +157,9 @@ class ToolListReader:
             self._left_out[tool.name] = "it cannot be read"
 
     def _take(self, tool: types.Tool) -> None:
+        if tool.execution and tool.execution.task_support == "required":
+            self._left_out[tool.name] = "it can only be called as a task, which is not supported"
+            return
         text = (tool.description or tool.title or "")[:MAX_DESCRIPTION]
         claims = bool(tool.annotations and tool.annotations.read_only_hint)
         if not claims:
@@ -195,7 +198,7 @@ class ToolListReader:
             schema=schema,
             effect=Effect.READ if reads else Effect.OUTSIDE,
             timeout=self._server.max_call_seconds,
-            toolset=self._server.name,
+            toolset=self._server.toolset,
             foreign=True,
             alone=not self._server.parallel,
         )

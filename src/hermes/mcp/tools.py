@@ -4,7 +4,8 @@ import base64
 import binascii
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, cast
+from itertools import islice
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -12,6 +13,7 @@ import msgspec
 from mcp.client import Client
 from msgspec import Raw
 
+from hermes.config.values import as_list, as_mapping
 from hermes.kit.files import MAX_IMAGE_BYTES, image_type
 from hermes.kit.tasks import background_tasks
 from hermes.kit.terminal_text import escape_controls, show_invisible_line
@@ -30,6 +32,8 @@ MAX_TEXT = 100_000
 """Characters of all parts of one answer."""
 MAX_SCANNED = 4 * MAX_TEXT
 MAX_IMAGES = 8
+MAX_COMPARED = 1_000
+"""Values of structured content that are looked for in the text."""
 NO_TEXT = "(The server answered without text.)"
 
 
@@ -135,10 +139,30 @@ def _adds_content(structured: object, texts: Sequence[str]) -> bool:
             continue
         if same in (structured, {"result": same}) or {"result": same} == structured:
             return False
-    if not isinstance(structured, dict):
+    shown = "\n".join(texts)[:MAX_SCANNED]
+    values = islice(_values(structured), MAX_COMPARED)
+    return not shown or not all(_is_shown(value, shown) for value in values)
+
+
+def _values(structured: object) -> Iterator[object]:
+    """The texts and numbers of a value, at any depth."""
+    pending = [structured]
+    while pending:
+        value = pending.pop()
+        if (fields := as_mapping(value)) is not None:
+            pending += fields.values()
+        elif (items := as_list(value)) is not None:
+            pending += items
+        else:
+            yield value
+
+
+def _is_shown(value: object, text: str) -> bool:
+    """Whether the text has the value, in whatever layout."""
+    if value is None or isinstance(value, bool):
         return True
-    fields = cast("dict[str, object]", structured)
-    return [*fields] != ["result"] or fields["result"] not in texts
+    words = f"{value:g}" if isinstance(value, float) else str(value)
+    return words in text or msgspec.json.encode(words)[1:-1].decode() in text
 
 
 ServerCall = Callable[[Client, dict[str, Any], ToolContext], Awaitable[ToolOutput]]
@@ -276,7 +300,7 @@ def _reader_spec(server: ServerConfig, tool: str, text: str, **parameters: str) 
         },
         effect=Effect.READ,
         timeout=server.max_call_seconds,
-        toolset=server.name,
+        toolset=server.toolset,
         foreign=True,
         alone=not server.parallel,
     )

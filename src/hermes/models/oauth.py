@@ -5,7 +5,6 @@ whether another process has renewed the token meanwhile.
 """
 
 import asyncio
-import fcntl
 import os
 import secrets
 from base64 import urlsafe_b64encode
@@ -21,6 +20,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
+from hermes.kit.files import try_lock
 from hermes.models.auth_file import OAUTH, AuthFile, Credential
 from hermes.models.endpoint import read_all
 from hermes.models.error_body import redacted_message
@@ -191,21 +191,13 @@ class OAuthClient:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             end = self._clock.monotonic() + 2 * self._timeout
-            while not _try_lock(handle):
+            while not try_lock(handle):
                 if self._clock.monotonic() >= end:
                     raise Unreachable("another process is renewing the login and has not finished")
                 await self._clock.sleep(0.05)
             yield
         finally:
             os.close(handle)
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _declined_error(tokens: OAuthTokens, hint: str = "Start the login again.") -> Unauthorized:

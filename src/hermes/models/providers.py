@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct, structs
 
-from hermes.ports.model import EFFORTS
+from hermes.config.choices import EFFORTS
 
 
 class EffortFormat(StrEnum):

@@ -34,6 +34,7 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     detail: str = ""  # shown to people: the new content
     kind: str = ""  # what a session or permanent approval covers, if more than this action
     seal: str = ""  # such an approval lapses when this value changes
+    caution: str = ""  # sentences for people: why even a sandboxed action needs a person
 
 
 class Decision(Struct, frozen=True):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from hermes.schema.scope import Scope
 
@@ -32,11 +32,15 @@ class RestoreResult(Struct, frozen=True, kw_only=True):
 class Checkpoints(Protocol):
     """Never touches the user's own repositories."""
 
-    async def checkpoint_before(self, scope: Scope) -> str:
-        """Snapshot the files before a run changes them, once per run.
+    async def checkpoint_before(self, scope: Scope, args: Raw) -> str:
+        """Snapshot the files that a call with these arguments may be the first to change.
 
         Never raises: if it is not possible, returns a sentence that says why.
         """
+        ...
+
+    async def changed(self, run: str) -> bool | None:
+        """Whether files differ from before the run; None if that is not known."""
         ...
 
     async def take(self, workspace: str, session: str, reason: str = "") -> Checkpoint:
@@ -51,6 +55,7 @@ class Checkpoints(Protocol):
         """Restore the files and remove those added since.
 
         The current state is snapshotted first, so a restore can be undone. Files that are not
-        in the checkpoint because they are ignored or too large stay as they are.
+        in the checkpoint because they are ignored, too large or were not about to change stay as
+        they are.
         """
         ...

@@ -10,9 +10,6 @@ from hermes.schema.events import Notice, ReasoningDelta, StreamReset, TextDelta
 from hermes.schema.messages import Assistant, Message
 from hermes.schema.tools import ToolSpec
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
-"""All reasoning efforts, from lowest to highest."""
-
 
 class OutputFormat(Struct, frozen=True, kw_only=True):
     """The answer must be JSON, matching the schema if one is given."""

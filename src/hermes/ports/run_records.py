@@ -30,12 +30,37 @@ class AddSpendBefore(Struct, frozen=True):
     dollars: float
 
 
-RunWrite: TypeAlias = PutFailedRun | AddSpendBefore
+class PartialText(Struct, frozen=True, kw_only=True):
+    """What people were shown of an answer that is being written; `holder` writes it."""
+
+    run: str
+    session: str
+    text: str
+    holder: str
+
+
+class PutPartialText(Struct, frozen=True):
+    partial: PartialText
+
+
+class RemovePartialText(Struct, frozen=True):
+    run: str
+
+
+RunWrite: TypeAlias = PutFailedRun | AddSpendBefore | PutPartialText | RemovePartialText
 
 
 class RunRecords(Protocol):
     async def failures(self, session: str) -> Sequence[FailedRun]:
         """Oldest first."""
+        ...
+
+    async def partial_text(self, run: str) -> PartialText | None: ...
+
+    async def partial_texts(self, session: str) -> Sequence[PartialText]: ...
+
+    async def abandoned_partial_texts(self) -> Sequence[PartialText]:
+        """Those of dead workers."""
         ...
 
     async def forget_failures(self, before: datetime) -> int: ...

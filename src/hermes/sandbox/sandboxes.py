@@ -21,13 +21,13 @@ from hermes.sandbox.backends import (
     ISOLATION_BACKENDS,
     backend_on,
     network_on,
+    runs_elsewhere,
     unsupported_reason,
 )
 from hermes.sandbox.home_policy import filesystem_policy, tmp_root
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
 from hermes.sandbox.strongest_sandbox import StrongestSandbox
-from hermes.schema.errors import SandboxError
 from hermes.schema.scope import OWNER
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Sandboxes:
         return self._sandbox(name if name in (*ISOLATION_BACKENDS, "local") else "auto")
 
     def for_platform(self, platform: str) -> Sandbox:
-        """The sandbox for commands from a platform. Raises `SandboxError` for unknown backends."""
+        """The sandbox for commands from a platform; an unknown backend refuses all of them."""
         return self._sandbox(backend_on(self._parts.terminal, platform))
 
     def tmp_on(self, platform: str, principal: str = OWNER) -> Path | None:
@@ -110,6 +110,10 @@ class Sandboxes:
         more = ", with network access" if online else ""
         return self._description(name, sandbox) + more + (", with Unix sockets" if sockets else "")
 
+    def runs_here(self, platform: str) -> bool:
+        """Whether commands from a platform change the files of this machine."""
+        return not runs_elsewhere(self._parts.terminal, platform)
+
     def _names(self) -> list[str]:
         terminal = self._parts.terminal
         names = dict.fromkeys([terminal.backend, *terminal.backend_by_platform.values()])
@@ -125,14 +129,16 @@ class Sandboxes:
         return "none: commands run as you, on this machine"
 
     def _sandbox(self, name: str) -> Sandbox:
-        if why := unsupported_reason(name):
-            raise SandboxError(why, hint=f"Choose one of {', '.join(BACKENDS)}.")
         if name not in self._made:
             self._made[name] = self._make(name)
         return self._made[name]
 
     def _make(self, name: str) -> Sandbox:
         spawner = self._parts.spawner
+        if why := unsupported_reason(name):
+            from hermes.sandbox.unsupported import UnsupportedSandbox  # noqa: PLC0415 - rarely needed
+
+            return UnsupportedSandbox(name, why, f"Choose one of {', '.join(BACKENDS)}.")
         match name:
             case "local":
                 return LocalSandbox(spawner)

@@ -28,6 +28,7 @@ from hermes.schema.events import (
     Outcome,
     ReasoningDelta,
     RunEnded,
+    StreamReset,
     TextDelta,
     ToolStarted,
 )
@@ -35,6 +36,7 @@ from hermes.schema.messages import Assistant, Message, Result, Usage, User
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
 from hermes.session.lease import Lease
+from hermes.session.partial_answers import PartialAnswer
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ Publish = Callable[[Event], None]
 """Takes an event that is already durable; must not block."""
 
 _DELTAS = (TextDelta, ReasoningDelta)
+_SHOWN = (TextDelta, StreamReset)
 _FAILURES = frozenset({Outcome.FAILED, Outcome.EXHAUSTED})
 """Any other turn without an answer was interrupted, by a person or with its process."""
 
@@ -85,6 +88,7 @@ class Recorder:
         price: PriceFunction,
         scope: Scope,
         lease: Lease,
+        partial: PartialAnswer | None,
         publish: Publish,
         accepted: AcceptedMessages = AcceptedMessages(),  # noqa: B008 - a frozen value
         final_writes: FinalWrites = no_final_writes,
@@ -95,6 +99,7 @@ class Recorder:
         self._price = price
         self._scope = scope
         self._lease = lease
+        self._partial = partial
         self._publish = publish
         self._accepted = accepted
         self._final_writes = final_writes
@@ -107,6 +112,8 @@ class Recorder:
 
     async def emit(self, event: Event) -> None:
         """Record a fact before it is published; deltas are published directly."""
+        if isinstance(event, _SHOWN) and self._partial is not None:
+            self._partial.add(event)
         if isinstance(event, _DELTAS) and self._answer is None:
             self._publish(event)
             return
@@ -160,6 +167,7 @@ class Recorder:
             *completed,
             *self._final_writes(event, said),
             *failures,
+            *self._closing_writes(),
             self._lease.release_write,
             fence=self._lease.fence,
         )
@@ -181,9 +189,9 @@ class Recorder:
                 writes: list[Write] = [AppendMessage(session, run, message, now)]
                 if isinstance(message, Result):
                     writes.append(SettleIntent(session, message.call))
-                elif isinstance(message, Assistant) and message.usage != Usage():
-                    spent = message.model, message.provider, message.usage
-                    writes.append(RecordUsage(session, run, *spent, self._price(*spent), now))
+                elif isinstance(message, Assistant):
+                    writes += self._closing_writes()
+                    writes += self._usage(message, now)
                 return writes
             case ToolStarted(call=call, effect=effect) if effect is not Effect.READ:
                 failpoint("recorder.before_intent")
@@ -193,6 +201,16 @@ class Recorder:
                 return [RecordIntent(intent)]
             case _:
                 return []
+
+    def _closing_writes(self) -> list[Write]:
+        return [] if self._partial is None else self._partial.closing_writes()
+
+    def _usage(self, message: Assistant, now: datetime) -> list[Write]:
+        if message.usage == Usage():
+            return []
+        spent = message.model, message.provider, message.usage
+        session, run = self._scope.session, self._scope.run
+        return [RecordUsage(session, run, *spent, self._price(*spent), now)]
 
 
 def failure_writes(scope: Scope, ended: RunEnded, at: datetime) -> list[Write]:

@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Protocol
 
@@ -37,6 +37,7 @@ from hermes.schema.scope import OWNER, Role, Scope
 from hermes.schema.sessions import Session
 from hermes.session.followed_run import follow_run
 from hermes.session.lease import Lease, LeaseRenewer
+from hermes.session.partial_answers import PartialAnswerWriter, take_partial_answers
 from hermes.session.recorder import (
     AcceptedMessages,
     FinalWrites,
@@ -100,6 +101,7 @@ class Runner:
         self.bus = bus
         self.compaction = compaction
         self.lease_renewer = LeaseRenewer(clock, store.workers.ttl)
+        self._partial_answers = PartialAnswerWriter(store, clock)
         self._store = store
         self._clock = clock
         self._planner = planner
@@ -128,8 +130,9 @@ class Runner:
             self._observers.remove(observer)
 
     async def aclose(self) -> None:
-        """Stop renewing leases."""
+        """Stop renewing leases and storing partial answers."""
         await self.lease_renewer.stop()
+        await self._partial_answers.stop()
 
     def following(
         self,
@@ -164,7 +167,7 @@ class Runner:
                     turn = await self._accept(request, scope, lease, final_writes)
                     plan = self._with_turn_options(turn.plan, request, lease, steer)
                     # A lost lease ends the turn.
-                    with self.lease_renewer.renewing(lease), _failure_logged(scope.run):
+                    with self.lease_renewer.renewing(lease), _end_logged(turn.recorder, scope.run):
                         await run_turn(plan, turn.messages, turn.recorder.emit)
                     outcome = self._outcome(request, turn, lease)
             finally:
@@ -249,6 +252,7 @@ class Runner:
             price=self._price,
             scope=scope,
             lease=lease,
+            partial=self._partial_answers.of_turn(scope, lease),
             publish=publish,
             accepted=accepted,
             final_writes=final_writes,
@@ -276,11 +280,6 @@ class Runner:
         failpoint("runner.ended")
         if (ended := turn.recorder.ended) is None:
             return Outcome.CANCELLED
-        log.info(
-            "turn %s: %s, %s, %d tokens in, %d out",
-            *(ended.run, ended.code or ended.outcome.value, plural(ended.steps, "step")),
-            *(ended.usage.input, ended.usage.output),
-        )
         if ended.outcome is Outcome.DONE and not request.client_tools:
             # After any other outcome the transcript is read again: only the store has it right.
             self._transcripts.put(request.session.id, lease.generation, turn.history)
@@ -363,11 +362,20 @@ class Runner:
         stored = await self._store.archive_for(session.principal).messages(session.id)
         end = math.inf if turn.replaces_from is None else turn.replaces_from
         kept = [row.message for row in stored if row.seq < end]
+        if stored and turn.replaces_from is None:
+            kept += await take_partial_answers(self._store, self._clock, session.id, lease.fence)
         kept += await self._take_results(turn, kept, lease)
         whole = await self.close_calls(lease, kept, resumed=turn.note is not None)
         if self.compaction is not None:
             whole = await self.compaction.visible_messages(session, whole)
         return History(whole), {row.message.id for row in stored}
+
+    async def recover_partial_answers(self) -> None:
+        """Put what dead processes left of their answers into the transcripts."""
+        for left in await self._store.runs.abandoned_partial_texts():
+            with suppress(SessionBusy):
+                async with self.holding(left.session) as lease:
+                    await take_partial_answers(self._store, self._clock, left.session, lease.fence)
 
     async def close_calls(
         self,
@@ -398,9 +406,17 @@ class Runner:
 
 
 @contextmanager
-def _failure_logged(run: str) -> Generator[None]:
+def _end_logged(recorder: Recorder, run: str) -> Generator[None]:
+    """Log how the turn ended, also if it was cancelled, such as by a client that hung up."""
     try:
         yield
     except Exception:
         log.exception("turn %s failed", run)
         raise
+    finally:
+        if (ended := recorder.ended) is not None:
+            log.info(
+                "turn %s: %s, %s, %d tokens in, %d out",
+                *(ended.run, ended.code or ended.outcome.value, plural(ended.steps, "step")),
+                *(ended.usage.input, ended.usage.output),
+            )

@@ -46,8 +46,9 @@ _DELETE_STATEMENTS = (
     "unindex words", "unindex grams", "keep generation", "forget lease", "forget runs",
     "forget responses", "forget questions", "forget saved approvals",
     "forget yolo", "forget processes", "forget delegations", "forget location",
-    "forget view", "forget pins", "forget failed runs", "forget runtime sessions",
-    "forget callback", "forget keyed requests", "forget proposals", "delete",
+    "forget view", "forget pins", "forget failed runs", "forget partial texts",
+    "forget runtime sessions", "forget callback", "forget keyed requests", "forget proposals",
+    "delete",
 )  # fmt: skip
 SEARCH_BATCHES = 8
 """Batches a search indexes before it answers; each takes about 50 ms."""

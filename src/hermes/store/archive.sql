@@ -127,6 +127,9 @@ DELETE FROM pins WHERE session = :id;
 -- name: forget failed runs
 DELETE FROM failed_runs WHERE session = :id;
 
+-- name: forget partial texts
+DELETE FROM partial_texts WHERE session = :id;
+
 -- name: forget runtime sessions
 DELETE FROM runtime_sessions WHERE session = :id;
 

@@ -61,7 +61,7 @@ class SqliteRepositories:
     def runs(self) -> "SqliteRunRecords":
         from hermes.store.session_records import SqliteRunRecords
 
-        return SqliteRunRecords(self._engine)
+        return SqliteRunRecords(self._engine, self.workers)
 
     @property
     def runtime_sessions(self) -> "SqliteRuntimeSessions":

@@ -9,7 +9,7 @@ from hermes.ports.delegation import AddDelegation, ChangeDelegation, DelegationW
 from hermes.ports.jobs import JobWrite
 from hermes.ports.ledger import LedgerWrite, PutChange
 from hermes.ports.processes import AddProcess, ProcessWrite
-from hermes.ports.run_records import RunWrite
+from hermes.ports.run_records import PutPartialText, RunWrite
 from hermes.ports.store import RepositoryWrite
 from hermes.store.api_records import apply_api_write
 from hermes.store.approval_records import apply_approval_write
@@ -60,6 +60,8 @@ def holder_in(write: RepositoryWrite) -> str:
             return record.holder
         case AddProcess(_, holder) | PutChange(holder=holder):
             return holder
+        case PutPartialText(partial):
+            return partial.holder
         case AddDelegation(work) | ChangeDelegation(work):
             return work.holder
         case _:

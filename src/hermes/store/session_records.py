@@ -12,17 +12,27 @@ from hermes.ports.compaction_records import (
     PutCompactionView,
     RemovePin,
 )
-from hermes.ports.run_records import AddSpendBefore, FailedRun, PutFailedRun, RunWrite
+from hermes.ports.run_records import (
+    AddSpendBefore,
+    FailedRun,
+    PartialText,
+    PutFailedRun,
+    PutPartialText,
+    RemovePartialText,
+    RunWrite,
+)
 from hermes.ports.runtime_sessions import PutRuntimeSession, RuntimeSession
-from hermes.store.columns import Columns, put_row, select_row, select_rows
+from hermes.store.columns import Columns, put_row, select_abandoned, select_row, select_rows
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
 from hermes.store.rows import fields_of, row_as, to_micros
+from hermes.store.workers import SqliteWorkers
 
 _SQL = load_statements("session_records")
 _VIEWS = Columns(CompactionView)
 _PINS = Columns(Pin)
 _FAILED = Columns(FailedRun)
+_PARTIAL = Columns(PartialText)
 _RUNTIME_SESSIONS = Columns(RuntimeSession)
 
 
@@ -42,8 +52,20 @@ class SqliteCompactionRecords:
 class SqliteRunRecords:
     """Implements `hermes.ports.run_records.RunRecords`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, workers: SqliteWorkers) -> None:
         self._engine = engine
+        self._workers = workers
+
+    async def partial_text(self, run: str) -> PartialText | None:
+        return await select_row(self._engine, _SQL["partial text"], {"run": run}, _PARTIAL.read)
+
+    async def partial_texts(self, session: str) -> Sequence[PartialText]:
+        values = {"session": session}
+        return await select_rows(self._engine, _SQL["partial texts"], values, _PARTIAL.read)
+
+    async def abandoned_partial_texts(self) -> Sequence[PartialText]:
+        sql = _SQL["all partial texts"]
+        return await select_abandoned(self._engine, self._workers, sql, _PARTIAL.read)
 
     async def failures(self, session: str) -> Sequence[FailedRun]:
         return await select_rows(self._engine, _SQL["failed"], {"session": session}, _FAILED.read)
@@ -99,6 +121,10 @@ def apply_run_write(connection: Connection, write: RunWrite) -> None:
         case AddSpendBefore(day, spender):
             conflict = f"The spending of {spender} before {day} is stored already."
             put_row(connection, _SQL["add spend"], fields_of(write), conflict)
+        case PutPartialText(partial):
+            connection.execute(_SQL["put partial text"], _PARTIAL.values(partial))
+        case RemovePartialText(run):
+            connection.execute(_SQL["remove partial text"], {"run": run})
         case _:
             assert_never(write)
 

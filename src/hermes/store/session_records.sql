@@ -52,3 +52,19 @@ SELECT runtime, id, session, at, state FROM runtime_sessions WHERE runtime = :ru
 -- name: newest runtime sessions
 SELECT runtime, id, session, at, state FROM runtime_sessions
 WHERE runtime = :runtime ORDER BY at DESC LIMIT :limit;
+
+-- name: put partial text
+INSERT INTO partial_texts (run, session, text, holder) VALUES (:run, :session, :text, :holder)
+ON CONFLICT (run) DO UPDATE SET text = excluded.text, holder = excluded.holder;
+
+-- name: remove partial text
+DELETE FROM partial_texts WHERE run = :run;
+
+-- name: partial text
+SELECT run, session, text, holder FROM partial_texts WHERE run = :run;
+
+-- name: partial texts
+SELECT run, session, text, holder FROM partial_texts WHERE session = :session ORDER BY run;
+
+-- name: all partial texts
+SELECT run, session, text, holder FROM partial_texts ORDER BY run;

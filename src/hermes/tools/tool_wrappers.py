@@ -11,10 +11,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw, structs
 
-from hermes.ports.checkpoints import Checkpoints
+from hermes.ports.checkpoints import Checkpoint, Checkpoints, RestoreResult
 from hermes.ports.tool import SupportsRestore, Tool, ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Message, Text
+from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
 from hermes.tools.tool_io import earlier_results
 
@@ -94,12 +95,41 @@ class RedactedTool(ToolWrapper):
         return structs.replace(output, parts=parts, shown=self._redact(output.shown))
 
 
+class LazyCheckpoints:
+    """Imports the code of the checkpoints at their first use."""
+
+    def __init__(self, make: Callable[[], Checkpoints]) -> None:
+        self._make = make
+        self._made: Checkpoints | None = None
+
+    @property
+    def _checkpoints(self) -> Checkpoints:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    async def checkpoint_before(self, scope: Scope, args: Raw) -> str:
+        return await self._checkpoints.checkpoint_before(scope, args)
+
+    async def changed(self, run: str) -> bool | None:
+        return await self._checkpoints.changed(run)
+
+    async def take(self, workspace: str, session: str, reason: str = "") -> Checkpoint:
+        return await self._checkpoints.take(workspace, session, reason)
+
+    async def list(self, workspace: str) -> Sequence[Checkpoint]:
+        return await self._checkpoints.list(workspace)
+
+    async def restore(self, checkpoint: Checkpoint, session: str) -> RestoreResult:
+        return await self._checkpoints.restore(checkpoint, session)
+
+
 class CheckpointedTool(ToolWrapper):
     def __init__(self, tool: Tool, checkpoints: Checkpoints) -> None:
         super().__init__(tool)
         self._checkpoints = checkpoints
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        if problem := await self._checkpoints.checkpoint_before(ctx.scope):
+        if problem := await self._checkpoints.checkpoint_before(ctx.scope, args):
             await ctx.progress(problem)
         return await super().run(args, ctx)

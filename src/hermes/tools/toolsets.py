@@ -15,8 +15,8 @@ OPTIONAL = frozenset({"kanban"})
 class Toolsets:
     """The toolsets that the specs of the tools name, and those made of others.
 
-    `hermes-cli` is all but the optional ones, `hermes-api-server` those of them that ask no person;
-    `safe` has only tools that touch neither files nor processes.
+    `all` and `hermes-cli` are all but the optional ones, `hermes-api-server` those of them that
+    ask no person; `safe` has only tools that touch neither files nor processes.
     """
 
     def __init__(self, specs: Mapping[str, ToolSpec]) -> None:
@@ -28,6 +28,7 @@ class Toolsets:
         common = tuple(name for name in named if name not in OPTIONAL)
         asking = {spec.toolset for spec in specs.values() if spec.asks}
         self.composites: Mapping[str, Sequence[str]] = {
+            "all": tuple(named),
             "coding": ("terminal", "file", "todo", "code_execution"),
             "debugging": ("terminal", "file"),
             "hermes-cli": common,

@@ -151,6 +151,26 @@ def test_setup_by_questions(hermes: HermesCli, model: FakeModelProcess) -> None:
     assert model.requests("hello SECOND")[0]["model"] == "mock-large"
 
 
+def test_providers_without_a_key_are_found_by_a_part_of_their_name(hermes: HermesCli) -> None:
+    child = pexpect.spawn(
+        HERMES_PROGRAM, ["setup"], cwd=str(hermes.work), env=hermes.env, encoding="utf-8",
+        dimensions=(50, 120), timeout=TEST_TIMEOUT,
+    )  # fmt: skip
+    child.delaybeforesend = None
+    try:
+        child.expect_exact("Number or name")
+        assert child.before.count("\r\n") < 12
+        assert "Hugging Face" not in child.before
+        assert "not for programming" in child.before
+        child.sendline("?")
+        child.expect_exact("Hugging Face")
+        child.expect_exact("Number or name")
+        child.sendline("hugging")
+        child.expect_exact("Key for Hugging Face")
+    finally:
+        child.close(force=True)
+
+
 def test_wrong_name_is_asked_again_and_refusal_returns_to_list(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:

@@ -159,7 +159,12 @@ def test_check_lists_warnings_with_zero_and_errors_with_78(hermes):
     hermes.home.mkdir()
     config = hermes.home / "config.yaml"
     config.write_text(FULL.read_text())
-    (told, advice) = hermes("config", "check").stdout.splitlines()
+    (*unknown, told, advice) = hermes("config", "check").stdout.splitlines()
+    assert [line.partition("unknown ")[2] for line in unknown[:4:2]] == [
+        "toolset 'web', which adds no tools",
+        "profile 'work'",
+    ]
+    assert "mcp_servers.remote: The MCP server 'remote' cannot be used" in unknown[4]
     assert "settings have no effect: " in told
     count = int(told.partition(" settings")[0].rpartition(" ")[2])
     verbose = hermes(*advice.partition("hermes ")[2].split()).stdout

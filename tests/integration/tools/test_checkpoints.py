@@ -21,14 +21,15 @@ from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
 from hermes.tools.catalog import build_tools
-from hermes.tools.checkpoints.git_checkpoints import CheckpointDeps, GitCheckpoints, RetentionPolicy
-from hermes.tools.checkpoints.repository import CheckpointLimits, find_git
+from hermes.tools.checkpoints.git_checkpoints import CheckpointDeps, GitCheckpoints
+from hermes.tools.checkpoints.repository import CheckpointLimits, RetentionPolicy, find_git
 from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.paths import SessionPaths
 from hermes.tools.terminal.shell import find_shell
 
 pytestmark = pytest.mark.anyio
 
+NO_ARGS = Raw(b"{}")
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -189,10 +190,10 @@ async def test_one_checkpoint_per_run_before_its_first_change(harness: Checkpoin
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             for _ in range(5):
-                group.start_soon(harness.shadow.checkpoint_before, harness.scope("run-1"))
+                group.start_soon(harness.shadow.checkpoint_before, harness.scope("run-1"), NO_ARGS)
     (harness.work / "a").write_text("two")
-    assert await harness.shadow.checkpoint_before(harness.scope("run-1")) == ""
-    assert await harness.shadow.checkpoint_before(harness.scope("run-2")) == ""
+    assert await harness.shadow.checkpoint_before(harness.scope("run-1"), NO_ARGS) == ""
+    assert await harness.shadow.checkpoint_before(harness.scope("run-2"), NO_ARGS) == ""
     second, first = await harness.shadow.list(str(harness.work))
     assert (first.run, second.run) == ("run-1", "run-2")
     await harness.shadow.restore(first, "s1")
@@ -286,12 +287,14 @@ async def test_workspace_without_checkpoints_starts_fresh(harness: CheckpointHar
 
 async def test_failed_checkpoint_is_explained_and_does_not_block(harness: CheckpointHarness):
     without = harness.opened(git=None)
-    progress_texts = await without.checkpoint_before(harness.scope("r"))
+    progress_texts = await without.checkpoint_before(harness.scope("r"), NO_ARGS)
     assert "Checkpoints need git" in progress_texts
     small = harness.opened(limits=CheckpointLimits(total=10, file=1_000))
     (harness.work / "a").write_bytes(b"x" * 100)
-    assert "larger than checkpoints may be" in await small.checkpoint_before(harness.scope("r"))
-    assert await small.checkpoint_before(harness.scope("r2")) == ""
+    assert "larger than checkpoints may be" in await small.checkpoint_before(
+        harness.scope("r"), NO_ARGS
+    )
+    assert await small.checkpoint_before(harness.scope("r2"), NO_ARGS) == ""
     for wide in ("/", str(harness.root), str(harness.root / "home"), "relative"):
         with pytest.raises(UsageError):
             await harness.shadow.take(wide, "s1")

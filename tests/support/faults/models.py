@@ -161,7 +161,9 @@ MODELS: Sequence[FaultScenario] = [
             Surface.DOCTOR: ExpectedMessage(
                 "", "'nosuch' is not known", "config set terminal.backend auto"
             ),
-            Surface.CHECK: ExpectedMessage("", "unknown sandbox 'nosuch'", "Choose one of auto", 0),
+            Surface.CHECK: ExpectedMessage(
+                "", "'nosuch' is not known", "config set terminal.backend auto", 0
+            ),
         },
         cannot={
             Surface.CHAT: OWNER_HEARS, Surface.API: OWNER_HEARS, Surface.GATEWAY: OWNER_HEARS,

@@ -25,6 +25,7 @@ from hermes.cli.verbs.doctor.home import (
     read_settings,
     unwritable_finding,
 )
+from hermes.cli.verbs.doctor.model import check_model
 from hermes.cli.verbs.doctor.storage import check_storage
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
@@ -308,3 +309,16 @@ def test_webhook_routes_sharing_a_secret_are_reported(home: Home) -> None:
     assert one.check == "webhooks"
     assert "The routes a, b share a secret" in one.says
     assert secret not in one.says + one.fix
+
+
+@pytest.mark.anyio
+async def test_codex_needs_no_key_here(home: Home, tmp_path: Path) -> None:
+    settings = "model: {openai_runtime: codex_app_server}\n"
+    program = tmp_path / "codex"
+    (missing,) = await check_model(check_context(home, settings, CODEX_PATH=str(program)))
+    assert missing.grade is Grade.ERROR
+    assert "CODEX_PATH" in missing.fix
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    (found,) = await check_model(check_context(home, settings, CODEX_PATH=str(program)))
+    assert (found.grade, found.says) == (Grade.OK, f"codex runs the turns ({program})")

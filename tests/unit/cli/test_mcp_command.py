@@ -120,7 +120,6 @@ def test_unset_variables_are_accepted_and_stored_by_name(cli: McpCli) -> None:
     [
         (["add", "x"], UsageError),
         (["add", "x", "--url", "nowhere"], UsageError),
-        (["add", "file", "--command", "sh"], UsageError),
         (["add", "x", "--env", "A", "--command", "sh"], UsageError),
         (["add", "one", "--command", "other"], UsageError),
         (["remove", "two"], NotFound),

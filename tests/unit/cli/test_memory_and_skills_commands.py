@@ -369,3 +369,13 @@ def test_install_from_git_runs_nothing_from_the_repository(cli: LearningCli, tea
     with pytest.raises(InvalidSkill, match="git could not fetch"):
         cli.skills("install", f"file://{repository}/nothing", "--yes")
     assert list((cli.home / "cache").glob("skill-*")) == []
+
+
+def test_settings_refer_to_variables_of_the_home(tmp_path: Path) -> None:
+    cli = LearningCli(tmp_path)
+    shared = tmp_path / "shared" / "tea"
+    shared.mkdir(parents=True)
+    (shared / "SKILL.md").write_text(TEXT)
+    (cli.home / ".env").write_text(f"SHARED={shared.parent}\n")
+    (cli.home / "config.yaml").write_text("skills:\n  external_dirs: ['${SHARED}']\n")
+    assert "How to make tea." in cli.run(skills, "list")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from msgspec import structs
+from msgspec import Raw, structs
 
 from hermes.commands.services import CommandServices
 from hermes.schema.errors import SessionBusy, UsageError
@@ -36,7 +36,8 @@ async def test_rollback_restores_files_and_conversation(tmp_path: Path) -> None:
         await harness.conversation.submit("two and more", EventRecorder())
         row = (await harness.conversation.rows())[-1]
         session = harness.conversation.conversation.session
-        await checkpoints.checkpoint_before(Scope("default", session.id, row.run, session.cwd))
+        scope = Scope("default", session.id, row.run, session.cwd)
+        await checkpoints.checkpoint_before(scope, Raw(b"{}"))
         await harness.conversation.submit("three", EventRecorder())
         listed = await harness.run_text("/rollback")
         assert "before “two and more”" in listed
@@ -73,7 +74,7 @@ async def test_checkpoint_list_describes_each_entry(tmp_path: Path) -> None:
         await harness.conversation.submit("one")
         await checkpoints.take("/work", "elsewhere")
         await checkpoints.checkpoint_before(
-            Scope("default", "elsewhere", "run_of_another", "/work")
+            Scope("default", "elsewhere", "run_of_another", "/work"), Raw(b"{}")
         )
         listed = await harness.run_text("/rollback")
         assert "as it was then" in listed

@@ -37,6 +37,7 @@ from hermes.ports.channel import (
     TargetGone,
     Throttled,
 )
+from hermes.ports.run_records import PartialText, PutPartialText
 from hermes.ports.store import WORKER_TTL, Fence, QueueItem, Write
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Text
@@ -293,6 +294,17 @@ async def test_final_edits_wait_for_an_offline_platform(tmp_path: Path) -> None:
         harness.online = True
         await harness.settled()
         assert channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
+
+
+async def test_post_keeps_what_people_have_read_of_an_answer(tmp_path: Path) -> None:
+    async with stale_progress_harness(tmp_path) as harness:
+        await harness.shows("run-old")
+        shown = PartialText(run="run-old", session="s", text="Twenty words", holder="")
+        await harness.store.commit(PutPartialText(shown))
+        await harness.leftovers.recover()
+        harness.begin()
+        await harness.settled()
+        assert harness.channel.texts_in("1") == [f"Twenty words\n\n({INTERRUPTED_BY_RESTART})"]
 
 
 async def test_store_errors_do_not_end_the_post_of_a_running_turn(tmp_path: Path) -> None:

@@ -252,3 +252,14 @@ def test_servers_cannot_impersonate_each_other(
 
 def test_duplicate_safe_names_are_found() -> None:
     assert duplicate_names(["a.b", "a_b", "a-b", "c"]) == {"a_b": "a.b"}
+
+
+@pytest.mark.parametrize(
+    ("support", "offered"), [("required", False), ("optional", True), ("forbidden", True)]
+)
+def test_tool_that_needs_a_task_is_not_offered(support: str, offered: bool) -> None:
+    execution = types.ToolExecution.model_validate({"taskSupport": support})
+    tool = types.Tool(name="slow", input_schema={"type": "object"}, execution=execution)
+    reader = ToolListReader(SERVER)
+    reader.add_page([tool])
+    assert ("slow" in reader.finish()) is offered

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.mcp.pending_calls import fill_form
+from hermes.mcp.pending_calls import MAX_TRIES, fill_form
 from hermes.mcp.server_config import MAX_TOOL_NAME, HttpEndpoint, ServerConfig
 from hermes.mcp.tool_list import MAX_DESCRIPTION, MAX_PARAMETERS
 from hermes.mcp.tools import MAX_TEXT, NO_TEXT, ResultReader
@@ -210,21 +210,56 @@ async def test_form_is_asked_field_by_field() -> None:
     ("field", "answer", "action"),
     [
         ({"type": "string"}, None, "cancel"),
-        ({"type": "integer"}, "three", "decline"),
-        ({"type": "integer"}, "--5", "decline"),
-        ({"type": "integer"}, "5" * 5_000, "decline"),
-        ({"type": "integer"}, "²", "decline"),
-        ({"type": "number"}, "nan", "decline"),
-        ({"type": "number"}, "1e999", "decline"),
+        ({"type": "integer"}, "three", "cancel"),
+        ({"type": "integer"}, "--5", "cancel"),
+        ({"type": "integer"}, "5" * 5_000, "cancel"),
+        ({"type": "integer"}, "²", "cancel"),
+        ({"type": "number"}, "nan", "cancel"),
+        ({"type": "number"}, "1e999", "cancel"),
         ({"type": "string", "enum": 3}, "b", "accept"),
-        ({"type": "string", "oneOf": ["a"]}, "b", "decline"),
-        ({"type": "number"}, "x", "decline"),
-        ({"type": "string", "enum": ["a"]}, "b", "decline"),
-        ({"type": "array"}, "b", "decline"),
+        ({"type": "string", "oneOf": ["a"]}, "b", "cancel"),
+        ({"type": "number"}, "x", "cancel"),
+        ({"type": "string", "enum": ["a"]}, "b", "cancel"),
+        ({"type": "array", "items": {"enum": ["a"]}}, "b", "cancel"),
+        ({"type": "string"}, "Decline", "decline"),
+        ({"type": "object"}, "b", "cancel"),
     ],
 )
 async def test_invalid_answers_end_the_form(field: dict[str, object], answer: str, action: str):
-    assert (await fill_form(FakePerson(answer), "play", form(one=field))).action == action
+    person = FakePerson(*[answer] * MAX_TRIES)
+    assert (await fill_form(person, "play", form(one=field))).action == action
+
+
+async def test_long_form_with_several_choices_is_asked() -> None:
+    fields: dict[str, dict[str, object]] = {f"f{n}": {"type": "string"} for n in range(12)}
+    fields["colours"] = {"type": "array", "items": {"type": "string", "enum": ["red", "blue"]}}
+    person = FakePerson(*["x"] * 12, "red and blue", "Red, blue")
+    answer = await fill_form(person, "play", form(**fields))
+    assert answer.action == "accept"
+    assert answer.content == {**{f"f{n}": "x" for n in range(12)}, "colours": ["red", "blue"]}
+    assert "separated by commas: red, blue" in person.asked[12][0]
+    assert person.asked[13][0].startswith("That is not a valid answer.")
+
+
+async def test_optional_field_can_be_left_out() -> None:
+    answer = await fill_form(FakePerson("-"), "play", form(nick={"type": "string"}))
+    assert (answer.action, answer.content) == ("accept", {})
+
+
+@pytest.mark.parametrize(
+    ("words", "structured", "doubled"),
+    [
+        ("Berlin: 21.5 degrees, sunny", {"city": "Berlin", "temperature": 21.5}, True),
+        ("| a | 1 |", {"rows": [{"name": "a", "count": 1, "open": True}]}, True),
+        ("Found 1 result.", {"rows": [{"name": "a book"}]}, False),
+    ],
+)
+async def test_structured_content_that_the_text_repeats_is_left_out(
+    words: str, structured: object, doubled: bool
+) -> None:
+    [part] = (await answered(text(words), structured=structured)).parts
+    assert isinstance(part, Text)
+    assert (part.text == words) is doubled
 
 
 @pytest.mark.parametrize(

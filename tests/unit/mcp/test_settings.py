@@ -76,7 +76,7 @@ def test_invalid_settings_are_reported(settings: dict[str, object], why: str) ->
     assert error.value.hint
 
 
-@pytest.mark.parametrize("name", ["", "a b", "-x", "x" * 33, "file", "no_mcp", "hermes-cli"])
+@pytest.mark.parametrize("name", ["", "a b", "-x", "x" * 33])
 def test_invalid_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="name"):
         server_config(name, McpServer(command="x"), GROUND)
@@ -90,6 +90,36 @@ def tools(*names: str) -> list[FakeTool]:
         tool.spec = structs.replace(tool.spec, toolset=server)
         found.append(tool)
     return found
+
+
+@pytest.mark.parametrize("name", ["memory", "file", "no_mcp", "hermes-cli"])
+def test_server_called_like_a_toolset_has_a_toolset_of_its_own(name: str) -> None:
+    server = server_config(name, McpServer(command="x"), GROUND)
+    assert (server.name, server.toolset) == (name, f"mcp-{name}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "own", "theirs"),
+    [
+        ("", True, True),
+        ("agent: {disabled_toolsets: [memory]}", False, True),
+        ("agent: {disabled_toolsets: [mcp-memory]}", True, False),
+        ("toolsets: [memory]", True, True),
+        ("toolsets: [file, mcp-memory]", False, True),
+        ("toolsets: [memory, no_mcp]", True, False),
+    ],
+)
+async def test_server_called_memory_and_our_memory(
+    tmp_path: Path, settings: str, own: bool, theirs: bool
+) -> None:
+    servers = "mcp_servers: {memory: {command: x}}\n"
+    async with open_profile(tmp_path, servers + settings) as app:
+        tool = FakeTool("mcp__memory__recall")
+        tool.spec = structs.replace(tool.spec, toolset="mcp-memory")
+        app.toolbox.add_tools([tool], toolset="mcp-memory")
+        offered = app.toolbox.tools_on("cli")
+        assert ("memory" in offered, "mcp__memory__recall" in offered) == (own, theirs)
+        assert app.warnings == []
 
 
 SERVERS = "mcp_servers: {one: {command: x}, two: {command: x}}\n"

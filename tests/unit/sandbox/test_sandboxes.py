@@ -342,17 +342,18 @@ def test_remote_commands_start_in_the_configured_folder(parts: SandboxDeps):
     assert remote_folder(with_terminal(parts, **named, cwd="~/beds").terminal, "chat") == "~/beds"
 
 
-@pytest.mark.parametrize("backend", ["modal", "daytona", "singularity"])
-def test_unsupported_backends_are_refused(parts: SandboxDeps, backend: str):
-    with pytest.raises(SandboxError, match="not supported") as error:
-        sandbox_for(with_terminal(parts, backend=backend))
+@pytest.mark.parametrize("backend", ["modal", "daytona", "singularity", "dokcer"])
+async def test_unsupported_backends_refuse_every_command(parts: SandboxDeps, backend: str):
+    refusing = sandbox_for(with_terminal(parts, backend=backend))
+    job = ProcessSpec(argv=("true",), cwd="/", env={}, timeout=1)
+    with pytest.raises(SandboxError, match=f"'{backend}' is not .*cannot run") as error:
+        await refusing.confinement()
     assert "bubblewrap" in error.value.hint
+    with pytest.raises(SandboxError):
+        await refusing.run(job)
+    with pytest.raises(SandboxError):
+        refusing.open(job)
     assert Sandboxes(with_terminal(parts, backend=backend)).report() == []
-
-
-def test_unknown_backend_is_refused(parts: SandboxDeps):
-    with pytest.raises(SandboxError, match="'dokcer' is not known"):
-        sandbox_for(with_terminal(parts, backend="dokcer"))
 
 
 def test_remote_sandboxes_follow_the_settings(parts: SandboxDeps):

@@ -31,6 +31,7 @@ from hermes.schema.messages import Result, Usage
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
 from hermes.session.lease import Lease
+from hermes.session.partial_answers import PartialAnswerWriter
 from hermes.session.recorder import AcceptedMessages, Recorder
 from hermes.session.runner import Runner
 from hermes.session.turn_request import TurnRequest
@@ -147,12 +148,15 @@ def broken_sink(
 ) -> Emit:
     store = FullDisk()
     lease = Lease(store, SCOPE.session, "somebody", 1)  # type: ignore[arg-type]
+    clock = FakeClock()
+    partial_answers = PartialAnswerWriter(store, clock)  # type: ignore[arg-type]
     return Recorder(
         store=store,  # type: ignore[arg-type]
-        clock=FakeClock(),
+        clock=clock,
         price=lambda *_: None,
         scope=SCOPE,
         lease=lease,
+        partial=partial_answers.of_turn(SCOPE, lease),
         publish=ear.events.append,
         accepted=accepted,
         own=own,

@@ -180,9 +180,9 @@ def _write_errors_named(home: Home) -> Generator[None]:
 
 
 def _final_snapshot(now: Snapshot, ending: Ending, reason: str) -> Snapshot:
-    """Report "running" unless it was stopped on purpose, so that it is started again."""
+    """Report "running" only if it is to be started again."""
     match ending:
-        case Ending.STOPPED:
+        case Ending.STOPPED | Ending.SIGNAL:
             phase = Phase.STOPPED
         case Ending.FAILED | Ending.CRASHED if now.gateway_state is Phase.STARTING:
             phase = Phase.STARTUP_FAILED

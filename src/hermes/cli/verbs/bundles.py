@@ -47,7 +47,7 @@ class _BundlesAction(Struct, frozen=True):
 def run(args: Namespace, context: CliContext) -> int:
     home = context.home()
     ensure_home(home)
-    external = load_config(home, context.env).config.skills.external_dirs
+    external = load_config(home, context.profile_env()).config.skills.external_dirs
     catalog = SkillCatalog(home.skills, [Path(name).expanduser() for name in external])
     action = _BundlesAction(home, catalog, SystemClock(), args, context)
     {"list": _list, "show": _show, "create": _create, "delete": _delete}[args.action](action)

@@ -36,7 +36,7 @@ def run(args: Namespace, context: CliContext) -> int:
 async def _perform(args: Namespace, context: CliContext) -> int:
     home, clock = context.home(), SystemClock()
     ensure_home(home)
-    settings = load_config(home, context.env).config.memory
+    settings = load_config(home, context.profile_env()).config.memory
 
     def say(text: str) -> None:
         context.stdout.write(escape_controls(text) + "\n")

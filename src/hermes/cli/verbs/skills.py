@@ -81,7 +81,7 @@ def run(args: Namespace, context: CliContext) -> int:
 async def _perform(args: Namespace, context: CliContext) -> int:
     home, clock = context.home(), SystemClock()
     ensure_home(home)
-    config = load_config(home, context.env).config
+    config = load_config(home, context.profile_env()).config
     async with open_archive(home, clock) as store:
         ledger = Ledger(store, home.path, clock)
         catalog = SkillCatalog(home.skills, _external_folders(config), home.path / SNAPSHOT_FILE)

@@ -119,7 +119,13 @@ class Browser(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class Checkpoints(Struct, frozen=True, kw_only=True):
-    enabled: bool = False
+    """Copies of files before a turn changes them, for `/rollback`.
+
+    `auto` copies the files that a call names, and all of a small workspace before commands; `true`
+    takes a snapshot of the whole workspace with git, which is slower.
+    """
+
+    enabled: BoolOrMode = "auto"
     max_snapshots: Count = 20
     max_total_size_mb: Count = 500
     max_file_size_mb: Count = 10

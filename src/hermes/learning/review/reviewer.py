@@ -161,6 +161,7 @@ class Reviewer:
             price=self._deps.price,
             scope=plan.scope,
             lease=lease,
+            partial=None,
             publish=_ignore_event,
             own=True,
         )

@@ -4,7 +4,6 @@ The file grows under a temporary name, from whichever source responds, and resum
 stopped. It is renamed once its digest is verified.
 """
 
-import fcntl
 import hashlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -18,6 +17,7 @@ import anyio
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
+from hermes.kit.files import try_lock
 from hermes.models.embedded.weights import DISK_RESERVE, ModelFolder, Weights, free_disk
 from hermes.ports.plugins import LaunchProgram
 from hermes.schema.errors import ConfigError, Unreachable
@@ -188,20 +188,12 @@ async def file_lock(lock: Path, weights: Weights, report: ReportDownload) -> Asy
     """Let one process at a time download; the others wait."""
     handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        while not _try_lock(handle):
+        while not try_lock(handle):
             report(DownloadProgress("waiting", 0, weights.size))
             await anyio.sleep(_POLL_INTERVAL)
         yield
     finally:
         os.close(handle)
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def format_size(size: int) -> str:

@@ -40,14 +40,29 @@ from hermes.schema.events import (
 )
 from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, ToolCall, User
 
-ABORTED_MARK = re.compile(r"<turn_aborted\s*/?>.*", re.DOTALL)
+ABORTED_MARK = re.compile(r"<turn_aborted\s*/?>")
 """Some versions end a turn with this text instead of a notification."""
+_QUOTED = re.compile(
+    r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|(?P<ticks>`+)(?!`).*?(?P=ticks)(?!`)"
+    r"|\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»|'\s*<turn_aborted\s*/?>\s*'|^[ \t]*>[^\n]*",
+    re.DOTALL | re.MULTILINE,
+)
+"""Code and quotations, in which an answer may talk about the marker."""
 OUTCOME_UNKNOWN = "Interrupted while running; the outcome is unknown."
 ALL_ITEMS = ""
 """Stands for all items until the end of the turn."""
 _SILENT_ITEMS = frozenset({"dynamicToolCall", "plan", "agentMessage", "userMessage"})
 MAX_START_DELAY = 2.0
 """Seconds by which codex may be late in reporting the start of a command."""
+
+
+def abort_position(text: str) -> int | None:
+    """Where codex says that the turn was aborted; None if the answer at most quotes the marker."""
+    if ABORTED_MARK.search(text) is None:
+        return None
+    plain = _QUOTED.sub(lambda found: " " * len(found[0]), text)
+    mark = ABORTED_MARK.search(plain)
+    return None if mark is None else mark.start()
 
 
 class _OpenCall:
@@ -285,9 +300,9 @@ class EventMapper:
     def _on_agent_message(self, item: ThreadItem) -> list[RuntimeEvent]:
         self._partial.pop(item.id, None)
         text = item.text or ""
-        if ABORTED_MARK.search(text):
+        if (end := abort_position(text)) is not None:
             self.aborted = True
-            text = ABORTED_MARK.sub("", text)
+            text = text[:end]
         events = self.flush()
         if text.strip():
             self._text = text

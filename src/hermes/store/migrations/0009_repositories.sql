@@ -153,6 +153,15 @@ CREATE TABLE failed_runs (
 CREATE INDEX failed_runs_session ON failed_runs (session, at);
 CREATE INDEX failed_runs_old ON failed_runs (at);
 
+CREATE TABLE partial_texts (
+    run     TEXT PRIMARY KEY,
+    session TEXT NOT NULL,
+    text    TEXT NOT NULL,
+    holder  TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE INDEX partial_texts_session ON partial_texts (session);
+
 -- What had been spent in total before the first request of a day.
 CREATE TABLE daily_spend (
     day            TEXT NOT NULL,

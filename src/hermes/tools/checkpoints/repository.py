@@ -149,6 +149,15 @@ class CheckpointLimits(Struct, frozen=True, kw_only=True):
     total: int = 500 << 20
 
 
+class RetentionPolicy(Struct, frozen=True, kw_only=True):
+    """How many checkpoints are kept and for how long, from the `checkpoints` settings."""
+
+    snapshots: int = 20
+    limits: CheckpointLimits = CheckpointLimits()
+    days: int = 7
+    prune: bool = True
+
+
 class TreeRoot(Struct, frozen=True):
     """A work tree in the workspace, by its path there; empty for the workspace itself.
 

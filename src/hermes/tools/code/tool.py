@@ -227,7 +227,7 @@ class ExecuteCode:
         code = self._arguments.decode(args).code
         _check(code)
         folder = self._deps.paths.cwd(ctx.scope)
-        confinement = await self._deps.sandbox.confinement()
+        confinement = await self._confinement()
         await self._require_approval(code, folder, ctx, confinement)
         isolated = default_isolation(confinement) is Isolation.INSIDE
         look = partial(self._provenance, code, folder, ctx, isolated=isolated)
@@ -252,6 +252,12 @@ class ExecuteCode:
             foreign=foreign.shown or tools.foreign,
             unverified=foreign.unverified or tools.unverified,
         )
+
+    async def _confinement(self) -> Confinement:
+        try:
+            return await self._deps.sandbox.confinement()
+        except SandboxError as error:
+            raise ToolError(f"execute_code: {error}", hint=error.hint) from error
 
     def _provenance(
         self, code: str, folder: Path, ctx: ToolContext, *, isolated: bool

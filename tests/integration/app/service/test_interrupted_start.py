@@ -42,7 +42,7 @@ def test_signal_at_any_moment_of_the_start(
         home = profile_home(tmp_path / moment, "default")
         state = msgspec.json.decode(home.gateway_state.read_bytes())
         assert (running_gateway(home), home.gateway_pid.exists()) == (None, False)
-        assert state["gateway_state"] == "running", "so that it is started again"
+        assert state["gateway_state"] == "stopped"
         assert state["active_agents"] == 0
         assert (home.path / ".clean_shutdown").exists()
         assert not (home.path / "gateway.sock").exists()

@@ -52,8 +52,8 @@ def end(gateway_process: GatewayProcess, ending: Ending, number: int = 0) -> int
     [
         (Ending.STOPPED, 15, 0, "stopped"),
         (Ending.RESTART, 10, 75, "running"),
-        (Ending.SIGNAL, 15, 143, "running"),
-        (Ending.SIGNAL, 2, 130, "running"),
+        (Ending.SIGNAL, 15, 143, "stopped"),
+        (Ending.SIGNAL, 2, 130, "stopped"),
         (Ending.FAILED, 0, 1, "running"),
     ],
 )
@@ -82,7 +82,7 @@ def test_every_ending_has_its_exit_code_and_state(
 def test_draining_is_not_the_final_state(home: Home) -> None:
     with hold(home) as gateway_process:
         gateway_process.state.write(structs.replace(RUNNING, gateway_state=Phase.DRAINING))
-        gateway_process.end(Ending.SIGNAL, signal.SIGTERM)
+        gateway_process.end(Ending.RESTART)
     assert read_state(home.gateway_state).gateway_state == "running"
 
 

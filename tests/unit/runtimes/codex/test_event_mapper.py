@@ -169,6 +169,30 @@ def test_aborted_turn_is_recognised_by_its_marker() -> None:
         assert all("turn_aborted" not in str(event) for event in mapper.close())
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Codex ends a turn with `<turn_aborted>`. That is all.",
+        "See:\n```xml\n<turn_aborted/>\n```\nThat is all.",
+        'It prints "<turn_aborted> now" at the end. That is all.',
+        "The marker '<turn_aborted>' is text. That is all.",
+        "> <turn_aborted>\n\nThat is all.",
+    ],
+)
+def test_answer_that_quotes_the_marker_is_not_cut(text: str) -> None:
+    mapper = EventMapper()
+    fed(mapper, note(protocol.ITEM_COMPLETED, item=words("m", text)))
+    assert not mapper.aborted
+    assert any(text in str(event) or "That is all." in str(event) for event in mapper.close())
+
+
+def test_marker_after_quoted_text_ends_the_turn() -> None:
+    mapper = EventMapper()
+    text = "It's `<turn_aborted>` and \"so on\".\n<turn_aborted> don't"
+    fed(mapper, note(protocol.ITEM_COMPLETED, item=words("m", text)))
+    assert mapper.aborted
+
+
 def test_plan_and_output_are_shown() -> None:
     mapper = EventMapper()
     plan = [{"step": "look", "status": "completed"}, {"step": "leap", "status": "pending"}]

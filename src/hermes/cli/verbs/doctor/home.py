@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from hermes import __version__
+from hermes.app.setting_problems import BACKEND, PROVIDER, is_server_or_hook
 from hermes.cli.context import CliContext
-from hermes.cli.verbs.config.lint import BACKEND, PROVIDER, check_settings, group_unused
+from hermes.cli.verbs.config.lint import check_settings, group_unused
 from hermes.cli.verbs.doctor.finding import CheckContext, Finding
 from hermes.config.dotenv import profile_env
 from hermes.config.home import INITIAL_FOLDERS, Home, ensure_home
@@ -142,9 +143,13 @@ def read_settings(
     except ConfigError as error:
         fix = f"{error.hint.rstrip('.') or 'Fix it by hand'}: ${{EDITOR:-vi}} {home.dotenv}"
         return None, [Finding.error("settings", str(error), fix)]
-    # The model and sandbox checks report an unknown provider or sandbox themselves.
+    # The checks of the model, the sandbox, servers and hooks report these themselves.
     reported_later = (PROVIDER, BACKEND)
-    problems = [one for one in check_settings(home, env) if one.path not in reported_later]
+    problems = [
+        one
+        for one in check_settings(home, env)
+        if one.path not in reported_later and not is_server_or_hook(one)
+    ]
     findings = [_settings_finding(one) for one in group_unused(problems)]
     if not findings:
         state = f"{home.config} is valid" if home.config.exists() else "all defaults"

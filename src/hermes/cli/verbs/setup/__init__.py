@@ -51,6 +51,8 @@ from hermes.schema.errors import (
 CUSTOM_KEY = "CUSTOM_API_KEY"
 """The variable with the key of a custom server; the settings refer to it."""
 _MAX_ATTEMPTS = 3
+_NAMED_PROVIDERS = 4
+"""Of the providers that were not found, these many are named; the others are searched."""
 _EXAMPLE_URL = "http://127.0.0.1:8000/v1"
 _USAGE_HINT = "hermes setup --provider NAME --key-stdin, or --base-url URL for your own server"
 
@@ -193,14 +195,45 @@ def _ask_provider(setup: _SetupContext) -> ModelChoice:
             note = "has a key"
         row = (known.name, f"{known.title}{f' ({note})' if note else ''}")
         (ready if note else others).append(row)
-    rows = [*ready, *others, (CUSTOM.name, "Another server (OpenAI-compatible)")]
-    default = setup.settings.provider or rows[0][0]
-    name = setup.dialog.choose("Which provider?", rows, default, partial(_provider_error, setup))
-    provider = _find_provider(setup, name)
+    custom = (CUSTOM.name, "Another server (OpenAI-compatible)")
+    default = setup.settings.provider or ready[0][0]
+    provider = _search_provider(setup, [*ready, custom], others, default)
     if provider is not CUSTOM:
         return ModelChoice(provider=provider)
     old = setup.settings.base_url or _EXAMPLE_URL
     return ModelChoice(provider=provider, base_url=_ask_url(setup.dialog, old))
+
+
+def _search_provider(
+    setup: _SetupContext,
+    found: Sequence[tuple[str, str]],
+    others: Sequence[tuple[str, str]],
+    default: str,
+) -> Provider:
+    """Offer what was found; the others are found by a part of their name."""
+    rows = found
+    titles = ", ".join(title for _, title in others[:_NAMED_PROVIDERS])
+    setup.dialog.print(
+        f"Found on this machine are those below. Of {plural(len(others), 'more provider')} "
+        f"({titles}, …), type a part of the name, or ? for all."
+    )
+    while True:
+        name = setup.dialog.choose(
+            "Which provider?", rows, default, partial(_provider_error, setup, others)
+        )
+        matching = _matching_providers(others, name)
+        if len(matching) <= 1:
+            return _find_provider(setup, matching[0][0] if matching else name)
+        rows, default = matching, matching[0][0]
+
+
+def _matching_providers(rows: Sequence[tuple[str, str]], typed: str) -> Sequence[tuple[str, str]]:
+    """The rows for a part of a name, `?` for all; none for a provider's exact name."""
+    if typed == "?":
+        return rows
+    if find_provider(typed) is not None:
+        return ()
+    return [row for row in rows if typed.lower() in f"{row[0]} {row[1]}".lower()]
 
 
 def _ask_url(dialog: TerminalDialog, default: str) -> str:
@@ -212,7 +245,9 @@ def _ask_url(dialog: TerminalDialog, default: str) -> str:
             dialog.print(f"{error} For example: {_EXAMPLE_URL}")
 
 
-def _provider_error(setup: _SetupContext, name: str) -> str:
+def _provider_error(setup: _SetupContext, others: Sequence[tuple[str, str]], name: str) -> str:
+    if _matching_providers(others, name):
+        return ""
     try:
         _find_provider(setup, name)
     except UsageError as error:

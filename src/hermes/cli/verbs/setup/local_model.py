@@ -69,13 +69,17 @@ def downloadable_models(home: Home) -> list[DownloadableModel]:
     ]
 
 
+ABILITIES = "for short questions and simple file work, not for programming"
+"""What a small model can and cannot do, in a few words."""
+
+
 def local_model_note(home: Home) -> str:
     """The note about the embedded model in the list of providers."""
     folder = folder_under(home.root)
     weights = chosen_weights("", folder.url)
     if _is_installed(weights, folder):
-        return "on this machine"
-    return f"no key needed; {format_size(weights.size)} download"
+        return f"on this machine; {ABILITIES}"
+    return f"no key needed; {format_size(weights.size)} download; {ABILITIES}"
 
 
 def _is_installed(weights: Weights, folder: ModelFolder) -> bool:

@@ -1,0 +1,280 @@
+"""Find all problems of the settings; chat, gateway, `config check` and `doctor` show the same.
+
+The loader finds unknown keys and words. Here are names: of providers, toolsets, sandboxes,
+platforms, profiles and servers.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from hermes.app.model_settings import model_settings
+from hermes.app.prompt_context import NO_PERSONALITY, all_personalities
+from hermes.app.toolbox import NO_MCP, mcp_toolsets, reserved_toolsets, toolset_name
+from hermes.channels import MANIFESTS
+from hermes.config.dotenv import read_text
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.config.loader import LoadedConfig, with_env_settings
+from hermes.config.platforms import PLATFORMS
+from hermes.config.problems import Finding, Problem, Severity
+from hermes.config.schema import Config
+from hermes.config.values import KeyPath, as_list, as_mapping, format_path
+from hermes.kit.text import similar_names
+from hermes.models.providers import CUSTOM, PROVIDERS, find_provider
+from hermes.models.urls import API_MODES
+from hermes.sandbox.sandboxes import BACKENDS, unsupported_reason
+from hermes.schema.errors import ConfigError
+from hermes.tools.toolsets import known_toolsets
+
+SKINS = ("default", "dark", "light")
+CHAT_TYPES = ("dm", "group", "channel", "thread", "forum")
+SOURCES = ("cli", "tui", "api_server", "cron", "acp", "subagent", "library", "gateway", "local")
+"""Where turns come from besides messaging platforms."""
+
+PROVIDER: KeyPath = ("model", "provider")
+BACKEND: KeyPath = ("terminal", "backend")
+
+PROVIDER_NAMES = (
+    "model.provider", "fallback_model.provider", "fallback_providers.*.provider",
+    "auxiliary.*.provider", "delegation.provider", "compression.summary_provider",
+    "platforms.*.channel_overrides.*.provider",
+    "platforms.api_server.extra.model_routes.*.provider",
+)  # fmt: skip
+API_MODE_NAMES = (
+    "model.api_mode", "providers.*.api_mode", "custom_providers.*.api_mode",
+    "fallback_model.api_mode", "fallback_providers.*.api_mode", "auxiliary.*.api_mode",
+)  # fmt: skip
+TOOLSET_NAMES = (
+    "toolsets.*", "platform_toolsets.*.*", "agent.disabled_toolsets.*",
+    "delegation.default_toolsets.*",
+)  # fmt: skip
+BACKEND_NAMES = ("terminal.backend", "terminal.backend_by_platform.*")
+PROFILE_NAMES = (
+    "gateway.served_profiles.*", "profile_routes.*.profile", "gateway.profile_routes.*.profile",
+)  # fmt: skip
+PLATFORM_NAMES = ("profile_routes.*.platform", "gateway.profile_routes.*.platform")
+PLATFORM_KEYS = (
+    "platform_toolsets", "terminal.backend_by_platform", "terminal.network_by_platform",
+    "reset_by_platform", "display.platforms", "skills.platform_disabled",
+)  # fmt: skip
+
+_Check: TypeAlias = Callable[[KeyPath, str], Iterable[Finding]]
+
+
+def setting_problems(loaded: LoadedConfig, home: Home, env: Env) -> list[Problem]:
+    """What the loader warned about, and names that mean nothing here, in the order of the file."""
+    problems = [*loaded.warnings, *name_problems(loaded, home, env)]
+    return sorted(problems, key=lambda problem: (problem.line, problem.column))
+
+
+def name_problems(loaded: LoadedConfig, home: Home, env: Env) -> list[Problem]:
+    """Names that mean nothing here."""
+    findings = [*_findings(loaded, home, env)]
+    return with_positions(findings, home) if findings else []
+
+
+def is_server_or_hook(problem: Problem) -> bool:
+    """Whether it is about a whole MCP server or an event of hooks."""
+    return problem.path[:1] in (("mcp_servers",), ("hooks",)) and len(problem.path) == 2
+
+
+def warning_line(problem: Problem) -> str:
+    """One line for the greeting and the log."""
+    return f"{problem}. {problem.hint}" if problem.hint else str(problem)
+
+
+def with_positions(findings: Sequence[Finding], home: Home) -> list[Problem]:
+    """Add where each setting stands in the file."""
+    from hermes.config.yaml_parser import key_positions, nearest_position  # noqa: PLC0415 - only needed for problems
+
+    positions = key_positions(read_text(home.config))
+    return [
+        Problem(
+            severity=one.severity,
+            file=home.config,
+            path=one.path,
+            line=nearest_position(positions, one.path)[0],
+            column=nearest_position(positions, one.path)[1],
+            message=one.message,
+            hint=one.hint,
+        )
+        for one in findings
+    ]
+
+
+def _findings(loaded: LoadedConfig, home: Home, env: Env) -> Iterator[Finding]:
+    raw, config = with_env_settings({**loaded.raw}, env), loaded.config
+    checks: list[tuple[Iterable[str], _Check]] = [
+        (PROVIDER_NAMES, _provider_check(config)),
+        (API_MODE_NAMES, _known("API mode", API_MODES)),
+        (TOOLSET_NAMES, _toolset_check(config)),
+        (BACKEND_NAMES, _backend),
+        (PROFILE_NAMES, _known("profile", _Profiles(home))),
+        (PLATFORM_NAMES, _platform_check(config)),
+        (("display.skin",), _known("skin", SKINS)),
+        (("display.personality",), _personality_check(config)),
+        (("timezone",), _timezone),
+    ]
+    for names, check in checks:
+        for name in names:
+            for path, value in _values(raw, tuple(name.split("."))):
+                if isinstance(value, str) and value.strip():
+                    yield from check(path, value.strip())
+    yield from _keys(raw, PLATFORM_KEYS, _platform_check(config))
+    yield from _keys(raw, ("reset_by_type",), _known("kind of chat", CHAT_TYPES))
+    yield from _keys(raw, ("credential_pool_strategies",), _provider_check(config))
+    yield from _hooks(config)
+    yield from _routes(config)
+    yield from _servers(config, home, env)
+
+
+def _values(
+    value: object, steps: tuple[str, ...], path: KeyPath = ()
+) -> Iterator[tuple[KeyPath, object]]:
+    """The given values of a setting; `*` stands for any key or list item."""
+    if not steps:
+        yield path, value
+        return
+    step, rest = steps[0], steps[1:]
+    if (items := as_mapping(value)) is not None:
+        for key in [*items] if step == "*" else [step] if step in items else []:
+            yield from _values(items[key], rest, (*path, str(key)))
+    elif (entries := as_list(value)) is not None and step == "*":
+        for index, entry in enumerate(entries):
+            yield from _values(entry, rest, (*path, index))
+    elif isinstance(value, str) and step == "*" and not rest:
+        for name in value.split(","):
+            yield path, name
+
+
+def _keys(raw: Mapping[str, object], names: Iterable[str], check: _Check) -> Iterator[Finding]:
+    for name in names:
+        for path, value in _values(raw, tuple(name.split("."))):
+            for key in as_mapping(value) or {}:
+                yield from check((*path, str(key)), str(key))
+
+
+def _known(what: str, known: Iterable[str]) -> _Check:
+    def check(path: KeyPath, name: str) -> Iterator[Finding]:
+        names = list(known)
+        if name.lower() not in names:
+            yield _unknown(path, what, name, names)
+
+    return check
+
+
+def _provider_check(config: Config) -> _Check:
+    own = [one.name for one in model_settings(config).custom_providers]
+    known = [*own, *(one.name for one in (*PROVIDERS, CUSTOM))]
+    accepted = {"auto", "main", *map(str.lower, own), *map(str.lower, config.providers)}
+
+    def check(path: KeyPath, name: str) -> Iterator[Finding]:
+        if name.lower().removeprefix("custom:") not in accepted and not find_provider(name):
+            yield _unknown(path, "provider", name, known)
+
+    return check
+
+
+def _toolset_check(config: Config) -> _Check:
+    known = {*known_toolsets(), *mcp_toolsets(config), NO_MCP}
+
+    def check(path: KeyPath, name: str) -> Iterator[Finding]:
+        if name in known or toolset_name(name) in known or name == "hermes-webhook":
+            return
+        effect = "disables nothing" if "disabled_toolsets" in path else "adds no tools"
+        hint = "See `hermes tools list`."
+        for near in similar_names(name, sorted(known)):
+            hint = f"Did you mean {near}? Change it with: hermes config edit"
+        message = f"unknown toolset {name!r}, which {effect}"
+        yield Finding(severity=Severity.WARNING, path=path, message=message, hint=hint)
+
+    return check
+
+
+def _backend(path: KeyPath, name: str) -> Iterator[Finding]:
+    if why := unsupported_reason(name):
+        message = f"{why}, so commands and code are refused"
+        setting = format_path(path)
+        hint = f"Choose one of {', '.join(BACKENDS)}: hermes config set {setting} auto"
+        yield Finding(severity=Severity.WARNING, path=path, message=message, hint=hint)
+
+
+def _platform_check(config: Config) -> _Check:
+    known = {*SOURCES, *MANIFESTS, *(one.platform for one in PLATFORMS), *config.platforms}
+    return _known("platform", sorted(known))
+
+
+def _personality_check(config: Config) -> _Check:
+    return _known("personality", [*all_personalities(config), NO_PERSONALITY, "default"])
+
+
+class _Profiles:
+    """The names of the profiles, read when a setting names one."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def __iter__(self) -> Iterator[str]:
+        from hermes.config.profiles import list_profiles  # noqa: PLC0415 - only with such a setting
+
+        return (one.name for one in list_profiles(self._home.root))
+
+
+def _timezone(path: KeyPath, name: str) -> Iterator[Finding]:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - only with such a setting
+
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        hint = "Use a name such as Europe/Berlin, or leave it empty for this machine's."
+        yield Finding(
+            severity=Severity.WARNING, path=path, message=f"unknown time zone {name!r}", hint=hint
+        )
+
+
+def _hooks(config: Config) -> Iterator[Finding]:
+    if not config.hooks:
+        return
+    from hermes.hooks.shell import HOOK_EVENTS  # noqa: PLC0415 - only with hooks
+
+    for event in config.hooks:
+        if event not in HOOK_EVENTS:
+            yield _unknown(("hooks", event), "event", event, HOOK_EVENTS)
+
+
+def _routes(config: Config) -> Iterator[Finding]:
+    api = config.platforms.get("api_server")
+    if api is None:
+        return
+    from hermes.config.model_routes import ROUTES_PATH, read_routes  # noqa: PLC0415 - only with such a setting
+
+    try:
+        read_routes(api.extra)
+    except ConfigError as error:
+        message = str(error).removeprefix(f"{format_path(ROUTES_PATH)}: ")
+        yield Finding(severity=Severity.WARNING, path=ROUTES_PATH, message=message, hint=error.hint)
+
+
+def _servers(config: Config, home: Home, env: Env) -> Iterator[Finding]:
+    enabled = {name: one for name, one in config.mcp_servers.items() if one.enabled}
+    if not enabled:
+        return
+    from hermes.mcp.settings import ServerContext, server_config  # noqa: PLC0415 - only with servers
+
+    context = ServerContext(env, home.path, str(Path("/")), reserved_toolsets())
+    for name, settings in enabled.items():
+        try:
+            server_config(name, settings, context, enabled)
+        except ConfigError as error:
+            path = ("mcp_servers", name)
+            yield Finding(severity=Severity.WARNING, path=path, message=str(error), hint=error.hint)
+
+
+def _unknown(path: KeyPath, what: str, name: str, known: Sequence[str]) -> Finding:
+    setting = f"hermes config set {format_path(path)}"
+    hint = f"Choose one of {', '.join(known)}: {setting} NAME"
+    for near in similar_names(name, known):
+        hint = f"Did you mean {near}? {setting} {near}"
+    message = f"unknown {what} {name!r}"
+    return Finding(severity=Severity.WARNING, path=path, message=message, hint=hint)
