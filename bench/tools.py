@@ -20,6 +20,7 @@ from hermes.app.followups import FollowupRouter
 from hermes.bus.memory import MemoryBus
 from hermes.kit.clock import SystemClock
 from hermes.kit.redact import Redactor
+from hermes.kit.tasks import background_tasks
 from hermes.ports.sandbox import ProcessPermissions, ProcessSpec, Sandbox
 from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.sandbox.reaper import descendants
@@ -34,8 +35,8 @@ from hermes.testing.tools import all_tools
 from hermes.tools.processes.registry import (
     MAX_PROCESSES,
     ProcessDeps,
+    ProcessRegistry,
     ProcessRequest,
-    open_process_registry,
 )
 from hermes.tools.tool_wrappers import LazyTool
 
@@ -136,7 +137,8 @@ async def _crowd(folder: Path) -> float:
                 redact=Redactor(["a-secret-of-the-bench"]).redact,
                 logs=folder / "logs",
             )
-            async with open_process_registry(parts) as registry:
+            async with background_tasks() as group:
+                registry = ProcessRegistry(parts, group)
                 found = sandboxes(spawner, folder)
                 sandbox = found.get("bubblewrap") or found["landlock"]
                 for _ in range(MAX_PROCESSES):
