@@ -315,17 +315,33 @@ async def _require_approval(args: arguments.CreateArgs, ctx: ToolContext) -> Non
     """A task is worked on later, unattended: untrusted text must not become one unseen."""
     if why := injection_reason(f"{args.title}\n{args.body}"):
         raise UsageError(f"A task must not be one that {why}.")
-    if not ctx.foreign:
+    folder = _folder_outside(args, ctx)
+    if not ctx.foreign and not folder:
         return
+    where = f" in {folder}" if folder else ""
     request = ApprovalRequest(
         tool="kanban_create",
-        action=f"create a task for {args.assignee}: {args.title}\n{args.body}",
+        action=f"create a task for {args.assignee}{where}: {args.title}\n{args.body}",
         reaching=Isolation.BEYOND,
-        foreign=True,
+        foreign=ctx.foreign,
     )
     decision = await ctx.request_approval(request)
     if not decision.allowed:
         raise UsageError(decision.why)
+
+
+def _folder_outside(args: arguments.CreateArgs, ctx: ToolContext) -> str:
+    """The folder that the task may change although this turn may not; empty if there is none."""
+    if args.workspace_kind not in {WorkspaceKind.FOLDER, WorkspaceKind.WORKTREE}:
+        return ""
+    if not args.workspace_path:
+        return ""  # The owner has chosen the board's folder.
+    own = Path(ctx.scope.workspace)
+    try:
+        folder, own = (own / args.workspace_path).resolve(), own.resolve()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"The folder {args.workspace_path!r} cannot be used.") from error
+    return "" if folder.is_relative_to(own) else str(folder)
 
 
 async def link(service: BoardService, args: arguments.LinkArgs, ctx: ToolContext) -> JsonObject:
@@ -415,6 +431,8 @@ def _tool(
     args: type[A],
     run: Callable[[BoardService, A, ToolContext], Awaitable[JsonObject]],
     effect: Effect = Effect.WRITE,
+    *,
+    foreign: bool = False,
 ) -> FeatureTool[BoardService]:
     return FeatureTool(
         name=f"kanban_{name}",
@@ -424,11 +442,12 @@ def _tool(
         timeout=120.0,
         toolset=TOOLSET,
         run=run,
+        foreign=foreign,
     )
 
 
 TOOLS: tuple[FeatureTool[BoardService], ...] = (
-    _tool("show", arguments.ShowArgs, show, Effect.READ),
+    _tool("show", arguments.ShowArgs, show, Effect.READ, foreign=True),
     _tool("list", arguments.ListArgs, list_tasks),
     _tool("complete", arguments.CompleteArgs, complete),
     _tool("block", arguments.BlockArgs, block),
@@ -438,7 +457,7 @@ TOOLS: tuple[FeatureTool[BoardService], ...] = (
     _tool("link", arguments.LinkArgs, link),
     _tool("unblock", arguments.UnblockArgs, unblock),
     _tool("attach", arguments.AttachArgs, attach),
-    _tool("attachments", arguments.ShowArgs, attachments, Effect.READ),
+    _tool("attachments", arguments.ShowArgs, attachments, Effect.READ, foreign=True),
     _tool("request_review", arguments.ReviewArgs, ask_review),
     _tool("request_changes", arguments.ChangesArgs, ask_changes),
 )

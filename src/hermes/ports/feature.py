@@ -137,7 +137,8 @@ class FeatureRoute(Struct, Generic[S], frozen=True, kw_only=True):
 class FeatureTool(Struct, Generic[S], frozen=True, kw_only=True):
     """A tool of the agent: `arguments` is the Struct of its parameters.
 
-    `description` is the file with what the model reads. The answer is encoded as JSON.
+    `description` is the file with what the model reads. The answer is encoded as JSON; `foreign`
+    says that it may contain untrusted text, such as what other agents wrote.
     """
 
     name: str
@@ -147,3 +148,4 @@ class FeatureTool(Struct, Generic[S], frozen=True, kw_only=True):
     timeout: float
     toolset: str
     run: Callable[[S, Any, ToolContext], Awaitable[object]]
+    foreign: bool = False

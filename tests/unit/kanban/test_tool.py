@@ -1,17 +1,22 @@
 """The board's tools, as called by workers and by other turns."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
+from msgspec import structs
 
 from hermes.kanban.lifecycle import ClaimTerms, claim_task, reclaim_task
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, create_task
 from hermes.kanban.tool import TOOLS
 from hermes.kanban.worker import Worker
+from hermes.ports.approvals import ApprovalRequest, Decision
 from hermes.ports.board import BoardRows
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import LeaseLost, StateConflict, UsageError
 from hermes.schema.scope import Address, Role, Scope
+from hermes.tools.feature_tool import WrappedTool
 
 pytestmark = pytest.mark.anyio
 
@@ -102,3 +107,42 @@ async def test_created_task_subscribes_the_chat_under_the_profile_of_the_turn(
 async def test_guest_may_not_use_the_board(service: BoardService) -> None:
     with pytest.raises(UsageError, match="owner"):
         await call(service, "list", context(role=Role.GUEST))
+
+
+async def test_folder_outside_the_workspace_needs_approval(
+    service: BoardService, tmp_path: Path
+) -> None:
+    own, elsewhere = tmp_path / "own", tmp_path / "elsewhere"
+    asked: list[str] = []
+
+    async def refuse(request: ApprovalRequest) -> Decision:
+        asked.append(request.action)
+        return Decision(allowed=False, why="No.")
+
+    ctx = context()
+    ctx = structs.replace(
+        ctx, scope=structs.replace(ctx.scope, workspace=str(own)), request_approval=refuse
+    )
+    for kind, path in (("dir", str(elsewhere)), ("worktree", "../elsewhere")):
+        values = {"title": "t", "assignee": "eve", "workspace_kind": kind, "workspace_path": path}
+        with pytest.raises(UsageError, match=r"No\."):
+            await call(service, "create", ctx, **values)
+    assert all(str(elsewhere) in action for action in asked)
+    await call(
+        service, "create", ctx, title="t", assignee="eve", workspace_kind="dir",
+        workspace_path=str(own / "part"),
+    )  # fmt: skip
+    assert len(asked) == 2
+
+
+async def test_what_others_wrote_is_marked_as_foreign(service: BoardService) -> None:
+    worker = await started(service)
+    foreign = {name: await is_foreign(service, worker, name) for name in ("show", "heartbeat")}
+    assert foreign == {"show": True, "heartbeat": False}
+    assert await is_foreign(service, worker, "attachments")
+
+
+async def is_foreign(service: BoardService, worker: Worker, name: str) -> bool:
+    (tool,) = [one for one in TOOLS if one.name == f"kanban_{name}"]
+    output = await WrappedTool(tool, lambda: service).run(msgspec.Raw(b"{}"), context(worker))
+    return output.foreign
