@@ -215,6 +215,4 @@ def edit_task(rows: BoardRows, task_id: str, change: TaskChange, now: int) -> Ta
 
 
 def last_event(rows: BoardRows, task_id: str, kind: str) -> TaskEvent | None:
-    """The last event of a kind among the recent ones."""
-    events = rows.events(task_id, 200)
-    return next((event for event in reversed(events) if event.kind == kind), None)
+    return rows.last_event(task_id, (kind,))

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Raw, Struct
 
 from hermes.ports.approval_records import ApprovalRecords, ApprovalWrite
-from hermes.ports.board_watches import BoardWatches, PutBoardWatch
+from hermes.ports.board_watches import BoardWatches, PutBoardWatch, RemoveBoardWatch
 from hermes.ports.delegation import DelegationRecords, DelegationWrite
 from hermes.ports.jobs import Jobs, JobWrite
 from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveResponse
@@ -184,7 +184,9 @@ class BeginTurnResult(Struct, frozen=True):
     appended: bool = False  # whether `first` was appended
 
 
-RepositoryWrite: TypeAlias = ApprovalWrite | ProcessWrite | DelegationWrite | PutBoardWatch
+RepositoryWrite: TypeAlias = (
+    ApprovalWrite | ProcessWrite | DelegationWrite | PutBoardWatch | RemoveBoardWatch
+)
 """Writes of the repositories, each defined by the port of its repository."""
 
 SingleWrite: TypeAlias = (
