@@ -6,7 +6,13 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from hermes.kanban.lifecycle import ClaimTerms, claim_task, fail_run, promote_ready
+from hermes.kanban.lifecycle import (
+    ClaimTerms,
+    claim_task,
+    fail_run,
+    promote_ready,
+    reject_early_claim,
+)
 from hermes.kanban.service import BoardService, DispatchReport
 from hermes.kanban.tasks import last_event
 from hermes.kanban.worker import Worker
@@ -118,6 +124,8 @@ class Dispatcher:
         def claim(rows: BoardRows) -> TaskRun | str:
             if self._is_cooling_down(rows, task.id, now):
                 return "Its provider refused to serve it a moment ago."
+            if refusal := reject_early_claim(rows, task.id, now):
+                return refusal
             return claim_task(rows, task.id, terms, now)
 
         try:

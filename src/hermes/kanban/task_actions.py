@@ -30,10 +30,12 @@ from hermes.kanban.lifecycle import (
     promote_task,
     reclaim_task,
     record_heartbeat,
+    reject_early_claim,
     schedule_task,
     unblock_task,
 )
 from hermes.kanban.rendering import run_object, task_line, task_object
+from hermes.kanban.reviews import request_changes
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import (
     NewTask,
@@ -53,9 +55,10 @@ from hermes.schema.board import (
     RunChange,
     Task,
     TaskChange,
+    TaskRun,
     TaskStatus,
 )
-from hermes.schema.errors import UsageError
+from hermes.schema.errors import StateConflict, UsageError
 from hermes.schema.scope import platform_of
 
 DEFAULT_CLAIM_SECONDS = 900
@@ -193,6 +196,13 @@ def _edit(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall
     return task
 
 
+def _request_changes(
+    rows: BoardRows, task_id: str, service: BoardService, call: ActionCall
+) -> Task:
+    reason, author = call.text("reason"), service.profile
+    return request_changes(rows, task_id, reason, service.now(), author=author)
+
+
 def _set_model(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
     model = None if call.text("model") == "none" else call.text("model")
     change = TaskChange(model_override=model, provider_override=call.text("provider") or None)
@@ -212,9 +222,14 @@ async def claim(service: BoardService, call: ActionCall) -> ActionReply:
     lock = call.text("lock") or service.lock
     terms = ClaimTerms(lock=lock, expires=now + ttl, profile=service.profile)
     task_id = call.text("task")
-    run = await service.write(
-        call.text("board") or None, lambda rows: claim_task(rows, task_id, terms, now)
-    )
+
+    def work(rows: BoardRows) -> TaskRun | str:
+        # A refusal is returned, so that it is stored.
+        return reject_early_claim(rows, task_id, now) or claim_task(rows, task_id, terms, now)
+
+    run = await service.write(call.text("board") or None, work)
+    if isinstance(run, str):
+        raise StateConflict(run)
     return ActionReply(f"Claimed {task_id} as run {run.id}.", run_object(run))
 
 
@@ -364,6 +379,9 @@ CHANGE_ACTIONS: tuple[Action[BoardService], ...] = (
         REASON,
         IDS,
         flag("--kind", "dependency, needs_input, capability or transient"),
+    ),
+    _changing(
+        "request-changes", "send reviewed work back to its author", _request_changes, TASK, REASON
     ),
     _changing("unblock", "continue blocked or scheduled tasks", _unblock, TASKS),
     _changing("schedule", "put tasks aside for later", _schedule, TASK, REASON, IDS),

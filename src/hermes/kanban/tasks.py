@@ -118,8 +118,9 @@ def _new_id(rows: BoardRows) -> str:
 def _first_status(rows: BoardRows, new: NewTask) -> TaskStatus:
     if new.triage:
         return TaskStatus.TRIAGE
-    if new.initial_status is not None:
+    if new.initial_status is TaskStatus.BLOCKED:
         return new.initial_status
+    # `running` is the public system's word for a task that starts as soon as it can.
     parents = [find_task(rows, parent) for parent in new.parents]
     waits = any(parent.status not in CLOSED for parent in parents)
     return TaskStatus.TODO if waits else TaskStatus.READY
@@ -212,6 +213,14 @@ def edit_task(rows: BoardRows, task_id: str, change: TaskChange, now: int) -> Ta
         rows.change_task(task_id, change)
         rows.add_event(task_id, "edited", now, {"fields": fields}, None)
     return find_task(rows, task_id)
+
+
+def is_under_review(rows: BoardRows, task_id: str) -> bool:
+    """Whether a worker of the task reviews what another one did."""
+    last = rows.last_event(task_id, ("claimed", "review_requested", "changes_requested"))
+    if last is not None and last.kind == "claimed":
+        return (last.payload or {}).get("source_status") == TaskStatus.REVIEW
+    return last is not None and last.kind == "review_requested"
 
 
 def last_event(rows: BoardRows, task_id: str, kind: str) -> TaskEvent | None:

@@ -18,15 +18,13 @@ from hermes.kanban.lifecycle import (
     complete_task,
     promote_ready,
     record_heartbeat,
-    request_changes,
-    request_review,
     unblock_task,
 )
 from hermes.kanban.rendering import attachment_object, details_object, task_object
+from hermes.kanban.reviews import request_changes, request_review
 from hermes.kanban.service import BoardService, task_details
 from hermes.kanban.tasks import (
     NewTask,
-    assign_task,
     comment_on,
     create_task,
     find_task,
@@ -388,15 +386,13 @@ async def ask_review(
     service: BoardService, args: arguments.ReviewArgs, ctx: ToolContext
 ) -> JsonObject:
     target = _own_target(service, ctx, args.board, args.task_id)
-    if args.reviewer:
-        service.check_assignee(args.reviewer)
+    reviewer = args.reviewer or None
+    service.check_assignee(reviewer)
 
     def work(rows: BoardRows) -> JsonObject:
         done = Completion(summary=args.summary, metadata=args.metadata)
         now = service.now()
-        task = request_review(rows, target.task, done, now, target.run)
-        if args.reviewer:
-            task = assign_task(rows, task.id, args.reviewer, now)
+        task = request_review(rows, target.task, done, now, reviewer=reviewer, run_id=target.run)
         return {"ok": True, "task_id": task.id, "status": task.status.value}
 
     return await service.write(target.board, work)

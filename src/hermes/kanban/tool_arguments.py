@@ -85,7 +85,9 @@ class AttachArgs(_Args, frozen=True, kw_only=True):
 class ReviewArgs(_Args, frozen=True, kw_only=True):
     summary: str
     metadata: dict[str, Any] = {}
-    reviewer: Annotated[str, Meta(description="The profile that reviews it")] = ""
+    reviewer: Annotated[
+        str, Meta(description="Another profile, or a person as @name; by default the owner")
+    ] = ""
     task_id: str = ""
 
 
