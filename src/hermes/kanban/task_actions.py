@@ -40,6 +40,7 @@ from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import (
     NewTask,
     assign_task,
+    chat_subscription,
     comment_on,
     create_task,
     edit_task,
@@ -51,7 +52,6 @@ from hermes.kanban.tasks import (
 from hermes.ports.board import BoardRows
 from hermes.ports.feature import Action, ActionCall, ActionReply, Argument, ArgumentKind
 from hermes.schema.board import (
-    BoardSubscription,
     RunChange,
     Task,
     TaskChange,
@@ -59,7 +59,6 @@ from hermes.schema.board import (
     TaskStatus,
 )
 from hermes.schema.errors import StateConflict, UsageError
-from hermes.schema.scope import platform_of
 
 DEFAULT_CLAIM_SECONDS = 900
 
@@ -93,32 +92,17 @@ async def create(service: BoardService, call: ActionCall) -> ActionReply:
         provider_override=call.text("provider") or None,
         completion_contract=call.text("completion_contract") or None,
     )
-    subscription = _subscription_of(service, call)
+    address = call.address if service.subscribes_creators else None
 
     def work(rows: BoardRows) -> Task:
         task = create_task(rows, new, service.now())
-        if subscription is not None:
-            subscribe(rows, subscription(task.id), service.now())
+        if address is not None:
+            subscription = chat_subscription(task.id, address, service.profile)
+            subscribe(rows, subscription, service.now())
         return task
 
     task = await service.write(call.text("board") or None, work)
     return ActionReply(f"Created {task.id}: {task.title} ({task.status}).", task_object(task))
-
-
-def _subscription_of(
-    service: BoardService, call: ActionCall
-) -> Callable[[str], BoardSubscription] | None:
-    """Subscribe the chat in which a task is created."""
-    address = call.address
-    if address is None or not service.subscribes_creators:
-        return None
-    return lambda task_id: BoardSubscription(
-        task_id=task_id,
-        platform=platform_of(address.channel),
-        chat_id=address.chat,
-        thread_id=address.thread or "",
-        notifier_profile=service.profile,
-    )
 
 
 async def change(
@@ -273,7 +257,7 @@ _CREATE = (
     flag("--parent", "a task that must be done first", LIST),
     flag("--workspace", "scratch, worktree, worktree:PATH or dir:/PATH"),
     flag("--branch", "the branch of a worktree"),
-    flag("--project", "the project it belongs to"),
+    flag("--project", "the project it belongs to; only shown"),
     flag("--tenant", "a group of tasks"),
     flag("--priority", "higher comes first", NUMBER),
     flag("--triage", "let somebody specify it first", SWITCH),
@@ -282,12 +266,16 @@ _CREATE = (
     flag("--created-by", "who asks for it"),
     flag("--skill", "a skill for the worker", LIST),
     flag("--max-retries", "give up after this many failures in a row", NUMBER),
-    flag("--goal", "work over several turns until the goal is met", SWITCH),
-    flag("--goal-max-turns", "at most this many turns", NUMBER),
-    Argument(name="--initial-status", help="start as", choices=("blocked", "running")),
+    flag("--goal", "stored for other programs that use this board", SWITCH),
+    flag("--goal-max-turns", "stored, as --goal", NUMBER),
+    Argument(
+        name="--initial-status",
+        help="blocked, or running for a normal start",
+        choices=("blocked", "running"),
+    ),
     flag("--model", "the model of the worker"),
     flag("--provider", "the provider of that model"),
-    flag("--completion-contract", "OWNER/REPO, a pull request or local-only"),
+    flag("--completion-contract", "stored, as --goal: OWNER/REPO, a pull request or local-only"),
     BOARD,
 )
 

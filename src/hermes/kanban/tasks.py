@@ -16,6 +16,7 @@ from hermes.schema.board import (
     WorkspaceKind,
 )
 from hermes.schema.errors import NotFound, StateConflict, UsageError
+from hermes.schema.scope import Address
 
 WHOLE_BOARD = "*"
 """Stands for all tasks in a subscription."""
@@ -138,6 +139,26 @@ def _from_now_on(
     return structs.replace(
         subscription, task_id=task_id, created_at=now, last_event_id=rows.last_event_id()
     )
+
+
+def chat_subscription(
+    task_id: str, address: Address, profile: str, user: str | None = None
+) -> BoardSubscription:
+    """A subscription of a chat, served by the profile; the channel keeps its account."""
+    return BoardSubscription(
+        task_id=task_id,
+        platform=address.channel,
+        chat_id=address.chat,
+        thread_id=address.thread or "",
+        user_id=user,
+        notifier_profile=profile,
+    )
+
+
+def is_same_chat(one: BoardSubscription, other: BoardSubscription) -> bool:
+    """Whether two subscriptions of a task are for the same chat, served by the same profile."""
+    names = ("platform", "chat_id", "thread_id", "notifier_profile")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def subscribe(rows: BoardRows, subscription: BoardSubscription, now: int) -> bool:

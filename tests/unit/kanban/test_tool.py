@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from hermes.kanban.boards import BoardInfo
 from hermes.kanban.lifecycle import ClaimTerms, claim_task, reclaim_task
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, create_task
@@ -13,6 +14,7 @@ from hermes.kanban.tool import TOOLS
 from hermes.kanban.worker import Worker
 from hermes.ports.approvals import ApprovalRequest, Decision
 from hermes.ports.board import BoardRows
+from hermes.ports.store import Store
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import LeaseLost, StateConflict, UsageError
 from hermes.schema.scope import Address, Role, Scope
@@ -146,3 +148,30 @@ async def is_foreign(service: BoardService, worker: Worker, name: str) -> bool:
     (tool,) = [one for one in TOOLS if one.name == f"kanban_{name}"]
     output = await WrappedTool(tool, lambda: service).run(msgspec.Raw(b"{}"), context(worker))
     return output.foreign
+
+
+async def test_session_is_remembered_with_the_subscription_of_its_own_chat(
+    service: BoardService, store: Store
+) -> None:
+    other = context(address=Address("telegram", "1"))
+    parent = await call(service, "create", other, title="first", assignee="eve")
+    ctx = context(address=Address("telegram/work", "42", "7"))
+    values = {"title": "then", "assignee": "eve", "parents": [parent["task_id"]]}
+    child = await call(service, "create", ctx, **values)
+    watches = await store.board_watches.of_board("default")
+    (own,) = [one for one in watches if one.task == child["task_id"]]
+    assert (own.platform, own.chat, own.thread) == ("telegram/work", "42", "7")
+
+
+async def test_worker_links_only_its_own_tasks_on_its_own_board(service: BoardService) -> None:
+    service.boards.create(BoardInfo(slug="work"))
+    worker, other = await started(service), await started(service)
+    ctx = context(worker)
+    made = await call(service, "create", ctx, title="before", assignee="eve")
+    service.boards.switch("work")
+    await call(service, "link", ctx, parent_id=made["task_id"], child_id=worker.task)
+    assert await service.read("default", lambda rows: rows.parents(worker.task))
+    with pytest.raises(UsageError, match="only your own"):
+        await call(service, "link", ctx, parent_id=worker.task, child_id=other.task)
+    with pytest.raises(UsageError, match="board default"):
+        await call(service, "link", ctx, parent_id="a", child_id="b", board="work")
