@@ -175,3 +175,22 @@ async def test_worker_links_only_its_own_tasks_on_its_own_board(service: BoardSe
         await call(service, "link", ctx, parent_id=worker.task, child_id=other.task)
     with pytest.raises(UsageError, match="board default"):
         await call(service, "link", ctx, parent_id="a", child_id="b", board="work")
+
+
+async def test_reviewer_gets_the_work_and_sends_it_back(service: BoardService) -> None:
+    worker = await started(service)
+    with pytest.raises(UsageError, match="ada did the work"):
+        await call(service, "request_review", context(worker), summary="look", reviewer="ada")
+    await call(service, "request_review", context(worker), summary="look", reviewer="eve")
+    terms = ClaimTerms(lock="host:1", expires=service.now() + 900)
+    run = await service.write(
+        None, lambda rows: claim_task(rows, worker.task, terms, service.now())
+    )
+    reviewer = Worker("default", worker.task, run.id)
+    shown = await call(service, "show", context(reviewer))
+    assert "## Review" in str(shown["worker_context"])
+    back = await call(service, "request_changes", context(reviewer), reason="no tests")
+    assert back["status"] == "ready"
+    task = await service.read(None, lambda rows: rows.task(worker.task))
+    assert task is not None
+    assert task.assignee == "ada"
