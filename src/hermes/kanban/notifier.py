@@ -111,7 +111,8 @@ class Notifier:
         if not news.has_more and news.is_closed:
             await self._forget(subscription, watch)
             return
-        end = watch.cursor if news.has_more else max(watch.cursor, news.last_id)
+        # Unreadable events are left out of a page, so a short page may not be the last one.
+        end = watch.cursor if news.events else max(watch.cursor, news.last_id)
         if news.events or end - start >= MAX_EVENTS:
             watch = structs.replace(watch, cursor=end, problem="")
             await self._store.commit(PutBoardWatch(watch))
