@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hermes.app.build import App, AppOptions, open_app
 from hermes.app.chat_directory import load_send_targets
@@ -19,15 +18,18 @@ from hermes.config.loader import load_config
 from hermes.config.profiles import list_profiles
 from hermes.config.schema import Config
 from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
-from hermes.kanban.board_worker import BoardWorker, RunningTasks
+from hermes.kanban.board_worker import BoardWorker
 from hermes.kanban.boards import Boards
 from hermes.kanban.dispatcher import Dispatcher, DispatchRules
 from hermes.kanban.notifier import Notifier
+from hermes.kanban.run_records import RunRecords
+from hermes.kanban.running_tasks import RunningTasks
 from hermes.kanban.service import BoardService, Dispatch, DispatchReport, closing
 from hermes.kanban.task_runner import RunnerSettings, TaskRunner
 from hermes.kanban.workspaces import Workspaces
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.file_lock import FileLock
+from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
 from hermes.ports.sandbox import ProcessSpec
 from hermes.ports.store import Store, Write
@@ -35,11 +37,8 @@ from hermes.sandbox.local import LocalSandbox
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Address, Scope
 
-if TYPE_CHECKING:
-    from hermes.schema.board import TaskRun
-
-WAKE_FILE = ".wake"
-"""Touched to tell the gateways of this home that a board has changed."""
+MAX_WORKERS = 8
+"""Tasks that a profile works on at the same time, unless the settings say otherwise."""
 _GIT_SECONDS = 120.0
 
 
@@ -47,7 +46,12 @@ def build_board_service(app: App) -> BoardService:
     """For the surfaces of an open profile."""
 
     async def dispatch(boards: Sequence[str], dry_run: bool) -> Sequence[DispatchReport]:
-        return await build_board_worker(app, service).run_once(boards, dry_run=dry_run)
+        if dry_run or not service.is_served:
+            return await build_board_worker(app, service).run_once(boards, dry_run=dry_run)
+        reports = await build_board_worker(app, service).run_once(boards, dry_run=True)
+        for board in boards:
+            service.wake(board)
+        return [_left_to_gateway(one) for one in reports]
 
     service = _service(
         app.home, app.config, app.env, app.store, app.clock, wake=app.bus.wake, dispatch=dispatch
@@ -81,11 +85,11 @@ def build_board_worker(
 ) -> BoardWorker:
     """`lock` is shared by all profiles of a process."""
     settings = app.config.kanban
-    tasks = RunningTasks(_task_runner(app, service))
-
-    def is_dead(run: "TaskRun") -> bool:
-        return run.claim_lock == service.lock and not tasks.is_running(run)
-
+    # Each worker of a process has its own lock: it ends only its own runs.
+    claimer = f"{service.lock}:{new_id('worker')}"
+    records = RunRecords(service=service, lock=claimer, failure_limit=settings.failure_limit)
+    runner = _task_runner(app, service, records)
+    tasks = RunningTasks(work=runner.run, records=records)
     dispatcher = Dispatcher(
         service=service,
         rules=DispatchRules(
@@ -94,10 +98,10 @@ def build_board_worker(
             max_in_progress=settings.max_in_progress,
             max_in_progress_per_profile=settings.max_in_progress_per_profile,
             max_starts=settings.max_spawn,
+            max_workers=settings.max_in_progress_per_profile or MAX_WORKERS,
             stale_seconds=int(settings.dispatch_stale_timeout_seconds),
         ),
-        start=tasks,
-        is_dead=is_dead,
+        workers=tasks,
         can_run=lambda profile: profile == app.home.profile,
     )
     return BoardWorker(
@@ -113,10 +117,16 @@ def build_board_worker(
         ),
         tasks=tasks,
         lock=lock or FileLock(app.home.dispatcher_lock),
-        folders=(app.home.root, app.home.kanban),
+        clean_up=runner.remove_old_workspaces,
         interval=float(settings.dispatch_interval_seconds),
         dispatches=settings.dispatch_in_gateway,
     )
+
+
+def _left_to_gateway(report: DispatchReport) -> DispatchReport:
+    """What a pass would do, where another worker of the process does it."""
+    left = [(task, "The gateway starts it now.") for task in report.started]
+    return DispatchReport(promoted=report.promoted, skipped=[*report.skipped, *left])
 
 
 class BoardDelivery:
@@ -141,7 +151,7 @@ class BoardDelivery:
         wake_outbox(self._bus, address)
 
 
-def _task_runner(app: App, service: BoardService) -> TaskRunner:
+def _task_runner(app: App, service: BoardService, records: RunRecords) -> TaskRunner:
     git = partial(_run_git, app)
 
     def workspaces(board: str) -> Workspaces:
@@ -150,14 +160,13 @@ def _task_runner(app: App, service: BoardService) -> TaskRunner:
 
     return TaskRunner(
         service=service,
+        records=records,
         store=app.store,
         clock=app.clock,
         runner=app.runner,
         workspaces=workspaces,
         skill_text=LearningCommands(app.home, app.env, app.learning).skill_instructions,
-        settings=RunnerSettings(
-            profile=app.home.profile, failure_limit=app.config.kanban.failure_limit
-        ),
+        settings=RunnerSettings(profile=app.home.profile),
     )
 
 
@@ -185,14 +194,16 @@ def _service(
     wake: Callable[[str, str], None],
     dispatch: Dispatch,
 ) -> BoardService:
+    boards = Boards(root=home.root, environment=env, open_board=open_board)
+
     def wake_all(topic: str, board: str) -> None:
         wake(topic, board)
         with suppress(OSError):
-            home.kanban.mkdir(parents=True, exist_ok=True)
-            (home.kanban / WAKE_FILE).write_bytes(b"")
+            boards.wake_file.parent.mkdir(parents=True, exist_ok=True)
+            boards.wake_file.write_bytes(b"")
 
     return BoardService(
-        boards=Boards(root=home.root, environment=env, open_board=open_board),
+        boards=boards,
         store=store,
         clock=clock,
         profile=home.profile,

@@ -331,7 +331,7 @@ BOARD_ACTIONS: tuple[Action[BoardService], ...] = (
         arguments=(
             _SUBJECT,
             *_ADDRESS,
-            flag("--user-id", "the person to mention"),
+            flag("--user-id", "stored with the subscription"),
             flag("--notifier-profile", "the profile whose bot sends"),
             flag("--chat-type", "dm or group"),
             BOARD,

@@ -1,7 +1,8 @@
 """Serve the boards of a home for one profile: run its tasks and notify its chats."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 
 import anyio
@@ -9,14 +10,13 @@ import anyio.abc
 
 from hermes.kanban.dispatcher import Dispatcher
 from hermes.kanban.notifier import Notifier
+from hermes.kanban.running_tasks import RunningTasks
 from hermes.kanban.service import BOARD_TOPIC, BoardService, DispatchReport
-from hermes.kanban.task_runner import TaskRunner
-from hermes.kanban.worker import Worker
 from hermes.kit.clock import Clock
 from hermes.kit.file_lock import FileLock
 from hermes.kit.folder_watch import folder_changes
 from hermes.ports.bus import Bus, Wakeups
-from hermes.schema.board import Task, TaskFilter, TaskRun, TaskStatus
+from hermes.schema.board import TaskFilter, TaskStatus
 from hermes.schema.errors import HermesError
 
 log = logging.getLogger(__name__)
@@ -24,45 +24,8 @@ log = logging.getLogger(__name__)
 LOCK_INTERVAL = 5.0
 """Seconds between attempts to get the dispatcher lock while another program has it."""
 MIN_WAIT = 1.0
-
-
-class RunningTasks:
-    """The tasks that this process works on; implements `dispatcher.StartWorker`."""
-
-    def __init__(self, runner: TaskRunner) -> None:
-        self._runner = runner
-        self._group: anyio.abc.TaskGroup | None = None
-        self._workers: dict[int, Worker] = {}
-        self._idle = anyio.Event()
-
-    async def __call__(self, worker: Worker, task: Task, run: TaskRun) -> None:
-        if self._group is None:
-            raise HermesError("Tasks are not being served.")
-        self._workers[worker.run] = worker
-        self._group.start_soon(self._work, worker, task)
-
-    def serve_in(self, group: anyio.abc.TaskGroup) -> None:
-        self._group = group
-
-    def is_running(self, run: TaskRun) -> bool:
-        return run.id in self._workers
-
-    async def wait_idle(self) -> None:
-        while self._workers:
-            self._idle = anyio.Event()
-            await self._idle.wait()
-
-    async def _work(self, worker: Worker, task: Task) -> None:
-        try:
-            await self._runner.run(worker, task)
-        except Exception:
-            # One task must not end the others.
-            log.exception("run %d of %s failed", worker.run, worker.task)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self._runner.release(worker)
-            del self._workers[worker.run]
-            self._idle.set()
+POLL_SECONDS = 5.0
+"""Seconds between looks at a folder that cannot be watched."""
 
 
 class BoardWorker:
@@ -78,11 +41,14 @@ class BoardWorker:
         notifier: Notifier,
         tasks: RunningTasks,
         lock: FileLock,
-        folders: Sequence[Path],
+        clean_up: Callable[[str], Awaitable[None]],
         interval: float,
         dispatches: bool = True,
     ) -> None:
-        """`interval`: seconds after which a board with running tasks is looked at again."""
+        """`interval`: seconds after which a board with running tasks is looked at again.
+
+        `clean_up` removes what an earlier process left of a board's finished tasks.
+        """
         self._service = service
         self._clock = clock
         self._bus = bus
@@ -90,25 +56,27 @@ class BoardWorker:
         self._notifier = notifier
         self._tasks = tasks
         self._lock = lock
-        self._folders = folders
+        self._clean_up = clean_up
         self._interval = interval
         self._dispatches = dispatches
         self._holds_lock = False
         self._draining = False
+        self._clean: set[str] = set()
+        self._watches: dict[tuple[Path, int], anyio.CancelScope] = {}
+        self._seen: Sequence[tuple[str, int, int]] = ()
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        with self._bus.listen(BOARD_TOPIC) as wakeups:
+        with ExitStack() as stack:
+            wakeups = stack.enter_context(self._bus.listen(BOARD_TOPIC))
+            if self._dispatches:
+                stack.enter_context(self._service.serving())
+            stack.callback(self._release_lock)
             async with anyio.create_task_group() as group:
                 self._tasks.serve_in(group)
-                for folder in self._folders:
-                    group.start_soon(self._watch_files, folder)
                 if self._dispatches:
                     group.start_soon(self._take_lock)
-                try:
-                    await self._serve(wakeups)
-                finally:
-                    self._lock.release()
+                await self._serve(group, wakeups)
 
     async def run_once(
         self, boards: Sequence[str], *, dry_run: bool = False
@@ -128,19 +96,26 @@ class BoardWorker:
     async def wait_idle(self) -> None:
         await self._tasks.wait_idle()
 
-    async def _serve(self, wakeups: Wakeups) -> None:
+    async def _serve(self, group: anyio.abc.TaskGroup, wakeups: Wakeups) -> None:
+        boards = self._service.boards
         while True:
             busy = False
-            for info in self._service.boards.all():
+            self._watch_folders(group)
+            for info in boards.all():
                 try:
                     busy = await self._serve_board(info.slug) or busy
-                except HermesError as error:
+                except (HermesError, OSError) as error:
                     log.warning("board %s: %s", info.slug, error)
+                    busy = True
             await self._sleep(wakeups, busy=busy)
 
     async def _serve_board(self, board: str) -> bool:
         """Return whether the board has to be looked at again without a change."""
+        await self._tasks.stop_lost(board)
         if self._holds_lock and not self._draining:
+            if board not in self._clean:
+                await self._clean_up(board)
+                self._clean.add(board)
             report = await self._dispatcher.dispatch(board)
             if report.started or report.ended:
                 log.info("board %s: started %s, ended %s", board, report.started, report.ended)
@@ -163,16 +138,64 @@ class BoardWorker:
         wakeups.take()
 
     async def _take_lock(self) -> None:
-        if not await anyio.to_thread.run_sync(self._lock.try_acquire):
-            log.warning("another program runs the tasks of this home's boards; waiting for it")
-            await self._lock.acquire(self._clock, LOCK_INTERVAL)
-        self._holds_lock = True
+        waits = False
+        while not await self._try_lock():
+            if not waits:
+                log.warning("another program runs the tasks of this home's boards; waiting for it")
+                waits = True
+            await self._clock.sleep(LOCK_INTERVAL)
         self._bus.wake(BOARD_TOPIC)
 
-    async def _watch_files(self, folder: Path) -> None:
+    async def _try_lock(self) -> bool:
+        # What the thread took must be known even if this task is cancelled meanwhile.
+        with anyio.CancelScope(shield=True):
+            try:
+                self._holds_lock = await anyio.to_thread.run_sync(self._lock.try_acquire)
+            except OSError as error:
+                log.warning("the lock of the boards cannot be taken: %s", error)
+        return self._holds_lock
+
+    def _release_lock(self) -> None:
+        if self._holds_lock:
+            self._holds_lock = False
+            self._lock.release()
+
+    def _watch_folders(self, group: anyio.abc.TaskGroup) -> None:
+        """Watch the folders of all boards, also of new ones, and none that are gone."""
+        self._seen = self._service.boards.signature()
+        folders = {(one, _number(one)): one for one in self._service.boards.folders()}
+        for key in self._watches.keys() - folders.keys():
+            self._watches.pop(key).cancel()
+        for key in folders.keys() - self._watches.keys():
+            scope = self._watches[key] = anyio.CancelScope()
+            group.start_soon(self._watch_files, folders[key], scope)
+
+    async def _watch_files(self, folder: Path, scope: anyio.CancelScope) -> None:
         """Notice changes that other processes make, also the public system."""
-        await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
-        async for _ in folder_changes(folder):
-            self._bus.wake(BOARD_TOPIC)
-            # A burst of writes is one change.
-            await self._clock.sleep(MIN_WAIT)
+        with scope:
+            async with aclosing(self._changes(folder)) as changes:
+                async for _ in changes:
+                    # Other files in the folder change much more often.
+                    if self._service.boards.signature() != self._seen:
+                        self._bus.wake(BOARD_TOPIC)
+                        # A burst of writes is one change.
+                        await self._clock.sleep(MIN_WAIT)
+
+    async def _changes(self, folder: Path) -> AsyncGenerator[None]:
+        try:
+            async with aclosing(folder_changes(folder)) as changes:
+                async for _ in changes:
+                    yield
+        except OSError as error:
+            log.warning("changes in %s are noticed late: %s", folder, error)
+        while True:
+            await self._clock.sleep(POLL_SECONDS)
+            yield
+
+
+def _number(folder: Path) -> int:
+    """Tells a folder from one that replaced it."""
+    try:
+        return folder.stat().st_ino
+    except OSError:
+        return 0

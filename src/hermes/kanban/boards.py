@@ -50,7 +50,7 @@ class Boards:
         open_board: Callable[[Path], Awaitable[Board]],
     ) -> None:
         self._root = Path(environment.get("HERMES_KANBAN_HOME") or root)
-        self._folder = self._root / "kanban"
+        self._folder = kanban_folder(root, environment)
         self._environment = environment
         self.open_board = open_board
 
@@ -63,7 +63,7 @@ class Boards:
     def current(self) -> str:
         try:
             name = (self._folder / "current").read_text(encoding="utf-8").strip()
-        except OSError:
+        except (OSError, ValueError):
             return DEFAULT_BOARD
         return name if self._exists(name) else DEFAULT_BOARD
 
@@ -86,7 +86,7 @@ class Boards:
             )
         try:
             found = msgspec.json.decode(self._info_file(slug).read_bytes(), type=BoardInfo)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, ValueError, msgspec.DecodeError):
             # The settings are optional; the board is its database.
             found = BoardInfo(slug=slug)
         return structs.replace(found, slug=slug, name=found.name or slug)
@@ -137,6 +137,23 @@ class Boards:
             attachments=Path(env.get("HERMES_KANBAN_ATTACHMENTS_ROOT") or folder / "attachments"),
         )
 
+    def folders(self) -> Sequence[Path]:
+        """The existing folders in which other processes change boards."""
+        files = [self.paths(info.slug).database.parent for info in self.all()]
+        found = dict.fromkeys([self._root, self._folder, self._folder / "boards", *files])
+        return [folder for folder in found if folder.is_dir()]
+
+    def signature(self) -> Sequence[tuple[str, int, int]]:
+        """Differs after a change of the files, not only of others in the same folders."""
+        databases = [self.paths(info.slug).database for info in self.all()]
+        files = [Path(f"{one}{end}") for one in databases for end in ("", "-wal")]
+        return [_signature(file) for file in (*files, self.wake_file, self._folder / "current")]
+
+    @property
+    def wake_file(self) -> Path:
+        """Written to tell the gateways of this home that a board has changed."""
+        return self._folder / ".wake"
+
     def _exists(self, slug: str) -> bool:
         if slug == DEFAULT_BOARD:
             return True
@@ -144,3 +161,16 @@ class Boards:
 
     def _info_file(self, slug: str) -> Path:
         return self._folder / "boards" / slug / "board.json"
+
+
+def kanban_folder(root: Path, environment: Mapping[str, str]) -> Path:
+    """Where the files of boards are, and the lock of the program that runs their tasks."""
+    return Path(environment.get("HERMES_KANBAN_HOME") or root) / "kanban"
+
+
+def _signature(file: Path) -> tuple[str, int, int]:
+    try:
+        found = file.stat()
+    except OSError:
+        return str(file), 0, 0
+    return str(file), found.st_mtime_ns, found.st_size

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from hermes.kanban.service import TaskDetails
+from hermes.kanban.tasks import is_under_review
 from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.board import BoardRows
-from hermes.schema.board import Task, TaskRun
+from hermes.schema.board import Task, TaskRun, TaskStatus
 
 MAX_BODY = 8_192
 MAX_COMMENT = 2_048
@@ -22,6 +23,7 @@ def worker_context(rows: BoardRows, details: TaskDetails, now: int) -> str:
     sections = [
         f"# Task {task.id}: {task.title}",
         _facts(task),
+        _section("Review", review_text(rows, task)),
         _section("Body", head_and_tail(task.body or "", MAX_BODY)),
         _section("Attachments", _attachments(details)),
         _section("Prior attempts", _attempts(details.runs)),
@@ -30,6 +32,19 @@ def worker_context(rows: BoardRows, details: TaskDetails, now: int) -> str:
         _section("Comment thread", _comments(details, now)),
     ]
     return "\n\n".join(filter(None, sections))
+
+
+def review_text(rows: BoardRows, task: Task) -> str:
+    """What a reviewer has to do; empty if the task is not in review."""
+    if task.status is not TaskStatus.REVIEW and not is_under_review(rows, task.id):
+        return ""
+    asked = rows.last_event(task.id, ("review_requested",))
+    author = (asked.payload or {}).get("author") if asked else None
+    return (
+        f"The work was done by {author or 'another worker'}; you review it. Check it against the "
+        "task, and do not redo it. Accept it with kanban_complete, or send it back with "
+        "kanban_request_changes."
+    )
 
 
 def _section(title: str, text: str) -> str:

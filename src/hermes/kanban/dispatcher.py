@@ -1,12 +1,19 @@
 """Start workers for ready tasks, and end runs whose workers are gone."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
 
-from hermes.kanban.lifecycle import ClaimTerms, claim_task, fail_run, promote_ready
+from hermes.kanban.lifecycle import (
+    ClaimTerms,
+    claim_task,
+    fail_run,
+    promote_ready,
+    reject_early_claim,
+)
 from hermes.kanban.service import BoardService, DispatchReport
 from hermes.kanban.tasks import last_event
 from hermes.kanban.worker import Worker
@@ -25,15 +32,31 @@ class DispatchRules(Struct, frozen=True, kw_only=True):
     max_in_progress: int | None = None
     max_in_progress_per_profile: int | None = None
     max_starts: int | None = None
+    max_workers: int = 8
+    """Tasks of all boards that this profile works on at the same time."""
     claim_seconds: int = 900
     stale_seconds: int = 14_400
     crash_grace_seconds: int = 30
     rate_limit_cooldown_seconds: int = 300
 
 
-class StartWorker(Protocol):
-    async def __call__(self, worker: Worker, task: Task, run: TaskRun) -> None:
+class TaskWorkers(Protocol):
+    """The workers of this process for one profile; `lock` is in the claims of their runs."""
+
+    @property
+    def lock(self) -> str: ...
+
+    @property
+    def count(self) -> int: ...
+
+    async def start(self, worker: Worker, task: Task) -> None:
         """Start to work on a claimed task. Raises `HermesError` if that is impossible."""
+        ...
+
+    def is_running(self, worker: Worker) -> bool: ...
+
+    def has_worker(self, board: str, task_id: str) -> bool:
+        """Whether a worker, perhaps of an earlier run, has not ended yet."""
         ...
 
 
@@ -45,14 +68,12 @@ class Dispatcher:
         *,
         service: BoardService,
         rules: DispatchRules,
-        start: StartWorker,
-        is_dead: Callable[[TaskRun], bool],
+        workers: TaskWorkers,
         can_run: Callable[[str], bool],
     ) -> None:
         self._service = service
         self._rules = rules
-        self._start = start
-        self._is_dead = is_dead
+        self._workers = workers
         self._can_run = can_run
 
     async def dispatch(self, board: str, *, dry_run: bool = False) -> DispatchReport:
@@ -60,18 +81,19 @@ class Dispatcher:
         now = self._service.now()
 
         def prepare(rows: BoardRows) -> tuple[list[str], list[str], list[Task], dict[str, int]]:
-            ended = [] if dry_run else self._end_dead_runs(rows, now)
+            ended = [] if dry_run else self._end_dead_runs(rows, board, now)
             promoted = list(rows.promotable()) if dry_run else promote_ready(rows, now)
             statuses = (TaskStatus.READY, TaskStatus.REVIEW)
             ready = list(rows.tasks(TaskFilter(statuses=statuses)))
-            return ended, promoted, ready, dict(rows.running_by_assignee())
+            running = rows.tasks(TaskFilter(statuses=(TaskStatus.RUNNING,)))
+            return ended, promoted, ready, Counter(map(self._assignee, running))
 
-        run = self._service.read if dry_run else self._service.write
+        run = self._service.read if dry_run else self._service.write_quietly
         ended, promoted, ready, running = await run(board, prepare)
         started: list[str] = []
         skipped: list[tuple[str, str]] = []
         for task in ready:
-            reason = self._reason_to_wait(task, running, len(started))
+            reason = self._reason_to_wait(board, task, running, len(started))
             if not reason and not dry_run:
                 reason = await self._claim_and_start(board, task)
             if reason:
@@ -80,12 +102,15 @@ class Dispatcher:
             started.append(task.id)
             assignee = self._assignee(task)
             running[assignee] = running.get(assignee, 0) + 1
+        if not dry_run and (ended or promoted or started):
+            # A pass that changes nothing must not cause the next one.
+            self._service.wake(board)
         return DispatchReport(promoted=promoted, started=started, ended=ended, skipped=skipped)
 
     def _assignee(self, task: Task) -> str:
         return task.assignee or self._rules.default_assignee
 
-    def _reason_to_wait(self, task: Task, running: dict[str, int], started: int) -> str:
+    def _reason_to_wait(self, board: str, task: Task, running: dict[str, int], started: int) -> str:
         assignee = self._assignee(task)
         if not assignee:
             return "It has no assignee."
@@ -93,12 +118,16 @@ class Dispatcher:
             return f"It waits for {assignee}."
         if not self._can_run(assignee):
             return f"The profile {assignee} is not served here."
+        if self._workers.has_worker(board, task.id):
+            return "Its last worker has not ended yet."
         return self._exceeded_limit(assignee, running, started)
 
     def _exceeded_limit(self, assignee: str, running: dict[str, int], started: int) -> str:
         rules = self._rules
         if rules.max_starts is not None and started >= rules.max_starts:
             return "Enough workers were started in this pass."
+        if self._workers.count >= rules.max_workers:
+            return f"{assignee} is busy."
         if rules.max_in_progress is not None and sum(running.values()) >= rules.max_in_progress:
             return "Enough tasks are running."
         limit = rules.max_in_progress_per_profile
@@ -110,7 +139,7 @@ class Dispatcher:
         """Return why it could not be started; empty if a worker has it."""
         now = self._service.now()
         terms = ClaimTerms(
-            lock=self._service.lock,
+            lock=self._workers.lock,
             expires=now + self._rules.claim_seconds,
             profile=self._assignee(task),
         )
@@ -118,17 +147,19 @@ class Dispatcher:
         def claim(rows: BoardRows) -> TaskRun | str:
             if self._is_cooling_down(rows, task.id, now):
                 return "Its provider refused to serve it a moment ago."
+            if refusal := reject_early_claim(rows, task.id, now):
+                return refusal
             return claim_task(rows, task.id, terms, now)
 
         try:
-            run = await self._service.write(board, claim)
+            run = await self._service.write_quietly(board, claim)
         except StateConflict as error:
             return str(error)
         if isinstance(run, str):
             return run
         worker = Worker(board, task.id, run.id)
         try:
-            await self._start(worker, task, run)
+            await self._workers.start(worker, task)
         except HermesError as error:
             await self._fail_start(worker, error)
             return str(error)
@@ -154,12 +185,12 @@ class Dispatcher:
 
         await self._service.write(worker.board, fail)
 
-    def _end_dead_runs(self, rows: BoardRows, now: int) -> list[str]:
+    def _end_dead_runs(self, rows: BoardRows, board: str, now: int) -> list[str]:
         """End runs that lost their worker, exceeded their time or stopped reporting."""
         ended: list[str] = []
         for task in rows.tasks(TaskFilter(statuses=(TaskStatus.RUNNING,))):
             run = rows.run(task.current_run_id) if task.current_run_id is not None else None
-            if run is None or (found := self._end_of(task, run, now)) is None:
+            if run is None or (found := self._end_of(board, task, run, now)) is None:
                 continue
             outcome, error = found
             fail_run(
@@ -176,12 +207,14 @@ class Dispatcher:
             ended.append(task.id)
         return ended
 
-    def _end_of(self, task: Task, run: TaskRun, now: int) -> tuple[RunOutcome, str] | None:
+    def _end_of(
+        self, board: str, task: Task, run: TaskRun, now: int
+    ) -> tuple[RunOutcome, str] | None:
         limit = task.max_runtime_seconds
         if limit is not None and now - run.started_at > limit:
             return RunOutcome.TIMED_OUT, f"It ran longer than {limit} s."
         grace = self._rules.crash_grace_seconds
-        if now - run.started_at >= grace and self._is_dead(run):
+        if now - run.started_at >= grace and self._is_dead(board, run):
             return RunOutcome.CRASHED, "Its worker ended without a result."
         if task.claim_expires is not None and now >= task.claim_expires:
             return RunOutcome.CRASHED, "Its worker no longer reports."
@@ -189,6 +222,11 @@ class Dispatcher:
         if now - seen > self._rules.stale_seconds:
             return RunOutcome.CRASHED, "Its worker has not reported for hours."
         return None
+
+    def _is_dead(self, board: str, run: TaskRun) -> bool:
+        """Whether this process started the run and no longer works on it."""
+        worker = Worker(board, run.task_id, run.id)
+        return run.claim_lock == self._workers.lock and not self._workers.is_running(worker)
 
 
 def _details(outcome: RunOutcome, task: Task, run: TaskRun, now: int) -> dict[str, object]:

@@ -2,7 +2,8 @@
 
 from msgspec import Struct, structs
 
-from hermes.kanban.tasks import CLOSED, find_task
+from hermes.kanban.tasks import CLOSED, find_task, is_under_review, unlink_tasks
+from hermes.kit.text import plural
 from hermes.ports.board import BoardRows
 from hermes.schema.board import (
     BlockKind,
@@ -19,11 +20,11 @@ from hermes.schema.errors import LeaseLost, StateConflict, UsageError
 MAX_BLOCK_RECURRENCES = 2
 """Blocked for the same kind of reason this often, a task goes back to triage."""
 MAX_SUMMARY = 400
+AUTHOR = "hermes"
+"""The author of comments that no agent and no person wrote."""
 CLAIMABLE = frozenset({TaskStatus.READY, TaskStatus.REVIEW})
 WAITING = frozenset({TaskStatus.BLOCKED, TaskStatus.SCHEDULED, TaskStatus.TRIAGE})
-
-
-_UNCLAIMED = TaskChange(claim_lock=None, claim_expires=None, worker_pid=None, current_run_id=None)
+UNCLAIMED = TaskChange(claim_lock=None, claim_expires=None, worker_pid=None, current_run_id=None)
 
 
 class ClaimTerms(Struct, frozen=True, kw_only=True):
@@ -49,23 +50,44 @@ def promote_ready(rows: BoardRows, now: int) -> list[str]:
     """Make tasks ready whose parents are done; return their ids."""
     promoted = list(rows.promotable())
     for task_id in promoted:
-        rows.change_task(task_id, TaskChange(status=TaskStatus.READY))
+        rows.change_task(task_id, TaskChange(status=_restart_status(rows, task_id)))
         rows.add_event(task_id, "promoted", now, None, None)
     return promoted
 
 
 def promote_task(rows: BoardRows, task_id: str, reason: str, now: int, *, force: bool) -> Task:
-    """Make one task ready by hand. With `force`, unfinished parents do not matter."""
+    """Make one task ready by hand. With `force`, it no longer waits for unfinished parents."""
     task = find_task(rows, task_id)
     if task.status in CLOSED or task.status is TaskStatus.RUNNING:
         raise StateConflict(f"{task_id} is {task.status}; it cannot be promoted.")
-    if not force and (parents := rows.open_parents(task_id)):
+    if task.status is TaskStatus.REVIEW:
+        raise StateConflict(
+            f"{task_id} is in review.",
+            hint=f"Send it back: hermes kanban request-changes {task_id}",
+        )
+    parents = rows.open_parents(task_id)
+    if parents and not force:
         raise StateConflict(
             f"{task_id} waits for {', '.join(parents)}.", hint="Add --force to start it anyway."
         )
-    rows.change_task(task_id, TaskChange(status=TaskStatus.READY, block_kind=None))
+    for parent in parents:
+        # A link that stayed would stop the claim, also in the public system.
+        unlink_tasks(rows, parent, task_id, now)
+    status = _restart_status(rows, task_id)
+    rows.change_task(task_id, TaskChange(status=status, block_kind=None))
     rows.add_event(task_id, "promoted_manual", now, {"reason": reason, "forced": force}, None)
     return find_task(rows, task_id)
+
+
+def reject_early_claim(rows: BoardRows, task_id: str, now: int) -> str:
+    """Return a ready task that has to wait to `todo`; say for what, empty if it need not wait."""
+    task = find_task(rows, task_id)
+    parents = rows.open_parents(task_id) if task.status is TaskStatus.READY else ()
+    if not parents:
+        return ""
+    rows.change_task(task_id, TaskChange(status=TaskStatus.TODO))
+    rows.add_event(task_id, "claim_rejected", now, {"reason": "parents_not_done"}, None)
+    return f"{task_id} waits for {', '.join(parents)}."
 
 
 def claim_task(rows: BoardRows, task_id: str, terms: ClaimTerms, now: int) -> TaskRun:
@@ -74,8 +96,6 @@ def claim_task(rows: BoardRows, task_id: str, terms: ClaimTerms, now: int) -> Ta
     if task.status not in CLAIMABLE:
         raise StateConflict(f"{task_id} is {task.status}; only a ready task can be claimed.")
     if task.status is TaskStatus.READY and (parents := rows.open_parents(task_id)):
-        rows.change_task(task_id, TaskChange(status=TaskStatus.TODO))
-        rows.add_event(task_id, "claim_rejected", now, {"reason": "parents_not_done"}, None)
         raise StateConflict(f"{task_id} waits for {', '.join(parents)}.")
     run = TaskRun(
         id=0,
@@ -146,9 +166,9 @@ def complete_task(
     if task.status in CLOSED:
         raise StateConflict(f"{task_id} is already {task.status}.")
     summary = done.summary or done.result
-    ended = _end_run(rows, task, RunOutcome.COMPLETED, now, summary=summary, done=done)
+    ended = end_run(rows, task, RunOutcome.COMPLETED, now, summary=summary, done=done)
     change = structs.replace(
-        _UNCLAIMED,
+        UNCLAIMED,
         status=TaskStatus.DONE,
         completed_at=now,
         result=done.result or done.summary,
@@ -185,7 +205,7 @@ def block_task(
         raise StateConflict(f"{task_id} is {task.status}; it cannot be blocked.")
     if not reason.strip():
         raise UsageError("Say why the task is blocked.")
-    ended = _end_run(rows, task, RunOutcome.BLOCKED, now, summary=reason)
+    ended = end_run(rows, task, RunOutcome.BLOCKED, now, summary=reason)
     if kind is BlockKind.DEPENDENCY and rows.open_parents(task_id):
         status, event = TaskStatus.TODO, "dependency_wait"
         recurrences = task.block_recurrences
@@ -195,7 +215,7 @@ def block_task(
         status = TaskStatus.TRIAGE if is_loop else TaskStatus.BLOCKED
         event = "block_loop_detected" if is_loop else "blocked"
     change = structs.replace(
-        _UNCLAIMED, status=status, block_kind=kind.value, block_recurrences=recurrences
+        UNCLAIMED, status=status, block_kind=kind.value, block_recurrences=recurrences
     )
     rows.change_task(task_id, change)
     rows.add_comment(task_id, author, f"BLOCKED: {reason}", now)
@@ -213,7 +233,7 @@ def unblock_task(rows: BoardRows, task_id: str, now: int) -> Task:
     task = find_task(rows, task_id)
     if task.status not in WAITING:
         raise StateConflict(f"{task_id} is {task.status}; it is not blocked.")
-    status = TaskStatus.TODO if rows.open_parents(task_id) else TaskStatus.READY
+    status = TaskStatus.TODO if rows.open_parents(task_id) else _restart_status(rows, task_id)
     rows.change_task(task_id, TaskChange(status=status, consecutive_failures=0))
     rows.add_event(task_id, "unblocked", now, {"status": status.value}, None)
     return find_task(rows, task_id)
@@ -234,8 +254,8 @@ def archive_task(rows: BoardRows, task_id: str, now: int) -> Task:
     task = find_task(rows, task_id)
     if task.status is TaskStatus.ARCHIVED:
         return task
-    ended = _end_run(rows, task, RunOutcome.RECLAIMED, now, error="The task was archived.")
-    rows.change_task(task_id, structs.replace(_UNCLAIMED, status=TaskStatus.ARCHIVED))
+    ended = end_run(rows, task, RunOutcome.RECLAIMED, now, error="The task was archived.")
+    rows.change_task(task_id, structs.replace(UNCLAIMED, status=TaskStatus.ARCHIVED))
     rows.add_event(task_id, "archived", now, None, ended)
     promote_ready(rows, now)
     return find_task(rows, task_id)
@@ -246,8 +266,9 @@ def reclaim_task(rows: BoardRows, task_id: str, reason: str, now: int) -> Task:
     task = find_task(rows, task_id)
     if task.status is not TaskStatus.RUNNING:
         raise StateConflict(f"{task_id} is {task.status}; nobody works on it.")
-    ended = _end_run(rows, task, RunOutcome.RECLAIMED, now, error=reason)
-    rows.change_task(task_id, structs.replace(_UNCLAIMED, status=TaskStatus.READY))
+    ended = end_run(rows, task, RunOutcome.RECLAIMED, now, error=reason)
+    status = _restart_status(rows, task_id)
+    rows.change_task(task_id, structs.replace(UNCLAIMED, status=status))
     rows.add_event(task_id, "reclaimed", now, {"reason": reason}, ended)
     return find_task(rows, task_id)
 
@@ -266,13 +287,13 @@ def fail_run(
     """End a run that did not finish its task; after `limit` failures in a row, give up."""
     task = find_task(rows, task_id)
     check_claim(task, run_id)
-    ended = _end_run(rows, task, outcome, now, error=error)
+    ended = end_run(rows, task, outcome, now, error=error)
     failures = task.consecutive_failures + 1
     effective = task.max_retries if task.max_retries is not None else limit
     gives_up = failures >= max(effective, 1)
     change = structs.replace(
-        _UNCLAIMED,
-        status=TaskStatus.BLOCKED if gives_up else TaskStatus.READY,
+        UNCLAIMED,
+        status=TaskStatus.BLOCKED if gives_up else _restart_status(rows, task_id),
         consecutive_failures=failures,
         last_failure_error=error,
     )
@@ -287,6 +308,8 @@ def fail_run(
             "trigger_outcome": outcome.value,
         }
         rows.add_event(task_id, "gave_up", now, payload, ended)
+        why = f"BLOCKED: gave up after {plural(failures, 'failure')} in a row. Last: {error}"
+        rows.add_comment(task_id, AUTHOR, why, now)
     return find_task(rows, task_id)
 
 
@@ -294,44 +317,19 @@ def release_rate_limited(rows: BoardRows, task_id: str, run_id: int, error: str,
     """Return a task whose provider refused to serve it for now; this is no failure of the task."""
     task = find_task(rows, task_id)
     check_claim(task, run_id)
-    ended = _end_run(rows, task, RunOutcome.RATE_LIMITED, now, error=error)
-    rows.change_task(task_id, structs.replace(_UNCLAIMED, status=TaskStatus.READY))
+    ended = end_run(rows, task, RunOutcome.RATE_LIMITED, now, error=error)
+    status = _restart_status(rows, task_id)
+    rows.change_task(task_id, structs.replace(UNCLAIMED, status=status))
     rows.add_event(task_id, "respawn_guarded", now, {"reason": "rate_limit_cooldown"}, ended)
     return find_task(rows, task_id)
 
 
-def request_review(
-    rows: BoardRows, task_id: str, done: Completion, now: int, run_id: int | None = None
-) -> Task:
-    """Hand finished work to a reviewer."""
-    task = find_task(rows, task_id)
-    check_claim(task, run_id)
-    ended = _end_run(rows, task, RunOutcome.COMPLETED, now, summary=done.summary, done=done)
-    rows.change_task(
-        task_id, structs.replace(_UNCLAIMED, status=TaskStatus.REVIEW, consecutive_failures=0)
-    )
-    rows.add_event(task_id, "status", now, {"status": TaskStatus.REVIEW.value}, ended)
-    return find_task(rows, task_id)
+def _restart_status(rows: BoardRows, task_id: str) -> TaskStatus:
+    """Where a task waits for its next worker; a review stays one until it is decided."""
+    return TaskStatus.REVIEW if is_under_review(rows, task_id) else TaskStatus.READY
 
 
-def request_changes(
-    rows: BoardRows, task_id: str, reason: str, now: int, *, author: str, run_id: int | None = None
-) -> Task:
-    """Send reviewed work back to its assignee with a comment."""
-    task = find_task(rows, task_id)
-    check_claim(task, run_id)
-    if task.status not in {TaskStatus.REVIEW, TaskStatus.RUNNING}:
-        raise StateConflict(f"{task_id} is {task.status}; it is not in review.")
-    if not reason.strip():
-        raise UsageError("Say what has to change.")
-    ended = _end_run(rows, task, RunOutcome.CHANGES_REQUESTED, now, summary=reason)
-    rows.add_comment(task_id, author, f"CHANGES REQUESTED: {reason}", now)
-    rows.change_task(task_id, structs.replace(_UNCLAIMED, status=TaskStatus.READY))
-    rows.add_event(task_id, "status", now, {"status": TaskStatus.READY.value}, ended)
-    return find_task(rows, task_id)
-
-
-def _end_run(
+def end_run(
     rows: BoardRows,
     task: Task,
     outcome: RunOutcome,

@@ -1,29 +1,31 @@
 """Tell subscribed chats what happened on a board, and wake the sessions that created tasks."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from hermes.kanban.boards import DEFAULT_BOARD
 from hermes.kanban.service import BoardService
-from hermes.kanban.tasks import WHOLE_BOARD
+from hermes.kanban.tasks import CLOSED, WHOLE_BOARD
 from hermes.kit.text import one_line
 from hermes.ports.board import BoardRows
-from hermes.ports.board_watches import BoardWatch, PutBoardWatch, watch_of
+from hermes.ports.board_watches import BoardWatch, PutBoardWatch, RemoveBoardWatch, watch_of
 from hermes.ports.message_sender import Followups
 from hermes.ports.store import Store, Write
 from hermes.schema.board import BoardSubscription, Task, TaskEvent, TaskStatus
-from hermes.schema.errors import HermesError
+from hermes.schema.errors import HermesError, StoreError
 from hermes.schema.scope import Address
 
 log = logging.getLogger(__name__)
 
-WAKING = frozenset({"completed", "blocked", "gave_up", "crashed", "timed_out"})
+WAKING = frozenset(
+    {"completed", "blocked", "block_loop_detected", "gave_up", "crashed", "timed_out"}
+)
 NOTIFIED = WAKING | {"status"}
 MAX_EVENTS = 1_000
-"""Events read at once; the rest follows in the next pass."""
+"""Events read at once for each subscription."""
 _MAX_TITLE = 120
 
 
@@ -59,59 +61,76 @@ class Notifier:
 
     async def notify(self, board: str) -> int:
         """Handle new events of a board; return how many notifications were stored."""
+        total, has_more = 0, True
+        while has_more:
+            sent, has_more = await self._serve_all(board)
+            total += sent
+        return total
+
+    async def _serve_all(self, board: str) -> tuple[int, bool]:
+        """Handle one page of events of each subscription; say whether more are waiting."""
         subscriptions = [
             one
             for one in await self._service.read(board, lambda rows: rows.subscriptions())
             if (one.notifier_profile or "default") == self._service.profile
         ]
         if not subscriptions:
-            return 0
-        watches = {_key(one): one for one in await self._store.board_watches.of_board(board)}
-        pairs = [(one, watches.get(_subscription_key(one))) for one in subscriptions]
-        pending = [(one, watch or watch_of(board, one)) for one, watch in pairs]
-        first = min(watch.cursor for _, watch in pending)
-        events, tasks = await self._service.read(board, lambda rows: _events(rows, first))
-        sent = 0
-        for subscription, watch in pending:
+            return 0, False
+        known = {_key(one): one for one in await self._store.board_watches.of_board(board)}
+        watches = [_watch(board, one, known.get(_subscription_key(one))) for one in subscriptions]
+        found = await self._service.read(board, lambda rows: [_news(rows, one) for one in watches])
+        problems: dict[Address, str] = {}
+        sent, has_more = 0, False
+        for subscription, watch, news in zip(subscriptions, watches, found, strict=True):
             try:
-                sent += await self._serve(subscription, watch, events, tasks)
+                if news.events and (problem := self._problem(watch, problems)):
+                    await self._park(watch, problem)
+                    continue
+                await self._serve(subscription, watch, news)
             except HermesError as error:
                 log.warning("board %s, %s: %s", board, subscription.task_id, error)
-        return sent
+                continue
+            sent += len(news.events)
+            has_more |= news.has_more
+        return sent, has_more
+
+    def _problem(self, watch: BoardWatch, known: dict[Address, str]) -> str:
+        address = _address(watch)
+        if address not in known:
+            known[address] = self._delivery.problem(address)
+        return known[address]
 
     async def _serve(
-        self,
-        subscription: BoardSubscription,
-        watch: BoardWatch,
-        events: Sequence[TaskEvent],
-        tasks: dict[str, Task],
-    ) -> int:
-        news = [event for event in events if event.id > watch.cursor]
-        wanted = [
-            event
-            for event in news
-            if subscription.task_id in {WHOLE_BOARD, event.task_id}
-            and event.kind in NOTIFIED
-            and event.task_id in tasks
-        ]
-        address = Address(
-            subscription.platform, subscription.chat_id, subscription.thread_id or None
-        )
-        if problem := self._delivery.problem(address):
-            await self._park(watch, problem)
-            return 0
-        for event in wanted:
+        self, subscription: BoardSubscription, watch: BoardWatch, news: "_News"
+    ) -> None:
+        start = watch.cursor
+        for event in news.events:
             watch = structs.replace(watch, cursor=event.id, problem="")
-            await self._store_notification(watch, event, tasks[event.task_id])
-        if news and news[-1].id > watch.cursor:
-            watch = structs.replace(watch, cursor=news[-1].id, problem="")
+            if (task := news.tasks.get(event.task_id)) is not None:
+                await self._store_notification(watch, event, task)
+        if not news.has_more and news.is_closed:
+            await self._forget(subscription, watch)
+            return
+        # Unreadable events are left out of a page, so a short page may not be the last one.
+        end = watch.cursor if news.events else max(watch.cursor, news.last_id)
+        if news.events or end - start >= MAX_EVENTS:
+            watch = structs.replace(watch, cursor=end, problem="")
             await self._store.commit(PutBoardWatch(watch))
-        if news:
             # The public system's own cursor follows; it may lag.
             await self._service.write_quietly(
-                watch.board, lambda rows: rows.move_cursor(subscription, watch.cursor)
+                watch.board, lambda rows: rows.move_cursor(subscription, end)
             )
-        return len(wanted)
+
+    async def _forget(self, subscription: BoardSubscription, watch: BoardWatch) -> None:
+        """Remove the subscription of a closed task whose last event was handled."""
+
+        def work(rows: BoardRows) -> bool:
+            news = _news(rows, watch)
+            can_end = news.is_closed and not news.events
+            return can_end and rows.remove_subscription(*_subscription_key(subscription))
+
+        if await self._service.write_quietly(watch.board, work):
+            await self._store.commit(RemoveBoardWatch(watch))
 
     async def _park(self, watch: BoardWatch, problem: str) -> None:
         """Keep the events for later, and say once why nothing is sent."""
@@ -121,7 +140,7 @@ class Notifier:
 
     async def _store_notification(self, watch: BoardWatch, event: TaskEvent, task: Task) -> None:
         """Commit message, wake-up and cursor together."""
-        address = Address(watch.platform, watch.chat, watch.thread or None)
+        address = _address(watch)
         key = f"kanban:{watch.board}:{event.id}:{watch.platform}:{watch.chat}:{watch.thread}"
         text = notification(watch.board, task, event)
         writes = [*self._delivery.rows(key, address, text), PutBoardWatch(watch)]
@@ -134,10 +153,49 @@ class Notifier:
             self._followups.wake(scope)
 
 
-def _events(rows: BoardRows, after: int) -> tuple[Sequence[TaskEvent], dict[str, Task]]:
-    events = rows.events_after(after, MAX_EVENTS)
-    ids = {event.task_id for event in events if event.kind in NOTIFIED}
-    return events, {task.id: task for one in ids if (task := rows.task(one)) is not None}
+class _News(Struct, frozen=True, kw_only=True):
+    """What a subscription has not been told yet, with the tasks that can be read."""
+
+    events: Sequence[TaskEvent]
+    tasks: Mapping[str, Task]
+    last_id: int
+    """The last event of the board, of any kind."""
+    is_closed: bool
+    """Whether the subscription is for one task, and that is done or archived."""
+
+    @property
+    def has_more(self) -> bool:
+        return len(self.events) >= MAX_EVENTS
+
+
+def _news(rows: BoardRows, watch: BoardWatch) -> _News:
+    subject = None if watch.task == WHOLE_BOARD else watch.task
+    events = rows.news(watch.cursor, NOTIFIED, subject, MAX_EVENTS)
+    tasks = {one: task for one in {event.task_id for event in events} if (task := _task(rows, one))}
+    own = _task(rows, subject) if subject else None
+    return _News(
+        events=events,
+        tasks=tasks,
+        last_id=rows.last_event_id(),
+        is_closed=own is not None and own.status in CLOSED,
+    )
+
+
+def _task(rows: BoardRows, task_id: str) -> Task | None:
+    try:
+        return rows.task(task_id)
+    except StoreError as error:
+        log.warning("%s", error)
+        return None
+
+
+def _watch(board: str, one: BoardSubscription, known: BoardWatch | None) -> BoardWatch:
+    new = watch_of(board, one)
+    return structs.replace(known, cursor=max(known.cursor, new.cursor)) if known else new
+
+
+def _address(watch: BoardWatch) -> Address:
+    return Address(watch.platform, watch.chat, watch.thread or None)
 
 
 def _key(watch: BoardWatch) -> tuple[str, str, str, str]:
@@ -159,8 +217,9 @@ def notification(board: str, task: Task, event: TaskEvent) -> str:
             summary = str(payload.get("summary") or "")
             more = f"\n{one_line(summary, 200)}" if summary else ""
             return f"✔ {head} completed — {one_line(task.title, _MAX_TITLE)}{more}"
-        case "blocked":
-            return f"⏸ {head} blocked: {one_line(str(payload.get('reason') or ''), 160)}"
+        case "blocked" | "block_loop_detected":
+            how = "blocked" if event.kind == "blocked" else "blocked again and needs triage"
+            return f"⏸ {head} {how}: {one_line(str(payload.get('reason') or ''), 160)}"
         case "gave_up":
             return f"✖ {head} gave up\n{one_line(str(payload.get('error') or ''), 200)}"
         case "crashed":
@@ -176,6 +235,7 @@ def wake_up(board: str, task: Task, event: TaskEvent) -> str:
     words = {
         "completed": "is done",
         "blocked": "is blocked",
+        "block_loop_detected": "is blocked again for the same kind of reason and needs triage",
         "gave_up": "was given up after repeated failures",
         "crashed": "crashed",
         "timed_out": "ran out of time",

@@ -20,6 +20,7 @@ from hermes.kanban.lifecycle import (
     unblock_task,
 )
 from hermes.kanban.rendering import attachment_object, details_object, run_object, task_object
+from hermes.kanban.reviews import request_changes
 from hermes.kanban.service import BoardService, task_details
 from hermes.kanban.tasks import (
     NewTask,
@@ -217,7 +218,7 @@ def _move(
             kind = BlockKind.NEEDS_INPUT
             return block_task(rows, task.id, reason, kind, now, author=service.profile)
         case TaskStatus.READY | TaskStatus.TODO:
-            return _restart(rows, task, reason, now)
+            return _restart(rows, task, reason, now, service.profile)
         case TaskStatus.SCHEDULED:
             return schedule_task(rows, task.id, reason, now)
         case TaskStatus.ARCHIVED:
@@ -226,7 +227,9 @@ def _move(
             raise UsageError(f"A task becomes {status} only by its worker.")
 
 
-def _restart(rows: BoardRows, task: Task, reason: str, now: int) -> Task:
+def _restart(rows: BoardRows, task: Task, reason: str, now: int, author: str) -> Task:
+    if task.status is TaskStatus.REVIEW:
+        return request_changes(rows, task.id, reason, now, author=author)
     if task.status is TaskStatus.RUNNING:
         return reclaim_task(rows, task.id, reason, now)
     if task.status is TaskStatus.BLOCKED:

@@ -1,7 +1,7 @@
 """Work on boards: choose a board, change it in one transaction, and wake who waits for changes."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -78,6 +78,8 @@ class BoardService:
         wake: Callable[[str, str], None],
         dispatch: Dispatch,
     ) -> None:
+        from anyio import Lock  # noqa: PLC0415 - help and completion do without
+
         self.boards = boards
         self.profile = profile
         self.lock = lock
@@ -89,7 +91,9 @@ class BoardService:
         self._list_profiles = list_profiles
         self._wake = wake
         self.dispatch = dispatch
-        self._open: dict[Path, Board] = {}
+        self._open: dict[Path, _OpenBoard] = {}
+        self._opening = Lock()
+        self._serving = 0
 
     def now(self) -> int:
         return int(self._clock.now().timestamp())
@@ -102,13 +106,30 @@ class BoardService:
         chosen = self.boards.choose(slug)
         board = await self._board(chosen)
         result = await board.write(work)
-        self._wake(BOARD_TOPIC, chosen)
+        self.wake(chosen)
         return result
 
     async def write_quietly(self, slug: str, work: Callable[[BoardRows], R]) -> R:
         """Write what concerns nobody who waits for changes."""
-        board = await self._board(slug)
+        board = await self._board(self.boards.choose(slug))
         return await board.write(work)
+
+    def wake(self, slug: str) -> None:
+        """Tell who waits for changes that there is one."""
+        self._wake(BOARD_TOPIC, slug)
+
+    @contextmanager
+    def serving(self) -> Generator[None]:
+        """While a worker of this process starts the tasks of the profile."""
+        self._serving += 1
+        try:
+            yield
+        finally:
+            self._serving -= 1
+
+    @property
+    def is_served(self) -> bool:
+        return self._serving > 0
 
     async def remember_creator(
         self, slug: str | None, subscription: BoardSubscription, scope: Scope
@@ -138,14 +159,34 @@ class BoardService:
 
     async def close(self) -> None:
         boards, self._open = self._open, {}
-        for board in boards.values():
-            await board.close()
+        for one in boards.values():
+            await one.board.close()
 
     async def _board(self, slug: str) -> Board:
+        """Open a board once, and again if its file was replaced."""
         path = self.boards.paths(slug).database
-        if path not in self._open:
-            self._open[path] = await self.boards.open_board(path)
-        return self._open[path]
+        async with self._opening:
+            found = self._open.get(path)
+            if found is not None and found.file == _file_number(path):
+                return found.board
+            if found is not None:
+                await self._open.pop(path).board.close()
+            board = await self.boards.open_board(path)
+            self._open[path] = _OpenBoard(board, _file_number(path))
+            return board
+
+
+class _OpenBoard(Struct, frozen=True):
+    board: Board
+    file: tuple[int, int] | None
+
+
+def _file_number(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @asynccontextmanager

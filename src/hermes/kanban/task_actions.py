@@ -30,14 +30,17 @@ from hermes.kanban.lifecycle import (
     promote_task,
     reclaim_task,
     record_heartbeat,
+    reject_early_claim,
     schedule_task,
     unblock_task,
 )
 from hermes.kanban.rendering import run_object, task_line, task_object
+from hermes.kanban.reviews import request_changes
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import (
     NewTask,
     assign_task,
+    chat_subscription,
     comment_on,
     create_task,
     edit_task,
@@ -49,14 +52,13 @@ from hermes.kanban.tasks import (
 from hermes.ports.board import BoardRows
 from hermes.ports.feature import Action, ActionCall, ActionReply, Argument, ArgumentKind
 from hermes.schema.board import (
-    BoardSubscription,
     RunChange,
     Task,
     TaskChange,
+    TaskRun,
     TaskStatus,
 )
-from hermes.schema.errors import UsageError
-from hermes.schema.scope import platform_of
+from hermes.schema.errors import StateConflict, UsageError
 
 DEFAULT_CLAIM_SECONDS = 900
 
@@ -90,32 +92,17 @@ async def create(service: BoardService, call: ActionCall) -> ActionReply:
         provider_override=call.text("provider") or None,
         completion_contract=call.text("completion_contract") or None,
     )
-    subscription = _subscription_of(service, call)
+    address = call.address if service.subscribes_creators else None
 
     def work(rows: BoardRows) -> Task:
         task = create_task(rows, new, service.now())
-        if subscription is not None:
-            subscribe(rows, subscription(task.id), service.now())
+        if address is not None:
+            subscription = chat_subscription(task.id, address, service.profile)
+            subscribe(rows, subscription, service.now())
         return task
 
     task = await service.write(call.text("board") or None, work)
     return ActionReply(f"Created {task.id}: {task.title} ({task.status}).", task_object(task))
-
-
-def _subscription_of(
-    service: BoardService, call: ActionCall
-) -> Callable[[str], BoardSubscription] | None:
-    """Subscribe the chat in which a task is created."""
-    address = call.address
-    if address is None or not service.subscribes_creators:
-        return None
-    return lambda task_id: BoardSubscription(
-        task_id=task_id,
-        platform=platform_of(address.channel),
-        chat_id=address.chat,
-        thread_id=address.thread or "",
-        notifier_profile=service.profile,
-    )
 
 
 async def change(
@@ -193,6 +180,13 @@ def _edit(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall
     return task
 
 
+def _request_changes(
+    rows: BoardRows, task_id: str, service: BoardService, call: ActionCall
+) -> Task:
+    reason, author = call.text("reason"), service.profile
+    return request_changes(rows, task_id, reason, service.now(), author=author)
+
+
 def _set_model(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
     model = None if call.text("model") == "none" else call.text("model")
     change = TaskChange(model_override=model, provider_override=call.text("provider") or None)
@@ -212,9 +206,14 @@ async def claim(service: BoardService, call: ActionCall) -> ActionReply:
     lock = call.text("lock") or service.lock
     terms = ClaimTerms(lock=lock, expires=now + ttl, profile=service.profile)
     task_id = call.text("task")
-    run = await service.write(
-        call.text("board") or None, lambda rows: claim_task(rows, task_id, terms, now)
-    )
+
+    def work(rows: BoardRows) -> TaskRun | str:
+        # A refusal is returned, so that it is stored.
+        return reject_early_claim(rows, task_id, now) or claim_task(rows, task_id, terms, now)
+
+    run = await service.write(call.text("board") or None, work)
+    if isinstance(run, str):
+        raise StateConflict(run)
     return ActionReply(f"Claimed {task_id} as run {run.id}.", run_object(run))
 
 
@@ -258,7 +257,7 @@ _CREATE = (
     flag("--parent", "a task that must be done first", LIST),
     flag("--workspace", "scratch, worktree, worktree:PATH or dir:/PATH"),
     flag("--branch", "the branch of a worktree"),
-    flag("--project", "the project it belongs to"),
+    flag("--project", "the project it belongs to; only shown"),
     flag("--tenant", "a group of tasks"),
     flag("--priority", "higher comes first", NUMBER),
     flag("--triage", "let somebody specify it first", SWITCH),
@@ -267,12 +266,16 @@ _CREATE = (
     flag("--created-by", "who asks for it"),
     flag("--skill", "a skill for the worker", LIST),
     flag("--max-retries", "give up after this many failures in a row", NUMBER),
-    flag("--goal", "work over several turns until the goal is met", SWITCH),
-    flag("--goal-max-turns", "at most this many turns", NUMBER),
-    Argument(name="--initial-status", help="start as", choices=("blocked", "running")),
+    flag("--goal", "stored for other programs that use this board", SWITCH),
+    flag("--goal-max-turns", "stored, as --goal", NUMBER),
+    Argument(
+        name="--initial-status",
+        help="blocked, or running for a normal start",
+        choices=("blocked", "running"),
+    ),
     flag("--model", "the model of the worker"),
     flag("--provider", "the provider of that model"),
-    flag("--completion-contract", "OWNER/REPO, a pull request or local-only"),
+    flag("--completion-contract", "stored, as --goal: OWNER/REPO, a pull request or local-only"),
     BOARD,
 )
 
@@ -364,6 +367,9 @@ CHANGE_ACTIONS: tuple[Action[BoardService], ...] = (
         REASON,
         IDS,
         flag("--kind", "dependency, needs_input, capability or transient"),
+    ),
+    _changing(
+        "request-changes", "send reviewed work back to its author", _request_changes, TASK, REASON
     ),
     _changing("unblock", "continue blocked or scheduled tasks", _unblock, TASKS),
     _changing("schedule", "put tasks aside for later", _schedule, TASK, REASON, IDS),

@@ -3,24 +3,28 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import anyio
-import msgspec
+from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from hermes.kanban.attachments import attach_file
-from hermes.kanban.context import worker_context
-from hermes.kanban.lifecycle import fail_run, reclaim_task, record_heartbeat, release_rate_limited
+from hermes.kanban.context import MAX_BODY, worker_context
+from hermes.kanban.lifecycle import record_heartbeat, release_rate_limited
+from hermes.kanban.run_records import RunRecords
 from hermes.kanban.service import BoardService, TaskDetails, task_details
 from hermes.kanban.tasks import find_task
 from hermes.kanban.worker import PLATFORM, Worker
 from hermes.kanban.workspaces import Workspace, Workspaces
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id, new_session_id
+from hermes.kit.tasks import background_tasks
+from hermes.kit.text import head_and_tail
 from hermes.ports.board import BoardRows
 from hermes.ports.store import Store, Write
-from hermes.schema.board import RunOutcome, Task, TaskStatus, WorkspaceKind
-from hermes.schema.errors import HermesError, LeaseLost, RateLimited, StoreError, UsageError
+from hermes.schema.board import JsonObject, RunOutcome, Task, TaskRun, TaskStatus, WorkspaceKind
+from hermes.schema.errors import HermesError, LeaseLost, NotFound, RateLimited, UsageError
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import InheritedLimits
 from hermes.schema.sessions import Session
@@ -43,7 +47,6 @@ _REMINDER = (
 
 class RunnerSettings(Struct, frozen=True, kw_only=True):
     profile: str
-    failure_limit: int = 2
     claim_seconds: int = 900
     idle: float = 1_800.0
     """Seconds without activity outside of tools after which a turn is ended."""
@@ -56,6 +59,7 @@ class TaskRunner:
         self,
         *,
         service: BoardService,
+        records: RunRecords,
         store: Store,
         clock: Clock,
         runner: Runner,
@@ -64,6 +68,7 @@ class TaskRunner:
         settings: RunnerSettings,
     ) -> None:
         self._service = service
+        self._records = records
         self._store = store
         self._clock = clock
         self._runner = runner
@@ -74,32 +79,36 @@ class TaskRunner:
     async def run(self, worker: Worker, task: Task) -> None:
         """Run until the task is settled; a task that somebody took away is left alone."""
         try:
-            workspace = await self._workspaces(worker.board).prepare(task)
-            async with anyio.create_task_group() as group:
+            async with background_tasks() as group:
                 group.start_soon(self._beat, worker, group.cancel_scope)
+                workspace = await self._workspaces(worker.board).prepare(task)
                 await self._work(worker, task, workspace)
-                group.cancel_scope.cancel()
         except LeaseLost:
             log.info("run %d of %s was taken away", worker.run, worker.task)
         except HermesError as error:
-            await self._fail(worker, RunOutcome.CRASHED, str(error))
-        await self._clean_up(worker)
-
-    async def release(self, worker: Worker) -> None:
-        """Give the task back when this process ends before its worker."""
+            await self._records.fail(worker, str(error))
         try:
-            await self._service.write(
-                worker.board, lambda rows: _release(rows, worker, self._service.now())
-            )
-        except StoreError as error:
-            log.warning("%s stays claimed until it expires: %s", worker.task, error)
+            await self._clean_up(worker)
+        except (HermesError, OSError) as error:
+            log.warning("the workspace of %s is removed later: %s", worker.task, error)
+
+    async def remove_old_workspaces(self, board: str) -> None:
+        """Remove scratch workspaces of finished tasks that an earlier process had no time for."""
+        folder = self._service.boards.paths(board).workspaces
+        names = await run_sync(lambda: [one.name for one in folder.glob("*")])
+        for run in await self._service.read(board, lambda rows: _last_runs(rows, names)):
+            if run.profile == self._settings.profile:
+                await self._clean_up(Worker(board, run.task_id, run.id))
 
     async def _work(self, worker: Worker, task: Task, workspace: Workspace) -> None:
         session = self._session(worker, task, workspace)
         message = await self._first_message(worker, task, session)
+        note: User | None = await self._note(worker)
+        started = self._clock.monotonic()
         for attempt in range(MAX_REMINDERS + 1):
-            turn = self._turn(session, message, new=attempt == 0)
-            result = await self._run_turn(task, turn)
+            turn = self._turn(session, message, note, new=attempt == 0)
+            spent = self._clock.monotonic() - started
+            result = await self._run_turn(task, turn, spent)
             if result.interrupted or not await self._is_open(worker):
                 return
             if result.code == RateLimited.code:
@@ -110,15 +119,26 @@ class TaskRunner:
                     ),
                 )
                 return
+            if result.code == "limit":
+                limit = task.max_runtime_seconds or int(self._settings.idle)
+                details: JsonObject = {"limit_seconds": limit, "sigkill": False}
+                await self._records.fail(worker, result.failure, RunOutcome.TIMED_OUT, details)
+                return
             if result.failure:
-                await self._fail(worker, RunOutcome.CRASHED, result.failure)
+                await self._records.fail(worker, result.failure)
                 return
             session = await self._store.archive_for("owner").get(session.id)
             message = User(f"{message.id}:{attempt + 1}", (Text(_REMINDER),), Trust.PROGRAM)
-        await self._fail(worker, RunOutcome.CRASHED, "The worker ended without a result.")
+            note = None
+        await self._records.fail(worker, "The worker ended without a result.")
 
-    async def _run_turn(self, task: Task, turn: TurnRequest) -> RunResult:
-        limits = RunLimits(idle=self._settings.idle, total=task.max_runtime_seconds)
+    async def _run_turn(self, task: Task, turn: TurnRequest, spent: float) -> RunResult:
+        """`spent`: seconds that earlier turns of this run took."""
+        total = None
+        if task.max_runtime_seconds:
+            # A limit of 0 is none; the first moment of the turn ends it then.
+            total = max(task.max_runtime_seconds - spent, 0.001)
+        limits = RunLimits(idle=self._settings.idle, total=total)
 
         def end(result: RunResult) -> Sequence[Write]:
             return ()
@@ -140,10 +160,13 @@ class TaskRunner:
             cwd=str(workspace.path),
         )
 
-    def _turn(self, session: Session, message: User, *, new: bool) -> TurnRequest:
+    def _turn(
+        self, session: Session, message: User, note: User | None, *, new: bool
+    ) -> TurnRequest:
         return TurnRequest(
             session=session,
             message=message,
+            note=note,
             run=new_id("run"),
             new=new,
             source=PLATFORM,
@@ -154,14 +177,21 @@ class TaskRunner:
         )
 
     async def _first_message(self, worker: Worker, task: Task, session: Session) -> User:
+        skills = [await self._skill_text(name, session.id) for name in task.skills]
+        body = head_and_tail(task.body or "", MAX_BODY)
+        text = f"Work on the task {task.id}: {task.title}\n\n{body}".strip()
+        parts = tuple(map(Text, [*skills, text]))
+        return User(f"kanban:{worker.board}:{worker.task}:{worker.run}", parts, Trust.OWNER)
+
+    async def _note(self, worker: Worker) -> User:
+        """Comments, results of others and file names: data, never instructions."""
+
         def work(rows: BoardRows) -> str:
             details = task_details(rows, find_task(rows, worker.task))
             return worker_context(rows, details, self._service.now())
 
         context = await self._service.read(worker.board, work)
-        skills = [await self._skill_text(name, session.id) for name in task.skills]
-        parts = tuple(map(Text, [*skills, f"Work on this task.\n\n{context}"]))
-        return User(f"kanban:{worker.board}:{worker.task}:{worker.run}", parts, Trust.OWNER)
+        return User(new_id("msg"), (Text(f"The board says:\n\n{context}"),), Trust.DATA)
 
     async def _is_open(self, worker: Worker) -> bool:
         task = await self._service.read(worker.board, lambda rows: rows.task(worker.task))
@@ -180,48 +210,26 @@ class TaskRunner:
                         rows, worker.task, expires, now, run_id=worker.run
                     ),
                 )
-            except LeaseLost:
-                if await self._was_taken_away(worker):
+            except (LeaseLost, NotFound):
+                if await self._records.lost([worker]):
                     scope.cancel()
                 return
-            except StoreError as error:
+            except (HermesError, OSError) as error:
                 log.warning("the claim on %s could not be extended: %s", worker.task, error)
 
-    async def _was_taken_away(self, worker: Worker) -> bool:
-        """False if the worker settled the task itself and is about to end."""
-        run = await self._service.read(worker.board, lambda rows: rows.run(worker.run))
-        own = {RunOutcome.COMPLETED, RunOutcome.BLOCKED, RunOutcome.CHANGES_REQUESTED}
-        return run is None or run.outcome not in own
-
-    async def _fail(self, worker: Worker, outcome: RunOutcome, error: str) -> None:
-        def fail(rows: BoardRows) -> None:
-            fail_run(
-                rows,
-                worker.task,
-                outcome,
-                error,
-                self._service.now(),
-                limit=self._settings.failure_limit,
-                details={"claimer": self._service.lock, "error": error},
-                run_id=worker.run,
-            )
-
-        try:
-            await self._service.write(worker.board, fail)
-        except LeaseLost as lost:
-            log.info("%s", lost)
-
     async def _clean_up(self, worker: Worker) -> None:
-        """Keep the artifacts of a finished task, then delete its scratch workspace."""
-        details = await self._service.read(
-            worker.board, lambda rows: task_details(rows, find_task(rows, worker.task))
+        """Keep the artifacts of a task that this run finished, then delete its scratch folder."""
+        details, run = await self._service.read(
+            worker.board, lambda rows: (_details(rows, worker.task), rows.run(worker.run))
         )
+        if details is None or run is None or run.outcome != RunOutcome.COMPLETED:
+            return
         task = details.task
         if task.status is not TaskStatus.DONE or task.workspace_kind != WorkspaceKind.SCRATCH:
             return
         workspaces = self._workspaces(worker.board)
         folder = (await workspaces.prepare(task)).path
-        for path in _artifacts(details, worker.run, folder):
+        for path in await run_sync(_artifacts, details.runs, folder):
             try:
                 await attach_file(self._service, worker.board, task.id, path)
             except UsageError as error:
@@ -229,17 +237,29 @@ class TaskRunner:
         await workspaces.remove(task)
 
 
-def _artifacts(details: TaskDetails, run_id: int, folder: Path) -> list[Path]:
-    """The files a run delivered; only those in its workspace are its own."""
-    for run in details.runs:
-        if run.id == run_id and run.metadata:
-            named = msgspec.convert(run.metadata.get("artifacts", []), list[str])
-            paths = [Path(one).resolve() for one in named]
-            return [path for path in paths if path.is_relative_to(folder.resolve())]
-    return []
+def _artifacts(runs: Sequence[TaskRun], folder: Path) -> list[Path]:
+    """The files that runs delivered; only those in the workspace are theirs."""
+    found: dict[Path, None] = {}
+    for run in runs:
+        named = (run.metadata or {}).get("artifacts")
+        for one in cast("list[object]", named) if isinstance(named, list) else ():
+            # Written by a model: it may be anything.
+            if isinstance(one, str) and "\0" not in one:
+                found[(folder / one).resolve()] = None
+    inside = folder.resolve()
+    return [path for path in found if path.is_relative_to(inside) and path.is_file()]
 
 
-def _release(rows: BoardRows, worker: Worker, now: int) -> None:
-    task = find_task(rows, worker.task)
-    if task.current_run_id == worker.run:
-        reclaim_task(rows, worker.task, "The gateway stopped.", now)
+def _details(rows: BoardRows, task_id: str) -> TaskDetails | None:
+    task = rows.task(task_id)
+    return None if task is None else task_details(rows, task)
+
+
+def _last_runs(rows: BoardRows, task_ids: Sequence[str]) -> list[TaskRun]:
+    """The last run of each of these tasks that is done; names of other folders are ignored."""
+    done = [
+        task.id
+        for one in task_ids
+        if (task := rows.task(one)) is not None and task.status is TaskStatus.DONE
+    ]
+    return [runs[-1] for one in done if (runs := rows.runs(one))]

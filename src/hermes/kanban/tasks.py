@@ -16,6 +16,7 @@ from hermes.schema.board import (
     WorkspaceKind,
 )
 from hermes.schema.errors import NotFound, StateConflict, UsageError
+from hermes.schema.scope import Address
 
 WHOLE_BOARD = "*"
 """Stands for all tasks in a subscription."""
@@ -118,8 +119,9 @@ def _new_id(rows: BoardRows) -> str:
 def _first_status(rows: BoardRows, new: NewTask) -> TaskStatus:
     if new.triage:
         return TaskStatus.TRIAGE
-    if new.initial_status is not None:
+    if new.initial_status is TaskStatus.BLOCKED:
         return new.initial_status
+    # `running` is the public system's word for a task that starts as soon as it can.
     parents = [find_task(rows, parent) for parent in new.parents]
     waits = any(parent.status not in CLOSED for parent in parents)
     return TaskStatus.TODO if waits else TaskStatus.READY
@@ -137,6 +139,26 @@ def _from_now_on(
     return structs.replace(
         subscription, task_id=task_id, created_at=now, last_event_id=rows.last_event_id()
     )
+
+
+def chat_subscription(
+    task_id: str, address: Address, profile: str, user: str | None = None
+) -> BoardSubscription:
+    """A subscription of a chat, served by the profile; the channel keeps its account."""
+    return BoardSubscription(
+        task_id=task_id,
+        platform=address.channel,
+        chat_id=address.chat,
+        thread_id=address.thread or "",
+        user_id=user,
+        notifier_profile=profile,
+    )
+
+
+def is_same_chat(one: BoardSubscription, other: BoardSubscription) -> bool:
+    """Whether two subscriptions of a task are for the same chat, served by the same profile."""
+    names = ("platform", "chat_id", "thread_id", "notifier_profile")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def subscribe(rows: BoardRows, subscription: BoardSubscription, now: int) -> bool:
@@ -214,7 +236,13 @@ def edit_task(rows: BoardRows, task_id: str, change: TaskChange, now: int) -> Ta
     return find_task(rows, task_id)
 
 
+def is_under_review(rows: BoardRows, task_id: str) -> bool:
+    """Whether a worker of the task reviews what another one did."""
+    last = rows.last_event(task_id, ("claimed", "review_requested", "changes_requested"))
+    if last is not None and last.kind == "claimed":
+        return (last.payload or {}).get("source_status") == TaskStatus.REVIEW
+    return last is not None and last.kind == "review_requested"
+
+
 def last_event(rows: BoardRows, task_id: str, kind: str) -> TaskEvent | None:
-    """The last event of a kind among the recent ones."""
-    events = rows.events(task_id, 200)
-    return next((event for event in reversed(events) if event.kind == kind), None)
+    return rows.last_event(task_id, (kind,))

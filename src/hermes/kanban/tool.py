@@ -18,18 +18,18 @@ from hermes.kanban.lifecycle import (
     complete_task,
     promote_ready,
     record_heartbeat,
-    request_changes,
-    request_review,
     unblock_task,
 )
 from hermes.kanban.rendering import attachment_object, details_object, task_object
+from hermes.kanban.reviews import request_changes, request_review
 from hermes.kanban.service import BoardService, task_details
 from hermes.kanban.tasks import (
     NewTask,
-    assign_task,
+    chat_subscription,
     comment_on,
     create_task,
     find_task,
+    is_same_chat,
     link_tasks,
     subscribe,
 )
@@ -48,7 +48,7 @@ from hermes.schema.board import (
     WorkspaceKind,
 )
 from hermes.schema.errors import StateConflict, UsageError
-from hermes.schema.scope import Role, platform_of
+from hermes.schema.scope import Role
 from hermes.schema.tools import Effect
 
 TOOLSET = "kanban"
@@ -242,15 +242,19 @@ async def create(service: BoardService, args: arguments.CreateArgs, ctx: ToolCon
     service.check_assignee(args.assignee)
     await _require_approval(args, ctx)
     now, board = service.now(), args.board or (worker.board if worker else None)
-    subscription = _creator_subscription(service, ctx)
+    address = ctx.scope.address if service.subscribes_creators else None
 
     def work(rows: BoardRows) -> tuple[Task, BoardSubscription | None]:
         parent = find_task(rows, worker.task) if worker else None
         task = create_task(rows, _new_task(service, args, ctx, parent), now)
-        if subscription is not None:
-            subscribe(rows, subscription(task.id), now)
-        made = [one for one in rows.subscriptions(task.id) if subscription is not None]
-        return task, made[0] if made else None
+        if address is None:
+            return task, None
+        user = ctx.scope.asker.user or None
+        wanted = chat_subscription(task.id, address, ctx.scope.profile, user)
+        subscribe(rows, wanted, now)
+        # The task may also have subscriptions of other chats, inherited from its parents.
+        own = (one for one in rows.subscriptions(task.id) if is_same_chat(one, wanted))
+        return task, next(own, None)
 
     task, made = await service.write(board, work)
     if made is not None:
@@ -294,47 +298,57 @@ def _new_task(
     )
 
 
-def _creator_subscription(
-    service: BoardService, ctx: ToolContext
-) -> Callable[[str], BoardSubscription] | None:
-    """Subscribe the chat that the turn answers, under the profile of the turn."""
-    address = ctx.scope.address
-    if address is None or not service.subscribes_creators:
-        return None
-    return lambda task_id: BoardSubscription(
-        task_id=task_id,
-        platform=platform_of(address.channel),
-        chat_id=address.chat,
-        thread_id=address.thread or "",
-        user_id=ctx.scope.asker.user or None,
-        notifier_profile=ctx.scope.profile,
-    )
-
-
 async def _require_approval(args: arguments.CreateArgs, ctx: ToolContext) -> None:
     """A task is worked on later, unattended: untrusted text must not become one unseen."""
     if why := injection_reason(f"{args.title}\n{args.body}"):
         raise UsageError(f"A task must not be one that {why}.")
-    if not ctx.foreign:
+    folder = _folder_outside(args, ctx)
+    if not ctx.foreign and not folder:
         return
+    where = f" in {folder}" if folder else ""
     request = ApprovalRequest(
         tool="kanban_create",
-        action=f"create a task for {args.assignee}: {args.title}\n{args.body}",
+        action=f"create a task for {args.assignee}{where}: {args.title}\n{args.body}",
         reaching=Isolation.BEYOND,
-        foreign=True,
+        foreign=ctx.foreign,
     )
     decision = await ctx.request_approval(request)
     if not decision.allowed:
         raise UsageError(decision.why)
 
 
+def _folder_outside(args: arguments.CreateArgs, ctx: ToolContext) -> str:
+    """The folder that the task may change although this turn may not; empty if there is none."""
+    if args.workspace_kind not in {WorkspaceKind.FOLDER, WorkspaceKind.WORKTREE}:
+        return ""
+    if not args.workspace_path:
+        return ""  # The owner has chosen the board's folder.
+    own = Path(ctx.scope.workspace)
+    try:
+        folder, own = (own / args.workspace_path).resolve(), own.resolve()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"The folder {args.workspace_path!r} cannot be used.") from error
+    return "" if folder.is_relative_to(own) else str(folder)
+
+
 async def link(service: BoardService, args: arguments.LinkArgs, ctx: ToolContext) -> JsonObject:
-    _worker(service, ctx)
-    await service.write(
-        args.board or None,
-        lambda rows: link_tasks(rows, args.parent_id, args.child_id, service.now()),
-    )
+    worker = _worker(service, ctx)
+    if worker is not None and args.board not in {"", worker.board}:
+        raise UsageError(f"You work on the board {worker.board}.")
+
+    def work(rows: BoardRows) -> None:
+        if worker is not None and not _may_link(rows, worker, args.child_id):
+            raise UsageError("You may let only your own task wait, or one that you created.")
+        link_tasks(rows, args.parent_id, args.child_id, service.now())
+
+    await service.write(worker.board if worker else args.board or None, work)
     return {"ok": True, "parent_id": args.parent_id, "child_id": args.child_id}
+
+
+def _may_link(rows: BoardRows, worker: Worker, child: str) -> bool:
+    created = rows.last_event(child, ("created",))
+    creator = (created.payload or {}).get("creator_task_id") if created else None
+    return worker.task in {child, creator}
 
 
 async def unblock(
@@ -372,15 +386,13 @@ async def ask_review(
     service: BoardService, args: arguments.ReviewArgs, ctx: ToolContext
 ) -> JsonObject:
     target = _own_target(service, ctx, args.board, args.task_id)
-    if args.reviewer:
-        service.check_assignee(args.reviewer)
+    reviewer = args.reviewer or None
+    service.check_assignee(reviewer)
 
     def work(rows: BoardRows) -> JsonObject:
         done = Completion(summary=args.summary, metadata=args.metadata)
         now = service.now()
-        task = request_review(rows, target.task, done, now, target.run)
-        if args.reviewer:
-            task = assign_task(rows, task.id, args.reviewer, now)
+        task = request_review(rows, target.task, done, now, reviewer=reviewer, run_id=target.run)
         return {"ok": True, "task_id": task.id, "status": task.status.value}
 
     return await service.write(target.board, work)
@@ -407,7 +419,7 @@ async def ask_changes(
 
 def _refuse_worker(service: BoardService, ctx: ToolContext) -> None:
     if _worker(service, ctx) is not None:
-        raise UsageError("Workers see only their own task.")
+        raise UsageError("Workers do not list or unblock tasks.")
 
 
 def _tool(
@@ -415,6 +427,8 @@ def _tool(
     args: type[A],
     run: Callable[[BoardService, A, ToolContext], Awaitable[JsonObject]],
     effect: Effect = Effect.WRITE,
+    *,
+    foreign: bool = False,
 ) -> FeatureTool[BoardService]:
     return FeatureTool(
         name=f"kanban_{name}",
@@ -424,11 +438,12 @@ def _tool(
         timeout=120.0,
         toolset=TOOLSET,
         run=run,
+        foreign=foreign,
     )
 
 
 TOOLS: tuple[FeatureTool[BoardService], ...] = (
-    _tool("show", arguments.ShowArgs, show, Effect.READ),
+    _tool("show", arguments.ShowArgs, show, Effect.READ, foreign=True),
     _tool("list", arguments.ListArgs, list_tasks),
     _tool("complete", arguments.CompleteArgs, complete),
     _tool("block", arguments.BlockArgs, block),
@@ -438,7 +453,7 @@ TOOLS: tuple[FeatureTool[BoardService], ...] = (
     _tool("link", arguments.LinkArgs, link),
     _tool("unblock", arguments.UnblockArgs, unblock),
     _tool("attach", arguments.AttachArgs, attach),
-    _tool("attachments", arguments.ShowArgs, attachments, Effect.READ),
+    _tool("attachments", arguments.ShowArgs, attachments, Effect.READ, foreign=True),
     _tool("request_review", arguments.ReviewArgs, ask_review),
     _tool("request_changes", arguments.ChangesArgs, ask_changes),
 )

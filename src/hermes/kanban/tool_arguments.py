@@ -55,15 +55,17 @@ class CreateArgs(_Args, frozen=True, kw_only=True):
     priority: int = 0
     workspace_kind: Literal["scratch", "dir", "worktree", ""] = ""
     workspace_path: str = ""
-    project: str = ""
+    project: Annotated[str, Meta(description="Only stored")] = ""
     triage: bool = False
     idempotency_key: str = ""
     max_runtime_seconds: int | None = None
-    initial_status: Literal["blocked", "running", ""] = ""
+    initial_status: Annotated[
+        Literal["blocked", "running", ""], Meta(description="running: start normally")
+    ] = ""
     skills: list[str] = []
-    goal_mode: bool = False
-    goal_max_turns: int | None = None
-    completion_contract: str = ""
+    goal_mode: Annotated[bool, Meta(description="Only stored")] = False
+    goal_max_turns: Annotated[int | None, Meta(description="Only stored")] = None
+    completion_contract: Annotated[str, Meta(description="Only stored")] = ""
 
 
 class LinkArgs(_Args, frozen=True, kw_only=True):
@@ -85,7 +87,9 @@ class AttachArgs(_Args, frozen=True, kw_only=True):
 class ReviewArgs(_Args, frozen=True, kw_only=True):
     summary: str
     metadata: dict[str, Any] = {}
-    reviewer: Annotated[str, Meta(description="The profile that reviews it")] = ""
+    reviewer: Annotated[
+        str, Meta(description="Another profile, or a person as @name; by default the owner")
+    ] = ""
     task_id: str = ""
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from hermes.kanban.arguments import BOARD, NUMBER, SWITCH, TASK, flag, read_status
 from hermes.kanban.context import worker_context
 from hermes.kanban.rendering import (
@@ -45,7 +47,8 @@ async def list_tasks(service: BoardService, call: ActionCall) -> ActionReply:
 
 async def show(service: BoardService, call: ActionCall) -> ActionReply:
     def work(rows: BoardRows) -> TaskDetails:
-        return task_details(rows, find_task(rows, call.text("task")))
+        details = task_details(rows, find_task(rows, call.text("task")))
+        return structs.replace(details, runs=_chosen_runs(call, details.runs))
 
     details = await service.read(call.text("board") or None, work)
     return ActionReply(details_text(details, service.now()), details_object(details))
@@ -65,10 +68,14 @@ async def list_runs(service: BoardService, call: ActionCall) -> ActionReply:
         return rows.runs(find_task(rows, call.text("task")).id)
 
     runs = await service.read(call.text("board") or None, work)
-    kind, name = call.text("state_type") or "status", call.text("state_name")
-    chosen = [run for run in runs if not name or getattr(run, kind) == name]
+    chosen = _chosen_runs(call, runs)
     text = "\n".join(run_line(run, service.now()) for run in chosen) or "There are no such runs."
     return ActionReply(text, [run_object(run) for run in chosen])
+
+
+def _chosen_runs(call: ActionCall, runs: Sequence[TaskRun]) -> list[TaskRun]:
+    kind, name = call.text("state_type") or "status", call.text("state_name")
+    return [run for run in runs if not name or getattr(run, kind) == name]
 
 
 async def tail(service: BoardService, call: ActionCall) -> ActionReply:
@@ -85,12 +92,17 @@ async def tail(service: BoardService, call: ActionCall) -> ActionReply:
 
 
 async def read_log(service: BoardService, call: ActionCall) -> ActionReply:
+    """The public system's workers are processes with logs; ours are sessions."""
     slug = service.boards.choose(call.text("board") or None)
-    path = service.boards.paths(slug).logs / f"{call.text('task')}.log"
+    task = await service.read(slug, lambda rows: find_task(rows, call.text("task")))
+    path = service.boards.paths(slug).logs / f"{task.id}.log"
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        raise NotFound(f"There is no log of {call.text('task')} yet.") from None
+        raise NotFound(
+            f"There is no log of {task.id}.",
+            hint=f"Workers here are sessions: hermes sessions list, titles with {task.id}.",
+        ) from None
     lines = text.splitlines()[-call.number("lines", 200) :]
     return ActionReply("\n".join(lines), {"path": str(path), "lines": lines})
 
@@ -147,7 +159,7 @@ VIEW_ACTIONS: tuple[Action[BoardService], ...] = (
     ),
     Action(
         name="log",
-        summary="print the log of a task's worker",
+        summary="print the log that a worker of the public system left",
         run=read_log,
         arguments=(TASK, flag("--lines", "how many lines", NUMBER), BOARD),
     ),

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import threading
 from pathlib import Path
 
 import anyio
@@ -20,12 +21,17 @@ class FileLock:
         self._path = path
         self._file: int | None = None
         self._holders = 0
+        self._guard = threading.Lock()
 
     def try_acquire(self) -> bool:
         """Take the lock if nobody has it. Raises `OSError` if the file cannot be opened."""
-        if self._file is not None:
+        with self._guard:
+            if self._file is None and not self._lock_file():
+                return False
             self._holders += 1
             return True
+
+    def _lock_file(self) -> bool:
         file = self._open()
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -35,7 +41,7 @@ class FileLock:
         except BaseException:
             os.close(file)
             raise
-        self._file, self._holders = file, 1
+        self._file = file
         return True
 
     async def acquire(self, clock: Clock, interval: float) -> None:
@@ -44,10 +50,12 @@ class FileLock:
             await clock.sleep(interval)
 
     def release(self) -> None:
-        self._holders -= 1
-        if self._file is not None and self._holders <= 0:
-            os.close(self._file)
-            self._file = None
+        """Give back what one `try_acquire` took."""
+        with self._guard:
+            self._holders -= 1
+            if self._file is not None and self._holders <= 0:
+                os.close(self._file)
+                self._file = None
 
     def _open(self) -> int:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,6 +1,6 @@
 """The rows of one board. Rules of the board are in `hermes.kanban`; this only reads and writes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from hermes.schema.board import (
@@ -33,7 +33,9 @@ class BoardRows(Protocol):
 
     def status_counts(self) -> Mapping[TaskStatus, int]: ...
 
-    def running_by_assignee(self) -> Mapping[str, int]: ...
+    def running_by_assignee(self) -> Mapping[str, int]:
+        """How many tasks run, by assignee; without one, by the profile that runs the task."""
+        ...
 
     def add_task(self, task: Task) -> None: ...
 
@@ -70,6 +72,14 @@ class BoardRows(Protocol):
     def events_after(self, event_id: int, limit: int) -> Sequence[TaskEvent]:
         """Events of all tasks after the given one."""
         ...
+
+    def news(
+        self, event_id: int, kinds: Collection[str], task_id: str | None, limit: int
+    ) -> Sequence[TaskEvent]:
+        """Events of these kinds after the given one, of one task or of all."""
+        ...
+
+    def last_event(self, task_id: str, kinds: Collection[str]) -> TaskEvent | None: ...
 
     def last_event_id(self) -> int: ...
 

@@ -32,6 +32,12 @@ class PutBoardWatch(Struct, frozen=True):
     watch: BoardWatch
 
 
+class RemoveBoardWatch(Struct, frozen=True):
+    """Remove a watch that nothing is sent for any more."""
+
+    watch: BoardWatch
+
+
 class BoardWatches(Protocol):
     async def of_board(self, board: str) -> Sequence[BoardWatch]: ...
 

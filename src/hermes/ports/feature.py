@@ -137,8 +137,9 @@ class FeatureRoute(Struct, Generic[S], frozen=True, kw_only=True):
 class FeatureTool(Struct, Generic[S], frozen=True, kw_only=True):
     """A tool of the agent: `arguments` is the Struct of its parameters.
 
-    `description` is the file with what the model reads. The answer is encoded as JSON. Parameters
-    in `unlisted` are accepted, but not shown to the model.
+    `description` is the file with what the model reads. The answer is encoded as JSON; `foreign`
+    says that it may contain untrusted text, such as what other agents wrote. Parameters in
+    `unlisted` are accepted, but not shown to the model.
     """
 
     name: str
@@ -149,3 +150,4 @@ class FeatureTool(Struct, Generic[S], frozen=True, kw_only=True):
     toolset: str
     run: Callable[[S, Any, ToolContext], Awaitable[object]]
     unlisted: frozenset[str] = frozenset()
+    foreign: bool = False

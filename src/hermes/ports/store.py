@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     # The features in use are loaded, not all that have a repository.
     from hermes.ports.api_records import ApiRecords, ApiWrite
     from hermes.ports.approval_records import ApprovalRecords, ApprovalWrite
-    from hermes.ports.board_watches import BoardWatches, PutBoardWatch
+    from hermes.ports.board_watches import BoardWatches, PutBoardWatch, RemoveBoardWatch
     from hermes.ports.chat_records import ChatRecords, ChatWrite
     from hermes.ports.compaction_records import CompactionRecords, CompactionWrite
     from hermes.ports.delegation import DelegationRecords, DelegationWrite
@@ -204,6 +204,7 @@ RepositoryWrite: TypeAlias = """(
     | PutRuntimeSession
     | JobWrite
     | PutBoardWatch
+    | RemoveBoardWatch
 )"""
 """Writes of the repositories, each defined by the port of its repository."""
 

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -190,6 +190,20 @@ class SqliteBoardRows:
 
     def events_after(self, event_id: int, limit: int) -> Sequence[TaskEvent]:
         return self._all(TaskEvent, "WHERE id > ? ORDER BY id LIMIT ?", event_id, limit)
+
+    def news(
+        self, event_id: int, kinds: Collection[str], task_id: str | None, limit: int
+    ) -> Sequence[TaskEvent]:
+        where = f"WHERE id > ? AND kind IN ({', '.join('?' * len(kinds))})"
+        values: list[Value] = [event_id, *kinds]
+        if task_id is not None:
+            where += " AND task_id = ?"
+            values.append(task_id)
+        return self._all(TaskEvent, f"{where} ORDER BY id LIMIT ?", *values, limit)
+
+    def last_event(self, task_id: str, kinds: Collection[str]) -> TaskEvent | None:
+        where = f"WHERE task_id = ? AND kind IN ({', '.join('?' * len(kinds))}) ORDER BY id DESC"
+        return self._first(TaskEvent, where, task_id, *kinds)
 
     def last_event_id(self) -> int:
         return fetch_number(self._execute("last event"))

@@ -31,8 +31,9 @@ SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'
 SELECT status, count(*) FROM tasks GROUP BY status;
 
 -- name: running by assignee
-SELECT assignee, count(*) FROM tasks
-WHERE status = 'running' AND assignee IS NOT NULL GROUP BY assignee;
+SELECT coalesce(t.assignee, r.profile) AS name, count(*)
+FROM tasks AS t LEFT JOIN task_runs AS r ON r.id = t.current_run_id
+WHERE t.status = 'running' AND name IS NOT NULL GROUP BY name;
 
 -- name: parents
 SELECT parent_id FROM task_links WHERE child_id = ? ORDER BY rowid;

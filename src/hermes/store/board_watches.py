@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hermes.ports.board_watches import BoardWatch, PutBoardWatch
+from hermes.ports.board_watches import BoardWatch, PutBoardWatch, RemoveBoardWatch
 from hermes.store.columns import Columns, select_rows
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
@@ -21,5 +21,8 @@ class SqliteBoardWatches:
         return await select_rows(self._engine, _SQL["of board"], {"board": board}, _WATCHES.read)
 
 
-def put_board_watch(connection: Connection, write: PutBoardWatch) -> None:
-    connection.execute(_SQL["put"], _WATCHES.values(write.watch))
+def apply_board_watch_write(
+    connection: Connection, write: PutBoardWatch | RemoveBoardWatch
+) -> None:
+    statement = "put" if isinstance(write, PutBoardWatch) else "remove"
+    connection.execute(_SQL[statement], _WATCHES.values(write.watch))

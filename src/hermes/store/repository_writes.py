@@ -2,7 +2,7 @@
 
 from hermes.ports.api_records import ApiWrite, PutKeyedRequest
 from hermes.ports.approval_records import ApprovalWrite, PutQuestion
-from hermes.ports.board_watches import PutBoardWatch
+from hermes.ports.board_watches import PutBoardWatch, RemoveBoardWatch
 from hermes.ports.chat_records import ChatWrite
 from hermes.ports.compaction_records import CompactionWrite
 from hermes.ports.delegation import AddDelegation, ChangeDelegation, DelegationWrite
@@ -14,7 +14,7 @@ from hermes.ports.store import RepositoryWrite
 from hermes.store.api_records import apply_api_write
 from hermes.store.approval_records import apply_approval_write
 from hermes.store.background_work import apply_delegation_write, apply_process_write
-from hermes.store.board_watches import put_board_watch
+from hermes.store.board_watches import apply_board_watch_write
 from hermes.store.chat_records import apply_chat_write
 from hermes.store.connection import Connection
 from hermes.store.jobs import apply_job_write
@@ -41,8 +41,8 @@ def apply_repository_write(  # noqa: C901, PLR0912 - one branch per repository
         apply_api_write(connection, write)
     elif isinstance(write, ProcessWrite):
         apply_process_write(connection, write)
-    elif isinstance(write, PutBoardWatch):
-        put_board_watch(connection, write)
+    elif isinstance(write, PutBoardWatch | RemoveBoardWatch):
+        apply_board_watch_write(connection, write)
     elif isinstance(write, JobWrite):
         apply_job_write(connection, write)
     elif isinstance(write, DelegationWrite):

@@ -37,7 +37,7 @@ class WrappedTool:
             answer = await self._tool.run(self._service(), arguments, ctx)
         except (UsageError, StoreError) as error:
             raise ToolError(f"{self._tool.name}: {error}", hint=error.hint) from error
-        return ToolOutput.text(encode_result(answer))
+        return ToolOutput.text(encode_result(answer), foreign=self._tool.foreign)
 
 
 def _listed(schema: dict[str, Any], unlisted: frozenset[str]) -> dict[str, Any]:

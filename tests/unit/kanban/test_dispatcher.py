@@ -7,7 +7,7 @@ from hermes.kanban.lifecycle import Completion, complete_task, release_rate_limi
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, create_task, find_task
 from hermes.kanban.worker import Worker
-from hermes.schema.board import Task, TaskRun, TaskStatus
+from hermes.schema.board import Task, TaskStatus
 from hermes.schema.errors import SandboxError
 from hermes.testing.clock import FakeClock
 
@@ -15,24 +15,35 @@ pytestmark = pytest.mark.anyio
 
 
 class Workers:
-    """Records what is started; the runs in `dead` have lost their worker."""
+    """Records what is started; the runs in `dead` have lost their worker.
+
+    Implements `dispatcher.TaskWorkers`.
+    """
+
+    lock = "host:1:worker"
+    count = 0
 
     def __init__(self) -> None:
         self.started: list[Worker] = []
         self.dead: set[int] = set()
         self.broken = False
 
-    async def start(self, worker: Worker, task: Task, run: TaskRun) -> None:
+    async def start(self, worker: Worker, task: Task) -> None:
         if self.broken:
             raise SandboxError("There is no sandbox.")
         self.started.append(worker)
+
+    def is_running(self, worker: Worker) -> bool:
+        return worker.run not in self.dead
+
+    def has_worker(self, board: str, task_id: str) -> bool:
+        return False
 
     def dispatcher(self, service: BoardService, rules: DispatchRules | None = None) -> Dispatcher:
         return Dispatcher(
             service=service,
             rules=rules or DispatchRules(),
-            start=self.start,
-            is_dead=lambda run: run.id in self.dead,
+            workers=self,
             can_run=lambda profile: profile in {"ada", "eve"},
         )
 

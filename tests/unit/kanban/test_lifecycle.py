@@ -2,6 +2,7 @@
 
 import pytest
 
+from hermes.kanban.context import worker_context
 from hermes.kanban.lifecycle import (
     ClaimTerms,
     Completion,
@@ -13,14 +14,15 @@ from hermes.kanban.lifecycle import (
     promote_task,
     reclaim_task,
     record_heartbeat,
+    reject_early_claim,
     release_rate_limited,
-    request_changes,
-    request_review,
     unblock_task,
 )
+from hermes.kanban.reviews import request_changes, request_review
+from hermes.kanban.service import task_details
 from hermes.kanban.tasks import NewTask, create_task, find_task, link_tasks
 from hermes.ports.board import BoardRows
-from hermes.schema.board import BlockKind, RunOutcome, TaskStatus
+from hermes.schema.board import BlockKind, RunOutcome, TaskChange, TaskStatus
 from hermes.schema.errors import LeaseLost, StateConflict, UsageError
 from hermes.store.board import SqliteBoard
 
@@ -111,20 +113,105 @@ async def test_failures_in_a_row_give_up_and_rate_limits_do_not_count(board: Sql
             )
             assert failed.status is expected
         assert kinds(rows, task.id)[-2:] == ["crashed", "gave_up"]
+        expected = "BLOCKED: gave up after 2 failures in a row. Last: exit 1"
+        assert rows.comments(task.id)[-1].body == expected
 
     await board.write(work)
 
 
-async def test_review_sends_work_back_or_accepts_it(board: SqliteBoard) -> None:
+def in_review(rows: BoardRows, reviewer: str | None = "eve") -> str:
+    """A task that ada did and eve reviews."""
+    task = create_task(rows, NewTask(title="task", assignee="ada"), NOW)
+    run = claim_task(rows, task.id, TERMS, NOW)
+    done = Completion(summary="please look")
+    request_review(rows, task.id, done, NOW, reviewer=reviewer, run_id=run.id)
+    return task.id
+
+
+async def test_reviewed_work_returns_to_its_author(board: SqliteBoard) -> None:
     def work(rows: BoardRows) -> None:
-        task = create_task(rows, NewTask(title="task"), NOW)
+        task = find_task(rows, in_review(rows))
+        assert (task.status, task.assignee) == (TaskStatus.REVIEW, "eve")
         run = claim_task(rows, task.id, TERMS, NOW)
-        review = request_review(rows, task.id, Completion(summary="please look"), NOW, run.id)
-        assert review.status is TaskStatus.REVIEW
-        run = claim_task(rows, task.id, TERMS, NOW)
+        context = worker_context(rows, task_details(rows, find_task(rows, task.id)), NOW)
+        assert "done by ada; you review it" in context
         changed = request_changes(rows, task.id, "no tests", NOW, author="eve", run_id=run.id)
-        assert changed.status is TaskStatus.READY
+        assert (changed.status, changed.assignee) == (TaskStatus.READY, "ada")
         assert rows.comments(task.id)[0].body == "CHANGES REQUESTED: no tests"
+        run = claim_task(rows, task.id, TERMS, NOW)
+        context = worker_context(rows, task_details(rows, find_task(rows, task.id)), NOW)
+        assert "you review it" not in context
+        with pytest.raises(StateConflict, match="not in review"):
+            request_changes(rows, task.id, "own work", NOW, author="ada", run_id=run.id)
+
+    await board.write(work)
+
+
+async def test_author_does_not_review_and_without_a_reviewer_a_person_does(
+    board: SqliteBoard,
+) -> None:
+    def work(rows: BoardRows) -> None:
+        with pytest.raises(UsageError, match="ada did the work"):
+            in_review(rows, "ada")
+        assert find_task(rows, in_review(rows, None)).assignee == "@owner"
+        done = create_task(rows, NewTask(title="done"), NOW)
+        complete_task(rows, done.id, Completion(summary="ok"), NOW)
+        with pytest.raises(StateConflict, match="is done"):
+            request_review(rows, done.id, Completion(summary="again"), NOW)
+
+    await board.write(work)
+
+
+async def test_interrupted_review_stays_a_review(board: SqliteBoard) -> None:
+    def work(rows: BoardRows) -> None:
+        task = in_review(rows)
+        run = claim_task(rows, task, TERMS, NOW)
+        with pytest.raises(StateConflict, match="review already"):
+            request_review(rows, task, Completion(summary="x"), NOW, run_id=run.id)
+        failed = fail_run(rows, task, RunOutcome.CRASHED, "exit 1", NOW, limit=2, details={})
+        assert failed.status is TaskStatus.REVIEW
+        claim_task(rows, task, TERMS, NOW)
+        assert reclaim_task(rows, task, "stale", NOW).status is TaskStatus.REVIEW
+        claim_task(rows, task, TERMS, NOW)
+        block_task(rows, task, "which key?", BlockKind.NEEDS_INPUT, NOW, author="eve")
+        assert unblock_task(rows, task, NOW).status is TaskStatus.REVIEW
+
+    await board.write(work)
+
+
+async def test_third_request_for_changes_blocks_the_task(board: SqliteBoard) -> None:
+    def work(rows: BoardRows) -> None:
+        task = in_review(rows)
+        for expected in (TaskStatus.READY, TaskStatus.READY, TaskStatus.BLOCKED):
+            changed = request_changes(rows, task, "no tests", NOW, author="eve")
+            assert (changed.status, changed.assignee) == (expected, "ada")
+            if expected is TaskStatus.READY:
+                claim_task(rows, task, TERMS, NOW)
+                request_review(rows, task, Completion(summary="again"), NOW, reviewer="eve")
+        assert rows.comments(task)[-1].body.startswith("BLOCKED: Changes were requested 3 times")
+        assert unblock_task(rows, task, NOW).status is TaskStatus.READY
+
+    await board.write(work)
+
+
+async def test_early_claim_is_rejected_and_recorded(board: SqliteBoard) -> None:
+    def work(rows: BoardRows) -> None:
+        parent = create_task(rows, NewTask(title="parent"), NOW)
+        child = create_task(rows, NewTask(title="child", parents=(parent.id,)), NOW)
+        # As another program may have left it.
+        rows.change_task(child.id, TaskChange(status=TaskStatus.READY))
+        assert parent.id in reject_early_claim(rows, child.id, NOW)
+        assert find_task(rows, child.id).status is TaskStatus.TODO
+        assert kinds(rows, child.id)[-1] == "claim_rejected"
+        assert not reject_early_claim(rows, parent.id, NOW)
+
+    await board.write(work)
+
+
+async def test_initial_status_running_starts_normally(board: SqliteBoard) -> None:
+    def work(rows: BoardRows) -> None:
+        new = NewTask(title="task", initial_status=TaskStatus.RUNNING)
+        assert create_task(rows, new, NOW).status is TaskStatus.READY
 
     await board.write(work)
 
@@ -162,6 +249,8 @@ async def test_promoting_needs_force_while_parents_are_open(board: SqliteBoard) 
             promote_task(rows, child.id, "now", NOW, force=False)
         promoted = promote_task(rows, child.id, "now", NOW, force=True)
         assert promoted.status is TaskStatus.READY
+        claim_task(rows, child.id, TERMS, NOW)
+        assert reclaim_task(rows, child.id, "stale", NOW).status is TaskStatus.READY
 
     await board.write(work)
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from hermes.gateway.messages import OutboxMessage, outbox_post, read_outbox_message
-from hermes.kanban.lifecycle import Completion, block_task, complete_task
-from hermes.kanban.notifier import Notifier
+from hermes.kanban.lifecycle import Completion, block_task, complete_task, unblock_task
+from hermes.kanban.notifier import MAX_EVENTS, Notifier
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, create_task, subscribe
 from hermes.ports.board import BoardRows
@@ -108,11 +108,14 @@ async def test_each_subscription_is_notified_once_and_a_broken_one_waits(
     text = f"✔ @ada Kanban {task} completed — report\nwritten"
     assert await sent(store, "1", "2", "3") == {"1": [text], "2": [text], "3": []}
     watches = {one.chat: one.problem for one in await store.board_watches.of_board("default")}
-    assert watches == {"1": "", "2": "", "3": "There is no such chat."}
+    assert watches == {"3": "There is no such chat."}
     outbox.gone = set()
+    subscriptions = await service.read(None, lambda rows: rows.subscriptions(task))
+    assert [one.chat_id for one in subscriptions] == ["3"]
     assert await notifier(service, store, outbox).notify("default") == 1
     subscriptions = await service.read(None, lambda rows: rows.subscriptions(task))
-    assert len(subscriptions) == 3
+    assert not subscriptions
+    assert not await store.board_watches.of_board("default")
 
 
 async def test_nothing_is_lost_while_the_store_cannot_be_written(
@@ -165,3 +168,53 @@ async def test_earlier_events_are_not_repeated_to_a_new_subscriber(
     one = BoardSubscription(task_id=task, platform="telegram", chat_id="1")
     await service.write(None, lambda rows: subscribe(rows, one, service.now()))
     assert await notifier(service, store, Outbox(clock)).notify("default") == 0
+
+
+async def test_unreachable_chat_does_not_delay_the_others(
+    service: BoardService, store: Store, clock: FakeClock
+) -> None:
+    outbox = Outbox(clock)
+    outbox.gone = {"1"}
+    await finish(service, await add_task(service, "1"))
+    await notifier(service, store, outbox).notify("default")
+    task = await add_task(service, "2")
+
+    def fill(rows: BoardRows) -> None:
+        for _ in range(MAX_EVENTS + 1):
+            rows.add_event(task, "heartbeat", service.now(), None, None)
+
+    await service.write(None, fill)
+    await finish(service, task)
+    assert await notifier(service, store, outbox).notify("default") == 1
+
+
+async def test_more_events_than_a_page_are_sent_in_one_pass(
+    service: BoardService, store: Store, clock: FakeClock
+) -> None:
+    task = await add_task(service, "1")
+
+    def fill(rows: BoardRows) -> None:
+        for _ in range(MAX_EVENTS + 1):
+            rows.add_event(task, "crashed", service.now(), None, None)
+
+    await service.write(None, fill)
+    assert await notifier(service, store, Outbox(clock)).notify("default") == MAX_EVENTS + 1
+
+
+async def test_repeated_block_is_reported(
+    service: BoardService, store: Store, clock: FakeClock
+) -> None:
+    task = await add_task(service, "1")
+
+    def work(rows: BoardRows) -> None:
+        for _ in range(2):
+            kind, now = BlockKind.NEEDS_INPUT, service.now()
+            block_task(rows, task, "which year?", kind, now, author="ada")
+            unblock_task(rows, task, now)
+
+    await service.write(None, work)
+    await notifier(service, store, Outbox(clock)).notify("default")
+    assert (await sent(store, "1"))["1"] == [
+        f"⏸ @ada Kanban {task} blocked: which year?",
+        f"⏸ @ada Kanban {task} blocked again and needs triage: which year?",
+    ]

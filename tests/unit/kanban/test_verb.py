@@ -9,7 +9,8 @@ import pytest
 from hermes.kanban.service import BoardService
 from hermes.kanban.verb import VERB
 from hermes.ports.feature import ActionCall, ActionReply
-from hermes.schema.errors import UsageError
+from hermes.schema.board import TaskChange, TaskStatus
+from hermes.schema.errors import NotFound, StateConflict, UsageError
 from hermes.schema.scope import Address
 
 pytestmark = pytest.mark.anyio
@@ -107,3 +108,32 @@ async def test_boards_are_separate(service: BoardService) -> None:
     await create(service, "there")
     assert "1 task" in (await run(service, "boards")).text
     assert (await run(service, "list", board="default")).data == []
+
+
+async def test_refused_claim_is_recorded(service: BoardService) -> None:
+    parent = await create(service, "first")
+    child = await create(service, "then", parent=[parent])
+    ready = TaskChange(status=TaskStatus.READY)
+    await service.write(None, lambda rows: rows.change_task(child, ready))
+    with pytest.raises(StateConflict, match=parent):
+        await run(service, "claim", task=child)
+    events = await data_of(service, "tail", task=child)
+    assert events[-1]["kind"] == "claim_rejected"
+
+
+async def test_shown_runs_can_be_chosen_by_their_state(service: BoardService) -> None:
+    task = await create(service, "task")
+    for reason in ("stale", "stale again"):
+        await run(service, "claim", task=task)
+        await run(service, "reclaim", task=task, reason=reason)
+    await run(service, "claim", task=task)
+    shown = await data_of(service, "show", task=task, state_type="outcome", state_name="reclaimed")
+    assert [one["error"] for one in shown["runs"]] == ["stale", "stale again"]
+
+
+async def test_log_is_read_only_for_a_task(service: BoardService, tmp_path: Path) -> None:
+    (tmp_path / "kanban").mkdir(exist_ok=True)
+    (tmp_path / "kanban/secret.log").write_text("secret")
+    (tmp_path / "kanban/logs").mkdir()
+    with pytest.raises(NotFound, match="no task"):
+        await run(service, "log", task="../secret")

@@ -1,18 +1,14 @@
 """The text of an answer is stored while it is written, and survives the process."""
 
-from pathlib import Path
-
 import anyio
-import msgspec
 import pytest
-from hermes.ports.records import PutRecord, StateRecord
-from msgspec import Raw
 
+from hermes.ports.run_records import PartialText, PutPartialText
 from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.events import StreamReset, TextDelta
 from hermes.schema.messages import Assistant, Stop, text_of
 from hermes.schema.sessions import Session
-from hermes.session.partial_answers import INTERVAL, PARTIAL_KIND
+from hermes.session.partial_answers import INTERVAL
 from hermes.testing.clock import FakeClock, wait_until_idle
 from hermes.testing.scripted_model import Pause, Script, answer_script
 from support.conversation import ConversationHarness, conversation_harness
@@ -24,10 +20,10 @@ CLOCK = FakeClock()
 SHOWN = "twenty words were shown"
 
 
-async def stored_texts(harness: ConversationHarness) -> list[tuple[str, bool]]:
-    """The stored text of each run, and whether its record is open."""
-    found = await harness.store.records.find(PARTIAL_KIND)
-    return [(msgspec.json.decode(one.body, type=str), one.open) for one in found]
+async def stored_texts(harness: ConversationHarness) -> list[str]:
+    """The text that would be recovered if the process were killed now."""
+    session = harness.conversation.session.id
+    return [one.text for one in await harness.store.runs.partial_texts(session)]
 
 
 @pytest.mark.parametrize(
@@ -38,10 +34,10 @@ async def stored_texts(harness: ConversationHarness) -> list[tuple[str, bool]]:
     ],
 )
 async def test_answer_that_takes_long_is_stored_and_closed_with_its_end(
-    tmp_path: Path, script: Script
+    script: Script,
 ) -> None:
     clock = FakeClock()
-    async with conversation_harness(tmp_path, script, clock=clock) as harness:
+    async with conversation_harness(script, clock=clock) as harness:
         async with anyio.create_task_group() as group:
             group.start_soon(harness.submit, "hello")
             await harness.ear.until(
@@ -50,9 +46,9 @@ async def test_answer_that_takes_long_is_stored_and_closed_with_its_end(
             assert await stored_texts(harness) == []
             await clock.advance(INTERVAL)
             await wait_until_idle()
-            assert await stored_texts(harness) == [(SHOWN, True)]
+            assert await stored_texts(harness) == [SHOWN]
             group.cancel_scope.cancel()
-        assert await stored_texts(harness) == [("", False)]
+        assert await stored_texts(harness) == []
         last = (await harness.rows())[-1].message
         assert isinstance(last, Assistant)
         assert (text_of(last), last.stop) == (SHOWN, Stop.CANCELLED)
@@ -63,24 +59,14 @@ async def leave_partial_answer(harness: ConversationHarness) -> None:
     """The store as a killed process left it."""
     now = CLOCK.now()
     asked = AppendMessage("s1", "run_0", user_message("question"), now)
-    record = StateRecord(
-        kind=PARTIAL_KIND,
-        id="run_0",
-        session="s1",
-        state="shown",
-        at=now,
-        body=Raw(msgspec.json.encode(SHOWN)),
-        holder="dead/boot/1/1",
-    )
+    left = PartialText(run="run_0", session="s1", text=SHOWN, holder="dead/boot/1/1")
     session = Session(id="s1", started_at=now)
-    await harness.store.commit(OpenSession(session), asked, PutRecord(record))
+    await harness.store.commit(OpenSession(session), asked, PutPartialText(left))
 
 
 @pytest.mark.parametrize("sweeps", [0, 2])
-async def test_text_of_a_killed_process_is_in_the_transcript_once(
-    tmp_path: Path, sweeps: int
-) -> None:
-    async with conversation_harness(tmp_path, answer_script("and more")) as harness:
+async def test_text_of_a_killed_process_is_in_the_transcript_once(sweeps: int) -> None:
+    async with conversation_harness(answer_script("and more")) as harness:
         await leave_partial_answer(harness)
         for _ in range(sweeps):
             await harness.runner.recover_partial_answers()
@@ -90,4 +76,4 @@ async def test_text_of_a_killed_process_is_in_the_transcript_once(
         assert texts == ["question", SHOWN, "go on", "and more"]
         asked = [text_of(message) for message in harness.model.requests[-1].messages]
         assert asked == ["question", SHOWN, "go on"]
-        assert await stored_texts(harness) == [(SHOWN, False)]
+        assert await stored_texts(harness) == []

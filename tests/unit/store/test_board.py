@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from hermes.kanban.lifecycle import ClaimTerms, claim_task
 from hermes.kanban.tasks import NewTask, create_task
 from hermes.schema.board import TaskFilter, TaskStatus
-from hermes.store.board import SqliteBoard
+from hermes.store.board import SqliteBoard, SqliteBoardRows
 from hermes.store.connection import READ_WRITE, connect
 
 pytestmark = pytest.mark.anyio
@@ -51,3 +52,16 @@ async def test_two_connections_see_each_other(tmp_path: Path) -> None:
     assert await second.read(lambda rows: rows.task(task.id)) == task
     await first.close()
     await second.close()
+
+
+async def test_task_without_an_assignee_counts_for_the_profile_that_runs_it(tmp_path: Path) -> None:
+    board = await SqliteBoard.open(tmp_path / "kanban.db")
+
+    def work(rows: SqliteBoardRows) -> None:
+        for assignee in (None, "ada", "eve"):
+            task = create_task(rows, NewTask(title="task", assignee=assignee), 1)
+            claim_task(rows, task.id, ClaimTerms(lock="a", expires=9, profile=assignee or "ada"), 1)
+
+    await board.write(work)
+    assert await board.read(lambda rows: rows.running_by_assignee()) == {"ada": 2, "eve": 1}
+    await board.close()

@@ -16,7 +16,7 @@ from hermes.ports.approval_records import (
     SetYolo,
 )
 from hermes.ports.approvals import ApprovalRequest, Isolation
-from hermes.ports.board_watches import BoardWatch, PutBoardWatch
+from hermes.ports.board_watches import BoardWatch, PutBoardWatch, RemoveBoardWatch
 from hermes.ports.delegation import (
     AddDelegation,
     ChangeDelegation,
@@ -253,6 +253,8 @@ class BoardWatchesContract:
         await store.commit(PutBoardWatch(later))
         assert await store.board_watches.of_board("b") == [structs.replace(watch, problem="gone")]
         assert await store.board_watches.of_board("other") == []
+        await store.commit(RemoveBoardWatch(watch))
+        assert await store.board_watches.of_board("b") == []
 
 
 class RepositoriesContract(
