@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -170,18 +170,21 @@ def _task_runner(app: App, service: BoardService, records: RunRecords) -> TaskRu
     )
 
 
-async def _run_git(app: App, arguments: Sequence[str], folder: Path) -> None:
+async def _run_git(
+    app: App, arguments: Sequence[str], folder: Path, variables: Mapping[str, str]
+) -> str:
     scope = Scope(profile=app.home.profile, session="", run="", workspace=str(folder))
     spec = ProcessSpec(
         argv=("git", *arguments),
         cwd=str(folder),
-        env=app.child_env(scope),
+        env={**app.child_env(scope), **variables},
         timeout=_GIT_SECONDS,
     )
     result = await LocalSandbox(app.spawner).run(spec)
+    text = result.output.decode("utf-8", "replace")
     if result.exit_code:
-        text = one_line(result.output.decode("utf-8", "replace"), 300)
-        raise UsageError(f"git {arguments[0]} failed: {text}")
+        raise UsageError(f"git {arguments[0]} failed: {one_line(text, 300)}")
+    return text
 
 
 def _service(

@@ -1,7 +1,7 @@
 """The folder in which a worker works on a task."""
 
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from anyio.to_thread import run_sync
@@ -9,10 +9,20 @@ from msgspec import Struct
 
 from hermes.kanban.boards import BoardInfo, BoardPaths
 from hermes.schema.board import Task, WorkspaceKind
-from hermes.schema.errors import UsageError
+from hermes.schema.errors import HermesError, UsageError
 
-RunGit = Callable[[Sequence[str], Path], Awaitable[None]]
-"""Run git in a folder. Raises `HermesError` with its message."""
+RunGit = Callable[[Sequence[str], Path, Mapping[str, str]], Awaitable[str]]
+"""Run git in a folder with more variables and return its output.
+
+Raises `HermesError` with its message.
+"""
+_GIT_SETTINGS = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "submodule.recurse": "false",
+    "protocol.allow": "never",
+    "gc.auto": "0",
+}
 
 
 class Workspace(Struct, frozen=True):
@@ -53,8 +63,58 @@ class Workspaces:
         path = self._scratch_path(task)
         if not await run_sync(path.exists):
             await run_sync(lambda: path.parent.mkdir(parents=True, exist_ok=True, mode=0o700))
-            await self._git(["worktree", "add", "-B", branch, str(path)], repository)
+            await self._add_worktree(repository, path, branch)
         return Workspace(path, branch)
+
+    async def _add_worktree(self, repository: Path, path: Path, branch: str) -> None:
+        """Check out a branch, a new one if needed, without a program that the repository names.
+
+        A model may have written the repository's settings, and git runs outside of the sandbox.
+        """
+        environment = _git_environment(_GIT_SETTINGS)
+        ref = f"refs/heads/{branch}"
+        found = await self._git(
+            ["for-each-ref", "--format=%(refname)", ref], repository, environment
+        )
+        what = (
+            ["--", str(path), branch] if ref in found.split() else ["-b", branch, "--", str(path)]
+        )
+        await self._git(["worktree", "add", "--no-checkout", *what], repository, environment)
+        try:
+            # Settings may apply to this worktree alone.
+            names = await self._git(
+                ["config", "--list", "--name-only", "--null"], path, environment
+            )
+            settings = {**_GIT_SETTINGS, **_without_filters(names)}
+            await self._git(["reset", "--hard", "--quiet"], path, _git_environment(settings))
+        except HermesError:
+            await self._git(["worktree", "remove", "--force", str(path)], repository, environment)
+            raise
+
+
+def _without_filters(names: str) -> dict[str, str]:
+    """Settings that switch off the filters among the named settings."""
+    found: dict[str, str] = {}
+    for name in names.split("\0"):
+        # A warning may precede the first name.
+        section, _, rest = name.rpartition("\n")[2].partition(".")
+        driver, dot, _ = rest.rpartition(".")
+        if section == "filter" and dot:
+            commands = {f"filter.{driver}.{one}": "" for one in ("smudge", "clean", "process")}
+            found |= {**commands, f"filter.{driver}.required": "false"}
+    return found
+
+
+def _git_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Variables, because a setting's name in an argument ends at the first equals sign."""
+    found = {
+        "GIT_CONFIG_COUNT": str(len(settings)),
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+    }
+    for number, (name, value) in enumerate(settings.items()):
+        found |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    return found
 
 
 def _existing(name: str | None) -> Path:
