@@ -39,7 +39,7 @@ from hermes.schema.sessions import Session, StoredMessage
 from hermes.session.conversation import Conversation, SessionOptions
 from hermes.session.runner import Runner
 from hermes.store.memory import MemoryDatabase
-from hermes.store.sqlite import SqliteStore
+from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.history_validators import check_request
 from hermes.testing.memory_store import open_memory_store
@@ -190,10 +190,15 @@ async def compaction_harness(
     model: CountingModel | None = None,
     tools: Sequence[Tool] = (),
     limits: CompactionLimits | None = None,
-    database: MemoryDatabase | None = None,
+    database: MemoryDatabase | Path | None = None,
 ) -> AsyncGenerator[CompactionHarness]:
     clock = FakeClock()
-    async with open_memory_store(clock, database) as store:
+    opened = (
+        open_store(database / "hermes.db", clock)
+        if isinstance(database, Path)
+        else open_memory_store(clock, database)
+    )
+    async with opened as store:
         tools_by_name = {tool.spec.name: tool for tool in tools}
         yield CompactionHarness(
             store,
@@ -249,7 +254,9 @@ async def _look(args: dict[str, Any], context: ToolContext) -> str:
 
 @asynccontextmanager
 async def long_session(folder: Path) -> AsyncGenerator[CompactionHarness]:
-    async with compaction_harness(ToolUsingModel(), [FakeTool("look", _look), Todo()]) as harness:
+    async with compaction_harness(
+        ToolUsingModel(), [FakeTool("look", _look), Todo()], database=folder
+    ) as harness:
         yield harness
 
 

@@ -467,6 +467,7 @@ class App:
         with anyio.CancelScope(shield=True):
             await self.runner.aclose()
             self.servers.close()
+            await self.features.aclose()
             await self.models.aclose()
 
 

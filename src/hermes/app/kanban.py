@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from hermes.config.profiles import list_profiles
 from hermes.config.schema import Config
 from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
 from hermes.kanban.board_worker import BoardWorker
-from hermes.kanban.boards import Boards
+from hermes.kanban.boards import Boards, file_signature
 from hermes.kanban.dispatcher import Dispatcher, DispatchRules
 from hermes.kanban.notifier import Notifier
 from hermes.kanban.run_records import RunRecords
@@ -137,12 +138,21 @@ class BoardDelivery:
         self._env = app.env
         self._clock = app.clock
         self._bus = app.bus
+        self._known: tuple[object, AbstractSet[str]] = (None, frozenset())
 
     def problem(self, address: Address) -> str:
-        known = load_send_targets(self._home, self._env).platforms
-        if address.channel not in known:
+        if address.channel not in self._platforms():
             return f"The profile {self._home.profile} has no platform {address.channel}."
         return ""
+
+    def _platforms(self) -> AbstractSet[str]:
+        """Read again only after a change: a pass asks for each subscription."""
+        home = self._home
+        files = (home.config, home.dotenv, home.channel_directory)
+        signature = tuple(map(file_signature, files))
+        if self._known[0] != signature:
+            self._known = (signature, load_send_targets(home, self._env).platforms)
+        return self._known[1]
 
     def rows(self, key: str, address: Address, text: str) -> Sequence[Write]:
         return [outbox_post(key, OutboxMessage(address=address, text=text, at=self._clock.now()))]

@@ -229,17 +229,11 @@ class ShellHooks:
 
     def warnings(self) -> list[str]:
         """Configured hooks that do not run."""
-        warnings = [
-            f"hooks.{event}: there is no such event, so its hooks do not run"
-            for event in self._hooks
-            if event not in HOOK_EVENTS
-        ]
-        warnings += [
+        return [
             f"the hook `{one_line(hook.command, 120)}` of {event} does not run: {why}"
             for event, hook in configured_hooks(self._hooks)
             if (why := self.not_accepted_reason(event, hook))
         ]
-        return warnings
 
     async def run(self, hook: ShellHook, hook_call: HookCall) -> HookAnswer:
         """Run a hook; the caller has checked that it may run.

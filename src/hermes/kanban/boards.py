@@ -147,7 +147,7 @@ class Boards:
         """Differs after a change of the files, not only of others in the same folders."""
         databases = [self.paths(info.slug).database for info in self.all()]
         files = [Path(f"{one}{end}") for one in databases for end in ("", "-wal")]
-        return [_signature(file) for file in (*files, self.wake_file, self._folder / "current")]
+        return [file_signature(file) for file in (*files, self.wake_file, self._folder / "current")]
 
     @property
     def wake_file(self) -> Path:
@@ -168,7 +168,8 @@ def kanban_folder(root: Path, environment: Mapping[str, str]) -> Path:
     return Path(environment.get("HERMES_KANBAN_HOME") or root) / "kanban"
 
 
-def _signature(file: Path) -> tuple[str, int, int]:
+def file_signature(file: Path) -> tuple[str, int, int]:
+    """Differs after a change of the file."""
     try:
         found = file.stat()
     except OSError:

@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias, cast
 
 import apsw
 
+from hermes.kit.failpoints import failpoint
 from hermes.kit.files import FULL
 from hermes.schema.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked
 
@@ -97,6 +98,13 @@ def begin_write(connection: Connection, tries: int = BUSY_TRIES) -> None:
             log.warning("the database is locked by another process")
         else:
             return
+
+
+def commit_write(connection: Connection) -> None:
+    """Commit the changes that callers wait for."""
+    failpoint("writer.before_commit")
+    connection.execute("COMMIT")
+    failpoint("writer.after_commit")
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
-from hermes.kit.failpoints import failpoint
 from hermes.kit.threads import Closed, Job, Mailbox, Worker, deliver
 from hermes.schema.errors import StoreCorrupt, StoreError
 from hermes.store.connection import (
@@ -16,6 +15,7 @@ from hermes.store.connection import (
     Connection,
     Value,
     begin_write,
+    commit_write,
     connect,
     store_error,
 )
@@ -120,9 +120,7 @@ class Writer:
             else:
                 for job in jobs:
                     self._unit(job)
-            failpoint("writer.before_commit")
-            self._connection.execute("COMMIT")
-            failpoint("writer.after_commit")
+            commit_write(self._connection)
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")

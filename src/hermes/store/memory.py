@@ -8,14 +8,14 @@ from typing import TypeVar
 import anyio.lowlevel
 import apsw
 
-from hermes.kit.failpoints import failpoint
 from hermes.store.connection import (
     READ_WRITE,
     Connection,
+    begin_write,
+    commit_write,
     connect,
     load_statements,
     store_error,
-    write_transaction,
 )
 from hermes.store.database_file import empty_store
 from hermes.store.engine import Engine, closed_error
@@ -84,10 +84,13 @@ class MemoryEngine(Engine):
 
 
 def _write(connection: Connection, work: Callable[[Connection], R]) -> R:
-    with write_transaction(connection):
+    begin_write(connection)
+    try:
         result = work(connection)
-        failpoint("writer.before_commit")
-    failpoint("writer.after_commit")
+        commit_write(connection)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
     return result
 
 

@@ -58,7 +58,7 @@ def whole_script() -> str:
             case "json":
                 lines.append(REFUSED)
             case _:
-                assert language == "yaml"
+                assert language in {"yaml", "toml"}
     return "\n".join(lines)
 
 

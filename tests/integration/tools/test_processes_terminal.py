@@ -64,7 +64,7 @@ def test_stop_ends_background_processes(hermes: HermesCli) -> None:
         child.expect_exact("It runs.")
         child.expect_exact(PROMPT)
         child.sendline("/tasks")
-        child.expect(r"proc_\w+  running")
+        child.expect(r"proc_\w+  \d+ s  while")
         child.sendline("/stop")
         child.expect_exact("Ended 1 background task.")
         child.sendline("/agents")

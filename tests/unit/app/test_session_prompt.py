@@ -70,7 +70,7 @@ async def test_request_is_small(tmp_path: Path) -> None:
         request = ModelRequest(plan.system, [user_message("hi")], specs)
         assert "# Skills" in plan.system
         wire = ChatWire(ServedModel(model="mock", provider="openai", window=1))
-        assert len(wire.body(request)) <= 16_000
+        assert len(wire.body(request)) <= 16_500
 
 
 async def test_prompt_is_reused_until_it_must_change(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from hermes.config.env import Env
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.schema.errors import UsageError
-from hermes.tools.toolsets import built_in_toolsets
+from hermes.tools.toolsets import OPTIONAL, built_in_toolsets
 
-TOOLSETS = built_in_toolsets().single
+TOOLSETS = set(built_in_toolsets().single) - OPTIONAL
 
 
 class ToolsCli:
@@ -59,34 +59,35 @@ def test_all_toolsets_are_on_by_default(cli: ToolsCli) -> None:
     lines = cli("list").splitlines()
     assert lines[0].split() == ["TOOLSET", "CLI", "TOOLS"]
     assert lines[1].split()[:3] == ["terminal", "on", "terminal,"]
-    assert not any(" off " in line for line in lines)
+    off = {line.split()[0] for line in lines if " off " in line}
+    assert off == OPTIONAL
     assert not cli.config_file.exists()
 
 
 def test_toolset_is_disabled_and_enabled_everywhere(cli: ToolsCli) -> None:
     cli("disable memory skills")
     assert cli.config.agent.disabled_toolsets == ("memory", "skills")
-    assert cli.on("cli") == cli.on("webhook") == set(TOOLSETS) - {"memory", "skills"}
+    assert cli.on("cli") == cli.on("webhook") == TOOLSETS - {"memory", "skills"}
     cli("enable memory")
-    assert cli.on("cli") == set(TOOLSETS) - {"skills"}
+    assert cli.on("cli") == TOOLSETS - {"skills"}
     cli("enable skills")
-    assert cli.on("cli") == cli.on("webhook") == set(TOOLSETS)
+    assert cli.on("cli") == cli.on("webhook") == TOOLSETS
 
 
 def test_disabling_on_one_platform_leaves_others_unchanged(cli: ToolsCli) -> None:
     cli.write("# mine\nagent:\n  max_turns: 5  # few\n")
     cli("disable terminal --platform webhook")
-    assert cli.on("webhook") == set(TOOLSETS) - {"terminal"}
-    assert cli.on("cli") == set(TOOLSETS)
+    assert cli.on("webhook") == TOOLSETS - {"terminal"}
+    assert cli.on("cli") == TOOLSETS
     assert cli.config_file.read_text().startswith("# mine\nagent:\n  max_turns: 5  # few\n")
     cli("enable terminal --platform webhook")
-    assert cli.on("webhook") == set(TOOLSETS)
+    assert cli.on("webhook") == TOOLSETS
 
 
 def test_empty_list_means_no_tools(cli: ToolsCli) -> None:
     cli.write("platform_toolsets:\n  webhook: []\n")
     assert cli.on("webhook") == set()
-    assert cli.on("cli") == set(TOOLSETS)
+    assert cli.on("cli") == TOOLSETS
 
 
 def test_platform_can_have_no_tools(cli: ToolsCli) -> None:

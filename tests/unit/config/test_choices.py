@@ -25,9 +25,10 @@ FREE_TEXT = (
     "agent.environment_hint", "agent.system_prompt", "auxiliary.*.base_url", "auxiliary.*.api_key",
     "auxiliary.*.model", "auxiliary.*.language", "compression.summary_model",
     "compression.summary_base_url", "delegation.model", "gateway.proxy_url", "model",
+    "kanban.default_assignee",
     "prefill_messages_file", "streaming.cursor", "terminal.cwd", "terminal.docker_image",
     "terminal.ssh_host", "terminal.ssh_user", "terminal.ssh_key", "timezone", "display.skin",
-    "display.personality",
+    "display.personality", "telegram.proxy_url",
 )  # fmt: skip
 """Settings in which any text is valid, or whose value is checked by a function of its own."""
 

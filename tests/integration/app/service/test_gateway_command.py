@@ -182,7 +182,7 @@ def test_unplanned_signal_keeps_it_restartable(cli_home: CliHome) -> None:
         gateway.wait_for("ready")
         ran = gateway.send_signal(signal.SIGTERM)
     assert ran.code == 143
-    assert cli_home.state()["gateway_state"] == "degraded"
+    assert cli_home.state()["gateway_state"] == "stopped"
     assert cli_home.state()["exit_reason"] == "ended by signal 15"
     assert not (cli_home.home / "gateway.pid").exists()
     assert json.loads((cli_home.home / ".clean_shutdown").read_text())["ending"] == "signal"

@@ -19,11 +19,14 @@ MOMENTS = ["deaf", "never", *(str(4**power) for power in range(8))]
 
 
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGUSR1, ExitCode.RESTART)],
+    ("number", "code", "phase"),
+    [
+        (signal.SIGTERM, 128 + signal.SIGTERM, "stopped"),
+        (signal.SIGUSR1, ExitCode.RESTART, "running"),
+    ],
 )
 def test_signal_at_any_moment_of_the_start(
-    tmp_path: Path, number: signal.Signals, code: int
+    tmp_path: Path, number: signal.Signals, code: int, phase: str
 ) -> None:
     args = [
         sys.executable,
@@ -42,7 +45,7 @@ def test_signal_at_any_moment_of_the_start(
         home = profile_home(tmp_path / moment, "default")
         state = msgspec.json.decode(home.gateway_state.read_bytes())
         assert (running_gateway(home), home.gateway_pid.exists()) == (None, False)
-        assert state["gateway_state"] == "stopped"
+        assert state["gateway_state"] == phase
         assert state["active_agents"] == 0
         assert (home.path / ".clean_shutdown").exists()
         assert not (home.path / "gateway.sock").exists()
