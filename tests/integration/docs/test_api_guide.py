@@ -32,8 +32,7 @@ SCRIPT = Script(
     ]
 )
 REFUSED = """
-curl -sS $api/v1/chat/completions -H "Authorization: Bearer $key" \
-    -d '{"model": "gpt-9", "messages": [{"role": "user", "content": "hi"}]}'
+curl -sS $api/v1/runs/run_1 -H "Authorization: Bearer $key"
 """
 
 

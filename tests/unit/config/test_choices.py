@@ -28,7 +28,7 @@ FREE_TEXT = (
     "kanban.default_assignee",
     "prefill_messages_file", "streaming.cursor", "terminal.cwd", "terminal.docker_image",
     "terminal.ssh_host", "terminal.ssh_user", "terminal.ssh_key", "timezone", "display.skin",
-    "display.personality", "telegram.proxy_url",
+    "display.personality", "telegram.proxy_url", "telegram.allow_bots",
 )  # fmt: skip
 """Settings in which any text is valid, or whose value is checked by a function of its own."""
 
