@@ -1,8 +1,9 @@
 """Two real gateway processes with homes of their own and one store, on one platform account."""
 
 import signal
+import sqlite3
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import anyio
@@ -88,8 +89,33 @@ async def shared_store(folder: Path) -> AsyncGenerator[SharedStore]:
         yield SharedStore(server, specs)
 
 
-def freeze(instance: GatewayInstance) -> None:
-    instance.process.send_signal(signal.SIGSTOP)
+async def freeze(shared: SharedStore, instance: GatewayInstance) -> None:
+    """Stop the process, but not within a transaction: SQLite would keep the store locked."""
+    database = (Path(shared.specs[0].home) / "hermes.db").resolve()
+    with anyio.fail_after(TEST_TIMEOUT):
+        while True:
+            instance.process.send_signal(signal.SIGSTOP)
+            while not _is_stopped(instance.process.pid):  # noqa: ASYNC110 - the kernel's state
+                await anyio.sleep(0.001)
+            if _can_be_written(database):
+                return
+            thaw(instance)
+            await anyio.sleep(0.01)
+
+
+def _is_stopped(pid: int) -> bool:
+    state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return state == "T"
+
+
+def _can_be_written(database: Path) -> bool:
+    with closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+        return True
 
 
 def thaw(instance: GatewayInstance) -> None:

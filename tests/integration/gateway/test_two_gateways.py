@@ -65,7 +65,7 @@ async def test_frozen_gateway_changes_nothing_when_it_returns(tmp_path: Path) ->
     ):
         shared.say(SLOW)
         await shared.until(lambda: bool(shared.posts()))
-        freeze(first)
+        await freeze(shared, first)
         await shared.until(lambda: any("re: q-1" in text for text in shared.texts()))
         texts = shared.texts()
         changes = len(shared.server.platform.changes)
@@ -101,7 +101,7 @@ async def test_delivery_of_a_frozen_gateway_is_repeated_once_with_a_mark(tmp_pat
         shared.server.hold("posts")
         shared.say("q-1")
         await shared.until(lambda: shared.server.held("posts") == 1)
-        freeze(first)
+        await freeze(shared, first)
         await shared.until(lambda: shared.server.held("posts") == 2)
         shared.server.release("posts")
         await shared.until(lambda: len(shared.posts()) == 2)
