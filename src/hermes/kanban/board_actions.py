@@ -10,7 +10,7 @@ from hermes.kanban.arguments import BOARD, LIST, NUMBER, SWITCH, TASK, flag
 from hermes.kanban.attachments import attach_file, remove_attachment
 from hermes.kanban.boards import BoardInfo
 from hermes.kanban.context import age
-from hermes.kanban.rendering import attachment_object
+from hermes.kanban.presentation import attachment_object
 from hermes.kanban.service import BoardService
 from hermes.kanban.swarm import Swarm, SwarmTasks, create_swarm, read_worker
 from hermes.kanban.tasks import WHOLE_BOARD, find_task, subscribe

@@ -19,7 +19,7 @@ from hermes.kanban.lifecycle import (
     schedule_task,
     unblock_task,
 )
-from hermes.kanban.rendering import attachment_object, details_object, run_object, task_object
+from hermes.kanban.presentation import attachment_object, details_object, run_object, task_object
 from hermes.kanban.reviews import request_changes
 from hermes.kanban.service import BoardService, task_details
 from hermes.kanban.tasks import (

@@ -34,7 +34,7 @@ from hermes.kanban.lifecycle import (
     schedule_task,
     unblock_task,
 )
-from hermes.kanban.rendering import run_object, task_line, task_object
+from hermes.kanban.presentation import run_object, task_line, task_object
 from hermes.kanban.reviews import request_changes
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import (

@@ -20,7 +20,7 @@ from hermes.kanban.lifecycle import (
     record_heartbeat,
     unblock_task,
 )
-from hermes.kanban.rendering import attachment_object, details_object, task_object
+from hermes.kanban.presentation import attachment_object, details_object, task_object
 from hermes.kanban.reviews import request_changes, request_review
 from hermes.kanban.service import BoardService, task_details
 from hermes.kanban.tasks import (

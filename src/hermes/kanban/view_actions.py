@@ -6,7 +6,7 @@ from msgspec import structs
 
 from hermes.kanban.arguments import BOARD, NUMBER, SWITCH, TASK, flag, read_status
 from hermes.kanban.context import worker_context
-from hermes.kanban.rendering import (
+from hermes.kanban.presentation import (
     details_object,
     details_text,
     event_line,
