@@ -8,7 +8,7 @@ TESTS  ?= tests
 # With this variable set, every run would recompile all modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run install dev test check format lint types layers names unit suite typed quick seeds clients bench walk mutants demo soak specs lock clean
+.PHONY: help run install dev test check format lint types layers names unit packages suite typed quick seeds clients public bench compare walk mutants demo soak specs docs pictures lock clean
 
 run: install
 	$(BIN)/hermes
@@ -19,7 +19,9 @@ help:
 	@echo 'make test     all checks and tests'
 	@echo 'make check    the fast checks and tests'
 	@echo 'make clients  run real clients of the API; installs them from the network'
+	@echo 'make public   share a home with the public system; installs it from the network'
 	@echo 'make bench    measure speed and memory'
+	@echo 'make docs     build the documentation as a site in build/site'
 	@echo 'make demo     run everyday tasks with the small local model'
 	@echo 'make clean    delete .venv and caches; your ~/.hermes stays'
 
@@ -50,9 +52,20 @@ test: dev format lint layers names
 check: dev
 	$(MAKE) --no-print-directory --jobs 2 quick format lint layers names typed
 
-# Three workers keep two cores busy while tests wait.
-suite:
-	$(BIN)/pytest --jobs 3 $(TESTS)
+# Some tests use a real browser and servers of mail, IRC, XMPP and SSH; they are installed where possible.
+packages:
+	sh scripts/packages.sh
+
+# Four workers keep two cores busy while tests wait.
+suite: packages .venv-synapse/.installed
+	$(BIN)/pytest --jobs 4 $(TESTS)
+
+# The Matrix homeserver of the tests, with its own packages.
+.venv-synapse/.installed: $(VENV)/.dev requirements/synapse.txt
+	@echo "Installing Synapse for the tests into .venv-synapse; this takes about a minute."
+	$(PYTHON) -m venv --clear --without-pip .venv-synapse
+	$(PIP) --python .venv-synapse/bin/python install --require-hashes --no-deps -r requirements/synapse.txt
+	touch $@
 
 format:
 	$(BIN)/ruff format --check .
@@ -62,6 +75,7 @@ lint:
 
 types:
 	$(BIN)/basedpyright -p .
+	$(BIN)/python scripts/page_types.py
 
 # Check only the files that changes since the last successful check can affect.
 typed:
@@ -89,8 +103,22 @@ seeds: dev
 clients: dev
 	PYTHONPATH=tests $(BIN)/python -m clients $(CLIENTS)
 
+# Install the public system into .venv-public, from the network, and share a home with it.
+public: dev .venv-public/.installed
+	$(BIN)/pytest -m soak tests/integration/app/test_public_round_trip.py
+
+.venv-public/.installed:
+	$(PYTHON) -m venv .venv-public
+	.venv-public/bin/python -m pip --disable-pip-version-check --quiet install hermes-agent==0.19.0
+	touch $@
+
+# PARTS names some of them: make bench PARTS='web board'
 bench: dev
-	$(BIN)/python -m bench
+	PYTHONPATH=tests $(BIN)/python -m bench $(PARTS)
+
+# Compare a one-shot run with the public system and nanobot; installs them from the network.
+compare: dev
+	$(BIN)/python -m bench.compare
 
 # Print the functions and stack frames on the way of a message through the program.
 walk: dev
@@ -104,7 +132,7 @@ mutants: dev
 demo: dev
 	$(BIN)/python -m demo
 
-soak: dev
+soak: dev .venv-synapse/.installed
 	$(BIN)/pytest -m soak --hypothesis-profile soak tests
 	$(BIN)/pytest -m hypothesis --hypothesis-profile soak tests/unit
 
@@ -112,11 +140,23 @@ soak: dev
 specs: dev
 	$(BIN)/python scripts/specs.py
 
+# Draw the pictures of the terminal UI and the web page in the documentation.
+pictures: dev
+	$(BIN)/python scripts/screens.py
+	PYTHONPATH=tests:scripts $(BIN)/python scripts/animation.py
+	PYTHONPATH=tests $(BIN)/python scripts/web_screens.py
+
+# Write the reference from the code, then build the documentation as a site in build/site.
+docs: dev
+	$(BIN)/python scripts/reference.py
+	$(BIN)/python scripts/site.py
+
 # Pin every dependency with its hashes, without index URLs.
 lock: dev
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml requirements/build.in -o requirements/run.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml requirements/build.in --extra recall --extra mcp --extra dev -o requirements/dev.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/local.in -o src/hermes/models/embedded/engine.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/synapse.in -o requirements/synapse.txt
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-synapse .pytest_cache .ruff_cache .hypothesis

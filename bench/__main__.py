@@ -1,10 +1,13 @@
 """`make bench`: run all benchmarks and print each number with its limit."""
 
 import sys
+from collections.abc import Sequence
 
 from bench import (
     api,
+    board,
     gateway,
+    jobs,
     learning,
     processes,
     search,
@@ -14,16 +17,19 @@ from bench import (
     tools,
     tui,
     turns,
+    web,
     wires,
 )
 from bench.report import show
 
 
-def main() -> int:
-    hosts = (gateway, api, tokens, wires)
-    parts = (processes, tui, turns, spawn, tools, store, search, learning, *hosts)
+def main(names: Sequence[str]) -> int:
+    hosts = (gateway, jobs, api, tokens, wires, web)
+    parts = (processes, tui, turns, spawn, tools, store, search, board, learning, *hosts)
+    if names:
+        parts = tuple(part for part in parts if part.__name__.rpartition(".")[2] in names)
     verdicts = [show(number) for part in parts for number in part.measure()]
     return 0 if all(verdicts) else 1
 
 
-sys.exit(main())
+sys.exit(main(sys.argv[1:]))

@@ -45,13 +45,13 @@ turns_per_day: null}}}}}\n"
 
 def measure() -> Iterator[Number]:
     with tempfile.TemporaryDirectory() as folder, mock_server() as url:
-        env = _env(Path(folder) / "home", url)
+        env = bench_env(Path(folder) / "home", url)
         yield from _start_and_idle(env)
         yield from _known_sessions(env)
-        yield from anyio.run(_throughput, _env(Path(folder) / "busy", url))
+        yield from anyio.run(_throughput, bench_env(Path(folder) / "busy", url))
 
 
-def _env(home: Path, url: str) -> dict[str, str]:
+def bench_env(home: Path, url: str) -> dict[str, str]:
     home.mkdir()
     (home / "config.yaml").write_text(SETTINGS)
     return ENV | {
@@ -145,7 +145,7 @@ async def _remember(path: Path) -> None:
             await store.commit(*writes[start : start + 1000])
 
 
-class _Counting(FakeChannel):
+class CountingChannel(FakeChannel):
     """Sets an event per chat when the answer arrives."""
 
     def __init__(self) -> None:
@@ -168,10 +168,10 @@ async def _throughput(env: dict[str, str]) -> list[Number]:
     variables = Env(env)
     choices = AppOptions(workspace=env["HOME"], source="gateway")
     async with open_app(resolve_home(variables), variables, choices) as app:
-        channel = _Counting()
+        channel = CountingChannel()
         guard = EventLoopGuard()
         async with anyio.create_task_group() as group:
-            group.start_soon(_gateway(app, channel).run)
+            group.start_soon(bench_gateway(app, channel).run)
             await _round(channel, 1)
             tune_gc()
             guard.start()
@@ -197,7 +197,7 @@ async def _throughput(env: dict[str, str]) -> list[Number]:
     ]
 
 
-def _gateway(app: App, channel: FakeChannel) -> Gateway:
+def bench_gateway(app: App, channel: FakeChannel) -> Gateway:
     channels = {channel.name: channel}
     directory = ChatDirectory(app.home.channel_directory, app.clock)
     return build_gateway(
@@ -208,7 +208,7 @@ def _gateway(app: App, channel: FakeChannel) -> Gateway:
     )
 
 
-async def _round(channel: _Counting, turns: int) -> None:
+async def _round(channel: CountingChannel, turns: int) -> None:
     async def person(chat: str) -> None:
         for _ in range(turns):
             await channel.ask(chat, f"hello, the {len(channel.acknowledged)}th time")

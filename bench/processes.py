@@ -24,7 +24,7 @@ nothing = os.open(os.devnull, os.O_RDWR)
 streams = [(os.POSIX_SPAWN_DUP2, nothing, number) for number in (0, 1, 2)]
 pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=streams)
 _, status, usage = os.wait4(pid, 0)
-print(usage.ru_maxrss)
+print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
 sys.exit(os.waitstatus_to_exitcode(status))
 """
 
@@ -66,19 +66,20 @@ def _one_shot() -> Iterator[Number]:
             name="hermes -z hi / import asyncio, ssl", value=seconds / bare, unit="x", bar=4
         )
         yield ratio
-        peak = max(_peak(command, env) for _ in range(PEAKS)) / 1024
+        peak = max(run_measured(command, env)[1] for _ in range(PEAKS)) / 1024
         yield Number(name="hermes -z hi, peak memory", value=peak, unit="MB", bar=60)
         size = len(json.loads((Path(folder) / "log").read_text().splitlines()[-1])["body"].encode())
         yield Number(name="request size of hermes -z hi", value=size / 1000, unit="KB", bar=16)
 
 
-def _peak(command: Sequence[str], env: dict[str, str]) -> int:
-    """Return the peak memory in KB.
+def run_measured(command: Sequence[str], env: dict[str, str]) -> tuple[float, int]:
+    """Return the processor time in seconds and the peak memory in KB.
 
     ru_maxrss includes the size of the parent process, so a small process starts the command.
     """
     starter = [sys.executable, "-I", "-S", "-c", _STARTER, *command]
-    return int(subprocess.run(starter, env=env, stdout=subprocess.PIPE, check=True).stdout)
+    printed = subprocess.run(starter, env=env, stdout=subprocess.PIPE, check=True).stdout.split()
+    return float(printed[0]), int(printed[1])
 
 
 def run_timed(command: Sequence[str], env: dict[str, str]) -> float:

@@ -16,7 +16,7 @@ from bench.report import Number
 from bench.spawn import PATH, sandboxes
 from hermes.agent.plan import Plan
 from hermes.agent.tool_calls import FinishedCall, ToolCallRunner
-from hermes.app.followups import FollowupRouter
+from hermes.app.message_sender import FollowupRouter
 from hermes.bus.memory import MemoryBus
 from hermes.kit.clock import SystemClock
 from hermes.kit.redact import Redactor
@@ -32,13 +32,13 @@ from hermes.schema.tools import Effect, ToolSpec
 from hermes.store.sqlite import open_store
 from hermes.testing.scripted_model import ScriptedModel
 from hermes.testing.tools import all_tools
+from hermes.tools.catalog import LazyTool
 from hermes.tools.processes.registry import (
     MAX_PROCESSES,
     ProcessDeps,
     ProcessRegistry,
     ProcessRequest,
 )
-from hermes.tools.tool_wrappers import LazyTool
 
 CALLS = 500
 LOG, SMALL = 100_000_000, 100_000

@@ -13,10 +13,10 @@ from hermes.models.http_response import HttpResponse
 from hermes.models.images import ImageUrls
 from hermes.models.wire.anthropic_messages import AnthropicWire
 from hermes.models.wire.chat_completions import ChatWire
+from hermes.models.wire.codec import ServedModel, Wire
 from hermes.models.wire.gemini_native import GeminiWire
 from hermes.models.wire.openai_responses import ResponsesWire
-from hermes.models.wire.stream import Wire
-from hermes.models.wire_model import ServedModel, WireModel
+from hermes.models.wire_model import WireModel
 from hermes.ports.model import ModelRequest
 from hermes.schema.messages import Text, User
 from hermes.testing.fake_openai.frames import DONE, stream_frames
@@ -82,6 +82,10 @@ class _Replay:
 
     def __init__(self, frames: list[bytes]) -> None:
         self._frames = iter(frames)
+
+    @property
+    def client(self) -> "_Replay":
+        return self
 
     async def post(self, *_: object) -> "_ReplayedResponse":
         return _ReplayedResponse(self._frames)

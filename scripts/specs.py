@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from hermes.testing.tools import all_tools
-from hermes.tools.tool_wrappers import SPECS_FILE, encode_specs
+from hermes.tools.catalog import SPECS_FILE, encode_specs
 
 if __name__ == "__main__":
     text = encode_specs(all_tools(Path.cwd()))

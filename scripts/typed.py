@@ -18,6 +18,8 @@ import grimp
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src"
 KEPT = ROOT / ".venv" / ".typed"
+DECLARATIONS = ROOT / ".venv" / ".declarations"
+"""The digest of the declarations by the digest of the text: parsing all files takes seconds."""
 AROUND = ("pyproject.toml", "requirements/dev.txt", "scripts/typed.py")
 """Files that affect every result: settings, package versions, this script."""
 
@@ -76,36 +78,52 @@ def _file(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def digests(texts: Mapping[str, str], imported: Callable[[str], set[str]]) -> dict[str, str]:
-    """Return for each module a digest of everything its result depends on."""
-    around = [(ROOT / name).read_text("utf-8") for name in AROUND]
-    outside = {
-        module: _digest(ast.dump(Outside().visit(ast.parse(text))))
-        for module, text in texts.items()
-    }
+def digests(
+    texts: Mapping[str, str],
+    imported: Callable[[str], set[str]],
+    declarations: dict[str, str] | None = None,
+) -> dict[str, str]:
+    """Return for each module a digest of everything its result depends on.
+
+    `declarations` is read and replaced: the digests of declarations by those of their texts.
+    """
+    around = _digest(sys.version, *((ROOT / name).read_text("utf-8") for name in AROUND))
+    known = {} if declarations is None else declarations
+    keys = {module: _digest(around, text) for module, text in texts.items()}
+    fresh = {key: known.get(key) or _outside(texts[module]) for module, key in keys.items()}
+    known.clear()
+    known.update(fresh)
     found: dict[str, str] = {}
-    for module, text in texts.items():
-        seen = [f"{one} {outside[one]}" for one in sorted(imported(module))]
-        found[module] = _digest(sys.version, *around, text, *seen)
+    for module, key in keys.items():
+        seen = [f"{one} {fresh[keys[one]]}" for one in sorted(imported(module))]
+        found[module] = _digest(key, *seen)
     return found
+
+
+def _outside(text: str) -> str:
+    return _digest(ast.dump(Outside().visit(ast.parse(text))))
 
 
 def _now() -> dict[str, str]:
     graph = grimp.build_graph("hermes", cache_dir=None)
     texts = {module: _file(module).read_text("utf-8") for module in graph.modules}
-    found = digests(texts, graph.find_upstream_modules)
+    declarations = _load(DECLARATIONS)
+    before = dict(declarations)
+    found = digests(texts, graph.find_upstream_modules, declarations)
+    if declarations != before:
+        DECLARATIONS.write_text(dumps(declarations))
     return {str(_file(module)): digest for module, digest in found.items()}
 
 
-def _load_digests() -> dict[str, str]:
+def _load(path: Path) -> dict[str, str]:
     try:
-        return loads(KEPT.read_text("utf-8"))
+        return loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
 
 
 def main() -> int:
-    now, before = _now(), _load_digests()
+    now, before = _now(), _load(KEPT)
     changed = sorted(path for path, digest in now.items() if before.get(path) != digest)
     if not changed:
         sys.stdout.write(f"types: {len(now)} files, none changed since the last check\n")

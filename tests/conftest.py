@@ -3,14 +3,21 @@
 import gc
 import signal
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
-pytest_plugins = ["support.forked_workers"]
+# What collection creates lives until the end; see `pytest_collection_finish`.
+gc.disable()
+
+pytest_plugins = ["support.forked_workers", "support.synapse"]
 
 PROOF = "proof"
+_GC_THRESHOLD = 10_000
+"""Allocations between garbage collections; Python's default slows down every test."""
 
 # Results must not depend on load or random numbers: `house` always tries the same examples,
 # `quick` fewer of them, and `soak` looks for new ones.
@@ -26,7 +33,15 @@ settings.register_profile("soak", settings.get_profile("house"), derandomize=Fal
 settings.load_profile("house")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    _restore_signals()
+    if config.getoption("--hypothesis-profile", None) != "soak":
+        # Otherwise the examples depend on the constants of all modules that happen to be loaded,
+        # and reading those takes seconds.
+        providers._get_local_constants = Constants
+
+
+def _restore_signals() -> None:
     """Restore signals that background jobs of a shell ignore and child processes would inherit."""
     for number, handler in (
         (signal.SIGHUP, signal.SIG_DFL),
@@ -37,10 +52,14 @@ def pytest_configure() -> None:
             signal.signal(number, handler)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Exclude collected tests from garbage collection, since they live until the end."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD)
+    gc.enable()
+    # All `conftest.py` files are known now; pytest would look them up at every hook of every test.
+    session.gethookproxy = cache(session.gethookproxy)
 
 
 @pytest.fixture

@@ -1,16 +1,13 @@
 """A real API server with a real profile and a fake model, for tests over sockets."""
 
-import subprocess
-import sys
+import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import anyio
 import msgspec
-from anyio.streams.text import TextReceiveStream
 from msgspec import Struct
 from openai import AsyncOpenAI
 
@@ -26,6 +23,7 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter, SessionSummary
 from hermes.testing.fake_openai.script import Script
 from hermes.testing.fake_openai.server import FakeOpenAiServer, serve
+from support.preloaded_python import preloaded_program
 
 KEY = "k-0123456789abcdef"
 SERVER_SCRIPT = Path(__file__).parents[1] / "integration" / "api" / "runs_process.py"
@@ -124,14 +122,10 @@ def api_env(home: Path, url: str) -> Env:
 @asynccontextmanager
 async def api_process(home: Path, url: str) -> AsyncGenerator[str]:
     """Run a server in its own process, which is killed at the end; yield its URL."""
-    command = [sys.executable, str(SERVER_SCRIPT), str(home), url]
-    async with await anyio.open_process(command, stderr=None, stdin=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
-        try:
-            port = (await TextReceiveStream(process.stdout).receive()).strip()
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.kill()
+    env = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    async with preloaded_program([str(SERVER_SCRIPT), str(home), url], env=env) as process:
+        port = (await anext(process.stdout)).decode().strip()
+        yield f"http://127.0.0.1:{port}"
 
 
 @asynccontextmanager
@@ -144,10 +138,12 @@ async def api_harness(
     clock: Clock | None = None,
     configure: Callable[[ApiServer], None] = lambda _: None,
     status: Callable[[], bytes] | None = None,
+    stays: bool = False,
 ) -> AsyncGenerator[ApiHarness]:
+    """With `stays`, the app does what follows a turn, as in a gateway."""
     async with serve(script) as mock:
         env = api_env(folder, mock.url)
-        choices = AppOptions(workspace=str(folder), source="gateway")
+        choices = AppOptions(workspace=str(folder), source="gateway", reviews_turns=stays)
         async with open_app(resolve_home(env), env, choices) as app:
             server = ApiServer(settings or api_settings(), clock or SystemClock(), limits=limits)
             server.context.status = status

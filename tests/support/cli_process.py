@@ -17,6 +17,7 @@ import msgspec
 import pexpect
 
 from hermes.testing.fake_openai.script import Script
+from support.preloaded_python import PreloadedPython, run_python
 
 HERMES_PROGRAM = str(Path(sys.executable).parent / "hermes")
 TEST_TIMEOUT = 120
@@ -48,8 +49,8 @@ def fake_model_process(folder: Path, script: Script) -> Iterator[FakeModelProces
     file, log = folder / "script.json", folder / "requests.jsonl"
     file.write_bytes(msgspec.json.encode(script))
     log.touch()
-    command = [sys.executable, "-m", "hermes.testing.fake_openai", "--script", str(file)]
-    with subprocess.Popen([*command, "--log", str(log)], stdout=subprocess.PIPE) as server:
+    command = ["-m", "hermes.testing.fake_openai", "--script", str(file), "--log", str(log)]
+    with PreloadedPython(command, env={}, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         try:
             yield FakeModelProcess(wait_for_data(server.stdout.fileno()).decode().strip(), log)
@@ -93,20 +94,17 @@ class HermesCli:
     def raw(
         self, *words: str | bytes, stdin: bytes | None = None, **env: str
     ) -> "subprocess.CompletedProcess[bytes]":
-        given = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
-        return subprocess.run(
+        return run_python(
             [HERMES_PROGRAM, *words],
             cwd=self.work,
             env=self.env | env,
-            capture_output=True,
+            stdin=stdin,
             timeout=TEST_TIMEOUT,
-            check=False,
-            **given,
         )
 
     @contextmanager
     def running(self, *words: str) -> Iterator["RunningCli"]:
-        with subprocess.Popen(
+        with PreloadedPython(
             [HERMES_PROGRAM, *words],
             cwd=self.work,
             env=self.env,

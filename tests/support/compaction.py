@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from hermes.agent.context_size import CompactionLimits
+from hermes.agent.history import CompactionLimits
 from hermes.agent.plan import Plan
 from hermes.agent.prompts import prompt_text
 from hermes.bus.memory import MemoryBus
@@ -19,7 +19,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.redact import Redactor
 from hermes.models.wire.chat_completions import ChatWire
-from hermes.models.wire_model import ServedModel
+from hermes.models.wire.codec import ServedModel
 from hermes.ports.model import Model, ModelRequest
 from hermes.ports.tool import Tool, ToolContext
 from hermes.schema.errors import ModelError

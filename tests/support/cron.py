@@ -8,17 +8,19 @@ import anyio
 
 from hermes.cron.delivery import PlannedDelivery
 from hermes.cron.fire_runner import FireRunner, FireSettings
+from hermes.cron.heartbeat import FILE as HEARTBEAT_FILE
 from hermes.cron.output import OutputFolder
 from hermes.cron.scheduler import Scheduler
 from hermes.cron.script import ScriptRunner
-from hermes.cron.service import LANE, JobChange, JobService
+from hermes.cron.service import LANE, JobChange, JobService, ModelDefaults
+from hermes.cron.triggers import Triggers
 from hermes.cron.worker import CronWorker
 from hermes.kit.file_lock import FileLock
 from hermes.ports.jobs import Fire, Job
 from hermes.ports.sandbox import Sandbox
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
-from hermes.session.heartbeat import heartbeat
+from hermes.session.lease import heartbeat
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock, wait_until_idle
 from hermes.testing.scripted_model import Script
@@ -70,6 +72,7 @@ class CronHarness:
             zone="UTC",
             check_deliver=lambda target: None,
             wake=self._wake,
+            defaults=ModelDefaults("now", "testing"),
         )
 
     def _wake(self) -> bool:
@@ -98,18 +101,26 @@ class CronHarness:
             output=OutputFolder(self.folder / "cron" / "output", 3),
             skill_text=skill_text,
             tools_of=lambda names: names,
-            settings=FireSettings(profile="default", workspace=str(self.folder), keep=3),
+            settings=FireSettings(
+                profile="default",
+                workspace=str(self.folder),
+                keep=3,
+                heartbeat=self.folder / HEARTBEAT_FILE,
+            ),
         )
         return CronWorker(
             store=self.store,
             clock=self.clock,
             bus=self.bus,
             service=self.service,
-            scheduler=Scheduler(store=self.store, clock=self.clock),
+            scheduler=Scheduler(store=self.store, clock=self.clock, delivery=self.delivery),
             runner=runner,
+            triggers=Triggers(store=self.store, clock=self.clock, worker=self.store.workers.own),
             tick_lock=FileLock(self.folder / "cron" / lock),
             folder=self.folder / "cron",
+            foreground=self.talk.runner.foreground,
             parallel=parallel,
+            start_interval=0.0,
         )
 
     @asynccontextmanager

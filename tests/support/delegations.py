@@ -12,7 +12,7 @@ from hermes.kit.tasks import background_tasks
 from hermes.ports.model import ModelRequest
 from hermes.ports.store import EnqueueItem, OpenSession, QueueItem, Write
 from hermes.schema.errors import StoreError
-from hermes.schema.messages import text_of
+from hermes.schema.messages import Trust, text_of
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.store.memory import MemoryDatabase
@@ -47,7 +47,9 @@ class FakeFollowups:
     def __init__(self) -> None:
         self.woken: list[str] = []
 
-    def rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
+    def rows(
+        self, scope: Scope, key: str, text: str, *, trust: Trust = Trust.DATA
+    ) -> Sequence[Write]:
         body = Raw(msgspec.json.encode(text))
         return [EnqueueItem(QueueItem(key=key, queue="inbox", topic=scope.session, body=body))]
 

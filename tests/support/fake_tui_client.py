@@ -52,7 +52,13 @@ COMMANDS = {
 }
 
 
-SCREEN_COMMANDS = {"ts": "times", "sb": "statusbar", "redraw": "redraw", "prompt": "compose"}
+SCREEN_COMMANDS = {
+    "ts": "times",
+    "sb": "statusbar",
+    "redraw": "redraw",
+    "prompt": "compose",
+    "output": "output",
+}
 
 
 def answer_events(text: str, *, used: int = 12_000) -> list[Event]:
@@ -228,7 +234,7 @@ class FakeTuiClient:
                 return TextReply(f"Did {line}.", undone=int(number or 1))
             case "/path":
                 return NotACommand()
-            case "/ts" | "/sb" | "/redraw" | "/prompt":
+            case "/ts" | "/sb" | "/redraw" | "/prompt" | "/output":
                 what, words = line[1:].partition(" ")[::2]
                 return ScreenReply(ScreenAction(SCREEN_COMMANDS[what]), words)
             case "/history":

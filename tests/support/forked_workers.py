@@ -1,10 +1,13 @@
 """A pytest plugin that runs tests in several processes: `pytest --jobs 2`.
 
 The tests are collected once; the workers are forks of the process that collected them. A worker
-takes one test file at a time, so that the fixtures of a module are built once.
+takes one test file at a time, so that the fixtures of a module are built once. Files that take long
+come first: `tests/durations.json` has their seconds, and `--save-durations` writes it.
 """
 
+import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from multiprocessing import get_context
@@ -19,12 +22,25 @@ from _pytest.runner import runtestprotocol
 
 Files = Sequence[Sequence[pytest.Item]]
 
+DURATIONS = Path(__file__).parents[1] / "durations.json"
+_SHORT = 3.0
+"""Seconds of files whose duration is not worth saving."""
+_SECONDS_PER_TEST = {"integration": 0.3, "unit": 0.02}
+"""What a test of a file without a saved duration is assumed to take."""
+
 _NUMBER_SIZE = 2
 """Bytes of a file's number. A pipe holds the numbers of all files and returns each of them once."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--jobs", type=int, default=1, help="number of processes that run tests")
+    parser.addoption("--durations-file", type=Path, default=DURATIONS, help="seconds of test files")
+    parser.addoption("--save-durations", action="store_true", help="write them after the run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("save_durations"):
+        config.pluginmanager.register(_DurationWriter(config))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,7 +53,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def _run_in_workers(session: pytest.Session, jobs: int) -> None:
-    files = _by_file(session.items)
+    files = _by_file(session.items, session.config)
     queue = _queue_of_numbers(len(files))
     base: Path = session.config._tmp_path_factory.getbasetemp()
     fork = get_context("fork")
@@ -57,13 +73,26 @@ def _run_in_workers(session: pytest.Session, jobs: int) -> None:
             worker.join()
 
 
-def _by_file(items: Sequence[pytest.Item]) -> Files:
-    """Return the tests of each file: first those with processes, then the files with many tests.
+def _by_file(items: Sequence[pytest.Item], config: pytest.Config) -> Files:
+    """Return the tests of each file, those that take longest first.
 
     The short ones at the end let all workers finish at about the same time.
     """
+    saved, root = _saved_durations(config), config.rootpath
     files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
-    return sorted(files, key=lambda tests: ("integration" not in tests[0].path.parts, -len(tests)))
+
+    def seconds(tests: Sequence[pytest.Item]) -> float:
+        path = tests[0].path
+        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else ""
+        kind = next((part for part in path.parts if part in _SECONDS_PER_TEST), "unit")
+        return saved.get(name, len(tests) * _SECONDS_PER_TEST[kind])
+
+    return sorted(files, key=seconds, reverse=True)
+
+
+def _saved_durations(config: pytest.Config) -> dict[str, float]:
+    file: Path = config.getoption("durations_file")
+    return json.loads(file.read_bytes()) if file.exists() else {}
 
 
 def _queue_of_numbers(count: int) -> int:
@@ -93,12 +122,20 @@ def _report_results(session: pytest.Session, workers: Mapping[Connection, ForkPr
             if session.shouldfail:
                 raise session.Failed(session.shouldfail)
     for item in missing.values():
-        hook.pytest_runtest_logreport(report=_missing(item))
+        hook.pytest_runtest_logreport(report=_failure(item.nodeid, item.location, _LOST))
+    for number, worker in enumerate(workers.values()):
+        worker.join()
+        if worker.exitcode == 1:
+            name = f"fixtures of worker {number}"
+            hook.pytest_runtest_logreport(report=_failure(name, (name, None, name), _NOT_ENDED))
 
 
-def _missing(item: pytest.Item) -> pytest.TestReport:
-    text = "no result: the process that should have run this test ended early"
-    return pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call")
+_LOST = "no result: the process that should have run this test ended early"
+_NOT_ENDED = "an error at the end of the process; its traceback is above"
+
+
+def _failure(name: str, location: tuple[str, int | None, str], text: str) -> pytest.TestReport:
+    return pytest.TestReport(name, location, {}, "failed", text, "call")
 
 
 def _work(
@@ -114,18 +151,42 @@ def _work(
     config.option.basetemp = temporary
     config._tmp_path_factory = type(config._tmp_path_factory).from_config(config, _ispytest=True)
     config.pluginmanager.register(_ResultSender(config, results))
-    tests = _tests(files, queue)
-    item = next(tests, None)
-    while item is not None:
-        # The next test is taken before this one ends, so that fixtures they share are kept.
-        following = next(tests, None)
-        config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        item = following
+    setups = files[0][0].session._setupstate
+    for number in _numbers(queue):
+        # The next file is taken when this one has ended, by the first worker that is free. Until
+        # then another file stands for it, so that the fixtures of the session are kept.
+        other = files[number - 1][0] if len(files) > 1 else None
+        tests = files[number]
+        setups.teardown_exact(tests[0])
+        for item, following in zip(tests, [*tests[1:], other], strict=True):
+            config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    setups.teardown_exact(None)
 
 
-def _tests(files: Files, queue: int) -> Iterator[pytest.Item]:
+def _numbers(queue: int) -> Iterator[int]:
     while number := os.read(queue, _NUMBER_SIZE):
-        yield from files[int.from_bytes(number, "big")]
+        yield int.from_bytes(number, "big")
+
+
+class _DurationWriter:
+    """Adds up the seconds of each file's tests and writes them at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.location[0]] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        known = _saved_durations(self._config)
+        known |= {file: round(seconds, 1) for file, seconds in self._seconds.items()}
+        kept = {
+            file: seconds
+            for file, seconds in sorted(known.items())
+            if seconds >= _SHORT and (self._config.rootpath / file).exists()
+        }
+        self._config.getoption("durations_file").write_text(json.dumps(kept, indent=1) + "\n")
 
 
 class _ResultSender:

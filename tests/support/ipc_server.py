@@ -1,7 +1,6 @@
 """The socket server of a home, run in a separate process."""
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -9,9 +8,10 @@ from pathlib import Path
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.ipc.client import AgentClient, ConversationOptions
-from hermes.ipc.in_process import open_in_process
+from hermes.ipc.conversation_service import open_in_process
 from hermes.ipc.socket_client import open_socket_client
 from support.cli_process import TEST_TIMEOUT, HermesCli, wait_for_data
+from support.preloaded_python import PreloadedPython
 
 SERVER_SCRIPT = Path(__file__).parent / "run_ipc_server.py"
 CLIENT_KINDS = ("here", "remote")
@@ -49,8 +49,8 @@ class IpcServerProcess:
 def ipc_server_process(
     hermes: HermesCli, *arguments: str, **env: str
 ) -> Iterator[IpcServerProcess]:
-    with subprocess.Popen(
-        [sys.executable, str(SERVER_SCRIPT), *arguments],
+    with PreloadedPython(
+        [str(SERVER_SCRIPT), *arguments],
         cwd="/",
         env=hermes.env | env,
         stdin=subprocess.DEVNULL,

@@ -7,12 +7,13 @@ from pathlib import Path
 import anyio
 from msgspec import structs
 
-from hermes.testing.gateway_instances import GatewayInstance, gateway_instance
+from hermes.testing.gateway_instances import GatewayInstance
 from hermes.testing.gateway_process import GatewaySpec, single_profile_spec
 from hermes.testing.platform.model import ModelCall
 from hermes.testing.platform.server import PlatformServer, serve_platform
 from hermes.testing.platform.state import PlatformPost
 from support.cli_process import TEST_TIMEOUT
+from support.preloaded_gateway import preloaded_instance
 
 ACCOUNT = "main"
 
@@ -34,7 +35,7 @@ class RestartedGateway:
     async def run(self, die_at: str = "") -> AsyncGenerator[GatewayInstance]:
         """Run until the block ends, then kill it like a power failure."""
         spec = structs.replace(self.spec, die_at=die_at)
-        async with gateway_instance(spec) as life, anyio.create_task_group() as group:
+        async with preloaded_instance(spec) as life, anyio.create_task_group() as group:
             group.start_soon(life.watch)
             yield life
             life.kill()
@@ -42,7 +43,7 @@ class RestartedGateway:
     async def crash_at(self, place: str) -> None:
         """Run until it crashes at this failpoint."""
         with anyio.fail_after(TEST_TIMEOUT):
-            async with gateway_instance(structs.replace(self.spec, die_at=place)) as life:
+            async with preloaded_instance(structs.replace(self.spec, die_at=place)) as life:
                 await life.watch()
         assert life.killed
 

@@ -11,13 +11,14 @@ from msgspec import structs
 
 from hermes.app.service.status import GatewayState, read_state
 from hermes.config.home import Home
-from hermes.testing.gateway_instances import GatewayInstance, gateway_instance
+from hermes.testing.gateway_instances import GatewayInstance
 from hermes.testing.gateway_process import GatewaySpec, single_profile_spec
 from hermes.testing.homes import CHANNEL_NAME
 from hermes.testing.platform.model import ModelCall
 from hermes.testing.platform.server import PlatformServer, serve_platform
 from hermes.testing.platform.state import PlatformPost
 from support.cli_process import TEST_TIMEOUT
+from support.preloaded_gateway import preloaded_instance
 
 ACCOUNT = "main"
 CHAT = "c1"
@@ -42,7 +43,7 @@ class SharedStore:
     async def gateway(self, number: int) -> AsyncGenerator[GatewayInstance]:
         """Run one of the gateways until the block ends, then kill it."""
         async with (
-            gateway_instance(self.specs[number]) as instance,
+            preloaded_instance(self.specs[number]) as instance,
             anyio.create_task_group() as group,
         ):
             group.start_soon(instance.watch)
@@ -57,6 +58,18 @@ class SharedStore:
         state: GatewayState | None = read_state(Home(home, home).gateway_state)
         channel = state.platforms.get(CHANNEL_NAME) if state else None
         return channel.state if channel else ""
+
+    async def move_channel(self, instance: GatewayInstance) -> None:
+        """Let the second gateway receive, while the first one lives and keeps what it runs."""
+        database = (Path(self.specs[0].home) / "hermes.db").resolve()
+        with closing(sqlite3.connect(database, timeout=TEST_TIMEOUT)) as connection, connection:
+            connection.execute(
+                "UPDATE claims SET generation = generation + 1,"
+                " worker = (SELECT id FROM workers WHERE pid = ?) WHERE name = ?",
+                (instance.process.pid, f"channel:{CHANNEL_NAME}"),
+            )
+        await self.until(lambda: self.channel_state(0) == "standby")
+        await self.until(lambda: self.channel_state(1) == "connected")
 
     def say(self, text: str, chat: str = CHAT) -> None:
         self.server.say(ACCOUNT, chat, "ann", text)

@@ -277,7 +277,7 @@ class FakeServices:
 
     def get(self, feature: str) -> object:
         """The features have no service here; their commands are listed."""
-        raise KeyError(feature)
+        raise UsageError(f"{feature} is not available here.")
 
 
 class FakeRuntimes:

@@ -1,34 +1,24 @@
 """A Telegram channel on the emulator, and what tests look at."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from msgspec import Struct
 
 from hermes.channels.telegram.channel import TelegramChannel, open_channel
-from hermes.config.sections.messaging import Platform
-from hermes.kit.clock import Clock, SystemClock
+from hermes.kit.clock import Clock
 from hermes.ports.channel import ChannelDeps
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
 from hermes.testing.telegram.server import TelegramServer, serve_telegram
 from hermes.testing.telegram.state import EmulatedTelegram
-
-T = TypeVar("T")
+from support.channel_deps import new_deps
 
 TOKEN = "4242:AAtest-token_of-the-emulator"
 ANN = 1001
 GROUP = -100_200
 HOME = Address("telegram", str(ANN))
-
-
-class SharedStub:
-    """A channel of this platform shares nothing."""
-
-    async def get_or_open(self, name: str, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
-        raise NotImplementedError(name)
 
 
 class TelegramBench(Struct, frozen=True):
@@ -53,17 +43,8 @@ def channel_deps(
     clock: Clock | None = None,
 ) -> ChannelDeps:
     variables = {"TELEGRAM_BOT_TOKEN": TOKEN, **(env or {})}
-    return ChannelDeps(
-        name="telegram",
-        profile="default",
-        home=folder,
-        settings=Platform(extra={"base_url": url, **(extra or {})}),
-        env=variables,
-        current_env=lambda: variables,
-        clock=clock or SystemClock(),
-        shared=SharedStub(),
-        blobs=FileBlobs(folder / "cache" / "blobs"),
-        commands=(("help", "List commands."), ("new-session", "Start again.")),
+    return new_deps(
+        "telegram", folder, extra={"base_url": url, **(extra or {})}, env=variables, clock=clock
     )
 
 

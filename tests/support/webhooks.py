@@ -11,8 +11,9 @@ import aiohttp
 import anyio
 import msgspec
 
+from hermes.channels.http_listener import ListenerLimits
 from hermes.channels.webhook.channel import WebhookChannel, webhook_channel
-from hermes.channels.webhook.listener import Listener, ListenerLimits
+from hermes.channels.webhook.listener import Listener
 from hermes.channels.webhook.routes import read_settings
 from hermes.channels.webhook.signatures import Scheme, sign
 from hermes.kit.clock import Clock

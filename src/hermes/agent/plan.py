@@ -14,9 +14,8 @@ from hermes.ports.model import UNCONSTRAINED, Model, OutputConstraints
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Tool
 from hermes.ports.turn import Emit
-from hermes.schema.attachments import typed_text
 from hermes.schema.events import Outcome
-from hermes.schema.messages import Message, Result, Text, ToolCall, Trust, User
+from hermes.schema.messages import Message, Result, Text, ToolCall, Trust, User, typed_text
 from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
 

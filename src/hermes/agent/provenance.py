@@ -13,8 +13,18 @@ from msgspec import Struct, structs
 from hermes.agent.answers import unwrap_call
 from hermes.kit.text import one_line
 from hermes.ports.tool import TextSources, Tool, ToolOutput
-from hermes.schema.attachments import attachments_of, has_untrusted_text, typed_text
-from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User, text_of
+from hermes.schema.messages import (
+    Assistant,
+    Message,
+    Result,
+    ToolCall,
+    Trust,
+    User,
+    attachments_of,
+    has_untrusted_text,
+    text_of,
+    typed_text,
+)
 
 SUMMARY_ID = "msg_summary_"
 """Prefix of a summary's id, followed by the id of the first message after it."""

@@ -14,15 +14,23 @@ from msgspec.structs import replace
 
 from hermes.agent.answers import (
     MAX_BAD_ANSWERS,
+    NOTHING_CHANGED,
     AnswerKind,
     ReceivedAnswer,
+    TurnEffects,
+    claims_change,
     classify_answer,
     nudge,
     runnable_calls,
 )
-from hermes.agent.claims import NOTHING_CHANGED, TurnEffects, claims_change
-from hermes.agent.context_size import TokenGauge, request_tokens
-from hermes.agent.history import History, has_content, open_calls, with_unique_call_ids
+from hermes.agent.history import (
+    History,
+    TokenGauge,
+    has_content,
+    open_calls,
+    request_tokens,
+    with_unique_call_ids,
+)
 from hermes.agent.loop_guard import LoopGuard
 from hermes.agent.plan import CompactionNeed, Plan, RuntimePlan, after_turn, hook_message
 from hermes.agent.provenance import UntrustedContent

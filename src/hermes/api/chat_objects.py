@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hermes.agent.turn import CLIENT_CALLS
 from hermes.api.answer_text import assistant_reasoning, assistant_text
-from hermes.api.client_tools import FunctionName, RequestTools
+from hermes.api.client_tools import FunctionName, RequestTools, custom_arguments
 from hermes.api.errors import ApiError, header_text, turn_error
 from hermes.kit.sse import frame
 from hermes.kit.text import one_line
@@ -37,12 +37,27 @@ class CallFunction(Struct, frozen=True):
     arguments: str = "{}"
 
 
+class CallText(Struct, frozen=True):
+    """The free text that a custom tool was called with."""
+
+    name: str
+    input: str = ""
+
+
 class HistoryCall(Struct, frozen=True):
-    """A tool call in the request's message history."""
+    """A tool call in the request's message history; custom ones come from other services."""
 
     id: str
-    function: CallFunction
-    type: Literal["function"] = "function"
+    function: CallFunction | None = None
+    type: Literal["function", "custom"] = "function"
+    custom: CallText | None = None
+
+    @property
+    def called(self) -> CallFunction:
+        """The call as that of a function."""
+        if self.custom is not None:
+            return CallFunction(self.custom.name, custom_arguments(self.custom.input))
+        return self.function or CallFunction("")
 
 
 class ChatMessage(Struct, frozen=True, kw_only=True):

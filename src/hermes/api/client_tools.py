@@ -230,7 +230,7 @@ def read_tool_choice(
 ) -> ToolChoice:
     """Raises `ApiError` for an invalid choice. One that only names tools left out is `auto`."""
     single = parallel is False and bool(tools.tools)
-    if choice is None or choice == "auto" or _names_hosted_tool(choice):
+    if choice is None or choice == "auto" or _names_unserved_tool(choice):
         return _auto(tools, single=single)
     match choice:
         case "none":
@@ -278,9 +278,14 @@ def _only(tools: ClientTools, allowed: set[str]) -> ClientTools:
     return structs.replace(tools, tools=kept)
 
 
-def _names_hosted_tool(choice: object) -> bool:
-    """Whether the choice names a tool by its type, such as `web_search`; none is offered here."""
+def _names_unserved_tool(choice: object) -> bool:
+    """Whether the choice names a tool by its type, such as `web_search`, or a chat's custom tool.
+
+    None of them is offered here.
+    """
     match choice:
+        case {"type": "custom", "custom": {"name": str()}}:
+            return True
         case {"type": str(kind)}:
             return kind not in {"function", "custom", "allowed_tools"}
         case _:

@@ -5,7 +5,7 @@ A route lists its query parameters and headers in `parameters`, which the OpenAP
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -146,6 +146,8 @@ class ApiContext:
         self.limits = limits
         self.apps: dict[str, App] = {}
         self.followup_services: dict[str, FollowupService] = {}
+        self.profile_services: list[Callable[[App], Coroutine[object, object, None]]] = []
+        """What runs for each profile as long as it is served."""
         self.started_at = clock.now()
         self.status: Callable[[], bytes] | None = None
         """Status of the surrounding gateway, as JSON."""

@@ -141,8 +141,10 @@ class EventStream:
             self.stop_writer()
         try:
             rest = self._take_buffer()
-            fits = len(rest) <= MAX_DIRECT_WRITE and not self._is_behind
-            async with asyncio.timeout(None if fits else self._limits.write_seconds):
+            if len(rest) <= MAX_DIRECT_WRITE and not self._is_behind:
+                await self.response.write_eof(rest)
+                return
+            async with asyncio.timeout(self._limits.write_seconds):
                 await self.response.write_eof(rest)
         except _CONNECTION_ERRORS as error:
             name = error or type(error).__name__

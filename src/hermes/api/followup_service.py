@@ -23,7 +23,7 @@ from hermes.api.callbacks import (
 from hermes.api.errors import ApiError
 from hermes.api.turn_gate import SOURCE, TurnGate, is_own_session
 from hermes.app.build import App
-from hermes.app.followups import SESSION_FOLLOWUPS, FollowupMessage
+from hermes.app.message_sender import SESSION_FOLLOWUPS, FollowupMessage
 from hermes.gateway.cross_post import CrossPoster
 from hermes.gateway.delivery import Delivery
 from hermes.gateway.delivery_rules import DeadTargets, DeliveryRules
@@ -118,7 +118,7 @@ class FollowupService:
             self._serving.discard(session)
             if session in self._woken:
                 # It was skipped because it was being served.
-                self.app.bus.wake(SESSION_FOLLOWUPS, session)
+                self.app.bus.wake_here(SESSION_FOLLOWUPS, session)
 
     async def _answer(self, identity: str) -> bool:
         """Run a turn for the next message; return whether to try again."""

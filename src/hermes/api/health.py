@@ -15,6 +15,7 @@ from hermes.app.build import App
 from hermes.app.models import NO_MODEL
 from hermes.config.variables import proxy_url
 from hermes.gateway.messages import INBOX, outbox_name
+from hermes.plugins.registry import CODEX_RUNTIME
 from hermes.schema.errors import HermesError
 
 MIN_FREE_DISK = 100_000_000
@@ -202,4 +203,6 @@ async def _check_model(app: App) -> Check:
     nearest = await app.models.describe_default()
     if nearest == NO_MODEL and proxy_url(app.config, app.env) is not None:
         return Check("ok", "none here; chat turns run on another gateway")
+    if nearest == NO_MODEL and app.config.main_model.openai_runtime == CODEX_RUNTIME:
+        return Check("ok", "none here; chat turns run in codex")
     return Check("failed" if nearest == NO_MODEL else "ok", nearest)

@@ -29,6 +29,7 @@ from hermes.schema.errors import HermesError, NotFound
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Message, Trust, User
 from hermes.schema.scope import OWNER
+from hermes.session.stop_requests import StopAnswer, StopRequest, StopRequests
 from hermes.session.turn_request import SteeringQueue, TurnRequest
 
 log = logging.getLogger(__name__)
@@ -153,18 +154,39 @@ class RunService:
             raise live.start_error
         return live.record
 
-    def stop(self, record: RunRecord) -> RunStatus:
-        """Stop immediately, without waiting for the current step."""
+    async def stop(self, app: App, record: RunRecord) -> RunStatus:
+        """Stop immediately, without waiting for the current step, in whichever process it runs."""
         live = self._live.get(record.run)
         if live is None:
             if record.status.ended:
                 return record.status
-            raise _runs_elsewhere(record)
+            requests = StopRequests(store=app.store, clock=app.clock, bus=app.bus)
+            if await requests.ask(record.run, StopRequest()) is None:
+                # It may have ended meanwhile.
+                record = await self.state(app, record.run)
+                if record.status.ended:
+                    return record.status
+                raise _runs_elsewhere(record)
+        else:
+            self._stop(live)
+        return RunStatus.STOPPING
+
+    async def serve_stops(self, app: App) -> None:
+        """Stop runs of this process that another one is asked to stop."""
+
+        async def stop(run: str, _: StopRequest) -> StopAnswer | None:
+            if (live := self._live.get(run)) is None:
+                return None
+            self._stop(live)
+            return StopAnswer(run=run)
+
+        await StopRequests(store=app.store, clock=app.clock, bus=app.bus).serve(stop)
+
+    def _stop(self, live: LiveRun) -> None:
         live.writer.stopping = True
         live.steering.close()
         live.log.set_status(RunStatus.STOPPING)
         live.scope.cancel()
-        return RunStatus.STOPPING
 
     async def steer(self, record: RunRecord, message: User, key: str = "") -> None:
         """Pass a message to the running turn after its current step, once per key.
@@ -328,5 +350,5 @@ def _not_active() -> ApiError:
 
 
 def _runs_elsewhere(record: RunRecord) -> ApiError:
-    message = f"Run {record.run} is running in another process; send the request there."
+    message = f"Run {record.run} is running in another process, which cannot be asked."
     return ApiError(409, "run_elsewhere", message)

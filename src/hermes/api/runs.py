@@ -227,6 +227,7 @@ class _RunHandlers:
     def __init__(self, context: ApiContext) -> None:
         self._context = context
         self._runs = RunService(context)
+        context.profile_services.append(self._runs.serve_stops)
 
     async def start(self, request: web.Request) -> web.StreamResponse:
         app = self._context.app(request)
@@ -297,8 +298,9 @@ class _RunHandlers:
         if turn := self._running_turn(request):
             turn.scope.cancel()
             return json_response(RunStopped(run_id=turn.request.run, status=RunStatus.STOPPING))
-        _, record = await self._load(request)
-        return json_response(RunStopped(run_id=record.run, status=self._runs.stop(record)))
+        app, record = await self._load(request)
+        status = await self._runs.stop(app, record)
+        return json_response(RunStopped(run_id=record.run, status=status))
 
     async def steer(self, request: web.Request) -> web.StreamResponse:
         body = await self._context.read(request, _STEER)

@@ -236,7 +236,10 @@ class ApiServer:
 
         async def work() -> None:
             with scope:
-                await service.run()
+                async with anyio.create_task_group() as group:
+                    group.start_soon(service.run)
+                    for one in self.context.profile_services:
+                        group.start_soon(one, service.app)
 
         self.context.spawn(work, f"followups of {profile}")
 

@@ -161,14 +161,15 @@ def _read_part(part: dict[str, Any], param: str) -> Text | Attachment:
 
 
 def _read_call(call: HistoryCall, param: str) -> ToolCall:
-    if not call.id or not call.function.name:
+    called = call.called
+    if not call.id or not called.name:
         raise invalid("A tool call needs an id and a name.", param=param)
-    text = call.function.arguments.strip() or "{}"
+    text = called.arguments.strip() or "{}"
     try:
         msgspec.json.decode(text, type=dict[str, Raw])
     except msgspec.MsgspecError:
-        return ToolCall(call.id, call.function.name, Raw(b"{}"), text)
-    return ToolCall(call.id, call.function.name, Raw(text.encode()))
+        return ToolCall(call.id, called.name, Raw(b"{}"), text)
+    return ToolCall(call.id, called.name, Raw(text.encode()))
 
 
 async def _store_parts(parts: Sequence[Text | Attachment], app: App) -> tuple[Text | Media, ...]:

@@ -3,72 +3,68 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
-from msgspec import Struct
 
 from hermes.agent.plan import FilesChanged, changes_unknown
-from hermes.app.after_turn import BackgroundReviews, title_callbacks
-from hermes.app.approvals import build_approvals
 from hermes.app.chat_settings import ChatSettings
-from hermes.app.compaction import build_compaction
-from hermes.app.features import FeatureServices
-from hermes.app.followups import FollowupRouter
 from hermes.app.learning import Learning
-from hermes.app.mcp import McpService
-from hermes.app.message_sender import OutboxSender
+from hermes.app.message_sender import FollowupRouter, OutboxSender
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelSelector
-from hermes.app.planner import RuntimePlanner, StandardPlanner, turn_settings
-from hermes.app.plugins import RuntimeSelector
+from hermes.app.options import AppOptions, known_secrets, open_logs
+from hermes.app.planner import RuntimePlanner, RuntimeSelector, StandardPlanner, turn_settings
+from hermes.app.plugins import FeatureServices
 from hermes.app.prompt_context import PromptContext
 from hermes.app.setting_problems import setting_problems, warning_line
 from hermes.app.storage import LoggedProgress, import_public_sessions, open_archive, open_blobs
-from hermes.app.toolbox import Toolbox, tool_selection
+from hermes.app.toolbox import McpService, Toolbox, tool_selection
+from hermes.app.turn_services import (
+    BackgroundReviews,
+    build_approvals,
+    build_compaction,
+    title_callbacks,
+)
 from hermes.approvals.service import ApprovalService
-from hermes.bus.memory import MemoryBus
+from hermes.bus.local import LocalBus
 from hermes.compaction.service import CompactionService
-from hermes.config.dotenv import profile_env
-from hermes.config.effective import secrets_in
-from hermes.config.env import Env
+from hermes.config.env import Env, profile_env
 from hermes.config.home import Home, ensure_home, user_home
 from hermes.config.loader import LoadedConfig, load_config
-from hermes.config.schema import Config
-from hermes.config.variables import proxy_url, secret_values
+from hermes.config.variables import proxy_url
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.redact import Redactor
 from hermes.kit.tasks import background_tasks
-from hermes.logs import Logs, LogScope, LogSettings, set_up_logs
+from hermes.logs import Logs
 from hermes.models.catalog import price
-from hermes.models.key_pool import stored_secrets
-from hermes.models.settings import ModelOverrides
 from hermes.plugins.registry import CODEX_RUNTIME, Plugins
 from hermes.plugins.runtime_switch import RuntimeSwitch
 from hermes.plugins.shared import SharedPlugins
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.plugins import PluginServices
 from hermes.ports.runtime import Runtime
-from hermes.ports.store import WORKER_TTL, Store
+from hermes.ports.store import Store
 from hermes.ports.tool import Tool
 from hermes.ports.turn import TurnHooks
 from hermes.sandbox.backends import runs_elsewhere
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import StoreError
-from hermes.schema.messages import Text, Usage
+from hermes.schema.events import Outcome
+from hermes.schema.messages import Text
 from hermes.schema.scope import Scope, policy_platform
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation, MessageParts, SessionOptions, unchanged_parts
-from hermes.session.heartbeat import heartbeat
+from hermes.session.lease import heartbeat
 from hermes.session.runner import Runner
 from hermes.session.spend_guard import SpendCaps, SpendGuard
-from hermes.tools.catalog import list_tools
-from hermes.tools.tool_wrappers import LazyCheckpoints
+from hermes.session.turn_request import TurnRequest
+from hermes.tools.catalog import LazyCheckpoints, list_tools
 
 if TYPE_CHECKING:
+    from hermes.app.session_notices import SessionNotices
     from hermes.app.tool_factory import ToolFactory
     from hermes.sandbox.sandboxes import Sandboxes
     from hermes.subagents.delegations import Delegations
@@ -77,27 +73,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class AppOptions(Struct, frozen=True, kw_only=True):
-    """Command-line choices; unset means as configured."""
-
-    workspace: str
-    source: str = "cli"
-    model: str | None = None
-    provider: str | None = None
-    base_url: str | None = None
-    api_key: str | None = None
-    toolsets: tuple[str, ...] | None = None
-    excluded_toolsets: tuple[str, ...] = ()  # toolsets that are always left out
-    max_steps: int | None = None
-    system_prompt: str = ""
-    reviews_turns: bool = False  # the process continues after a turn, so reviews can run
-    logs: bool = False  # write the home's log files; only in a process of our own
-    log_scope: LogScope = LogScope.EVERYTHING
-    worker_ttl: timedelta = WORKER_TTL
-
-
 class App:
     """One open profile. A part is built when it is first used, from the parts it needs."""
+
+    price = staticmethod(price)
 
     def __init__(
         self,
@@ -110,10 +89,11 @@ class App:
         logs: Logs | None,
         clock: Clock,
         store: Store,
-        spawner: Spawner,
         tasks: TaskGroup,
+        closing: AsyncExitStack,
         shared: SharedPlugins | None,
     ) -> None:
+        """A part that must be closed adds itself to `closing` when it is built."""
         self.home = home
         self.env = env
         self.loaded = loaded
@@ -121,15 +101,30 @@ class App:
         self.redactor = redactor
         self.clock = clock
         self.store = store
-        self.spawner = spawner
-        self.bus = MemoryBus()
+        self.bus = LocalBus(home.database)
         self.blobs = open_blobs(home)
-        self.followups = FollowupRouter(store, self.bus)
-        self.features = FeatureServices(self)
+        self.tasks = tasks
         self._options = options
         self._logs = logs
         self._tasks = tasks
+        self._closing = closing
         self._shared = shared
+
+    @cached_property
+    def spawner(self) -> Spawner:
+        spawner = Spawner()
+        self._closing.callback(spawner.close)
+        return spawner
+
+    @cached_property
+    def followups(self) -> FollowupRouter:
+        return FollowupRouter(self.store, self.bus)
+
+    @cached_property
+    def features(self) -> FeatureServices:
+        services = FeatureServices(self)
+        self._closing.push_async_callback(services.aclose)
+        return services
 
     @cached_property
     def plugins(self) -> Plugins:
@@ -141,7 +136,7 @@ class App:
 
         return plugin_services(
             self,
-            flags=_flags(self._options),
+            flags=self._options.overrides,
             approvals=self.approvals,
             hooks=self.planner.hooks,
             tasks=self._tasks,
@@ -149,12 +144,20 @@ class App:
         )
 
     @cached_property
+    def notices(self) -> "SessionNotices":
+        from hermes.app.session_notices import SessionNotices  # noqa: PLC0415 - few turns need it
+
+        return SessionNotices(self.clock, self.bus)
+
+    @cached_property
     def models(self) -> ModelSelector:
-        settings, flags = model_settings(self.config), _flags(self._options)
-        return ModelSelector(
+        settings, flags = model_settings(self.config), self._options.overrides
+        models = ModelSelector(
             self.home, self.env, settings, self.blobs, self.clock, flags,
             providers=self.plugins.model_provider,
         )  # fmt: skip
+        self._closing.push_async_callback(models.aclose)
+        return models
 
     @cached_property
     def learning(self) -> Learning:
@@ -268,6 +271,7 @@ class App:
             sandboxes=lambda: self.sandboxes,
             workspace=self._options.workspace,
             tasks=self._tasks,
+            closing=self._closing,
         )
 
     @cached_property
@@ -296,14 +300,12 @@ class App:
             soul=self.home.soul,
             clock=self.clock,
             approvals=self.approvals,
-            hooks=self._hooks(),
+            hooks=self._hooks() if self.config.hooks else None,
             files_changed=self._files_changed,
             ready=self.servers.wait_ready,
         )
 
-    def _hooks(self) -> TurnHooks | None:
-        if not self.config.hooks:
-            return None
+    def _hooks(self) -> TurnHooks:
         from hermes.app.tool_factory import build_hooks  # noqa: PLC0415 - only with hooks
 
         redact = self.redactor.redact
@@ -330,7 +332,7 @@ class App:
             config=self.config,
             store=self.store,
             clock=self.clock,
-            bus=self.bus,
+            notices=self.notices,
             planner=self.planner,
             price=price,
             models=self.models,
@@ -353,12 +355,13 @@ class App:
         )
         if self._options.reviews_turns and proxy_url(self.config, self.env) is None:
             after_turn = (*after_turn, self.reviews.turn_ended)
-        runtimes = self.plugins.runtimes
-        return Runner(
+        if self._options.reviews_turns:
+            after_turn = (*after_turn, self._pursue_goal)
+        runner = Runner(
             store=self.store,
             clock=self.clock,
             planner=RuntimeSelector(
-                self.planner, runtimes, approvals=self.approvals, clock=self.clock
+                self.planner, self.plugins.runtimes, approvals=self.approvals, clock=self.clock
             ),
             price=price,
             profile=self.home.profile,
@@ -367,6 +370,21 @@ class App:
             questions=self.approvals,
             after_turn=after_turn,
         )
+        self._closing.push_async_callback(runner.aclose)
+        return runner
+
+    def _pursue_goal(self, turn: TurnRequest, outcome: Outcome) -> None:
+        self._tasks.start_soon(self._judge_goal, turn.session.id, outcome)
+
+    async def _judge_goal(self, session: str, outcome: Outcome) -> None:
+        """Goals are loaded for a session that has one."""
+        try:
+            goal = await self.store.goals.get(session)
+        except StoreError as error:
+            log.warning("cannot read the goal of session %s: %s", session, error)
+            return
+        if goal is not None:
+            self.features.get("goals").turn_ended(session, outcome)
 
     @cached_property
     def delegations(self) -> "Delegations":
@@ -382,10 +400,7 @@ class App:
 
     @cached_property
     def warnings(self) -> list[str]:
-        return self.warnings_on(self._options.source)
-
-    def warnings_on(self, platform: str) -> list[str]:
-        """Warnings about the settings, as far as they concern a platform."""
+        """Warnings about the settings."""
         return [
             *map(warning_line, setting_problems(self.loaded, self.home, self.env)),
             *self.servers.warnings(),
@@ -408,8 +423,8 @@ class App:
 
     def new_conversation(self, origin: SessionOptions) -> Conversation:
         """Create a conversation; any number can run at the same time."""
-        # References work only at this machine: elsewhere "@" is ordinary text.
-        expand = self._expanded if origin.source == "cli" else unchanged_parts
+        # References are for the owner's own input: elsewhere "@" is ordinary text.
+        expand = self._expanded if origin.source in {"cli", "web"} else unchanged_parts
         return Conversation(self.store, self.clock, self.runner, origin, expand)
 
     async def _expanded(self, session: Session, parts: MessageParts) -> MessageParts:
@@ -430,9 +445,6 @@ class App:
         )  # fmt: skip
         runner.lease_renewer = self.runner.lease_renewer
         self.conversation = Conversation(self.store, self.clock, runner, self._session_options)
-
-    def price(self, model: str, provider: str, usage: Usage) -> float | None:
-        return price(model, provider, usage)
 
     def status(self, session: Session) -> Sequence[tuple[str, str]]:
         return [
@@ -455,20 +467,14 @@ class App:
     async def recover(self) -> None:
         """Settle the background work that dead processes left in the store."""
         try:
+            if not await self.store.has_background_work():
+                return
             if await self.store.processes.abandoned():
                 await self.processes.recover()
             if await self.store.delegations.abandoned():
                 await self.delegations.recover()
         except StoreError as error:
             log.warning("cannot recover the work of dead processes: %s", error)
-
-    async def aclose(self) -> None:
-        """Close what has no task of its own, after all tasks have ended, even if cancelled."""
-        with anyio.CancelScope(shield=True):
-            await self.runner.aclose()
-            self.servers.close()
-            await self.features.aclose()
-            await self.models.aclose()
 
 
 @asynccontextmanager
@@ -482,19 +488,19 @@ async def open_app(
     ensure_home(home)
     env = profile_env(home.dotenv, env)
     loaded = load_config(home, env)
-    redactor = Redactor(_secrets(home, loaded, env, options))
+    redactor = Redactor(known_secrets(home, loaded, env, options))
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        logs = _logs(home, loaded.config, redactor, options)
+        logs = open_logs(home, loaded.config, redactor, options)
         if logs is not None:
             stack.callback(logs.close)
         store = await stack.enter_async_context(open_archive(home, clock, options.worker_ttl))
         await stack.enter_async_context(heartbeat(store.workers, clock))
         if home.legacy_database.is_file():
             await import_public_sessions(store, home, LoggedProgress())
-        spawner = Spawner()
-        stack.callback(spawner.close)
-        closing = await stack.enter_async_context(AsyncExitStack())
+        # What has no task of its own is closed after all tasks have ended, even if cancelled.
+        closing = AsyncExitStack()
+        stack.push_async_callback(_close, closing)
         app = App(
             home=home,
             env=env,
@@ -504,40 +510,15 @@ async def open_app(
             logs=logs,
             clock=clock,
             store=store,
-            spawner=spawner,
             tasks=await stack.enter_async_context(background_tasks()),
+            closing=closing,
             shared=shared,
         )
-        closing.push_async_callback(app.aclose)
         stack.push_async_callback(app.plugins.aclose)
         app.start()
         yield app
 
 
-def _flags(choices: AppOptions) -> ModelOverrides:
-    return ModelOverrides(
-        model=choices.model or "",
-        provider=choices.provider or "",
-        base_url=choices.base_url or "",
-        api_key=choices.api_key or "",
-    )
-
-
-def _logs(home: Home, config: Config, redactor: Redactor, choices: AppOptions) -> Logs | None:
-    if not choices.logs:
-        return None
-    settings = LogSettings(
-        level=config.logging.level,
-        max_bytes=int(config.logging.max_size_mb * 1024 * 1024),
-        keep=config.logging.backup_count,
-    )
-    return set_up_logs(home.logs, settings, redactor, choices.log_scope)
-
-
-def _secrets(home: Home, loaded: LoadedConfig, env: Env, choices: AppOptions) -> list[str]:
-    """Every value that must not appear in a log, a result or an error."""
-    if not loaded.config.security.redact_secrets:
-        return []
-    given = [choices.api_key] if choices.api_key else []
-    stored = stored_secrets(home.auth) if home.auth.exists() else []
-    return [*given, *stored, *secrets_in(loaded.raw), *secret_values(env)]
+async def _close(parts: AsyncExitStack) -> None:
+    with anyio.CancelScope(shield=True):
+        await parts.aclose()

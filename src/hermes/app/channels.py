@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import re
-import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -14,10 +13,11 @@ from hermes.app.build import App
 from hermes.channels import MANIFESTS
 from hermes.commands.registry import standard_commands
 from hermes.commands.surface import Surface
-from hermes.config.dotenv import profile_env
+from hermes.config.env import profile_env
 from hermes.config.schema import Config
 from hermes.config.sections.messaging import Platform
 from hermes.gateway.platform_settings import is_true, platform_variable
+from hermes.kit.installation import extra_requirements, install_command
 from hermes.plugins.shared import SharedPlugins, open_shared_plugins
 from hermes.ports.channel import Channel, ChannelDeps, ChannelFactory, ChannelManifest
 from hermes.schema.errors import ConfigError
@@ -100,9 +100,9 @@ class ConfiguredChannels:
                 f"{account!r} cannot be the name of an account.",
                 hint="Use lower-case letters, digits, - and _.",
             )
-        # The variable belongs to the platform's first account.
-        variable = "" if account else _first_variable(manifest, app.env)
-        if credential := (variable or settings.token).strip():
+        # Variables belong to the platform's first account.
+        env: Mapping[str, str] = {} if account else app.env
+        if credential := _credential(manifest, settings, env):
             shared.claim(name, credential, app.home.profile)
         deps = ChannelDeps(
             name=name,
@@ -139,6 +139,7 @@ class ConfiguredChannels:
             f"{manifest.name}/{name}" for name, one in settings.accounts.items() if one.enabled
         ]
         own = settings.token or settings.api_key or _first_variable(manifest, self._app.env)
+        own = own or _credential(manifest, settings, {})
         return [manifest.name, *named] if own.strip() or not settings.accounts else named
 
     def _enabled(self) -> list[str]:
@@ -169,6 +170,23 @@ def _chat_commands() -> tuple[tuple[str, str], ...]:
     )
 
 
+def _credential(manifest: ChannelManifest, settings: Platform, env: Mapping[str, str]) -> str:
+    """What names the account: its token, or the options of the manifest; empty if not set."""
+    option = manifest.account_option
+    if not option:
+        return (_first_variable(manifest, env) or settings.token).strip()
+    names = (option,) if isinstance(option, str) else option
+    values = [_option(manifest, name, settings, env) for name in names]
+    return " ".join(values) if values[0] else ""
+
+
+def _option(
+    manifest: ChannelManifest, name: str, settings: Platform, env: Mapping[str, str]
+) -> str:
+    variable = env.get(manifest.variables.get(name, ""), "")
+    return (variable or str(settings.extra.get(name) or "")).strip()
+
+
 def _first_variable(manifest: ChannelManifest, env: Mapping[str, str]) -> str:
     return env.get(manifest.enabled_by[0], "") if manifest.enabled_by else ""
 
@@ -178,8 +196,8 @@ def _load_factory(manifest: ChannelManifest) -> ChannelFactory:
     try:
         return cast("ChannelFactory", getattr(import_module(module), name))
     except ImportError as error:
-        package = f"'hermes[{manifest.extra}]'" if manifest.extra else error.name
+        packages = extra_requirements(manifest.extra) or [error.name or ""]
         raise ConfigError(
             f"The {manifest.name} channel needs a missing package: {error.name}.",
-            hint=f"Install it with: {sys.executable} -m pip install {package}",
+            hint=f"Install it with: {install_command(*packages)}",
         ) from error

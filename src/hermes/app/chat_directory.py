@@ -10,15 +10,14 @@ import msgspec
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from hermes.config.dotenv import profile_env
-from hermes.config.env import Env
+from hermes.config.env import Env, profile_env
 from hermes.config.home import Home
 from hermes.config.loader import load_config
 from hermes.config.platforms import PLATFORMS
 from hermes.config.sections.messaging import Platform
 from hermes.gateway.targets import ChatTarget, Target, home_channels
 from hermes.kit.clock import Clock
-from hermes.kit.files import keep_aside, read_regular_file, write_atomic
+from hermes.kit.files import file_signature, keep_aside, read_regular_file, write_atomic
 from hermes.ports.channel import Inbound
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Address, own_channel
@@ -159,6 +158,28 @@ def load_send_targets(home: Home, process: Env, online: Sequence[str] = ()) -> S
         chats,
         _origin_from_env(process),
     )
+
+
+class CachedSendTargets:
+    """Reads the targets of a home again only after one of its files was changed."""
+
+    def __init__(self, home: Home, process: Env) -> None:
+        self._home = home
+        self._process = process
+        self._signature: object = None
+        self._known: dict[tuple[str, ...], SendTargets] = {}
+
+    def load(self, online: Sequence[str] = ()) -> SendTargets:
+        """As `load_send_targets`."""
+        files = (self._home.config, self._home.dotenv, self._home.channel_directory)
+        signature = tuple(map(file_signature, files))
+        if self._signature != signature:
+            self._known.clear()
+            self._signature = signature
+        key = tuple(online)
+        if key not in self._known:
+            self._known[key] = load_send_targets(self._home, self._process, key)
+        return self._known[key]
 
 
 def read_directory(home: Home) -> list[KnownChat]:

@@ -16,11 +16,11 @@ from hermes.config.sections.messaging import (
     Platform,
     channel_settings,
 )
-from hermes.gateway.authorization import authenticated_role
 from hermes.gateway.roles import (
     AUTHENTICATED_PERMISSIONS,
     DEFAULT_PERMISSIONS,
     RolePermissions,
+    authenticated_role,
     role_permissions_from,
 )
 from hermes.schema.errors import ConfigError

@@ -130,7 +130,7 @@ class SettingsWriter:
         )
 
     async def describe_changed(self) -> str:
-        from hermes.config.effective import as_yaml, printable_settings  # noqa: PLC0415 - as below
+        from hermes.config.loader import as_yaml, printable_settings  # noqa: PLC0415 - as below
 
         settings = await run_sync(printable_settings, self._app.home, self._app.env)
         return as_yaml(settings) if settings else "All settings have their defaults."

@@ -9,17 +9,19 @@ from hermes.app.build import App, AppOptions, open_app
 from hermes.app.cron_delivery import OutboxDelivery
 from hermes.app.learning_commands import LearningCommands
 from hermes.app.storage import open_archive
-from hermes.config.dotenv import profile_env
-from hermes.config.env import Env
+from hermes.config.env import Env, profile_env
 from hermes.config.home import Home, ensure_home
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.cron.fire_runner import FireRunner, FireSettings
+from hermes.cron.heartbeat import FILE as HEARTBEAT_FILE
+from hermes.cron.heartbeat import ensure_heartbeat
 from hermes.cron.operation import CronOperation
 from hermes.cron.output import OutputFolder
 from hermes.cron.scheduler import Scheduler
 from hermes.cron.script import ScriptRunner
-from hermes.cron.service import LANE, JobService
+from hermes.cron.service import LANE, JobService, ModelDefaults
+from hermes.cron.triggers import Triggers
 from hermes.cron.worker import DEFAULT_PARALLEL, CronWorker
 from hermes.gateway.targets import parse_targets
 from hermes.kit.clock import Clock, SystemClock
@@ -27,12 +29,15 @@ from hermes.kit.file_lock import FileLock
 from hermes.ports.jobs import Fire
 from hermes.ports.store import Store
 from hermes.sandbox.local import LocalSandbox
+from hermes.schema.errors import UsageError
 
 TICK_LOCK = ".tick.lock"
 WAKE_FILE = ".wake"
 """Touched to tell the gateway of this home, in whatever process, that there is work."""
 _LOCAL_TIME = Path("/etc/localtime")
 _IDLE_SECONDS = 600.0
+_BOT_CHAT = "bot-chat"
+"""A target of the public system: a session of a profile that answers the job's result."""
 
 
 def build_job_service(app: App) -> CronOperation:
@@ -64,6 +69,7 @@ async def open_job_service(home: Home, process: Env) -> AsyncGenerator[CronOpera
 def build_worker(app: App, service: JobService) -> CronWorker:
     settings = app.config.cron
     output = OutputFolder(app.home.cron / "output", settings.output_retention)
+    delivery = OutboxDelivery(app)
     workspace = app.home.path / "workspace"
     workspace.mkdir(mode=0o700, exist_ok=True)
     runner = FireRunner(
@@ -77,7 +83,7 @@ def build_worker(app: App, service: JobService) -> CronWorker:
             redact=app.redactor.redact,
             folder=app.home.path / "scripts",
         ),
-        delivery=OutboxDelivery(app),
+        delivery=delivery,
         output=output,
         skill_text=LearningCommands(app.home, app.env, app.learning).skill_instructions,
         tools_of=app.toolbox.tools_named,
@@ -86,6 +92,7 @@ def build_worker(app: App, service: JobService) -> CronWorker:
             workspace=str(workspace),
             idle=_idle_seconds(app.env),
             keep=settings.output_retention or 50,
+            heartbeat=app.home.path / HEARTBEAT_FILE,
         ),
     )
     return CronWorker(
@@ -93,12 +100,20 @@ def build_worker(app: App, service: JobService) -> CronWorker:
         clock=app.clock,
         bus=app.bus,
         service=service,
-        scheduler=Scheduler(store=app.store, clock=app.clock),
+        scheduler=Scheduler(store=app.store, clock=app.clock, delivery=delivery),
         runner=runner,
+        triggers=Triggers(store=app.store, clock=app.clock, worker=app.store.workers.own),
         tick_lock=FileLock(app.home.cron / TICK_LOCK),
         folder=app.home.cron,
+        foreground=app.runner.foreground,
         parallel=_parallel(settings.max_parallel_jobs, app.env),
     )
+
+
+async def start_heartbeat(app: App, service: JobService) -> None:
+    """Create the heartbeat if the home has a `HEARTBEAT.md`."""
+    file = app.home.path / HEARTBEAT_FILE
+    await ensure_heartbeat(service, file, app.config.cron.heartbeat.strip())
 
 
 def is_serving(home: Home) -> bool:
@@ -130,9 +145,20 @@ def _service(
         folder=home.cron,
         scripts=home.path / "scripts",
         zone=config.timezone.strip() or local_zone(env),
-        check_deliver=parse_targets,
+        check_deliver=_check_deliver,
         wake=wake,
+        defaults=ModelDefaults(config.main_model.default, config.main_model.provider),
     )
+
+
+def _check_deliver(text: str) -> None:
+    """Raise `UsageError` for a target that is no target, or is not served here."""
+    parse_targets(text)
+    if any(part.strip().partition(":")[0].lower() == _BOT_CHAT for part in text.split(",")):
+        raise UsageError(
+            f"Jobs cannot be delivered to {_BOT_CHAT} here.",
+            hint="Deliver to a chat or `local`; `hermes cron show JOB` has the answers.",
+        )
 
 
 def _wake(folder: Path, here: Callable[[], None]) -> bool:

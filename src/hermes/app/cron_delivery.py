@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hermes.app.chat_directory import load_send_targets, resolve_names
+from hermes.app.chat_directory import CachedSendTargets, resolve_names
 from hermes.cron.delivery import PlannedDelivery
 from hermes.cron.fire_runner import origin_address
 from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
@@ -28,8 +28,7 @@ class OutboxDelivery:
     """Implements `hermes.cron.delivery.JobDelivery` for one profile."""
 
     def __init__(self, app: "App") -> None:
-        self._home = app.home
-        self._env = app.env
+        self._targets = CachedSendTargets(app.home, app.env)
         self._clock = app.clock
         self._bus = app.bus
         self._settings = app.config.cron
@@ -72,7 +71,7 @@ class OutboxDelivery:
     def _resolve(self, job: Job) -> ResolvedTargets:
         origin: Address | None = origin_address(job)
         online = [origin.channel] if origin else []
-        known = load_send_targets(self._home, self._env, online)
+        known = self._targets.load(online)
         requested = resolve_names(parse_targets(job.deliver), known.chats)
         return resolve_targets(requested, known.homes, origin=origin, platforms=known.platforms)
 

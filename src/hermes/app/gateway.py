@@ -48,8 +48,8 @@ from hermes.schema.errors import ConfigError, UsageError
 from hermes.schema.scope import Address, platform_of
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
-from hermes.session.heartbeat import BEATS
 from hermes.session.keys import DIRECT_CHAT
+from hermes.session.lease import BEATS
 
 if TYPE_CHECKING:
     from hermes.runtimes.proxy.remote_models import RemoteModels
@@ -314,7 +314,7 @@ def _progress_display(config: Config, platform: str) -> ProgressDisplay:
 
 def _reactions_enabled(chats: ChatSettings, platform: str) -> bool:
     section = chats.section(platform)
-    setting = section.reactions if isinstance(section, ChatPlatform | Discord) else None
+    setting = section.reactions
     return setting not in {False, "off", "false"}
 
 

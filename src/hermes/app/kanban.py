@@ -1,68 +1,63 @@
-"""Compose the boards of a home for one profile: service, notifications and workers."""
+"""Open the boards of a home for one profile, on the command line or in an open profile."""
 
 import os
+import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
-from functools import partial
-from pathlib import Path
+
+import anyio
 
 from hermes.app.build import App, AppOptions, open_app
-from hermes.app.chat_directory import load_send_targets
-from hermes.app.learning_commands import LearningCommands
+from hermes.app.models import auxiliary_flags
 from hermes.app.storage import open_archive, open_board
-from hermes.config.dotenv import profile_env
-from hermes.config.env import Env
+from hermes.config.env import Env, profile_env
 from hermes.config.home import Home, ensure_home
 from hermes.config.loader import load_config
 from hermes.config.profiles import list_profiles
 from hermes.config.schema import Config
-from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
-from hermes.kanban.board_worker import BoardWorker
-from hermes.kanban.boards import Boards, file_signature
-from hermes.kanban.dispatcher import Dispatcher, DispatchRules
-from hermes.kanban.notifier import Notifier
+from hermes.config.sections.models import AuxiliarySlot
+from hermes.kanban.boards import Boards, dispatcher_lock
 from hermes.kanban.run_records import RunRecords
 from hermes.kanban.running_tasks import RunningTasks
-from hermes.kanban.service import BoardService, Dispatch, DispatchReport, closing
-from hermes.kanban.task_runner import RunnerSettings, TaskRunner
-from hermes.kanban.workspaces import Workspaces
+from hermes.kanban.service import (
+    BoardAgents,
+    BoardService,
+    DispatchReport,
+    DownloadedFile,
+    GoalVerdict,
+    ServeOptions,
+    closing,
+)
+from hermes.kanban.worker import Worker
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.file_lock import FileLock
 from hermes.kit.ids import new_id
-from hermes.kit.text import one_line
-from hermes.ports.sandbox import ProcessSpec
-from hermes.ports.store import Store, Write
-from hermes.sandbox.local import LocalSandbox
-from hermes.schema.errors import UsageError
-from hermes.schema.scope import Address, Scope
+from hermes.ports.model import ModelRequest
+from hermes.ports.store import Store
+from hermes.schema.errors import ModelError, ToolError, UsageError
+from hermes.schema.messages import Assistant, Text, Trust, User
 
-MAX_WORKERS = 8
-"""Tasks that a profile works on at the same time, unless the settings say otherwise."""
-_GIT_SECONDS = 120.0
+_DOWNLOAD_SECONDS = 100.0
+_ON_COMMAND_LINE = "That runs on the command line only."
 
 
 def build_board_service(app: App) -> BoardService:
     """For the surfaces of an open profile."""
-
-    async def dispatch(boards: Sequence[str], dry_run: bool) -> Sequence[DispatchReport]:
-        if dry_run or not service.is_served:
-            return await build_board_worker(app, service).run_once(boards, dry_run=dry_run)
-        reports = await build_board_worker(app, service).run_once(boards, dry_run=True)
-        for board in boards:
-            service.wake(board)
-        return [_left_to_gateway(one) for one in reports]
-
-    service = _service(
-        app.home, app.config, app.env, app.store, app.clock, wake=app.bus.wake, dispatch=dispatch
+    return _service(
+        app.home,
+        app.config,
+        app.env,
+        app.store,
+        app.clock,
+        wake=app.bus.wake,
+        agents=OpenProfileAgents(app),
     )
-    return service
 
 
 @asynccontextmanager
 async def open_board_service(home: Home, process: Env) -> AsyncGenerator[BoardService]:
-    """For the command line: without the agent, unless tasks are run here."""
+    """For the command line: the profile is opened only for what needs it."""
     ensure_home(home)
     env = profile_env(home.dotenv, process)
     config, clock = load_config(home, env).config, SystemClock()
@@ -71,57 +66,150 @@ async def open_board_service(home: Home, process: Env) -> AsyncGenerator[BoardSe
         def wake(topic: str, board: str) -> None:
             pass
 
-        async def dispatch(boards: Sequence[str], dry_run: bool) -> Sequence[DispatchReport]:
-            options = AppOptions(workspace=str(home.path / "workspace"), source="kanban", logs=True)
-            async with open_app(home, process, options) as app:
-                return await build_board_worker(app, service).run_once(boards, dry_run=dry_run)
-
-        service = _service(home, config, env, store, clock, wake=wake, dispatch=dispatch)
+        agents = CommandAgents(home, process)
+        service = _service(home, config, env, store, clock, wake=wake, agents=agents)
         async with closing(service):
             yield service
 
 
-def build_board_worker(
-    app: App, service: BoardService, lock: FileLock | None = None
-) -> BoardWorker:
-    """`lock` is shared by all profiles of a process."""
-    settings = app.config.kanban
-    # Each worker of a process has its own lock: it ends only its own runs.
-    claimer = f"{service.lock}:{new_id('worker')}"
-    records = RunRecords(service=service, lock=claimer, failure_limit=settings.failure_limit)
-    runner = _task_runner(app, service, records)
-    tasks = RunningTasks(work=runner.run, records=records)
-    dispatcher = Dispatcher(
-        service=service,
-        rules=DispatchRules(
-            failure_limit=settings.failure_limit,
-            default_assignee=settings.default_assignee,
-            max_in_progress=settings.max_in_progress,
-            max_in_progress_per_profile=settings.max_in_progress_per_profile,
-            max_starts=settings.max_spawn,
-            max_workers=settings.max_in_progress_per_profile or MAX_WORKERS,
-            stale_seconds=int(settings.dispatch_stale_timeout_seconds),
-        ),
-        workers=tasks,
-        can_run=lambda profile: profile == app.home.profile,
+class OpenProfileAgents:
+    """Implements `BoardAgents` within an open profile, perhaps that of a serving gateway."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def dispatch(
+        self, boards: Sequence[str], options: ServeOptions, *, dry_run: bool
+    ) -> Sequence[DispatchReport]:
+        service: BoardService = self._app.features.get("kanban")
+        left_to_gateway = service.is_served and not dry_run
+        reports = await _run_once(self._app, boards, options, dry_run=dry_run or left_to_gateway)
+        if not left_to_gateway:
+            return reports
+        for board in boards:
+            service.wake(board)
+        return [_left_to_gateway(one) for one in reports]
+
+    async def work(self, worker: Worker) -> None:
+        raise UsageError(_ON_COMMAND_LINE)
+
+    async def serve(self, options: ServeOptions) -> None:
+        raise UsageError(_ON_COMMAND_LINE)
+
+    async def ask(self, slot: str, instructions: str, text: str) -> str:
+        return await _ask(self._app, slot, instructions, text)
+
+    async def judge(self, session: str, text: str) -> GoalVerdict:
+        from hermes.app.goals import judge_session  # noqa: PLC0415 - rarely needed
+        from hermes.goals.judge import UnusableAnswer, Verdict  # noqa: PLC0415 - as above
+
+        try:
+            found = await judge_session(self._app, session, text)
+        except UnusableAnswer as error:
+            return GoalVerdict(met=False, reason=f"{error} Show that it is done.")
+        return GoalVerdict(met=found.verdict is Verdict.MET, reason=found.reason)
+
+    async def pull_request_problem(self, address: str) -> str:
+        from hermes.app.pull_requests import check_problem  # noqa: PLC0415 - rarely needed
+
+        return await check_problem(self._app, address)
+
+    async def download(self, url: str, limit: int) -> DownloadedFile:
+        return await _download(self._app.home, self._app.config, url, limit)
+
+
+class CommandAgents:
+    """Implements `BoardAgents` for the command line, which opens the profile for each call."""
+
+    def __init__(self, home: Home, process: Env) -> None:
+        self._home = home
+        self._process = process
+
+    async def dispatch(
+        self, boards: Sequence[str], options: ServeOptions, *, dry_run: bool
+    ) -> Sequence[DispatchReport]:
+        async with self._open() as app:
+            return await _run_once(app, boards, options, dry_run=dry_run)
+
+    async def work(self, worker: Worker) -> None:
+        from hermes.app.board_worker import build_task_runner  # noqa: PLC0415 - opens the agent
+        from hermes.kanban.worker_process import (  # noqa: PLC0415 - help does without
+            CLAIM_LOCK,
+            take_run,
+        )
+
+        async with self._open() as app:
+            service: BoardService = app.features.get("kanban")
+            limit = app.config.kanban.failure_limit
+            records = RunRecords(service=service, lock=service.lock, failure_limit=limit)
+            work = build_task_runner(app, service, records).run
+            tasks = RunningTasks(work=work, records=records, process_workers=set())
+            lock = self._process.get(CLAIM_LOCK, "")
+            task = await service.write_quietly(
+                worker.board, lambda rows: take_run(rows, worker, os.getpid(), lock)
+            )
+            async with anyio.create_task_group() as group:
+                tasks.serve_in(group)
+                await tasks.start(worker, task)
+                group.start_soon(_cancel_on_signal, group.cancel_scope)
+                await tasks.wait_idle()
+                group.cancel_scope.cancel()
+
+    async def serve(self, options: ServeOptions) -> None:
+        from hermes.app.board_worker import build_board_worker  # noqa: PLC0415 - opens the agent
+
+        async with self._open() as app:
+            service: BoardService = app.features.get("kanban")
+            worker = build_board_worker(
+                app,
+                service,
+                lock=FileLock(dispatcher_lock(app.home.root, app.env)),
+                process=self._process,
+                starts_for=lambda profile: profile in service.profiles(),
+                process_workers=set(),
+                options=options,
+            )
+            async with anyio.create_task_group() as group:
+                group.start_soon(_cancel_on_signal, group.cancel_scope)
+                await worker.run()
+
+    async def ask(self, slot: str, instructions: str, text: str) -> str:
+        async with self._open() as app:
+            return await _ask(app, slot, instructions, text)
+
+    async def judge(self, session: str, text: str) -> GoalVerdict:
+        raise UsageError("Only the work of an agent is judged.")
+
+    async def pull_request_problem(self, address: str) -> str:
+        raise UsageError("Only the work of an agent is checked.")
+
+    async def download(self, url: str, limit: int) -> DownloadedFile:
+        env = profile_env(self._home.dotenv, self._process)
+        return await _download(self._home, load_config(self._home, env).config, url, limit)
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncGenerator[App]:
+        workspace = str(self._home.path / "workspace")
+        options = AppOptions(workspace=workspace, source="kanban", logs=True)
+        async with open_app(self._home, self._process, options) as app:
+            yield app
+
+
+async def _run_once(
+    app: App, boards: Sequence[str], options: ServeOptions, *, dry_run: bool
+) -> Sequence[DispatchReport]:
+    from hermes.app.board_worker import build_board_worker  # noqa: PLC0415 - loads the agent
+
+    worker = build_board_worker(
+        app,
+        app.features.get("kanban"),
+        lock=FileLock(dispatcher_lock(app.home.root, app.env)),
+        process=app.env,
+        starts_for=lambda profile: False,
+        process_workers=set(),
+        options=options,
     )
-    return BoardWorker(
-        service=service,
-        clock=app.clock,
-        bus=app.bus,
-        dispatcher=dispatcher,
-        notifier=Notifier(
-            service=service,
-            store=app.store,
-            delivery=BoardDelivery(app),
-            followups=app.followups,
-        ),
-        tasks=tasks,
-        lock=lock or FileLock(app.home.dispatcher_lock),
-        clean_up=runner.remove_old_workspaces,
-        interval=float(settings.dispatch_interval_seconds),
-        dispatches=settings.dispatch_in_gateway,
-    )
+    return await worker.run_once(boards, dry_run=dry_run)
 
 
 def _left_to_gateway(report: DispatchReport) -> DispatchReport:
@@ -130,71 +218,50 @@ def _left_to_gateway(report: DispatchReport) -> DispatchReport:
     return DispatchReport(promoted=report.promoted, skipped=[*report.skipped, *left])
 
 
-class BoardDelivery:
-    """Implements `hermes.kanban.notifier.EventDelivery` with the profile's outbox."""
-
-    def __init__(self, app: App) -> None:
-        self._home = app.home
-        self._env = app.env
-        self._clock = app.clock
-        self._bus = app.bus
-        self._known: tuple[object, AbstractSet[str]] = (None, frozenset())
-
-    def problem(self, address: Address) -> str:
-        if address.channel not in self._platforms():
-            return f"The profile {self._home.profile} has no platform {address.channel}."
-        return ""
-
-    def _platforms(self) -> AbstractSet[str]:
-        """Read again only after a change: a pass asks for each subscription."""
-        home = self._home
-        files = (home.config, home.dotenv, home.channel_directory)
-        signature = tuple(map(file_signature, files))
-        if self._known[0] != signature:
-            self._known = (signature, load_send_targets(home, self._env).platforms)
-        return self._known[1]
-
-    def rows(self, key: str, address: Address, text: str) -> Sequence[Write]:
-        return [outbox_post(key, OutboxMessage(address=address, text=text, at=self._clock.now()))]
-
-    def wake(self, address: Address) -> None:
-        wake_outbox(self._bus, address)
+async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
+    """End the work in order, so that claimed tasks are given back."""
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            scope.cancel()
 
 
-def _task_runner(app: App, service: BoardService, records: RunRecords) -> TaskRunner:
-    git = partial(_run_git, app)
+async def _ask(app: App, name: str, instructions: str, text: str) -> str:
+    """Ask the model of a slot of the settings, or the default one."""
+    known = app.config.auxiliary
+    slots: Mapping[str, AuxiliarySlot] = {
+        "triage_specifier": known.triage_specifier,
+        "kanban_decomposer": known.kanban_decomposer,
+    }
+    slot = slots[name]
+    flags = auxiliary_flags(app.config, slot)
+    with anyio.move_on_after(slot.timeout):
+        model = await (app.models.model_for_flags(flags) if flags else app.models.find())
+        message = User(new_id("msg"), (Text(text),), Trust.DATA)
+        request = ModelRequest(instructions, [message], effort=slot.reasoning_effort or None)
+        async with model.stream(request) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, Assistant):
+                    return chunk.text
+    raise ModelError("The model gave no answer in time.")
 
-    def workspaces(board: str) -> Workspaces:
-        boards = service.boards
-        return Workspaces(paths=boards.paths(board), info=boards.info(board), git=git)
 
-    return TaskRunner(
-        service=service,
-        records=records,
-        store=app.store,
-        clock=app.clock,
-        runner=app.runner,
-        workspaces=workspaces,
-        skill_text=LearningCommands(app.home, app.env, app.learning).skill_instructions,
-        settings=RunnerSettings(profile=app.home.profile),
+async def _download(home: Home, config: Config, url: str, limit: int) -> DownloadedFile:
+    """With the checks that apply to web pages."""
+    from hermes.tools.references import blocked_sites  # noqa: PLC0415 - rarely needed
+    from hermes.tools.web_pages import PageLimits, PageReader  # noqa: PLC0415 - an HTTP client
+
+    security = config.security
+    pages = PageReader(
+        allow_internal=security.allow_private_urls,
+        allow_internal_redirects=security.allow_private_urls,
+        blocked_sites=blocked_sites(security.website_blocklist, home),
+        limits=PageLimits(size=limit, seconds=_DOWNLOAD_SECONDS),
     )
-
-
-async def _run_git(
-    app: App, arguments: Sequence[str], folder: Path, variables: Mapping[str, str]
-) -> str:
-    scope = Scope(profile=app.home.profile, session="", run="", workspace=str(folder))
-    spec = ProcessSpec(
-        argv=("git", *arguments),
-        cwd=str(folder),
-        env={**app.child_env(scope), **variables},
-        timeout=_GIT_SECONDS,
-    )
-    result = await LocalSandbox(app.spawner).run(spec)
-    text = result.output.decode("utf-8", "replace")
-    if result.exit_code:
-        raise UsageError(f"git {arguments[0]} failed: {one_line(text, 300)}")
-    return text
+    try:
+        found = await pages.download(url)
+    except ToolError as error:
+        raise UsageError(f"{url} cannot be attached: {error}.") from error
+    return DownloadedFile(found.data, found.content_type, found.name)
 
 
 def _service(
@@ -205,7 +272,7 @@ def _service(
     clock: Clock,
     *,
     wake: Callable[[str, str], None],
-    dispatch: Dispatch,
+    agents: BoardAgents,
 ) -> BoardService:
     boards = Boards(root=home.root, environment=env, open_board=open_board)
 
@@ -225,5 +292,5 @@ def _service(
         environment=env,
         list_profiles=lambda: [one.name for one in list_profiles(home.root)],
         wake=wake_all,
-        dispatch=dispatch,
+        agents=agents,
     )

@@ -17,8 +17,8 @@ from hermes.learning.skills.catalog import Skill
 from hermes.learning.skills.document import Bundle, InvalidSkill, find_bundle, list_bundles
 from hermes.learning.skills.usage import SkillUsage
 from hermes.ports.ledger import Author, Proposal
-from hermes.schema.attachments import SKILL_HEADER
 from hermes.schema.errors import NotFound
+from hermes.schema.messages import SKILL_HEADER
 from hermes.tools.skills import fill_placeholders
 
 ALL_PROPOSALS = "all"

@@ -5,8 +5,13 @@ from typing import cast
 
 from hermes.config.schema import Config
 from hermes.config.sections import models as sections
-from hermes.models.key_ring import KeyStrategy
-from hermes.models.settings import CustomProvider, DeviceLogin, FallbackModel, ModelSettings
+from hermes.models.settings import (
+    CustomProvider,
+    DeviceLogin,
+    FallbackModel,
+    KeyStrategy,
+    ModelSettings,
+)
 
 SERVICE_TIERS = {"fast": "priority", "on": "priority", "normal": "", "off": "", "none": ""}
 """Aliases for the provider's service tiers."""

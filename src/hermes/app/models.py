@@ -14,12 +14,17 @@ from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.config.sections.models import AuxiliarySlot
 from hermes.kit.clock import Clock
-from hermes.models.discovery import find_local_servers, list_models, resolve_with_discovery
-from hermes.models.factory import build_model, no_provider
+from hermes.models.discovery import find_local_servers, list_models
 from hermes.models.key_pool import KeyPool
 from hermes.models.providers import PROVIDERS, ModelProfile
-from hermes.models.resilient_model import ResilientModel
-from hermes.models.resolver import ModelTarget, NoModelChosen, ResolvedModels, resolve_models
+from hermes.models.resilient_model import ResilientModel, build_model, no_provider
+from hermes.models.resolver import (
+    ModelTarget,
+    NoModelChosen,
+    ResolvedModels,
+    resolve_models,
+    resolve_with_discovery,
+)
 from hermes.models.selection import configured_provider, is_configured
 from hermes.models.settings import (
     CustomProvider,

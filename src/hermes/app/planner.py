@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +28,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.files import file_error, read_regular_file
 from hermes.models.settings import ModelOverrides
 from hermes.ports.approvals import Approvals
+from hermes.ports.plugins import RuntimeProvider
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import SupportsRestore, Tool
 from hermes.sandbox.backends import remote_location
@@ -138,7 +139,7 @@ class StandardPlanner:
         self._chats = chats
         self._settings = settings
         self._effort = settings.effort
-        self._soul = _SoulFile(soul)
+        self._soul = soul
         self._clock = clock
         self._approvals = approvals
         self.hooks = hooks
@@ -232,11 +233,12 @@ class StandardPlanner:
         if short := self._models.profile_of(model).prompt:
             return self._short_prompt(short, session, scope)
         sections = self._sections(scope, model, tools)
+        machine = os.uname()
         location = self._settings.commands_at(policy_platform(scope)) if "terminal" in tools else ""
         return build_prompt(
             PromptFacts(
-                soul=self._soul.read(),
-                system=_machine_name(),
+                soul=_read_soul(self._soul),
+                system=f"{machine.sysname} {machine.release} ({machine.machine})",
                 home=str(self._settings.user_home),
                 workspace=scope.workspace,
                 today=self._clock.now().astimezone().date(),
@@ -328,26 +330,43 @@ class RuntimePlanner:
         )
 
 
-class _SoulFile:
-    """The identity file, read again only if it has changed."""
+class RuntimeSelector:
+    """Plans a turn for the first registered runtime that takes it, otherwise as usual."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._name = str(path)
-        self._seen: tuple[int, int, int] | None = None
-        self._text = ""
+    def __init__(
+        self,
+        standard: StandardPlanner,
+        runtimes: Sequence[RuntimeProvider],
+        *,
+        approvals: Approvals,
+        clock: Clock,
+    ) -> None:
+        self._standard = standard
+        self._runtimes = runtimes
+        self._approvals = approvals
+        self._clock = clock
 
-    def read(self) -> str:
-        try:
-            found = os.stat(self._name)  # noqa: PTH116 - called every turn
-        except OSError:
-            self._seen = None
-            return _read_soul(self._path)
-        seen = (found.st_mtime_ns, found.st_size, found.st_ino)
-        if seen != self._seen:
-            self._text = _read_soul(self._path)
-            self._seen = seen
-        return self._text
+    async def plan(
+        self, session: Session, scope: Scope, history: Sequence[Message]
+    ) -> Plan | RuntimePlan:
+        for provider in self._runtimes:
+            turn = await provider.turn_for(session, scope, history, self._standard.offered)
+            if turn is None:
+                continue
+            model = turn.prompt_for
+            return RuntimePlan(
+                scope=scope,
+                runtime=turn.runtime,
+                system=self._standard.extra_instructions(session, scope)
+                if model is None
+                else self._standard.prompt(session, scope, model, turn.tools),
+                history=history,
+                tools=turn.tools,
+                approvals=self._approvals,
+                clock=self._clock,
+                hooks=self._standard.hooks,
+            )
+        return await self._standard.plan(session, scope, history)
 
 
 def _read_soul(path: Path) -> str:
@@ -358,9 +377,3 @@ def _read_soul(path: Path) -> str:
     except OSError as error:
         hint = f"Make it a readable file, or rename it: mv {path} {path}.old"
         raise file_error(error, f"Cannot read {path}: {error.strerror}.", hint) from error
-
-
-@cache
-def _machine_name() -> str:
-    name = os.uname()
-    return f"{name.sysname} {name.release} ({name.machine})"

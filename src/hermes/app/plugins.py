@@ -1,70 +1,37 @@
-"""Open a profile's plugins, and plan turns for the runtimes they register."""
+"""The extensions of a profile: plugins, the runtimes they register, and features' services."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from anyio.abc import TaskGroup
 
-from hermes.agent.plan import Plan, RuntimePlan
-from hermes.app.planner import StandardPlanner
 from hermes.app.prompt_context import file_provenance
-from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.config.loader import LoadedConfig
-from hermes.config.schema import Config
 from hermes.kit.clock import Clock
-from hermes.kit.redact import Redactor
 from hermes.models.settings import ModelOverrides
 from hermes.plugins.shared import SharedPlugins
 from hermes.ports.approvals import Approvals
-from hermes.ports.message_sender import Followups
+from hermes.ports.feature_catalog import FEATURES, load_attribute
 from hermes.ports.plugins import (
     ModelDefaults,
     PluginServices,
-    RuntimeProvider,
     SharedResources,
     WatchCommand,
     WatchedCommand,
     WorkspacePolicy,
 )
-from hermes.ports.store import Blobs, Store
 from hermes.ports.turn import TurnHooks
 from hermes.sandbox.program_launcher import program_launcher
-from hermes.sandbox.spawner import Spawner
-from hermes.schema.messages import Message
 from hermes.schema.scope import Scope
-from hermes.schema.sessions import Session
 
-
-class ProfileBase(Protocol):
-    """The parts of a profile that plugins and MCP servers use."""
-
-    @property
-    def home(self) -> Home: ...
-    @property
-    def config(self) -> Config: ...
-    @property
-    def env(self) -> Env: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def store(self) -> Store: ...
-    @property
-    def blobs(self) -> Blobs: ...
-    @property
-    def spawner(self) -> Spawner: ...
-    @property
-    def followups(self) -> Followups: ...
-    @property
-    def loaded(self) -> LoadedConfig: ...
-    @property
-    def redactor(self) -> Redactor: ...
+if TYPE_CHECKING:
+    from hermes.app.build import App
 
 
 def plugin_services(
-    base: ProfileBase,
+    base: "App",
     *,
     flags: ModelOverrides,
     approvals: Approvals,
@@ -118,40 +85,29 @@ def _command_watcher(home: Home, clock: Clock) -> WatchCommand:
     return watch
 
 
-class RuntimeSelector:
-    """Plans a turn for the first registered runtime that takes it, otherwise as usual."""
+@runtime_checkable
+class Closable(Protocol):
+    """A service that holds connections."""
 
-    def __init__(
-        self,
-        standard: StandardPlanner,
-        runtimes: Sequence[RuntimeProvider],
-        *,
-        approvals: Approvals,
-        clock: Clock,
-    ) -> None:
-        self._standard = standard
-        self._runtimes = runtimes
-        self._approvals = approvals
-        self._clock = clock
+    async def close(self) -> None: ...
 
-    async def plan(
-        self, session: Session, scope: Scope, history: Sequence[Message]
-    ) -> Plan | RuntimePlan:
-        for provider in self._runtimes:
-            turn = await provider.turn_for(session, scope, history, self._standard.offered)
-            if turn is None:
-                continue
-            model = turn.prompt_for
-            return RuntimePlan(
-                scope=scope,
-                runtime=turn.runtime,
-                system=self._standard.extra_instructions(session, scope)
-                if model is None
-                else self._standard.prompt(session, scope, model, turn.tools),
-                history=history,
-                tools=turn.tools,
-                approvals=self._approvals,
-                clock=self._clock,
-                hooks=self._standard.hooks,
-            )
-        return await self._standard.plan(session, scope, history)
+
+class FeatureServices:
+    """Builds each service when it is first used."""
+
+    def __init__(self, app: "App") -> None:
+        self._app = app
+        self._built: dict[str, object] = {}
+
+    def get(self, feature: str) -> Any:
+        """The service of a feature of the catalog."""
+        if feature not in self._built:
+            self._built[feature] = load_attribute(FEATURES[feature].service)(self._app)
+        return self._built[feature]
+
+    async def aclose(self) -> None:
+        """Close the services that were used."""
+        built, self._built = self._built, {}
+        for service in built.values():
+            if isinstance(service, Closable):
+                await service.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from hermes.agent.context_size import (
+from hermes.agent.history import (
     CompactionLimits,
     compaction_threshold,
     tool_tokens,

@@ -4,32 +4,43 @@ The loader finds unknown keys and words. Here are names: of providers, toolsets,
 platforms, profiles and servers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 from hermes.app.model_settings import model_settings
 from hermes.app.prompt_context import NO_PERSONALITY, all_personalities
 from hermes.app.toolbox import NO_MCP, mcp_toolsets, reserved_toolsets, toolset_name
-from hermes.channels import MANIFESTS
-from hermes.config.dotenv import read_text
-from hermes.config.env import Env
+from hermes.config.env import Env, read_text
 from hermes.config.home import Home
 from hermes.config.loader import LoadedConfig, with_env_settings
 from hermes.config.platforms import PLATFORMS
 from hermes.config.problems import Finding, Problem, Severity
 from hermes.config.schema import Config
+from hermes.config.sections.messaging import Platform
+from hermes.config.setting_warnings import BOTS, FALSE_WORDS, TRUE_WORDS
 from hermes.config.values import KeyPath, as_list, as_mapping, format_path
 from hermes.kit.text import similar_names
 from hermes.models.providers import CUSTOM, PROVIDERS, find_provider
 from hermes.models.urls import API_MODES
 from hermes.sandbox.sandboxes import BACKENDS, unsupported_reason
 from hermes.schema.errors import ConfigError
-from hermes.tools.toolsets import known_toolsets
+from hermes.tools.catalog import known_toolsets
 
 SKINS = ("default", "dark", "light")
 CHAT_TYPES = ("dm", "group", "channel", "thread", "forum")
-SOURCES = ("cli", "tui", "api_server", "cron", "acp", "subagent", "library", "gateway", "local")
+SOURCES = (
+    "cli",
+    "tui",
+    "api_server",
+    "cron",
+    "acp",
+    "subagent",
+    "library",
+    "gateway",
+    "local",
+    "web",
+)
 """Where turns come from besides messaging platforms."""
 
 PROVIDER: KeyPath = ("model", "provider")
@@ -55,8 +66,8 @@ PROFILE_NAMES = (
 )  # fmt: skip
 PLATFORM_NAMES = ("profile_routes.*.platform", "gateway.profile_routes.*.platform")
 PLATFORM_KEYS = (
-    "platform_toolsets", "terminal.backend_by_platform", "terminal.network_by_platform",
-    "reset_by_platform", "display.platforms", "skills.platform_disabled",
+    "platform_toolsets.*:", "terminal.backend_by_platform.*:", "terminal.network_by_platform.*:",
+    "reset_by_platform.*:", "display.platforms.*:", "skills.platform_disabled.*:",
 )  # fmt: skip
 
 _Check: TypeAlias = Callable[[KeyPath, str], Iterable[Finding]]
@@ -105,39 +116,48 @@ def with_positions(findings: Sequence[Finding], home: Home) -> list[Problem]:
 
 def _findings(loaded: LoadedConfig, home: Home, env: Env) -> Iterator[Finding]:
     raw, config = with_env_settings({**loaded.raw}, env), loaded.config
-    checks: list[tuple[Iterable[str], _Check]] = [
-        (PROVIDER_NAMES, _provider_check(config)),
-        (API_MODE_NAMES, _known("API mode", API_MODES)),
-        (TOOLSET_NAMES, _toolset_check(config)),
-        (BACKEND_NAMES, _backend),
-        (PROFILE_NAMES, _known("profile", _Profiles(home))),
-        (PLATFORM_NAMES, _platform_check(config)),
-        (("display.skin",), _known("skin", SKINS)),
-        (("display.personality",), _personality_check(config)),
-        (("timezone",), _timezone),
+    checks: list[tuple[Iterable[str], Callable[[], _Check]]] = [
+        (PROVIDER_NAMES, lambda: _provider_check(config)),
+        (API_MODE_NAMES, lambda: _known("API mode", API_MODES)),
+        (TOOLSET_NAMES, lambda: _toolset_check(config)),
+        (BACKEND_NAMES, lambda: _backend),
+        (PROFILE_NAMES, lambda: _profile_check(home)),
+        (PLATFORM_NAMES, lambda: _platform_check(config)),
+        (("display.skin",), lambda: _known("skin", SKINS)),
+        (("display.personality",), lambda: _personality_check(config)),
+        (("timezone",), lambda: _timezone),
+        (PLATFORM_KEYS, lambda: _platform_check(config)),
+        (("reset_by_type.*:",), lambda: _known("kind of chat", CHAT_TYPES)),
+        (("credential_pool_strategies.*:",), lambda: _provider_check(config)),
     ]
-    for names, check in checks:
-        for name in names:
-            for path, value in _values(raw, tuple(name.split("."))):
-                if isinstance(value, str) and value.strip():
-                    yield from check(path, value.strip())
-    yield from _keys(raw, PLATFORM_KEYS, _platform_check(config))
-    yield from _keys(raw, ("reset_by_type",), _known("kind of chat", CHAT_TYPES))
-    yield from _keys(raw, ("credential_pool_strategies",), _provider_check(config))
-    yield from _hooks(config)
-    yield from _routes(config)
-    yield from _servers(config, home, env)
+    for names, build in checks:
+        paths = [tuple(name.split(".")) for name in names]
+        given = [one for path in paths for one in _values(raw, path)]
+        words = [(path, value.strip()) for path, value in given if isinstance(value, str)]
+        check = build() if any(word for _, word in words) else None
+        for path, word in words:
+            if check is not None and word:
+                yield from check(path, word)
+    if config.hooks:
+        yield from _hooks(config)
+    if "api_server" in config.platforms:
+        yield from _routes(config.platforms["api_server"])
+    if config.mcp_servers:
+        yield from _servers(config, home, env)
+    yield from _bot_variables(env)
 
 
 def _values(
     value: object, steps: tuple[str, ...], path: KeyPath = ()
 ) -> Iterator[tuple[KeyPath, object]]:
-    """The given values of a setting; `*` stands for any key or list item."""
+    """The given values of a setting; `*` stands for any key or list item, `*:` for the keys."""
     if not steps:
         yield path, value
         return
     step, rest = steps[0], steps[1:]
     if (items := as_mapping(value)) is not None:
+        if step == "*:":
+            yield from (((*path, str(key)), str(key)) for key in items)
         for key in [*items] if step == "*" else [step] if step in items else []:
             yield from _values(items[key], rest, (*path, str(key)))
     elif (entries := as_list(value)) is not None and step == "*":
@@ -148,11 +168,15 @@ def _values(
             yield path, name
 
 
-def _keys(raw: Mapping[str, object], names: Iterable[str], check: _Check) -> Iterator[Finding]:
-    for name in names:
-        for path, value in _values(raw, tuple(name.split("."))):
-            for key in as_mapping(value) or {}:
-                yield from check((*path, str(key)), str(key))
+def _bot_variables(env: Env) -> Iterator[Finding]:
+    """The variables that go with the settings `allow_bots`."""
+    known = {*BOTS, *TRUE_WORDS, *FALSE_WORDS}
+    for platform in PLATFORMS:
+        name = f"{platform.prefix}_ALLOW_BOTS"
+        if (word := env.get(name, "").strip().lower()) not in known:
+            message = f"unknown value {word!r}; it allows no bots"
+            hint = "Choose one of: none, mentions, all."
+            yield Finding(severity=Severity.WARNING, path=(name,), message=message, hint=hint)
 
 
 def _known(what: str, known: Iterable[str]) -> _Check:
@@ -201,24 +225,23 @@ def _backend(path: KeyPath, name: str) -> Iterator[Finding]:
 
 
 def _platform_check(config: Config) -> _Check:
-    known = {*SOURCES, *MANIFESTS, *(one.platform for one in PLATFORMS), *config.platforms}
-    return _known("platform", sorted(known))
+    def check(path: KeyPath, name: str) -> Iterator[Finding]:
+        from hermes.channels import MANIFESTS  # noqa: PLC0415 - only if a setting names a platform
+
+        known = {*SOURCES, *MANIFESTS, *(one.platform for one in PLATFORMS), *config.platforms}
+        yield from _known("platform", sorted(known))(path, name)
+
+    return check
 
 
 def _personality_check(config: Config) -> _Check:
     return _known("personality", [*all_personalities(config), NO_PERSONALITY, "default"])
 
 
-class _Profiles:
-    """The names of the profiles, read when a setting names one."""
+def _profile_check(home: Home) -> _Check:
+    from hermes.config.profiles import list_profiles  # noqa: PLC0415 - only with such a setting
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
-
-    def __iter__(self) -> Iterator[str]:
-        from hermes.config.profiles import list_profiles  # noqa: PLC0415 - only with such a setting
-
-        return (one.name for one in list_profiles(self._home.root))
+    return _known("profile", [one.name for one in list_profiles(home.root)])
 
 
 def _timezone(path: KeyPath, name: str) -> Iterator[Finding]:
@@ -234,8 +257,6 @@ def _timezone(path: KeyPath, name: str) -> Iterator[Finding]:
 
 
 def _hooks(config: Config) -> Iterator[Finding]:
-    if not config.hooks:
-        return
     from hermes.hooks.shell import HOOK_EVENTS  # noqa: PLC0415 - only with hooks
 
     for event in config.hooks:
@@ -243,10 +264,7 @@ def _hooks(config: Config) -> Iterator[Finding]:
             yield _unknown(("hooks", event), "event", event, HOOK_EVENTS)
 
 
-def _routes(config: Config) -> Iterator[Finding]:
-    api = config.platforms.get("api_server")
-    if api is None:
-        return
+def _routes(api: Platform) -> Iterator[Finding]:
     from hermes.config.model_routes import ROUTES_PATH, read_routes  # noqa: PLC0415 - only with such a setting
 
     try:
@@ -258,8 +276,6 @@ def _routes(config: Config) -> Iterator[Finding]:
 
 def _servers(config: Config, home: Home, env: Env) -> Iterator[Finding]:
     enabled = {name: one for name, one in config.mcp_servers.items() if one.enabled}
-    if not enabled:
-        return
     from hermes.mcp.settings import ServerContext, server_config  # noqa: PLC0415 - only with servers
 
     context = ServerContext(env, home.path, str(Path("/")), reserved_toolsets())

@@ -20,7 +20,7 @@ from hermes.schema.errors import StoreError, UsageError
 from hermes.schema.messages import Media
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.store.blobs import FileBlobs
-from hermes.store.relocation import move_database
+from hermes.store.database_file import move_database
 from hermes.store.sqlite import open_store
 
 _MAX_LISTED = 1000

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from hermes.app.followups import FollowupRouter
+from hermes.app.message_sender import FollowupRouter
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.ports.store import Store
 from hermes.session.runner import Runner
 from hermes.subagents.child import SubagentBudget, SubagentModel, SubagentTimeouts
 from hermes.subagents.delegations import DelegationDeps, DelegationRules
-from hermes.tools.toolsets import known_toolsets, tools_of
+from hermes.tools.catalog import known_toolsets, tools_of
 
 
 def delegation_deps(

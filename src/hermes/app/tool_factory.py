@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hermes.app.features import FeatureServices
 from hermes.app.learning import Learning
+from hermes.app.plugins import FeatureServices
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
@@ -35,6 +35,7 @@ from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.sandboxes import Sandboxes, load_owner_git
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.scope import Scope
+from hermes.tools.catalog import load_specs
 from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.files.edit_conflicts import FileLocks
 from hermes.tools.paths import SessionPaths
@@ -42,7 +43,6 @@ from hermes.tools.processes.registry import ProcessRegistry
 from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import MAX_TIMEOUT, find_shell
 from hermes.tools.tool_io import DEFAULT_LIMITS, OutputLimits
-from hermes.tools.tool_wrappers import load_specs
 
 if TYPE_CHECKING:
     from hermes.hooks.shell import ShellHooks

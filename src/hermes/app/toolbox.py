@@ -1,20 +1,26 @@
-"""Choose which of a profile's tools each platform gets."""
+"""The tools of a profile: which ones each platform gets, and those of its MCP servers."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from anyio.abc import TaskGroup
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hermes.config.platforms import PLATFORMS
 from hermes.config.schema import Config
 from hermes.config.sections.execution import McpServer
+from hermes.logs import RotatingFile
 from hermes.ports.tool import Tool
 from hermes.sandbox.backends import backend_on, network_on
-from hermes.tools.toolsets import Toolsets, built_in_toolsets, tools_of
+from hermes.tools.catalog import Toolsets, built_in_toolsets, tools_of
 
 if TYPE_CHECKING:
+    from hermes.app.build import App
+    from hermes.mcp.servers import McpServers
+    from hermes.sandbox.sandboxes import Sandboxes
     from hermes.tools.tool_search import OfferedTools, ToolBudget
 
 log = logging.getLogger(__name__)
@@ -75,7 +81,8 @@ class Toolbox:
         """The tools of a platform by name."""
         if platform not in self._offered:
             known = self._toolsets.names()
-            disabled = self._toolsets.tools_of(self._disabled.intersection(known))
+            excluded = self._selection.disabled.union(self._config.agent.disabled_toolsets)
+            disabled = self._toolsets.tools_of(excluded.intersection(known))
             names: Collection[str] | None = self._selection.tools
             if names is None:
                 configured = configured_toolsets(self._config, platform)
@@ -123,14 +130,12 @@ class Toolbox:
         )
         self._offered.clear()
 
-    @property
-    def _disabled(self) -> frozenset[str]:
-        return self._selection.disabled.union(self._config.agent.disabled_toolsets)
-
     def may_offer(self, toolset: str) -> bool:
         """Whether any platform could get its tools."""
-        excluded = self._selection.tools is not None and toolset not in self._selection.servers
-        return toolset not in self._disabled and not excluded
+        selection = self._selection
+        if toolset in selection.disabled or toolset in self._config.agent.disabled_toolsets:
+            return False
+        return selection.tools is None or toolset in selection.servers
 
     def tools_named(self, names: Iterable[str]) -> list[str]:
         """The tools of these toolsets, including servers. Raises `UsageError`."""
@@ -222,3 +227,86 @@ def _tool_budget(config: Config) -> "ToolBudget":
             default=settings.search_default_limit, maximum=settings.max_search_limit
         ),
     )
+
+
+MAX_LOG_BYTES = 1_000_000
+
+
+class McpService:
+    """Implements the service of `/reload-mcp`."""
+
+    def __init__(
+        self,
+        base: "App",
+        *,
+        toolbox: Toolbox,
+        sandboxes: Callable[[], "Sandboxes"],
+        workspace: str,
+        tasks: TaskGroup,
+        closing: AsyncExitStack,
+    ) -> None:
+        """The servers are loaded if the settings name any; their tasks belong to the profile."""
+        self._base = base
+        self._toolbox = toolbox
+        self._sandboxes = sandboxes
+        self._workspace = workspace
+        self._tasks = tasks
+        self._closing = closing
+        self._servers: McpServers | None = None
+        if base.config.mcp_servers:
+            self.load()
+
+    @property
+    def confirms_reload(self) -> bool:
+        servers = self._servers
+        if servers is None:
+            return self._base.config.approvals.mcp_reload_confirm
+        return servers.confirms_reload
+
+    def load(self) -> "McpServers":
+        """Load the code; nothing is connected before the first turn."""
+        if self._servers is None:
+            from hermes.mcp.servers import McpDeps, McpServers  # noqa: PLC0415 - only with servers
+
+            base = self._base
+            deps = McpDeps(
+                home=base.home,
+                env=base.env,
+                loaded=base.loaded,
+                toolbox=self._toolbox,
+                sandbox=self._sandboxes().local,
+                reserved=reserved_toolsets(),
+                blobs=base.blobs,
+                clock=base.clock,
+                redactor=base.redactor,
+                workspace=self._workspace,
+            )
+            log = base.home.logs / "mcp-stderr.log"
+            stderr = RotatingFile(log, MAX_LOG_BYTES, 1)
+            self._closing.callback(stderr.close)
+            self._servers = McpServers(deps, self._tasks, stderr)
+        return self._servers
+
+    def start(self) -> None:
+        """Connect before the first turn, if there are servers."""
+        if self._servers is not None:
+            self._servers.start()
+
+    async def wait_ready(self) -> None:
+        """Wait before a plan, until fast servers are connected."""
+        if self._servers is not None:
+            await self._servers.wait_ready()
+
+    def warnings(self) -> list[str]:
+        return self._servers.warnings() if self._servers is not None else []
+
+    def states(self) -> list[tuple[str, str]]:
+        """Each server's name and status, for people."""
+        return self._servers.states() if self._servers is not None else []
+
+    def status(self) -> str:
+        return "; ".join(f"{name} {state}" for name, state in self.states())
+
+    async def reload(self) -> str:
+        """Reconnect with the current settings; running calls fail."""
+        return await self.load().reload()

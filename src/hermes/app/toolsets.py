@@ -12,7 +12,7 @@ from hermes.config.values import format_path
 from hermes.kit.text import did_you_mean
 from hermes.sandbox.backends import backend_on, unsupported_reason
 from hermes.schema.errors import UsageError
-from hermes.tools.toolsets import built_in_toolsets, known_toolsets
+from hermes.tools.catalog import built_in_toolsets, known_toolsets
 
 EMPTY_TOOLSET = "safe"
 """Stands for an empty list, which would fall back to that of the command line."""

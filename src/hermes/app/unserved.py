@@ -7,8 +7,9 @@ from msgspec import Struct
 from hermes.app.channels import SURFACES
 from hermes.channels import MANIFESTS
 from hermes.config.home import Home
-from hermes.config.platforms import PLATFORMS, facts_of
+from hermes.config.platforms import PLATFORMS, PlatformFacts, facts_of
 from hermes.config.schema import Config
+from hermes.config.setting_warnings import FALSE_WORDS
 from hermes.kit.text import plural
 
 
@@ -37,20 +38,23 @@ def _platforms(
         if settings.enabled and name not in channels and name not in SURFACES
     }
     for platform in PLATFORMS:
-        name = platform.platform
-        # A platform is configured by a secret, or by a variable that enables it.
-        names = [
-            f"{platform.prefix}_{suffix}"
-            for suffix, _, secret in platform.variables
-            if secret or suffix == "ENABLED"
-        ]
-        if name not in channels and (used := [one for one in names if env.get(one, "").strip()]):
-            found[name] = used[0]
+        if platform.platform not in channels and (variable := _configuring_variable(platform, env)):
+            found[platform.platform] = variable
     for name, where in sorted(found.items()):
         label = facts_of(name).label
         says = f"{label} is configured ({where}), but this version has no channel for it."
         off = f"hermes config set {where} false" if where.endswith(".enabled") else ""
         yield Unserved(label, says, off)
+
+
+def _configuring_variable(platform: PlatformFacts, env: Mapping[str, str]) -> str:
+    """The variable that configures a platform: a secret, or the first of its list."""
+    for index, (suffix, _, secret) in enumerate(platform.variables):
+        name = f"{platform.prefix}_{suffix}"
+        value = env.get(name, "").strip().lower()
+        if (secret or not index) and value and not (suffix == "ENABLED" and value in FALSE_WORDS):
+            return name
+    return ""
 
 
 def _files(home: Home) -> Iterator[Unserved]:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import structs
 
 from hermes.kit.clock import Clock
-from hermes.kit.process_identity import shares_boot
+from hermes.kit.ids import shares_boot
 from hermes.ports.approval_records import (
     LAPSED,
     USED,

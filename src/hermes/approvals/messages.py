@@ -9,7 +9,13 @@ from hermes.kit.clock import Clock
 from hermes.kit.terminal_text import show_invisible, show_invisible_line, show_lookalikes
 from hermes.ports.approval_records import ANSWERED, LAPSED, OPEN, USED, QuestionRecord
 from hermes.ports.approvals import ApprovalRequest, Decision
-from hermes.schema.questions import TERMINAL_ORIGIN, ApprovalChoice, Question, QuestionKind
+from hermes.schema.questions import (
+    TERMINAL_ORIGIN,
+    WEB_ORIGIN,
+    ApprovalChoice,
+    Question,
+    QuestionKind,
+)
 from hermes.schema.scope import OWNER, Scope, platform_of
 
 MAX_SHOWN = 8_000
@@ -118,6 +124,8 @@ def unclear_message(question: Question, reply: str) -> str:
 def request_origin(scope: Scope) -> str:
     if scope.principal == OWNER and scope.source == "cli" and scope.address is None:
         return TERMINAL_ORIGIN
+    if scope.principal == OWNER and scope.source == "web" and scope.address is None:
+        return WEB_ORIGIN
     who = scope.asker.name or scope.asker.user or scope.principal
     where = platform_of(scope.address.channel) if scope.address else scope.source
     names = [show_invisible_line(name, MAX_NAME) for name in (who, where, scope.asker.chat_name)]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
+from hermes.approvals.nested_commands import word_set
 from hermes.approvals.saved_approvals import simple_argv
-from hermes.approvals.shell_commands import word_set
 from hermes.kit.files import read_regular_file
 from hermes.ports.approvals import ApprovalRequest
 

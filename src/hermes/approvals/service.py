@@ -6,6 +6,7 @@ restart, and counts once.
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import cached_property
 
 import anyio.to_thread
 from msgspec import Struct, structs
@@ -48,14 +49,19 @@ from hermes.approvals.saved_approvals import (
 )
 from hermes.approvals.smart_review import AskModel, Opinion, ask_opinion
 from hermes.kit.clock import Clock
-from hermes.kit.ids import new_id
-from hermes.kit.process_identity import new_holder_id
+from hermes.kit.ids import new_holder_id, new_id
 from hermes.ports.approval_records import ANSWERED, AddSavedApproval, QuestionRecord, SavedApproval
 from hermes.ports.approvals import ApprovalRequest, Decision, RecoveredQuestions
 from hermes.ports.store import Store, Write
 from hermes.ports.turn import Emit
 from hermes.schema.events import Notice
-from hermes.schema.questions import TERMINAL_ORIGIN, ApprovalChoice, Question, QuestionKind
+from hermes.schema.questions import (
+    TERMINAL_ORIGIN,
+    WEB_ORIGIN,
+    ApprovalChoice,
+    Question,
+    QuestionKind,
+)
 from hermes.schema.scope import OWNER, Address, Role, Scope
 
 NO_LIMIT = 30 * 24 * 3600.0
@@ -63,7 +69,7 @@ NO_LIMIT = 30 * 24 * 3600.0
 
 
 class QuestionTimeouts(Struct, frozen=True, kw_only=True):
-    """How many seconds a person has to answer; `terminal` is for approvals at the owner's own."""
+    """Seconds that a person has to answer; `terminal` is for the owner at a terminal or page."""
 
     approval: float = 60.0
     clarify: float = 3600.0
@@ -96,13 +102,24 @@ class ApprovalService:
     ) -> None:
         """`forwarder` brings members' questions to the owner's chat."""
         self._holder = new_holder_id(store.workers.own)
-        self._rows = ApprovalStore(store, clock, self._holder)
+        self._store = store
         self._clock = clock
         self._rules = rules
         self._timeouts = timeouts or QuestionTimeouts()
         self._ask_model = ask_model
-        self._forwarded = ForwardedQuestions(self._rows, clock, self._holder, forwarder)
-        self._waiting = QuestionWaiter(self._rows, clock, self._forwarded)
+        self._forwarder = forwarder
+
+    @cached_property
+    def _rows(self) -> ApprovalStore:
+        return ApprovalStore(self._store, self._clock, self._holder)
+
+    @cached_property
+    def _forwarded(self) -> ForwardedQuestions:
+        return ForwardedQuestions(self._rows, self._clock, self._holder, self._forwarder)
+
+    @cached_property
+    def _waiting(self) -> QuestionWaiter:
+        return QuestionWaiter(self._rows, self._clock, self._forwarded)
 
     @property
     def rules(self) -> ApprovalRules:
@@ -242,7 +259,7 @@ class ApprovalService:
         self, scope: Scope, kind: QuestionKind, text: str, choices: tuple[str, ...]
     ) -> Question:
         origin, seconds = messages.request_origin(scope), self.seconds(kind)
-        if kind is QuestionKind.APPROVAL and origin == TERMINAL_ORIGIN:
+        if kind is QuestionKind.APPROVAL and origin in {TERMINAL_ORIGIN, WEB_ORIGIN}:
             seconds = self._timeouts.terminal
         return Question(
             id=new_id("ask"),
@@ -263,6 +280,14 @@ class ApprovalService:
             row
             for row in await self._rows.all_open()
             if is_asked_at(answerer, row) and await self._is_awaited(row, answerer)
+        ]
+
+    async def all_pending(self) -> Sequence[QuestionRecord]:
+        """Return what waits for an answer in any session, oldest first."""
+        return [
+            row
+            for row in await self._rows.all_open()
+            if await self._is_awaited(row, Answerer(session=row.question.session))
         ]
 
     async def _is_awaited(self, row: QuestionRecord, answerer: Answerer) -> bool:

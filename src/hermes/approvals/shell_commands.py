@@ -9,16 +9,23 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from hermes.approvals.nested_commands import (
+    INTERPRETERS,
+    UNKNOWN,
+    ShellCommand,
+    code_arguments,
+    shell_texts,
+    string_literals,
+    wrapped_commands,
+)
+
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-UNKNOWN = "\ufffc"
-"""Stands for text that is only known when the command runs; it may also be empty."""
 MAX_TEXT = 200_000
 MAX_COMMANDS = 2000
 MAX_STEPS = 20_000
@@ -28,36 +35,6 @@ MAX_DEPTH = 6
 MAX_VALUE = 100_000
 
 
-def word_set(names: str) -> frozenset[str]:
-    """Split names that are separated by spaces."""
-    return frozenset(names.split())
-
-
-SHELLS = word_set("sh bash dash zsh ksh ash fish mksh rbash yash csh tcsh pwsh")
-INTERPRETERS = re.compile(
-    r"(python[\d.]*|pypy3?|perl|ruby|node|nodejs|deno|bun|php|lua(jit)?|[gmn]?awk|tclsh|expect"
-    r"|emacs|guile|Rscript|R|julia|osascript|octave)$"
-)
-_WRAPPERS = word_set(
-    "sudo doas nice ionice nohup setsid stdbuf time command builtin exec chrt unbuffer strace "
-    "ltrace busybox toybox unshare nsenter watch caffeinate xargs parallel systemd-run coproc env "
-    "gosu pkexec firejail proot fakeroot prlimit numactl runuser setpriv chronic torify torsocks "
-    "proxychains proxychains4 daemonize xterm sshpass entr screen valgrind bwrap tini dumb-init "
-    "! { then do else if while until"
-)
-"""Programs, and keywords of text that does not parse, that run the command after them."""
-_WRAPPERS_WITH_OPERAND = word_set("timeout gtimeout chroot taskset flock ssh su-exec setarch at")
-_WRAPPER_VERBS = {
-    **dict.fromkeys(word_set("uv poetry pdm pipenv hatch rye pixi conda mamba"), ("run", 0)),
-    **dict.fromkeys(word_set("npm pnpm yarn bundle mise"), ("exec", 0)),
-    **dict.fromkeys(word_set("docker podman nerdctl kubectl oc"), ("exec run", 1)),
-}
-"""Programs that run a command after a verb, and how many operands precede it."""
-_TEXT_RUNNERS = word_set(
-    "eval su runuser script flock watch parallel ssh wsl env trap alias tmux screen hyperfine at "
-    "batch source . nix-shell npx npm pnpm xterm capsh"
-)
-"""Programs that take shell text as one word."""
 _FORK_BOMB = re.compile(
     r"(?<![\w:.])(?P<name>[\w:.]{1,64})\s*\(\)\s*\{[^}]{0,500}?(?<![\w./-])(?P=name)\s*(?:\|\s*(?P=name)|&(?!&))"
     r"|\bfork\s+while\b|while\s+(?:1|True)\s*:\s*os\.fork\("
@@ -69,12 +46,6 @@ _BACKTICKS = re.compile(r"(?<!\\)`((?:[^`\\]|\\.)*)`", re.DOTALL)
 _QUOTED = frozenset({"string", "raw_string", "ansi_c_string", "translated_string"})
 _EXPANDED = frozenset({"simple_expansion", "expansion", "command_substitution"})
 _SKIPPED = frozenset({"comment", "heredoc_start", "heredoc_end"})
-_STDIN_NAMES = frozenset({"-", "/dev/stdin", "/dev/fd/0"})
-_COMMAND_OPTION = re.compile(r"[-+][A-Za-z]*c|--(?:command|call|run)|-e")
-_ATTACHED_OPTION = re.compile(r"-[A-Za-z]\d+|-I.+")
-_FIND_ACTIONS = word_set("-exec -execdir -ok -okdir -x -X --exec")
-_LITERAL = re.compile(r"'((?:\\.|[^'\\])*)'|\"((?:\\.|[^\"\\])*)\"|`([^`]*)`", re.DOTALL)
-_STRING_LIST = re.compile(r"\[([^\[\]]*)\]|\(([^()]*)\)")
 
 
 class ShellContext(Struct, frozen=True):
@@ -83,24 +54,6 @@ class ShellContext(Struct, frozen=True):
     folder: str
     home: str
     hermes_home: str = ""
-
-
-class ShellCommand(Struct, frozen=True, kw_only=True):
-    """One command. `stdin` is its standard input if known; `piped` says whether it has any.
-
-    `targets` and `sources` are the files it writes and reads by redirection.
-    """
-
-    argv: tuple[str, ...] = ()
-    folder: str = ""
-    stdin: str | None = None
-    piped: bool = False
-    targets: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return posixpath.basename(self.argv[0].rstrip("/")) if self.argv else ""
 
 
 class ShellScript(Struct, frozen=True, kw_only=True):
@@ -196,7 +149,7 @@ class _ScriptReader:
     def read_code(self, code: str) -> None:
         """Read the strings of a program in another language."""
         self.code.append(code)
-        for text in _string_literals(code):
+        for text in string_literals(code):
             self.read_text(text)
 
     def _read_lines(self, text: str) -> None:
@@ -322,12 +275,12 @@ class _ScriptReader:
 
     def _add_inner(self, found: ShellCommand) -> None:
         if INTERPRETERS.match(found.name):
-            for code in _code_arguments(found):
+            for code in code_arguments(found):
                 self.read_code(code)
-        for text in _shell_texts(found):
+        for text in shell_texts(found):
             self.read_text(text)
         self._depth += 1
-        for argv in _wrapped_commands(found):
+        for argv in wrapped_commands(found):
             self._add(list(argv), ShellCommand(stdin=found.stdin, piped=found.piped))
         self._depth -= 1
 
@@ -446,84 +399,3 @@ def _predict_output(words: Sequence[str], stdin: str | None, folder: str) -> str
             return ""
         case _:
             return None
-
-
-def _shell_texts(found: ShellCommand) -> Iterator[str]:
-    """Shell text that a command runs: given as words, options or input."""
-    name, args, fed = found.name, found.argv[1:], found.stdin or ""
-    if name in SHELLS or name in _TEXT_RUNNERS:
-        given = [value for flag, value in pairwise(args) if _COMMAND_OPTION.fullmatch(flag)]
-        yield from dict.fromkeys([*given, *(one for one in args if re.search(r"\s", one))])
-    operands = [one for one in args if not one.startswith(("-", "+"))]
-    if name in {"at", "batch", "source", "."} or (
-        name in SHELLS and (not operands or operands[0] in _STDIN_NAMES or "-s" in args)
-    ):
-        yield fed
-    elif name == "eval":
-        yield " ".join(args)
-    elif name == "alias":
-        yield from (one.partition("=")[2] for one in args)
-
-
-def _code_arguments(found: ShellCommand) -> Iterator[str]:
-    """Programs in another language: arguments that are more than a name, and the input."""
-    for word in (*found.argv[1:], found.stdin or ""):
-        if not word.startswith("--") and re.search(r"[^\w./:@=-]", word):
-            yield word
-
-
-def _string_literals(code: str) -> Iterator[str]:
-    """Strings in other languages, and lists of them, that may be commands."""
-    code = re.sub(r"(['\"])\s*\+\s*\1", "", code)
-    for found in _LITERAL.finditer(code):
-        text = next((one for one in found.groups() if one), "")
-        if " " in text or text in {"reboot", "poweroff", "halt"}:
-            yield text
-    for found in _STRING_LIST.finditer(code):
-        inside = found[1] or found[2] or ""
-        words = ["".join(filter(None, one.groups())) for one in _LITERAL.finditer(inside)]
-        if len(words) > 1:
-            yield " ".join(words)
-
-
-def _wrapped_commands(found: ShellCommand) -> Iterator[Sequence[str]]:
-    """Yield the wrapped command; all candidates where options are ambiguous."""
-    name, args = found.name, found.argv[1:]
-    if name in {"find", "fd"}:
-        starts = [n + 1 for n, word in enumerate(args) if word in _FIND_ACTIONS]
-        rests = (takewhile(lambda one: one not in {";", "+"}, args[at:]) for at in starts)
-        yield from ([UNKNOWN if one == "{}" else one for one in rest] for rest in rests)
-    elif name in {"xargs", "parallel"}:
-        fed = (found.stdin or "").split()
-        for start in _command_starts(args, 0):
-            yield [*(one.replace("{}", " ".join(fed)) for one in args[start:]), *fed]
-    elif name in _WRAPPERS or name in _WRAPPERS_WITH_OPERAND:
-        for start in _command_starts(args, int(name in _WRAPPERS_WITH_OPERAND)):
-            yield args[start:]
-    elif name in _WRAPPER_VERBS:
-        verbs, before = _WRAPPER_VERBS[name]
-        at = next((n for n, word in enumerate(args[:6]) if word in verbs.split()), len(args))
-        for start in _command_starts(args[at + 1 :], before):
-            yield args[at + 1 + start :]
-    elif INTERPRETERS.match(name) and "-m" in args[:-1]:
-        yield args[args.index("-m") + 1 :]
-
-
-def _command_starts(args: Sequence[str], before: int) -> Iterator[int]:
-    """Where the wrapped command may start, after options and `before` operands."""
-    given = 0
-    after_option = ambiguous = False
-    for number, word in enumerate(args):
-        if word.startswith("-") or re.match(r"[A-Za-z_]\w*=", word):
-            attached = "=" in word or _ATTACHED_OPTION.fullmatch(word)
-            after_option = word.startswith("-") and not attached
-            continue
-        if given < before and not after_option:
-            given += 1
-            if ambiguous:
-                yield number
-            continue
-        yield number
-        if not after_option:
-            return
-        after_option, ambiguous = False, True

@@ -10,16 +10,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from hermes.approvals.nested_commands import INTERPRETERS, SHELLS, UNKNOWN, ShellCommand, word_set
 from hermes.approvals.saved_approvals import simple_commands
-from hermes.approvals.shell_commands import (
-    INTERPRETERS,
-    SHELLS,
-    UNKNOWN,
-    ShellCommand,
-    ShellContext,
-    ShellScript,
-    word_set,
-)
+from hermes.approvals.shell_commands import ShellContext, ShellScript
 
 MAX_PATTERN = 200
 """Longer file patterns (in characters) are taken as names: matching them would be slow."""

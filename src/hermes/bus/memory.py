@@ -19,7 +19,7 @@ class MemoryBus:
 
     def __init__(self) -> None:
         self._subscriptions: dict[str, list[_Subscription]] = defaultdict(list)
-        self._listeners: dict[str, list[_Wakeups]] = defaultdict(list)
+        self._listeners: dict[str, list[Wakeups]] = defaultdict(list)
 
     def publish(self, topic: str, event: Event) -> None:
         for subscription in self._subscriptions.get(topic, ()):
@@ -32,12 +32,19 @@ class MemoryBus:
             yield subscription
 
     def wake(self, topic: str, key: str = "") -> None:
+        self.wake_here(topic, key)
+
+    @property
+    def misses_wakeups(self) -> bool:
+        return False
+
+    def wake_here(self, topic: str, key: str = "") -> None:
         for listener in self._listeners.get(topic, ()):
             listener.wake(key)
 
     @contextmanager
-    def listen(self, topic: str) -> Generator["_Wakeups"]:
-        wakeups = _Wakeups()
+    def listen(self, topic: str) -> Generator["Wakeups"]:
+        wakeups = Wakeups()
         with _registered(self._listeners, topic, wakeups):
             yield wakeups
 
@@ -53,7 +60,7 @@ def _registered(registry: dict[str, list[T]], topic: str, entry: T) -> Generator
             del registry[topic]
 
 
-class _Wakeups:
+class Wakeups:
     def __init__(self) -> None:
         self._keys: dict[str, None] = {}
         self._woken = asyncio.Event()

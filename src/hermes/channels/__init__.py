@@ -2,13 +2,38 @@
 
 from collections.abc import Mapping
 
-from hermes.channels import telegram, webhook
+from hermes.channels import (
+    discord,
+    email,
+    homeassistant,
+    irc,
+    matrix,
+    mattermost,
+    signal,
+    slack,
+    sms,
+    telegram,
+    webhook,
+    whatsapp_cloud,
+    xmpp,
+)
 from hermes.ports.channel import ChannelManifest
 
 MANIFESTS: Mapping[str, ChannelManifest] = {
     manifest.name: manifest
     for manifest in (
         telegram.MANIFEST,
+        discord.MANIFEST,
+        slack.MANIFEST,
+        matrix.MANIFEST,
+        email.MANIFEST,
+        irc.MANIFEST,
+        xmpp.MANIFEST,
+        mattermost.MANIFEST,
+        signal.MANIFEST,
+        whatsapp_cloud.MANIFEST,
+        sms.MANIFEST,
+        homeassistant.MANIFEST,
         webhook.MANIFEST,
     )
 }  # fmt: skip

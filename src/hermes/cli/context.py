@@ -39,7 +39,7 @@ class CliContext:
 
     def profile_env(self) -> Env:
         """The environment including the home's .env."""
-        from hermes.config.dotenv import profile_env
+        from hermes.config.env import profile_env
 
         return profile_env(self.home().dotenv, self.env)
 

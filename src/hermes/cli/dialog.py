@@ -26,6 +26,8 @@ def read_line(stdin: TextIO) -> str:
 
 
 MAX_CHOICES = 30
+_ROW_INDENT = " " * 21
+"""Up to where the description of a row begins."""
 
 
 class TerminalDialog:
@@ -67,9 +69,8 @@ class TerminalDialog:
         """Print a numbered list; a long one is cut."""
         self._out.write(f"{question}\n")
         for number, (name, about) in enumerate(rows[:MAX_CHOICES], 1):
-            self._out.write(
-                f"  {number:>2}. {single_line(name):<14} {single_line(about)}".rstrip() + "\n"
-            )
+            row = f"  {number:>2}. {single_line(name):<14} {single_line(about)}".rstrip()
+            self._out.write(self._style.wrap_text(row, indent=_ROW_INDENT) + "\n")
         if len(rows) > MAX_CHOICES:
             self._out.write(f"      … and {len(rows) - MAX_CHOICES:,} more; type the name\n")
 
@@ -93,10 +94,13 @@ class TerminalDialog:
         answer = typed.strip().lower()
         return answer in {"y", "yes"} or (default and bool(typed) and not answer)
 
-    def ask_key(self, provider: str, what: str = "Key") -> str:
+    def ask_key(self, provider: str, what: str = "Key", *, optional: bool = False) -> str:
         """Ask for a key without echo; repeat the question when the input cannot be a key."""
+        hint = "input is hidden; Enter if there is none" if optional else "input is hidden"
         while True:
-            typed = getpass(f"{what} for {provider} (input is hidden): ", stream=self._out).strip()
+            typed = getpass(f"{what} for {provider} ({hint}): ", stream=self._out).strip()
+            if optional and not typed:
+                return ""
             try:
                 return check_key(typed)
             except UsageError as error:
@@ -104,11 +108,18 @@ class TerminalDialog:
                     raise
                 self.print(error.sentence)
 
-    def key_from_stdin(self) -> str:
+    def ask_secret(self, label: str, known: str) -> str:
+        """Ask for a secret without echo; Enter keeps the known one."""
+        kept = "; Enter keeps the stored one" if known else ""
+        typed = getpass(f"{label} (input is hidden{kept}): ", stream=self._out).strip()
+        return check_key(typed or known)
+
+    def key_from_stdin(self, *, optional: bool = False) -> str:
         """Read the key from a pipe, or ask for it at a terminal."""
         if self._stdin.isatty():
-            return self.ask_key("the provider")
-        return check_key(self._stdin.readline().strip())
+            return self.ask_key("the provider", optional=optional)
+        given = self._stdin.readline().strip()
+        return given if optional and not given else check_key(given)
 
 
 def check_key(key: str) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from hermes.cli.context import CliContext
 from hermes.cli.dialog import TerminalDialog
-from hermes.config.dotenv import read_text
 from hermes.config.editor import replace_whole_config
+from hermes.config.env import read_text
 from hermes.config.home import Home, ensure_home
 from hermes.config.loader import parse_config
 from hermes.kit.terminal_text import escape_controls

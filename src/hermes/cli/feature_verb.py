@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 
+from hermes.cli.arguments.features import BEFORE_ACTION
 from hermes.cli.context import CliContext
 from hermes.ports.feature import ActionCall, ActionReply, ArgumentValue
 from hermes.ports.feature_catalog import FEATURES, feature_verb, load_attribute
@@ -17,6 +18,9 @@ def run_feature(feature: str) -> Callable[[Namespace, CliContext], int]:
 
     def run(args: Namespace, context: CliContext) -> int:
         values: dict[str, ArgumentValue] = vars(args)
+        for option in feature_verb(feature).options:
+            if values.get(option.key) is None:
+                values[option.key] = values.get(f"{BEFORE_ACTION}{option.key}")
         reply = anyio.run(_call, feature, args.action, values, context)
         if args.json and reply.data is not None:
             context.print_json(reply.data)
@@ -32,5 +36,5 @@ async def _call(
 ) -> ActionReply:
     opening: Any = load_attribute(FEATURES[feature].open)
     async with opening(context.home(), context.env) as service:
-        call = ActionCall(values=values, folder=str(Path.cwd()))
+        call = ActionCall(values=values, folder=str(Path.cwd()), say=context.print)
         return await feature_verb(feature).find(action).run(service, call)

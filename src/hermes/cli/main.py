@@ -13,7 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hermes.cli.context import CliContext
 
 VERBS = {
     "chat": "Chat with the agent (the default command).",
@@ -33,11 +32,13 @@ VERBS = {
     "config": "Show and change settings.",
     "profile": "Manage profiles, each with its own home.",
     "gateway": "Run the agent for chat apps, the API and webhooks.",
+    "dashboard": "Open the web page.",
     "cron": "Schedule jobs that run without you.",
     "kanban": "Manage boards of tasks that agents and people work on.",
     "send": "Send a message to a chat.",
     "pairing": "Approve people who message the agent, or revoke access.",
     "webhook": "Let other programs trigger the agent over HTTP.",
+    "slack": "Print the manifest of the Slack app.",
     "completion": "Print a shell completion script for bash, zsh or fish.",
     "version": "Print the version.",
 }
@@ -69,6 +70,7 @@ _GC_THRESHOLD = 20_000
 _FLAGS_WITHOUT_VALUE = {
     "-c", "--continue", "-Q", "--quiet", "--json", "-h", "--help", "-V", "--version", "--",
 }  # fmt: skip
+_FLAGS = _FLAGS_WITHOUT_VALUE | _LONG_NAMES.keys()
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
@@ -97,7 +99,14 @@ def _dispatch(words: list[str]) -> int:
 
     context = make_context(profile)
     try:
-        return _run_verb(verb, rest, context)
+        import gc
+        from importlib import import_module
+
+        from hermes.cli.arguments import build_parser
+
+        gc.set_threshold(_GC_THRESHOLD)
+        args = build_parser(verb).parse_args(rest)
+        return import_module(f"hermes.cli.verbs.{verb}").run(args, context)
     except HermesError as error:
         error.hint = context.with_profile(error.hint)
         raise
@@ -123,17 +132,6 @@ def _print_help() -> int:
     return 0
 
 
-def _run_verb(verb: str, words: list[str], context: "CliContext") -> int:
-    import gc
-    from importlib import import_module
-
-    from hermes.cli.arguments import build_parser
-
-    gc.set_threshold(_GC_THRESHOLD)
-    args = build_parser(verb).parse_args(words)
-    return import_module(f"hermes.cli.verbs.{verb}").run(args, context)
-
-
 def _flag_groups(words: list[str]) -> "Iterator[list[str]]":
     """Yield flags with their values, single words, and finally `--` with everything after it."""
     index = 0
@@ -143,13 +141,9 @@ def _flag_groups(words: list[str]) -> "Iterator[list[str]]":
             yield words[index:]
             return
         following = words[index + 1 : index + 2]
-        has_value = word in _LONG_NAMES and following and not _is_flag(following[0])
+        has_value = word in _LONG_NAMES and following and following[0] not in _FLAGS
         yield words[index : index + 2] if has_value else [word]
         index += 2 if has_value else 1
-
-
-def _is_flag(word: str) -> bool:
-    return word in _FLAGS_WITHOUT_VALUE or word in _LONG_NAMES
 
 
 def _take_profile(words: list[str]) -> tuple[str | None, list[str]]:
@@ -211,14 +205,14 @@ def _join_dash_values(words: list[str]) -> list[str]:
 
 def _unknown_flag(flags: list[str]) -> Exception | None:
     """The error for a mistyped flag, whose value would otherwise be taken for a command."""
-    unknown = [flag for flag in flags if not _is_flag(flag.partition("=")[0])]
+    unknown = [flag for flag in flags if flag.partition("=")[0] not in _FLAGS]
     if not unknown:
         return None
     from hermes.cli.arguments import build_parser
     from hermes.cli.parser import flags_of, no_such_flag
 
     parser = build_parser("chat")
-    known = [*flags_of(parser), *_LONG_NAMES, *_FLAGS_WITHOUT_VALUE]
+    known = [*flags_of(parser), *_FLAGS]
     for flag in unknown:
         if flag.partition("=")[0] not in known and (flag.startswith("--") or len(flag) == 2):
             return no_such_flag(flag, known, parser.prog)

@@ -20,6 +20,8 @@ class ResultSummary(Struct, frozen=True):
     head: str
     lines: tuple[str, ...] = ()
     diff: bool = False
+    folded: bool = False
+    """Only a part of the output is in `lines`."""
 
 
 def describe_call(call: ToolCall, max_length: int = 0) -> str:
@@ -32,15 +34,17 @@ def describe_call(call: ToolCall, max_length: int = 0) -> str:
     return f"{call.name} {one_line(str(label), min(max_length or _MAX_LINE, _MAX_LINE))}".rstrip()
 
 
-def describe_result(result: Result, tool: str = "") -> ResultSummary:
+def describe_result(result: Result, tool: str = "", hint: str = "") -> ResultSummary:
+    """`hint` says how the rest of a long output can be seen."""
     head = failure_text(result, tool) if result.failed else ""
     lines = result.shown.splitlines()
     if result.shown.startswith("--- "):
-        return _diff_summary(lines[2:], head)
+        return _diff_summary(lines[2:], head, hint)
     if not lines:
         return ResultSummary(head or _unless_json(text_of(result)))
-    first, *others = [*([head] if head else []), *_first_and_last(lines)]
-    return ResultSummary(first, tuple(others))
+    shown = _first_and_last(lines, hint)
+    first, *others = [*([head] if head else []), *shown]
+    return ResultSummary(first, tuple(others), folded=len(shown) < len(lines))
 
 
 def _unless_json(text: str) -> str:
@@ -48,17 +52,20 @@ def _unless_json(text: str) -> str:
     return "" if text.startswith("{") else one_line(text, _MAX_LINE)
 
 
-def _diff_summary(lines: list[str], head: str) -> ResultSummary:
+def _diff_summary(lines: list[str], head: str, hint: str) -> ResultSummary:
     added = sum(line.startswith("+") for line in lines)
     removed = sum(line.startswith("-") for line in lines)
     more = len(lines) - MAX_DIFF_LINES
-    shown = [*lines[:MAX_DIFF_LINES], *([f"… {plural(more, 'more line')}"] if more > 0 else [])]
-    return ResultSummary(head or f"+{added} -{removed}", tuple(shown), diff=True)
+    rest = f"… {plural(more, 'more line')}{hint and f'; {hint}'}"
+    shown = [*lines[:MAX_DIFF_LINES], *([rest] if more > 0 else [])]
+    status = head or f"+{added} -{removed}"
+    return ResultSummary(status, tuple(shown), diff=True, folded=more > 0)
 
 
-def _first_and_last(lines: list[str]) -> list[str]:
+def _first_and_last(lines: list[str], hint: str) -> list[str]:
     """The first and last lines, with the number of omitted lines between them."""
     omitted = len(lines) - FIRST_LINES - LAST_LINES
     if omitted <= 1:
         return lines
-    return [*lines[:FIRST_LINES], f"… {omitted:,} lines …", *lines[-LAST_LINES:]]
+    fold = f"… {omitted:,} lines{hint and f'; {hint}'} …"
+    return [*lines[:FIRST_LINES], fold, *lines[-LAST_LINES:]]

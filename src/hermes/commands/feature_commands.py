@@ -6,35 +6,97 @@ from typing import Any
 from hermes.commands.command import Command, CommandContext
 from hermes.ports.feature import Action, ActionCall, Argument, ArgumentKind, ArgumentValue, Verb
 from hermes.schema.errors import UsageError
-from hermes.schema.terminal import CommandReply, TextReply
+from hermes.schema.messages import Text
+from hermes.schema.scope import Requester, Scope
+from hermes.schema.terminal import CommandReply, SubmitReply, TextReply
 
 
-def feature_command(verb: Verb[Any]) -> Command:
-    """A command for the owner; the service of the feature comes with the context."""
+def feature_command(feature: str, verb: Verb[Any]) -> Command:
+    """The service of the feature comes with the context; most actions are for the owner."""
 
     async def run(context: CommandContext, args: str) -> CommandReply:
         services = context.services.features
         if services is None:
             raise UsageError(f"/{verb.name} is not available here.")
-        name, *words = split_words(args) or [verb.default]
-        action = verb.find(name)
-        address = context.caller.address
+        if not context.is_owner:
+            _check_action(verb, args)
+        action, values = parse_action(verb, args)
         call = ActionCall(
-            values=parse_words(verb.name, action, words),
-            address=address,
+            values=values,
+            scope=await _scope(context, opened=verb.in_session),
             folder=context.conversation.session.cwd,
         )
-        reply = await action.run(services.get(verb.name), call)
+        reply = await action.run(services.get(feature), call)
+        if reply.submit:
+            return SubmitReply((Text(reply.submit),), notice=reply.text)
         return TextReply(reply.text)
 
     return Command(
         name=verb.name,
-        usage="[action]",
+        usage=verb.usage,
         summary=verb.summary,
-        owner_only=True,
+        owner_only=not any(one.for_others for one in verb.actions),
         run=run,
         is_available=lambda context: context.services.features is not None,
     )
+
+
+def _check_action(verb: Verb[Any], args: str) -> None:
+    """Raise `UsageError` unless the action is for people other than the owner."""
+    allowed = [one for one in verb.actions if one.for_others]
+    name = next(iter(action_first(verb, split_words(args))), verb.default)
+    if not any(name in (one.name, *one.aliases) for one in allowed):
+        names = ", ".join(one.name for one in allowed)
+        raise UsageError(f"Only an owner may do that with /{verb.name}.", hint=f"You may: {names}.")
+
+
+def action_first(verb: Verb[Any], words: list[str]) -> list[str]:
+    """Move options that precede the action behind it."""
+    flags = {one.name for one in verb.options}
+    if not words or words[0].partition("=")[0] not in flags:
+        return words
+    count = 1 if "=" in words[0] else 2
+    return [*action_first(verb, words[count:]), *words[:count]]
+
+
+async def _scope(context: CommandContext, *, opened: bool) -> Scope:
+    """The session of the command; in a chat that has none it is `opened`."""
+    session, caller = context.conversation.session, context.caller
+    if opened and context.in_chat and not context.conversation.started:
+        session = (await context.control.start_session("")).session
+    program = context.services.program
+    return Scope(
+        profile=program.profile if program is not None else "",
+        session=session.id,
+        run="",
+        workspace=session.cwd,
+        principal=caller.principal,
+        address=caller.address,
+        role=context.role,
+        source=session.source,
+        key=session.key,
+        asker=Requester(user=caller.person.id, name=caller.person.name),
+    )
+
+
+def parse_action(verb: Verb[Any], args: str) -> tuple[Action[Any], dict[str, ArgumentValue]]:
+    """The action and its arguments. Raises `UsageError`."""
+    if verb.fallback and not _names_action(verb, args):
+        action = verb.find(verb.fallback)
+        place = next(one for one in action.arguments if one.kind is ArgumentKind.WORDS)
+        return action, {place.key: args}
+    name, *words = action_first(verb, split_words(args)) or [verb.default]
+    action = verb.find(name)
+    return action, parse_words(verb.name, action, words)
+
+
+def _names_action(verb: Verb[Any], args: str) -> bool:
+    """Whether the text is an action; one without arguments must stand alone."""
+    name, _, rest = args.strip().partition(" ")
+    names = {alias: one for one in verb.actions for alias in (one.name, *one.aliases)}
+    if not name:
+        return True
+    return name in names and (bool(names[name].arguments) or not rest.strip())
 
 
 def split_words(text: str) -> list[str]:

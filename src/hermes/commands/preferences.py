@@ -2,7 +2,7 @@
 
 from hermes.commands.command import Command, CommandContext, require_service
 from hermes.commands.services import SettingsControl
-from hermes.config.choices import EFFORTS
+from hermes.config.setting_warnings import EFFORTS
 from hermes.kit.text import one_line
 from hermes.schema.errors import UsageError
 from hermes.schema.sessions import SessionChange

@@ -117,7 +117,7 @@ def standard_commands() -> Registry:
         workspace,
     )
     from hermes.commands.feature_commands import feature_command  # noqa: PLC0415 - as above
-    from hermes.ports.feature_catalog import FEATURES, feature_verb  # noqa: PLC0415 - as above
+    from hermes.ports.feature_catalog import FEATURES, feature_commands  # noqa: PLC0415 - as above
 
     return Registry(
         (
@@ -130,7 +130,7 @@ def standard_commands() -> Registry:
             *approvals.COMMANDS,
             *terminal.COMMANDS,
             *workspace.COMMANDS,
-            *(feature_command(feature_verb(name)) for name in FEATURES),
+            *(feature_command(name, verb) for name in FEATURES for verb in feature_commands(name)),
         )
     )
 

@@ -8,9 +8,8 @@ from hermes.commands.command import Availability, Command, CommandContext, requi
 from hermes.commands.services import BackgroundTask
 from hermes.commands.surface import dropped_text
 from hermes.kit.text import one_line, parse_count, plural
-from hermes.schema.attachments import typed_parts, typed_text
 from hermes.schema.errors import NotFound, UsageError
-from hermes.schema.messages import Assistant, Message, Text, Trust
+from hermes.schema.messages import Assistant, Message, Text, Trust, typed_parts, typed_text
 from hermes.schema.scope import Requester, Role, Scope
 from hermes.schema.sessions import Session, SessionChange, SessionFilter, SessionSummary
 from hermes.schema.terminal import BusyMode, CommandReply, ResumedReply, SubmitReply, TextReply

@@ -167,6 +167,13 @@ async def _paste(context: CommandContext, args: str) -> CommandReply:
     return ScreenReply(ScreenAction.PASTE)
 
 
+async def _output(context: CommandContext, args: str) -> CommandReply:
+    index = parse_count(args or "1")
+    if index is None:
+        raise UsageError("/output takes a number: 1 is the last long output, 2 the one before it.")
+    return ScreenReply(ScreenAction.OUTPUT, str(index))
+
+
 async def _prompt(context: CommandContext, args: str) -> CommandReply:
     _require_ability(context, TerminalAbility.SCREEN)
     return ScreenReply(ScreenAction.COMPOSE, args)
@@ -257,6 +264,12 @@ COMMANDS = (
     ),
     _screen_command(
         name="paste", summary="Attach the image in the clipboard.", owner_only=True, run=_paste
+    ),
+    _terminal_command(
+        name="output",
+        usage="[number]",
+        summary="Show all of the last long output.",
+        run=_output,
     ),
     _screen_command(
         name="prompt",

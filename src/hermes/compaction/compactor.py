@@ -12,8 +12,9 @@ from datetime import timedelta
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from hermes.agent.context_size import (
+from hermes.agent.history import (
     CompactionLimits,
+    History,
     compaction_threshold,
     min_tail_messages,
     request_tokens,
@@ -21,7 +22,6 @@ from hermes.agent.context_size import (
     tail_budget,
     total_tokens,
 )
-from hermes.agent.history import History
 from hermes.agent.plan import CompactionNeed, Plan
 from hermes.agent.provenance import contains_untrusted
 from hermes.compaction.pins import Pins

@@ -4,14 +4,13 @@ The compactor is imported and built on first use, since most turns are short.
 """
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hermes.agent.context_size import CompactionLimits, compaction_threshold
-from hermes.agent.history import History
-from hermes.agent.plan import CompactHistory, CompactionNeed, Plan, RuntimePlan
+from hermes.agent.history import CompactionLimits, History, compaction_threshold
+from hermes.agent.plan import CompactionNeed, Plan, RuntimePlan
 from hermes.kit.clock import Clock
 from hermes.ports.runtime import RuntimeRequest, SupportsCompaction
 from hermes.ports.store import RecordUsage, Store
@@ -83,13 +82,10 @@ class CompactionService:
                 return await self._compactor.visible_messages(session, messages)
         return messages
 
-    def for_turn(self, job: CompactionJob, instructions: str = "") -> CompactHistory:
-        """The check that a turn runs before each step; `instructions` stay in its prompt."""
-        return partial(self._compact_if_needed, job, instructions)
-
-    async def _compact_if_needed(
+    async def compact_if_needed(
         self, job: CompactionJob, instructions: str, history: History, need: CompactionNeed
     ) -> str | None:
+        """The check that a turn runs before each step; `instructions` stay in its prompt."""
         limits, model = self.limits, job.plan.model
         threshold = compaction_threshold(limits, model.window, model.name, model.provider)
         fits = need.tokens < threshold and len(history) < limits.max_messages

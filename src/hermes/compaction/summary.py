@@ -8,7 +8,7 @@ import anyio
 from msgspec import Struct
 
 from hermes.agent.answers import ask_model
-from hermes.agent.context_size import summary_budget, total_tokens
+from hermes.agent.history import summary_budget, total_tokens
 from hermes.agent.prompts import prompt_text
 from hermes.compaction.view import call_names, is_from_person, result_line
 from hermes.kit.ids import new_id

@@ -10,7 +10,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hermes.agent.context_size import message_tokens
+from hermes.agent.history import message_tokens
 from hermes.agent.provenance import SUMMARY_ID, UNTRUSTED_SUMMARY_ID
 from hermes.kit.text import one_line
 from hermes.schema.messages import (

@@ -9,8 +9,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import Struct, structs
 
 from hermes.compat.chat_messages import Json, to_chat_message
-from hermes.config.dotenv import profile_env
-from hermes.config.env import Env, process_env
+from hermes.config.env import Env, process_env, profile_env
 from hermes.config.home import resolve_home
 from hermes.config.loader import load_config
 from hermes.kit.clock import SystemClock

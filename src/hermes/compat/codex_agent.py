@@ -14,7 +14,7 @@ from hermes.compat.agent_transports_codex_app_server_session import (
 from hermes.compat.chat_messages import Json, parse_history
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
-from hermes.kit.threads import Worker
+from hermes.kit.tasks import Worker
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.schema.errors import ModelError
 from hermes.schema.events import MessageAdded, Outcome

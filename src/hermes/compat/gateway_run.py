@@ -11,8 +11,7 @@ from hermes.agent.turn import run_turn
 from hermes.compat.chat_messages import Json, parse_history, to_chat_message
 from hermes.compat.gateway_config import GatewayConfig
 from hermes.compat.run_agent import AIAgent
-from hermes.config.dotenv import profile_env
-from hermes.config.env import Env, process_env
+from hermes.config.env import Env, process_env, profile_env
 from hermes.config.home import resolve_home
 from hermes.config.loader import config_from_mapping, load_config
 from hermes.config.variables import proxy_url

@@ -12,8 +12,8 @@ from typing import cast
 
 from msgspec import Struct
 
-from hermes.config.dotenv import parse_dotenv, read_text, with_variable, without_variable
 from hermes.config.editor import without_settings
+from hermes.config.env import parse_dotenv, read_text, with_variable, without_variable
 from hermes.config.platforms import PLATFORMS
 from hermes.config.values import KeyPath, as_mapping, format_path
 from hermes.config.variables import is_secret_name

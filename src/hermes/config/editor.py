@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import yaml
 from msgspec import Struct
 
-from hermes.config.dotenv import parse_dotenv, read_text, with_variable, without_variable
+from hermes.config.env import parse_dotenv, read_text, with_variable, without_variable
 from hermes.config.home import Home, ensure_home
 from hermes.config.loader import inspect_config, parse_config
 from hermes.config.problems import Problem, Severity, as_error

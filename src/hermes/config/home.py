@@ -75,7 +75,6 @@ class Home(Struct, frozen=True):
     workspace = _HomePath("workspace")
     kanban_db = _HomePath("kanban.db", shared=True)
     kanban = _HomePath("kanban", shared=True)
-    dispatcher_lock = _HomePath("kanban/.dispatcher.lock", shared=True)
     profiles = _HomePath("profiles", shared=True)
     active_profile = _HomePath("active_profile", shared=True)
     """File with the name of the active profile."""

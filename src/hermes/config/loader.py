@@ -1,4 +1,4 @@
-"""Load config.yaml: parse, expand references, convert to types and collect warnings."""
+"""Load config.yaml: parse, expand references, convert to types, warn; show what is effective."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,15 +7,28 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from hermes.config.choices import settle_choices
-from hermes.config.dotenv import read_text
+from hermes.config.env import Env, read_text
 from hermes.config.home import Home
 from hermes.config.plain_yaml import read_plain_yaml
 from hermes.config.problems import Finding, Problem, Severity, as_error
 from hermes.config.schema import Config
-from hermes.config.setting_warnings import unknown_keys
-from hermes.config.values import KeyPath, as_list, as_mapping, describe_value, format_path
+from hermes.config.setting_warnings import changed_settings, settle_choices, unknown_keys
+from hermes.config.values import (
+    KeyPath,
+    as_list,
+    as_mapping,
+    describe_value,
+    find_value,
+    format_path,
+    parse_path,
+)
+from hermes.config.variables import (
+    mask_secrets,
+    secret_values,
+    secrets_in,
+)
 from hermes.kit.errors import ConfigError
+from hermes.kit.redact import Redactor
 
 
 class LoadedConfig(Struct, frozen=True):
@@ -67,15 +80,19 @@ def inspect_config(
 ) -> tuple[LoadedConfig | None, list[Problem]]:
     """The loaded settings, or None on errors, and all problems."""
     try:
-        return _inspect(text, file, env)
+        value, suspicious = read_plain_yaml(text), False
+        if value is None:
+            from hermes.config.yaml_parser import read_yaml  # noqa: PLC0415 - slow to import
+
+            value, suspicious = read_yaml(text, file)
+        return _inspect(value, text, file, env, suspicious=suspicious)
     except RecursionError as error:
         raise ConfigError(f"{file}: nested too deep", hint="Reduce the nesting.") from error
 
 
 def _inspect(
-    text: str, file: Path, env: Mapping[str, str]
+    value: object, text: str, file: Path, env: Mapping[str, str], *, suspicious: bool
 ) -> tuple[LoadedConfig | None, list[Problem]]:
-    value, suspicious = _read(text, file)
     given = as_mapping(value if value is not None else {})
     if given is None:
         raise ConfigError(
@@ -92,15 +109,6 @@ def _inspect(
     if config is None:
         return None, problems
     return LoadedConfig(config, tuple(problems), raw), problems
-
-
-def _read(text: str, file: Path) -> tuple[object, bool]:
-    plain = read_plain_yaml(text)
-    if plain is not None:
-        return plain, False
-    from hermes.config.yaml_parser import read_yaml  # noqa: PLC0415 - slow to import
-
-    return read_yaml(text, file)
 
 
 def _expanded(
@@ -245,3 +253,45 @@ def _set_missing(merged: dict[str, object], path: KeyPath, value: str) -> None:
     given = as_mapping({} if merged.get(section) is None else merged[section])
     if given is not None and keys[0] not in given:
         merged[section] = {**given, keys[0]: value}
+
+
+def load_effective(home: Home, env: Mapping[str, str]) -> object:
+    """The defaults, the file's settings and its unknown keys."""
+    loaded = load_config(home, env)
+    return _with_unknown_keys(msgspec.to_builtins(loaded.config), dict(loaded.raw))
+
+
+def effective_value(settings: object, name: str) -> tuple[bool, object]:
+    """Whether the setting exists, and its value; a bare model name counts as `model.default`."""
+    path = parse_path(name)
+    found, value = find_value(settings, path)
+    if not found and path == ("model", "default"):
+        return find_value(settings, ("model",))
+    return found, value
+
+
+def _with_unknown_keys(known: object, raw: object) -> object:
+    """Add the file's unknown keys to the known settings."""
+    settings, given = as_mapping(known), as_mapping(raw)
+    if settings is None or given is None:
+        return known
+    merged = {key: _with_unknown_keys(value, given.get(key)) for key, value in settings.items()}
+    others = {str(key): value for key, value in given.items() if str(key) not in merged}
+    return {**merged, **others}
+
+
+def printable_settings(home: Home, env: Env, *, everything: bool = False) -> object:
+    settings = load_effective(home, env)
+    redactor = Redactor([*secret_values(env), *secrets_in(settings)])
+    return mask_secrets(settings if everything else changed_settings(settings), redactor)
+
+
+def as_yaml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    import yaml  # noqa: PLC0415 - slow to import
+
+    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    return text.removesuffix("...\n").rstrip("\n")

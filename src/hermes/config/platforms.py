@@ -14,10 +14,12 @@ HOME_CHANNEL = "HOME_CHANNEL"
 class PlatformFacts(Struct, frozen=True):
     """A platform's environment variables: suffix, description, and whether it is a secret.
 
+    A platform is configured if the first of them or a secret is set.
     `name` is the platform's name in settings, if it is not the prefix. `home` is the variable of
-    its home channel. `ids` says how ids of the same person are compared, `pairing` whether unknown
-    senders are offered a pairing code. `sender_role` is set if the platform authenticates its
-    senders itself. `shared`: several profiles may use the same credentials.
+    its home channel, `other_home` that of a list of chats whose first one it is otherwise. `ids`
+    says how ids of the same person are compared, `pairing` whether unknown senders are offered a
+    pairing code. `sender_role` is set if the platform authenticates its senders itself. `shared`:
+    several profiles may use the same credentials.
     """
 
     prefix: str
@@ -26,6 +28,7 @@ class PlatformFacts(Struct, frozen=True):
     url: str = ""
     name: str = ""
     home: str = HOME_CHANNEL
+    other_home: str = ""
     ids: Literal["exact", "lowercase", "phone"] = "exact"
     pairing: bool = True
     sender_role: Literal["", "member", "guest"] = ""
@@ -50,7 +53,7 @@ PLATFORMS = (
         ("IGNORED_THREADS", "topics to ignore", False),
         ("GUEST_MODE", "whether mentions are answered in other groups, too", False),
         ("DISABLE_LINK_PREVIEWS", "whether posts have no previews", False),
-        ("PROXY", "HTTP proxy", False),
+        ("PROXY", "HTTP or SOCKS proxy", False),
         ("WEBHOOK_URL", "public URL for updates instead of polling", False),
         ("WEBHOOK_HOST", "address to listen on for updates", False),
         ("WEBHOOK_PORT", "port to listen on for updates", False),
@@ -59,11 +62,37 @@ PLATFORMS = (
     PlatformFacts("DISCORD", "Discord", (
         ("BOT_TOKEN", "bot token", True),
         ("ALLOWED_ROLES", "roles whose members may talk to the agent", False),
-        ("REQUIRE_MENTION", "whether to answer in groups only when mentioned", False),
+        ("DM_ROLE_AUTH_GUILD", "server whose roles count in direct messages", False),
+        ("REQUIRE_MENTION", "whether to answer in servers only when mentioned", False),
+        ("THREAD_REQUIRE_MENTION", "whether that applies to the bot's threads, too", False),
+        ("FREE_RESPONSE_CHANNELS", "channels in which no mention is needed", False),
+        ("ALLOWED_CHANNELS", "the only channels to answer in", False),
+        ("IGNORED_CHANNELS", "channels to ignore", False),
+        ("NO_THREAD_CHANNELS", "channels in which a mention opens no thread", False),
+        ("AUTO_THREAD", "whether a mention opens a thread", False),
+        ("IGNORE_NO_MENTION", "whether messages naming only others are ignored", False),
+        ("BOTS_REQUIRE_INLINE_MENTION", "whether bots must name the bot in their text", False),
+        ("HISTORY_BACKFILL", "whether a mention comes with the messages before it", False),
+        ("HISTORY_BACKFILL_LIMIT", "how many of them at most", False),
+        ("MISSED_MESSAGE_BACKFILL", "whether messages missed in an outage are fetched", False),
+        ("MAX_ATTACHMENT_BYTES", "largest file that is downloaded", False),
+        ("SLASH_COMMANDS", "whether Discord lists the commands", False),
+        ("HIDE_SLASH_COMMANDS", "whether only administrators see them", False),
+        ("COMMAND_SYNC_POLICY", "safe, bulk or off", False),
+        ("PROXY", "HTTP or SOCKS proxy", False),
     ), "https://discord.com/developers/applications"),
     PlatformFacts("SLACK", "Slack", (
         ("BOT_TOKEN", "bot token (xoxb-)", True),
         ("APP_TOKEN", "app token for the socket (xapp-)", True),
+        ("REQUIRE_MENTION", "whether to answer in channels only when mentioned", False),
+        ("STRICT_MENTION", "whether each message must mention the bot", False),
+        ("MENTION_PATTERNS", "regular expressions that count as a mention", False),
+        ("FREE_RESPONSE_CHANNELS", "channels in which no mention is needed", False),
+        ("ALLOWED_CHANNELS", "the only channels to answer in", False),
+        ("REPLY_IN_THREAD", "whether answers in channels open a thread", False),
+        ("REPLY_BROADCAST", "whether answers in threads appear in the channel, too", False),
+        ("RICH_BLOCKS", "whether answers are sent as blocks", False),
+        ("PROXY", "HTTP proxy", False),
     ), "https://api.slack.com/apps"),
     PlatformFacts("WHATSAPP", "WhatsApp", (
         ("ENABLED", "whether the bridge is started", False),
@@ -74,23 +103,41 @@ PLATFORMS = (
         ("PHONE_NUMBER_ID", "phone number id", False),
         ("VERIFY_TOKEN", "webhook token", True),
         ("APP_SECRET", "app secret", True),
+        ("APP_ID", "app id, for the check of the webhook by setup", False),
+        ("WABA_ID", "business account id, checked by setup", False),
+        ("API_VERSION", "version of the Graph API", False),
+        ("WEBHOOK_HOST", "address to listen on for messages", False),
+        ("WEBHOOK_PORT", "port where messages arrive", False),
+        ("WEBHOOK_PATH", "path where messages arrive", False),
+        ("PROXY", "HTTP or SOCKS proxy", False),
     ), "https://developers.facebook.com/apps", ids="phone"),
     PlatformFacts("SIGNAL", "Signal", (
         ("HTTP_URL", "address of the signal-cli daemon", False),
         ("ACCOUNT", "account phone number", False),
+        ("GROUP_ALLOWED_USERS", "groups that are read, by id, or *", False),
+        ("REQUIRE_MENTION", "whether to answer in groups only when mentioned", False),
+        ("REACTIONS", "whether to react to messages", False),
+        ("IGNORE_STORIES", "whether stories are ignored", False),
     )),
     PlatformFacts("MATRIX", "Matrix", (
         ("HOMESERVER", "homeserver address", False),
         ("USER_ID", "full account name", False),
         ("ACCESS_TOKEN", "access token", True),
         ("PASSWORD", "password, if there is no token", True),
-        ("RECOVERY_KEY", "key to recover encrypted messages", True),
-        ("ENCRYPTION", "whether encrypted rooms are read", False),
-        ("DEVICE_ID", "device id", False),
+        ("RECOVERY_KEY", "the account's recovery key, with which the device is signed", True),
+        ("ENCRYPTION", "whether encrypted rooms are served", False),
+        ("E2EE_MODE", "encrypted rooms: off, optional or required", False),
+        ("DEVICE_ID", "device id for the first login", False),
+        ("PROXY", "proxy for connections to the homeserver", True),
     ), home="HOME_ROOM"),
     PlatformFacts("MATTERMOST", "Mattermost", (
         ("URL", "server address", False),
         ("TOKEN", "bot token", True),
+        ("REQUIRE_MENTION", "whether to answer in channels only when mentioned", False),
+        ("FREE_RESPONSE_CHANNELS", "channels in which no mention is needed", False),
+        ("ALLOWED_CHANNELS", "the only channels to answer in", False),
+        ("REPLY_MODE", "thread to answer in threads, or off", False),
+        ("PROXY", "HTTP or SOCKS proxy", False),
     )),
     PlatformFacts("EMAIL", "E-mail", (
         ("ADDRESS", "the agent's address", False),
@@ -99,12 +146,18 @@ PLATFORMS = (
         ("IMAP_PORT", "port for reading", False),
         ("SMTP_HOST", "server for sending", False),
         ("SMTP_PORT", "port for sending", False),
+        ("POLL_INTERVAL", "seconds between two looks into the mailbox", False),
+        ("AUTHSERV_ID", "server whose Authentication-Results are believed; no other is", False),
+        ("TRUST_FROM_HEADER", "whether senders need no authentication", False),
         ("HOME_ADDRESS", "default address for outgoing messages", False),
     ), home="HOME_ADDRESS", ids="lowercase", pairing=False),
     PlatformFacts("SMS", "SMS", (
-        ("WEBHOOK_PORT", "port where messages arrive", False),
         ("WEBHOOK_URL", "public address where messages arrive", False),
-    )),
+        ("WEBHOOK_HOST", "address to listen on for messages", False),
+        ("WEBHOOK_PORT", "port where messages arrive", False),
+        ("INSECURE_NO_SIGNATURE", "whether calls need no signature", False),
+        ("PROXY", "HTTP or SOCKS proxy", False),
+    ), ids="phone"),
     PlatformFacts("TWILIO", "Twilio", (
         ("ACCOUNT_SID", "account id", False),
         ("AUTH_TOKEN", "account token", True),
@@ -113,11 +166,32 @@ PLATFORMS = (
     PlatformFacts("IRC", "IRC", (
         ("SERVER", "server", False),
         ("PORT", "port", False),
+        ("USE_TLS", "whether the connection is encrypted", False),
         ("NICKNAME", "the agent's nickname", False),
-        ("CHANNEL", "channel to join", False),
+        ("CHANNEL", "channels to join, each with its key behind a space", False),
         ("SERVER_PASSWORD", "server password", True),
         ("NICKSERV_PASSWORD", "nickname password", True),
-    )),
+        ("SASL_MECHANISM", "auto, plain, external or none", False),
+        ("SASL_USERNAME", "account, if it is not the nickname", False),
+        ("SASL_PASSWORD", "its password, if it is not that of NickServ", True),
+        ("CLIENT_CERT", "PEM file with a certificate and its key", False),
+        ("TRUST_NICKNAMES", "whether people are known by their nicknames", False),
+        ("REQUIRE_MENTION", "whether to answer in channels only when mentioned", False),
+        ("FREE_RESPONSE_CHANNELS", "channels in which no mention is needed", False),
+        ("ALLOWED_CHANNELS", "the only channels to answer in", False),
+    ), ids="lowercase", other_home="CHANNEL"),
+    PlatformFacts("XMPP", "XMPP", (
+        ("JID", "the agent's address", False),
+        ("PASSWORD", "account password", True),
+        ("HOST", "server, if it is not found in DNS", False),
+        ("PORT", "its port", False),
+        ("USE_TLS", "whether the connection is encrypted", False),
+        ("MUC_ROOMS", "rooms to join, each with its password behind a space", False),
+        ("MUC_NICK", "nickname in rooms", False),
+        ("REQUIRE_MENTION", "whether to answer in rooms only when mentioned", False),
+        ("FREE_RESPONSE_CHANNELS", "rooms in which no mention is needed", False),
+        ("ALLOWED_CHANNELS", "the only rooms to answer in", False),
+    ), ids="lowercase"),
     PlatformFacts("LINE", "LINE", (
         ("CHANNEL_ACCESS_TOKEN", "access token", True),
         ("CHANNEL_SECRET", "channel secret", True),
@@ -174,10 +248,11 @@ PLATFORMS = (
     PlatformFacts("HASS", "Home Assistant", (
         ("URL", "address of Home Assistant", False),
         ("TOKEN", "long-lived token", True),
+        ("PROXY", "HTTP or SOCKS proxy", False),
     ), name="homeassistant", sender_role="member", shared=True),
     PlatformFacts("NTFY", "ntfy", (
-        ("SERVER_URL", "server address", False),
         ("TOPIC", "topic to listen on", False),
+        ("SERVER_URL", "server address", False),
         ("TOKEN", "token, if the topic needs one", True),
     )),
     PlatformFacts("SIMPLEX", "SimpleX", (("WS_URL", "address of the SimpleX program", False),)),

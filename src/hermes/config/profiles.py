@@ -108,6 +108,28 @@ def create_profile(
     return Home(root, path, name)
 
 
+def copy_home(source: Home, home: Home) -> None:
+    """Copy settings, model keys, memory and skills into a home that has no settings yet.
+
+    Credentials for access to the original are not copied (`clone_credentials`).
+    """
+    from hermes.config.clone_credentials import replace_credentials  # noqa: PLC0415 - loads YAML
+
+    try:
+        home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home.path, prefix=".new-") as folder:
+            staging = Path(folder)
+            _copy_chosen(source, staging)
+            _restrict_secrets(staging)
+            replace_credentials(staging, source.path)
+            shutil.copytree(staging, home.path, symlinks=True, dirs_exist_ok=True)
+    except (OSError, shutil.Error) as error:
+        raise ConfigError(
+            f"{source.path} could not be copied: {error}.",
+            hint=f"Check permissions and free space in {home.path}.",
+        ) from error
+
+
 def delete_profile(root: Path, name: str) -> Path:
     """Delete a profile; if it was active, the default becomes active."""
     path = _named_profile_folder(root, name, "deleted")

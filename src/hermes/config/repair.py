@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date
+from functools import cache
 
 from msgspec import inspect
 
-from hermes.config.choices import FALSE_WORDS, TRUE_WORDS
 from hermes.config.problems import Finding, Severity
 from hermes.config.schema import Config
+from hermes.config.setting_warnings import FALSE_WORDS, TRUE_WORDS
 from hermes.config.values import KeyPath, as_list, as_mapping, describe_value
 
 _TYPE_NAMES: Mapping[type[inspect.Type], str] = {
@@ -154,6 +155,7 @@ def describe_type(kind: inspect.Type) -> str:
             return _TYPE_NAMES.get(type(kind), "a mapping")
 
 
+@cache
 def _struct_type() -> inspect.StructType:
     kind = inspect.type_info(Config)
     assert isinstance(kind, inspect.StructType)  # noqa: S101 - for the type checker

@@ -83,8 +83,8 @@ class Config(Struct, frozen=True, kw_only=True):
     platform_hints: FreeTable = {}
     discord: messaging.Discord = messaging.Discord()
     telegram: messaging.Telegram = messaging.Telegram()
-    slack: messaging.ChatPlatform = messaging.ChatPlatform()
-    mattermost: messaging.ChatPlatform = messaging.ChatPlatform()
+    slack: messaging.Slack = messaging.Slack()
+    mattermost: messaging.Mattermost = messaging.Mattermost()
     whatsapp: messaging.ChatPlatform = messaging.ChatPlatform()
     matrix: messaging.Matrix = messaging.Matrix()
 

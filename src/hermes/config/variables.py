@@ -9,6 +9,8 @@ from msgspec import Struct
 from hermes.config.env import Env
 from hermes.config.platforms import PLATFORMS
 from hermes.config.schema import Config
+from hermes.config.values import as_list, as_mapping
+from hermes.kit.redact import MASK, Redactor
 
 
 class Category(StrEnum):
@@ -146,6 +148,11 @@ _SETTINGS = (
     ("HERMES_YOLO_MODE", "Whether commands run without asking", False),
     ("HERMES_CRON_TIMEOUT", "Seconds a cron job may be idle", False),
     ("HERMES_CRON_MAX_PARALLEL", "Jobs that run at the same time", False),
+    ("HERMES_KANBAN_HOME", "Folder with the boards, if not the home", False),
+    ("HERMES_KANBAN_BOARD", "Board to use, if not the current one", False),
+    ("HERMES_KANBAN_CLAIM_TTL_SECONDS", "Seconds a task stays claimed without a heartbeat", False),
+    ("HERMES_KANBAN_CRASH_GRACE_SECONDS", "Seconds before a run may count as crashed", False),
+    ("HERMES_KANBAN_RATE_LIMIT_COOLDOWN_SECONDS", "Seconds a rate-limited task waits", False),
     ("HERMES_AGENT_TIMEOUT", "Seconds a turn in a chat may be idle", False),
     ("HERMES_ACCEPT_HOOKS", "Whether shell hooks run without asking", False),
     ("HERMES_GATEWAY_BUSY_INPUT_MODE", "What a message does to a running turn", False),
@@ -304,3 +311,64 @@ def proxy_url(config: Config, env: Mapping[str, str]) -> str | None:
     """The URL of the gateway that runs the turns of chats; the environment overrides settings."""
     url = env.get("GATEWAY_PROXY_URL", "").strip() or config.gateway.proxy_url.strip()
     return url.rstrip("/") or None
+
+
+_KEY_LOCATIONS = frozenset({"ssh_key", "key_env"})
+_FREE_MAPS = ("env", "environment", "headers", "cookies")
+"""Suffixes of settings with free-form variables or headers."""
+_HARMLESS_HEADERS = frozenset({"accept", "content-type", "user-agent"})
+
+
+def mask_secrets(
+    value: object, redactor: Redactor, name: str = "", *, inside: bool = False
+) -> object:
+    """Return the value with secrets masked, by key and by content.
+
+    `inside` a map of variables or headers, everything not known to be harmless is masked.
+    """
+    if (mapping := as_mapping(value)) is not None:
+        inner = inside or _is_free_map(name)
+        return {
+            key: mask_secrets(item, redactor, str(key), inside=inner)
+            for key, item in mapping.items()
+        }
+    if (entries := as_list(value)) is not None:
+        return [mask_secrets(item, redactor, name, inside=inside) for item in entries]
+    if value is None or isinstance(value, bool) or value == "":
+        return value
+    if _is_secret_setting(name) or (inside and not _is_harmless(name)):
+        return MASK
+    return redactor.redact(value) if isinstance(value, str) else value
+
+
+def secrets_in(value: object, name: str = "", *, inside: bool = False) -> Iterator[str]:
+    """Every secret in the settings, found by its key."""
+    if (mapping := as_mapping(value)) is not None:
+        inner = inside or _is_free_map(name)
+        for key, item in mapping.items():
+            yield from secrets_in(item, str(key), inside=inner)
+    elif (entries := as_list(value)) is not None:
+        for item in entries:
+            yield from secrets_in(item, name, inside=inside)
+    elif value is not None and not isinstance(value, bool):
+        text = str(value)
+        if _is_secret_setting(name) or (
+            inside and not _is_harmless(name) and not is_trivial_value(text)
+        ):
+            yield from secret_parts(text)
+
+
+def _is_free_map(name: str) -> bool:
+    small = name.lower()
+    return small in _FREE_MAPS or small.endswith(tuple(f"_{ending}" for ending in _FREE_MAPS))
+
+
+def _is_harmless(name: str) -> bool:
+    return name.lower() in _HARMLESS_HEADERS or is_harmless(name)
+
+
+def _is_secret_setting(name: str) -> bool:
+    if name.lower() in _KEY_LOCATIONS:
+        return False
+    named_as_secret = is_secret(name) if name.isupper() else is_secret_name(name)
+    return named_as_secret or name.lower() == "password_hash"

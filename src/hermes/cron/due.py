@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from hermes.cron.instants import instants_after, period, zone_named
 from hermes.ports.jobs import Job, MissedFires, ScheduleKind
+from hermes.schema.errors import UsageError
 
 MAX_COUNTED = 1000
 """How many missed instants are counted; a longer gap is named by its ends."""
@@ -39,7 +40,7 @@ class DueFires(Struct, frozen=True):
 def max_lateness(job: Job, at: datetime) -> timedelta:
     """How late a fire may be: as the policy says, or half the period, 2 minutes to 2 hours."""
     if job.policy.max_lateness is not None:
-        return timedelta(seconds=job.policy.max_lateness)
+        return _seconds(job.policy.max_lateness)
     if job.schedule.kind is ScheduleKind.ONCE:
         return _LATENESS[1]
     length = period(job.schedule, zone_named(job.timezone), at)
@@ -51,7 +52,12 @@ def jitter_of(job: Job, at: datetime) -> timedelta:
     if job.policy.jitter <= 0:
         return timedelta(0)
     digest = blake2b(f"{job.id}:{at.isoformat()}".encode(), digest_size=4).digest()
-    return timedelta(seconds=job.policy.jitter * int.from_bytes(digest, "big") / 2**32)
+    return _seconds(job.policy.jitter) * (int.from_bytes(digest, "big") / 2**32)
+
+
+def _seconds(number: float) -> timedelta:
+    """At most a year, so that times computed with it exist."""
+    return timedelta(seconds=min(number, 366 * 86_400))
 
 
 def remaining(job: Job) -> int | None:
@@ -95,7 +101,10 @@ def next_after(job: Job, after: datetime) -> datetime | None:
 
 def _after(job: Job, after: datetime) -> Iterator[datetime]:
     anchor = job.created_at or after
-    return instants_after(job.schedule, zone_named(job.timezone), after, anchor)
+    try:
+        yield from instants_after(job.schedule, zone_named(job.timezone), after, anchor)
+    except OverflowError as error:
+        raise UsageError("The next fire lies beyond the calendar.") from error
 
 
 def _take(

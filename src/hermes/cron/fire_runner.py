@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 
 import anyio.to_thread
@@ -11,6 +12,7 @@ from msgspec import Struct, structs
 
 from hermes.agent.answers import nudge
 from hermes.cron.delivery import JobDelivery, PlannedDelivery
+from hermes.cron.heartbeat import read_tasks
 from hermes.cron.output import OutputFolder
 from hermes.cron.script import ScriptResult, ScriptRunner
 from hermes.cron.service import FireItem, JobService
@@ -18,6 +20,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id, new_session_id
 from hermes.ports.jobs import (
+    HEARTBEAT_JOB,
     Fire,
     FireState,
     FireTrigger,
@@ -61,6 +64,7 @@ class FireSettings(Struct, frozen=True, kw_only=True):
     workspace: str
     idle: float = 600.0
     keep: int = 50
+    heartbeat: Path | None = None
 
 
 class FireRunner:
@@ -116,6 +120,8 @@ class FireRunner:
 
     async def _run(self, stored: StoredJob, fire: Fire) -> Fire | None:
         job, before = stored.job, fire
+        if job.id == HEARTBEAT_JOB and not await self._heartbeat_tasks():
+            return await self._end_quietly(job, fire)
         session = await self._left_session(fire)
         if fire.state is FireState.RUNNING:
             if session is None and job.script:
@@ -143,9 +149,28 @@ class FireRunner:
         if resumed:
             turn = await self._turn(job, fire, session, nudge("resumed"))
         else:
-            message, note = await self._message(job, fire), await self._note(job, script)
+            message, note = await self._message(job, fire), await self._note(job, fire, script)
             turn = await self._turn(job, fire, session, note, message=message, new=new)
         return await self._run_turn(job, fire, turn)
+
+    async def _heartbeat_tasks(self) -> str:
+        file = self._settings.heartbeat
+        return "" if file is None else await anyio.to_thread.run_sync(read_tasks, file)
+
+    async def _end_quietly(self, job: Job, fire: Fire) -> Fire:
+        """Nothing is due: no model is asked, nothing is delivered and no file is written."""
+        now = self._clock.now()
+        ended = structs.replace(
+            fire,
+            state=FireState.COMPLETED,
+            reason="nothing is listed",
+            started_at=now,
+            ended_at=now,
+        )
+        await self._store.commit(*self._final(ended))
+        await self._service.record_result(ended, status="ok")
+        await self._forget_old(job)
+        return ended
 
     async def _end_script(self, job: Job, fire: Fire, script: ScriptResult) -> Fire | None:
         """A script that failed, needs no agent, or says that there is nothing to do."""
@@ -208,7 +233,7 @@ class FireRunner:
     def _alert(self, job: Job, fire: Fire) -> PlannedDelivery:
         """Tell the job's chat after the configured number of failures, once in a row."""
         streak, after = job.failure_streak + 1, job.policy.alert_after
-        once = job.schedule.kind is ScheduleKind.ONCE or fire.trigger is FireTrigger.MANUAL
+        once = job.schedule.kind is ScheduleKind.ONCE or fire.trigger is not FireTrigger.SCHEDULE
         if not after or (streak != after and not once):
             return PlannedDelivery()
         count = f" {streak} times in a row" if streak > 1 else ""
@@ -309,8 +334,8 @@ class FireRunner:
             source=SOURCE,
             key=key,
             title=f"{job.name} ({name})",  # titles are unique
-            model=job.model or "",
-            provider=job.provider or "",
+            model=job.model or job.model_snapshot or "",
+            provider=job.provider or ("" if job.model else job.provider_snapshot) or "",
             cwd=_folder(job) or self._settings.workspace,
         )
         return session, True
@@ -364,12 +389,14 @@ class FireRunner:
         """The prompt after the instructions of the skills; its id names the fire."""
         texts = [await self._skill_text(name, fire.session) for name in job.all_skills]
         prompt = (job.prompt or "").strip() or "Do what this job is for."
+        if job.id == HEARTBEAT_JOB:
+            prompt = f"{prompt}\n\n{await self._heartbeat_tasks()}"
         parts = tuple(map(Text, [*texts, prompt]))
         return User(f"{fire.key}:{fire.attempt}", parts, Trust.OWNER)
 
-    async def _note(self, job: Job, script: ScriptResult) -> User | None:
+    async def _note(self, job: Job, fire: Fire, script: ScriptResult) -> User | None:
         """What the script and other jobs produced: data, never instructions."""
-        parts: list[str] = []
+        parts: list[str] = [fire.data] if fire.data else []
         if job.script:
             parts.append(f"Output of the script {job.script}:\n\n{script.output or '(none)'}")
         names = job.context_from or ()
@@ -399,8 +426,13 @@ def _folder(job: Job) -> str:
     return str(folder)
 
 
+@cache
+def _prompt() -> str:
+    return _PROMPT.read_text("utf-8").strip()
+
+
 def _instructions(job: Job) -> str:
-    text = _PROMPT.read_text("utf-8").strip()
+    text = _prompt()
     deliver = "a file" if job.deliver == "local" else job.deliver
     return text.format(name=job.name, schedule=job.schedule_display, deliver=deliver)
 

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from hermes.cron.instants import check_expression
@@ -13,6 +14,7 @@ _DURATION = re.compile(
     r"(\d+(?:\.\d+)?)\s*(seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)",
     re.IGNORECASE,
 )
+_CHANGE = re.compile(r"on changes? (?:of |in |to )?(?P<path>\S.*)", re.IGNORECASE)
 _TIME = re.compile(r"(\d{1,2})(?::(\d{2}))?\s*(am|pm)?|noon|midnight", re.IGNORECASE)
 _DAYS = {
     **{name: str(number) for number, names in enumerate(
@@ -51,7 +53,8 @@ def parse_schedule(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
     if not lowered:
         raise UsageError("The schedule is empty.", hint=_HINT)
     found = (
-        _expression(words)
+        _event(words)
+        or _expression(words)
         or _once(lowered, now)
         or _interval(lowered)
         or _timestamp(words, zone)
@@ -63,6 +66,18 @@ def parse_schedule(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
     if found.run_at is not None and found.run_at <= now:
         raise UsageError(f"{words!r} lies in the past.", hint=_HINT)
     return found
+
+
+def _event(words: str) -> Schedule | None:
+    if words.lower() in {"on webhook", "webhook"}:
+        return Schedule(kind=ScheduleKind.EVENT, display="on webhook")
+    found = _CHANGE.fullmatch(words)
+    if found is None:
+        return None
+    path = Path(found["path"]).expanduser()
+    if not path.is_absolute():
+        raise UsageError(f"The path {str(path)!r} of a watched file must be absolute.")
+    return Schedule(kind=ScheduleKind.EVENT, path=str(path), display=f"on change of {path}")
 
 
 def _expression(words: str) -> Schedule | None:

@@ -7,6 +7,7 @@ Intervals count in real time.
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
@@ -41,6 +42,8 @@ def instants_after(
             yield from _interval(timedelta(minutes=schedule.minutes), after, anchor)
         case ScheduleKind.CRON:
             yield from _cron(schedule.expr, zone, after)
+        case ScheduleKind.EVENT:
+            return
 
 
 def next_instant(
@@ -63,7 +66,8 @@ def check_expression(expr: str) -> None:
         raise UsageError(f"The cron expression {expr!r} never fires.")
 
 
-def _checked_fields(expr: str) -> list[str]:
+@lru_cache(maxsize=1024)
+def _checked_fields(expr: str) -> tuple[str, ...]:
     fields = expr.split()
     if len(fields) != 5:
         raise UsageError(f"{expr!r} is not a cron expression: it must have five fields.")
@@ -71,7 +75,7 @@ def _checked_fields(expr: str) -> list[str]:
         CronSim(expr, datetime(2024, 1, 1, tzinfo=UTC))
     except CronSimError as error:
         raise UsageError(f"{expr!r} is not a cron expression: {error}.") from error
-    return fields
+    return tuple(fields)
 
 
 def _interval(step: timedelta, after: datetime, anchor: datetime) -> Iterator[datetime]:

@@ -6,7 +6,9 @@ from datetime import datetime
 
 from msgspec import structs
 
+from hermes.cron.delivery import JobDelivery, PlannedDelivery
 from hermes.cron.due import due_fires, jitter_of, next_after
+from hermes.cron.instants import zone_named
 from hermes.cron.service import claim_writes
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
@@ -19,7 +21,7 @@ from hermes.ports.jobs import (
     SaveJob,
     StoredJob,
 )
-from hermes.ports.store import Store, Write
+from hermes.ports.store import EnqueueItem, Store, Write
 from hermes.schema.errors import StateConflict, UsageError
 
 log = logging.getLogger(__name__)
@@ -33,9 +35,11 @@ _MAX_REPLANNED = 10_000
 class Scheduler:
     """Any number of schedulers may work on one store: a fire is made once, by its key."""
 
-    def __init__(self, *, store: Store, clock: Clock) -> None:
+    def __init__(self, *, store: Store, clock: Clock, delivery: JobDelivery) -> None:
         self._store = store
         self._clock = clock
+        self._delivery = delivery
+        self._reports: list[PlannedDelivery] = []
 
     async def plan_due(self) -> int:
         """Make the fires that are due; return how many jobs were advanced."""
@@ -43,14 +47,18 @@ class Scheduler:
         advanced = 0
         while due := await self._store.jobs.due(self._clock.now(), BATCH):
             now = self._clock.now()
-            busy = await self._store.jobs.busy()
+            busy = await self._store.jobs.busy([one.job.id for one in due])
             writes = [self._writes(one, now, busy=one.job.id in busy) for one in due]
+            done = len(due)
             try:
                 await self._store.commit(*(write for part in writes for write in part))
             except StateConflict:
-                await self._commit_each(writes)
+                done = await self._commit_each(writes)
             failpoint("cron.planned")
-            advanced += len(due)
+            self._wake_delivery()
+            advanced += done
+            if not done:
+                break  # others are at it; the next wake-up looks again
         return advanced
 
     async def next_wake(self) -> datetime | None:
@@ -58,13 +66,40 @@ class Scheduler:
         found = [await self._store.jobs.next_due(), await self._store.jobs.next_start()]
         return min((one for one in found if one is not None), default=None)
 
-    async def _commit_each(self, writes: Sequence[Sequence[Write]]) -> None:
-        """One of the jobs was changed meanwhile; it is read again in the next round."""
+    async def _commit_each(self, writes: Sequence[Sequence[Write]]) -> int:
+        """Commit job by job, without fires that exist already; return how many jobs advanced.
+
+        A job that was changed meanwhile is read again in the next round.
+        """
+        advanced = 0
         for part in writes:
             try:
-                await self._store.commit(*part)
+                await self._store.commit(*await self._without_known_fires(part))
+                advanced += 1
             except StateConflict as error:
                 log.info("%s", error)
+        return advanced
+
+    async def _without_known_fires(self, writes: Sequence[Write]) -> list[Write]:
+        """After the clock was set back, the instants ahead of it may have fired before."""
+        job = next(one.job.job for one in writes if isinstance(one, SaveJob))
+        kept: list[Write] = []
+        known: set[str] = set()
+        for write in writes:
+            if isinstance(write, SaveFire):
+                at: datetime | None = write.fire.at
+                # A range of missed instants begins with the first that has not fired.
+                while at is not None and not await self._is_free(job.id, at):
+                    at = next_after(job, at)
+                    at = None if at is None or at > (write.fire.until or write.fire.at) else at
+                if at is None:
+                    known.add(write.fire.key)
+                    continue
+                write = SaveFire(structs.replace(write.fire, at=at))  # noqa: PLW2901
+            elif isinstance(write, EnqueueItem) and write.item.key in known:
+                continue
+            kept.append(write)
+        return kept
 
     def _writes(self, stored: StoredJob, now: datetime, *, busy: bool) -> list[Write]:
         job = stored.job
@@ -94,6 +129,8 @@ class Scheduler:
         advanced = _advanced(job, len(fires), due.next_at, missed=bool(missed))
         changed = structs.replace(stored, job=advanced, checked_at=now)
         writes: list[Write] = [SaveJob(changed), *map(SaveFire, missed)]
+        if missed and advanced.state == "completed":
+            writes += self._report_missed(job, missed[-1])
         for fire in fires:
             if busy and job.policy.overlap is Overlap.SKIP:
                 skipped = structs.replace(fire, state=FireState.SKIPPED, reason=_OVERLAP)
@@ -102,6 +139,19 @@ class Scheduler:
                 writes += claim_writes(fire)
                 busy = True
         return writes
+
+    def _report_missed(self, job: Job, fire: Fire) -> Sequence[Write]:
+        """Tell the chat of a job that will not fire any more."""
+        at = fire.at.astimezone(zone_named(job.timezone))
+        text = f"The job {job.name} did not run at {at:%Y-%m-%d %H:%M}: {fire.reason}."
+        report = self._delivery.plan(job, fire, text, failed=True)
+        self._reports.append(report)
+        return report.writes
+
+    def _wake_delivery(self) -> None:
+        reports, self._reports = self._reports, []
+        for report in reports:
+            self._delivery.wake(report)
 
     async def _replan_after_step_back(self) -> None:
         """Plan again by the clock as it is now, without repeating a fire."""

@@ -12,14 +12,16 @@ import anyio.to_thread
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from hermes.cron.due import next_after
+from hermes.cron.due import next_after, remaining
 from hermes.cron.grammar import parse_schedule
+from hermes.cron.incidents import Incident, incidents_of
 from hermes.cron.instants import instants_after, zone_named
 from hermes.cron.jobs_file import JobsFile
 from hermes.kit.clock import Clock
 from hermes.kit.file_lock import FileLock
 from hermes.kit.text import one_line
 from hermes.ports.jobs import (
+    SCHEDULED_JOBS,
     DeleteJob,
     Fire,
     FireState,
@@ -38,12 +40,13 @@ from hermes.ports.store import EnqueueItem, QueueItem, Store, Write
 from hermes.schema.errors import NotFound, StateConflict, UsageError
 from hermes.schema.scope import Address
 
-LANE = "cron"
-"""The queue of fires, and the topic of wake-ups for the scheduler."""
+LANE = SCHEDULED_JOBS
 MAX_NAME = 200
 MAX_JOBS = 10_000
 COMPLETED_DAYS = 7
 """How long a completed job stays listed."""
+MAX_SEARCHED = 200
+"""Fires of a job in which incidents are looked for."""
 _TRIES = 5
 _LOCK_INTERVAL = 0.05
 
@@ -86,6 +89,13 @@ _PLAIN = (
 )  # fmt: skip
 
 
+class ModelDefaults(Struct, frozen=True):
+    """The profile's model, which a job keeps that names none of its own."""
+
+    model: str = ""
+    provider: str = ""
+
+
 class JobService:
     """`wake` tells the scheduler of this home that something changed.
 
@@ -102,6 +112,7 @@ class JobService:
         zone: str,
         check_deliver: Callable[[str], object],
         wake: Callable[[], bool],
+        defaults: ModelDefaults,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -112,6 +123,7 @@ class JobService:
         self._zone = zone
         self._check_deliver = check_deliver
         self._wake = wake
+        self._defaults = defaults
 
     async def jobs(self, *, disabled: bool = False) -> list[Job]:
         """The jobs in the order of their creation; `disabled` includes paused and completed."""
@@ -131,19 +143,26 @@ class JobService:
         return found[0]
 
     async def create(
-        self, change: JobChange, *, origin: Address | None = None, paused: str | None = None
+        self,
+        change: JobChange,
+        *,
+        origin: Address | None = None,
+        paused: str | None = None,
+        job_id: str = "",
     ) -> Job:
         """Raises `UsageError`. With `paused` (the reason) the job waits to be resumed."""
         now = self._clock.now()
         if change.schedule is UNSET:
             raise UsageError("A job needs a schedule.")
         job = Job(
-            id=secrets.token_hex(6),
+            id=job_id or secrets.token_hex(6),
             schedule=Schedule(kind=ScheduleKind.ONCE),
             deliver="origin" if origin else "local",
             origin=_origin(origin),
             created_at=now,
             timezone=self._zone,
+            model_snapshot=self._defaults.model or None,
+            provider_snapshot=self._defaults.provider or None,
         )
         job = self._changed(job, change, now)
         if paused is not None:
@@ -163,6 +182,39 @@ class JobService:
     async def resume(self, name: str) -> Job:
         """Continue with the next fire after now; what was due meanwhile is not made up for."""
         return await self._modify(name, _resumed)
+
+    async def resnap(self, name: str | None) -> list[Job]:
+        """Take over the default model of now for one job or all that have none of their own."""
+        jobs = [await self.find(name)] if name else await self.jobs(disabled=True)
+
+        def taken(job: Job, now: datetime) -> Job:
+            return structs.replace(
+                job,
+                model_snapshot=self._defaults.model or None,
+                provider_snapshot=self._defaults.provider or None,
+            )
+
+        async with self._synced(write=True):
+            return [await self._save(job.id, taken) for job in jobs if not job.model]
+
+    async def acknowledge(self, incident: str) -> Job:
+        """Close an incident, named by its id."""
+        name, _, _ = incident.partition("-")
+        found = [one for one in await self.incidents(name) if one.id == incident]
+        if not found:
+            raise NotFound(f"There is no incident {incident!r}.", hint="hermes cron incidents")
+        last = found[0].last
+        return await self._modify(
+            found[0].job, lambda job, now: structs.replace(job, acknowledged_at=last)
+        )
+
+    async def incidents(self, name: str | None = None) -> list[Incident]:
+        """Failures in a row, newest first."""
+        jobs = [await self.find(name)] if name else await self.jobs(disabled=True)
+        found: list[Incident] = []
+        for job in jobs:
+            found += incidents_of(job, await self._store.jobs.fires(job.id, MAX_SEARCHED))
+        return sorted(found, key=lambda one: one.last, reverse=True)
 
     async def remove(self, name: str) -> Job:
         job = await self.find(name)
@@ -225,7 +277,8 @@ class JobService:
 
         def ended(job: Job, now: datetime) -> Job:
             failed = status != "ok"
-            done = job.next_run_at is None and job.state != "paused"
+            fires_again = job.schedule.kind is ScheduleKind.EVENT and remaining(job) != 0
+            done = job.next_run_at is None and job.state != "paused" and not fires_again
             return structs.replace(
                 job,
                 last_run_at=fire.started_at or now,
@@ -338,10 +391,11 @@ class JobService:
         prompt = (job.prompt or "").strip()
         default = one_line(prompt, 50) or next(iter(job.all_skills), "") or job.script or "cron job"
         job = structs.replace(job, name=name.strip() or default)
-        self._check(job)
+        self.check(job)
         return job
 
-    def _check(self, job: Job) -> None:
+    def check(self, job: Job) -> None:
+        """Raises `UsageError` for a job that cannot run."""
         if len(job.name) > MAX_NAME:
             raise UsageError(f"The name is longer than {MAX_NAME} characters.")
         if not ((job.prompt or "").strip() or job.all_skills or job.script):
@@ -399,6 +453,8 @@ def _scheduled(job: Job, text: str, now: datetime) -> Job:
     changed = structs.replace(
         job, schedule=schedule, schedule_display=schedule.display or text, repeat=repeat
     )
+    if schedule.path != job.schedule.path:
+        changed = structs.replace(changed, watched=None)
     if job.state != "paused":
         changed = structs.replace(changed, enabled=True, state="scheduled")
     return structs.replace(changed, next_run_at=next_after(changed, now))
@@ -428,10 +484,11 @@ def _paused(job: Job, now: datetime, reason: str) -> Job:
 
 def _resumed(job: Job, now: datetime) -> Job:
     resumed = structs.replace(
-        job, enabled=True, state="scheduled", paused_at=None, paused_reason=None
+        job, enabled=True, state="scheduled", paused_at=None, paused_reason=None, watched=None
     )
     following = next_after(resumed, now)
-    if following is None:
+    waits = job.schedule.kind is ScheduleKind.EVENT and remaining(job) != 0
+    if following is None and not waits:
         raise UsageError(
             f"The job {job.name} has no fire left.", hint="Give it a new schedule: hermes cron edit"
         )

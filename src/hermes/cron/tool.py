@@ -31,9 +31,19 @@ class CronjobArgs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Arguments of the tool; which ones are needed depends on the action."""
 
     action: Literal[
-        "create", "list", "update", "pause", "resume", "remove", "run", "run_now", "trigger"
+        "create",
+        "list",
+        "update",
+        "pause",
+        "resume",
+        "remove",
+        "run",
+        "run_now",
+        "trigger",
+        "resnap",
     ]
     job_id: str | UnsetType = UNSET
+    all: bool | UnsetType = UNSET
     schedule: str | UnsetType = UNSET
     prompt: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
@@ -180,11 +190,13 @@ async def run_tool(cron: CronOperation, args: CronjobArgs, ctx: ToolContext) -> 
         return Failure(error=error.sentence)
 
 
-async def _run_action(  # noqa: PLR0911 - one case per action
+async def _run_action(  # noqa: C901, PLR0911 - one case per action
     cron: CronOperation, args: CronjobArgs, ctx: ToolContext
 ) -> Struct:
     service, job = cron.service, args.job_id if isinstance(args.job_id, str) else ""
-    if args.action not in {"create", "list"} and not job:
+    if args.action == "resnap" and not job and args.all is not True:
+        raise UsageError("The action resnap needs `job_id`, or `all`.")
+    if args.action not in {"create", "list", "resnap"} and not job:
         raise UsageError(f"The action {args.action} needs `job_id`.")
     match args.action:
         case "create":
@@ -205,6 +217,9 @@ async def _run_action(  # noqa: PLR0911 - one case per action
             gone = await service.remove(job)
             removed = RemovedJob(gone.id, gone.name, gone.schedule_display)
             return RemoveResult(True, f"Removed the job {gone.name}.", removed)
+        case "resnap":
+            views = [view(one) for one in await service.resnap(job or None)]
+            return ListResult(True, len(views), views)
         case "run" | "run_now" | "trigger":
             return await _run_now(cron, job)
 
@@ -300,7 +315,7 @@ TOOLS: tuple[FeatureTool[CronOperation], ...] = (
         toolset="cronjob",
         run=run_tool,
         unlisted=frozenset(
-            {"skill", "provider", "base_url", "reason", "timezone", "include_disabled"}
+            {"skill", "provider", "base_url", "reason", "timezone", "include_disabled", "all"}
         ),
     ),
 )

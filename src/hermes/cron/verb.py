@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, structs
 
+from hermes.cron.incidents import IncidentState
 from hermes.kit.text import one_line, plural
 from hermes.ports.feature import (
     Action,
@@ -15,7 +16,15 @@ from hermes.ports.feature import (
     ArgumentKind,
     Verb,
 )
-from hermes.ports.jobs import Fire, Job, JobPolicy, MissedFires, Overlap, Unreachable
+from hermes.ports.jobs import (
+    Fire,
+    Job,
+    JobPolicy,
+    MissedFires,
+    Overlap,
+    ScheduleKind,
+    Unreachable,
+)
 from hermes.schema.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +32,7 @@ if TYPE_CHECKING:
     from hermes.cron.service import JobChange
 
 _JOB = Argument(name="job", help="id or name of the job", required=True)
-_SCHEDULE = 'when it fires: 30m, "every 2h", "0 9 * * 1-5", "weekdays at 9", an ISO time'
+_SCHEDULE = 'when it fires: 30m, "every 2h", "0 9 * * 1-5", "weekdays at 9", "on change of PATH"'
 _POLICY = (
     Argument(
         name="--missed",
@@ -207,6 +216,36 @@ async def _tick(cron: "CronOperation", call: ActionCall) -> ActionReply:
     return ActionReply("\n".join(_fire_line(fire, fire.job) for fire in fires), fires)
 
 
+async def _resnap(cron: "CronOperation", call: ActionCall) -> ActionReply:
+    if not call.text("job") and not call.switch("all"):
+        raise UsageError("cron resnap needs a job, or --all.")
+    jobs = await cron.service.resnap(call.text("job") or None)
+    lines = [f"{job.name} ({job.id}): {job.model_snapshot or 'the default'}" for job in jobs]
+    return ActionReply("\n".join(lines) or "Every job has a model of its own.", jobs)
+
+
+async def _incidents(cron: "CronOperation", call: ActionCall) -> ActionReply:
+    if call.text("ack") == "ack":
+        job = await cron.service.acknowledge(call.text("id"))
+        return ActionReply(f"Closed the incident of the job {job.name}.", job)
+    state = call.text("state")
+    found = [one for one in await cron.service.incidents() if not state or one.state == state]
+    lines = [
+        f"{one.id}  {one.state:<9} {one.name}: {plural(one.failures, 'failure')} until "
+        f"{_time(one.last.astimezone())}. {one.reason}".rstrip()
+        for one in found
+    ]
+    return ActionReply("\n".join(lines) or "No incidents.", found)
+
+
+async def _doctor(cron: "CronOperation", call: ActionCall) -> ActionReply:
+    from hermes.cron.doctor import find_problems  # noqa: PLC0415 - not needed to parse arguments
+
+    found = await find_problems(cron.service, cron.not_serving())
+    lines = [f"{one.job}: {one.text}" if one.job else one.text for one in found]
+    return ActionReply("\n".join(lines) or "No problems found.", found, 1 if found else 0)
+
+
 def _change(call: ActionCall, policy: JobPolicy) -> "JobChange":
     from hermes.cron.service import JobChange  # noqa: PLC0415 - not needed to parse arguments
 
@@ -282,6 +321,8 @@ def _policy_lines(policy: JobPolicy) -> Sequence[str]:
 
 
 def _when(job: Job) -> str:
+    if job.enabled and job.schedule.kind is ScheduleKind.EVENT:
+        return f"It fires {job.schedule_display}."
     if job.next_run_at is None or not job.enabled:
         return "It does not fire until it is resumed."
     return f"It fires next at {_time(job.next_run_at.astimezone())}, {job.schedule_display}."
@@ -389,5 +430,25 @@ VERB: "Verb[CronOperation]" = Verb(
             ),
         ),
         Action(name="tick", summary="run what is due now, once", run=_tick),
+        Action(
+            name="resnap",
+            summary="let jobs use the default model of now",
+            run=_resnap,
+            arguments=(
+                Argument(name="job", help="id or name of the job"),
+                Argument(name="--all", help="all jobs", kind=ArgumentKind.SWITCH),
+            ),
+        ),
+        Action(
+            name="incidents",
+            summary="list failures in a row, or acknowledge one",
+            run=_incidents,
+            arguments=(
+                Argument(name="ack", help="ack, to close an incident", choices=("ack",)),
+                Argument(name="id", help="the incident to close"),
+                Argument(name="--state", help="only these", choices=tuple(IncidentState)),
+            ),
+        ),
+        Action(name="doctor", summary="look for jobs that cannot run", run=_doctor),
     ),
 )

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
 
@@ -12,22 +13,32 @@ import anyio.to_thread
 from hermes.cron.fire_runner import FireRunner
 from hermes.cron.scheduler import Scheduler
 from hermes.cron.service import LANE, JobService
+from hermes.cron.triggers import Triggers
 from hermes.kit.clock import Clock
 from hermes.kit.file_lock import FileLock
 from hermes.kit.folder_watch import folder_changes
-from hermes.kit.process_identity import new_holder_id
+from hermes.kit.ids import new_holder_id
 from hermes.ports.bus import Bus, Wakeups
 from hermes.ports.jobs import Fire
 from hermes.ports.store import QueueItem, Store
 from hermes.schema.errors import StoreError
+from hermes.session.foreground_turns import ForegroundTurns
 
 log = logging.getLogger(__name__)
 
 DEFAULT_PARALLEL = 8
 LOCK_INTERVAL = 5.0
 """Seconds between attempts to get the tick lock, while another program has it."""
+CHANGES_INTERVAL = 0.1
+"""Seconds between two wake-ups by changes in a watched folder."""
 EXPORT_INTERVAL = 1.0
 """Seconds between two writings of `jobs.json`."""
+START_INTERVAL = 0.05
+"""Seconds between the starts of two fires."""
+MAX_START_DELAY = 0.5
+"""Seconds that a fire waits for the turns of chats."""
+QUIET_SECONDS = 0.1
+"""Seconds after a chat's turn in which no fire starts."""
 MAX_ATTEMPTS = 5
 RETRY_SECONDS = 10.0
 """Seconds to wait after an error of the store."""
@@ -45,9 +56,12 @@ class CronWorker:
         service: JobService,
         scheduler: Scheduler,
         runner: FireRunner,
+        triggers: Triggers,
         tick_lock: FileLock,
         folder: Path,
+        foreground: ForegroundTurns,
         parallel: int = DEFAULT_PARALLEL,
+        start_interval: float = START_INTERVAL,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -55,8 +69,14 @@ class CronWorker:
         self._service = service
         self._scheduler = scheduler
         self._runner = runner
+        self._triggers = triggers
+        self._watched: dict[Path, anyio.CancelScope] = {}
         self._tick_lock = tick_lock
         self._folder = folder
+        self._foreground = foreground
+        self._starting = anyio.Lock()
+        self._start_interval = start_interval
+        self._last_start = -start_interval
         self._parallel = parallel
         self._holder = new_holder_id(store.workers.own)
         self._running = 0
@@ -72,7 +92,7 @@ class CronWorker:
             try:
                 async with anyio.create_task_group() as group:
                     group.start_soon(self._export_changes)
-                    group.start_soon(self._watch_folder)
+                    group.start_soon(self._watch_folder, self._folder, anyio.CancelScope())
                     await self._serve(group, wakeups)
             finally:
                 self._tick_lock.release()
@@ -84,6 +104,7 @@ class CronWorker:
         try:
             await self._service.sync()
             await self._scheduler.plan_due()
+            await self._triggers.fire_due()
             async with anyio.create_task_group() as group:
                 while await self._start_due(group) or self._running:
                     self._idle = anyio.Event()
@@ -119,8 +140,10 @@ class CronWorker:
                 if self._service.file_changed():
                     await self._service.sync()
                 if not self._draining:
-                    if await self._scheduler.plan_due():
+                    planned = await self._scheduler.plan_due()
+                    if planned + await self._triggers.fire_due():
                         self._export.set()
+                    await self._watch_files(group)
                     await self._start_due(group)
                 wake = await self._scheduler.next_wake()
             except (StoreError, OSError) as error:
@@ -161,6 +184,11 @@ class CronWorker:
 
     async def _run(self, item: QueueItem) -> None:
         try:
+            await self._wait_to_start()
+            if self._draining:
+                # The next gateway starts it.
+                await self._store.queues.retry(item.key, self._clock.now(), "shutdown")
+                return
             fire = await self._runner.run(item)
             if fire is not None:
                 self._ended.append(fire)
@@ -175,6 +203,15 @@ class CronWorker:
             self._export.set()
             self._bus.wake(LANE)
 
+    async def _wait_to_start(self) -> None:
+        """Let chats go first, and do not write for many fires at the same moment."""
+        async with self._starting:
+            since = self._clock.monotonic() - self._last_start
+            if since < self._start_interval:
+                await self._clock.sleep(self._start_interval - since)
+            await self._foreground.wait_until_quiet(QUIET_SECONDS, MAX_START_DELAY)
+            self._last_start = self._clock.monotonic()
+
     async def _put_back(self, item: QueueItem, error: Exception) -> None:
         """Try a fire again that failed for a reason of ours, such as a full disk."""
         await self._clock.sleep(RETRY_SECONDS)
@@ -186,13 +223,32 @@ class CronWorker:
         except StoreError as failure:
             log.warning("the fire %s waits for a restart: %s", item.key, failure)
 
-    async def _watch_folder(self) -> None:
-        """Other processes and people change `jobs.json`, or touch a file to wake this one."""
-        try:
-            async for _ in folder_changes(self._folder):
+    async def _watch_files(self, group: anyio.abc.TaskGroup) -> None:
+        """Watch the folders that jobs name, and no others."""
+        wanted = await self._triggers.folders()
+        for folder in [one for one in self._watched if one not in wanted]:
+            self._watched.pop(folder).cancel()
+        for folder in wanted - set(self._watched):
+            self._watched[folder] = anyio.CancelScope()
+            group.start_soon(self._watch_folder, folder, self._watched[folder])
+
+    async def _watch_folder(self, folder: Path, scope: anyio.CancelScope) -> None:
+        """In `cron/`, other processes and people change jobs, or touch a file to wake this one."""
+        told = False
+        with scope:
+            while True:
+                try:
+                    async with aclosing(folder_changes(folder)) as changes:
+                        async for _ in changes:
+                            self._bus.wake(LANE)
+                            await self._clock.sleep(CHANGES_INTERVAL)  # a burst is one change
+                except OSError as error:
+                    if not told:
+                        log.warning("changes of %s are noticed late: %s", folder, error)
+                    told = True
+                # The folder may appear again, or for the first time.
+                await self._clock.sleep(RETRY_SECONDS)
                 self._bus.wake(LANE)
-        except OSError as error:
-            log.warning("changes of %s are noticed late: %s", self._folder, error)
 
     async def _export_changes(self) -> None:
         """Write `jobs.json` after changes, but not for each of many fires."""

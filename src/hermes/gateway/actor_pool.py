@@ -16,11 +16,15 @@ from hermes.kit.clock import Clock
 from hermes.kit.tasks import sleep_unless
 from hermes.ports.bus import Bus, Wakeups
 from hermes.ports.store import CompleteItem, QueueItem, Store
+from hermes.schema.errors import SessionBusy
 from hermes.session.runner import Runner
+from hermes.session.stop_requests import StopAnswer, StopRequest, StopRequests
 
 log = logging.getLogger(__name__)
 
 MAX_CLAIMED = 10_000
+STOP_WAIT = 0.25
+"""Seconds after which /stop reports that the turn is still ending."""
 
 
 class ActorLimits(Struct, frozen=True, kw_only=True):
@@ -38,12 +42,14 @@ class ActorLimits(Struct, frozen=True, kw_only=True):
 class StoppedRun(Struct, frozen=True):
     """Result of a stop: the cancelled run and the number of dropped messages.
 
-    `finished` is set once the run has ended completely.
+    `finished` is set once the run has ended completely; a run in another process has none, and
+    `is_slow` if it takes a while to end.
     """
 
     run: str | None = None
     waiting: int = 0
     finished: anyio.Event | None = None
+    is_slow: bool = False
 
 
 class SessionActivity(Struct, frozen=True):
@@ -71,6 +77,7 @@ class ActorPool:
         clock: Clock,
         bus: Bus,
         runner: Runner,
+        stop_requests: StopRequests,
         new_actor: NewActor,
         serves: Callable[[str], bool],
         rules: ActorRules,
@@ -80,6 +87,7 @@ class ActorPool:
         self._clock = clock
         self._bus = bus
         self._runner = runner
+        self._stop_requests = stop_requests
         self._new_actor = new_actor
         self._serves = serves
         self._rules = rules
@@ -103,6 +111,7 @@ class ActorPool:
                 self._crash_suspects |= set(unfinished)
             try:
                 async with anyio.create_task_group() as self._group:
+                    self._group.start_soon(self._stop_requests.serve, self._stop_for_another)
                     while True:
                         self._handle_wakeups()
                         self._start_pending(self._group)
@@ -111,11 +120,14 @@ class ActorPool:
                 self._group = None
 
     def _handle_wakeups(self) -> None:
-        """Wake the actors of sessions with new rows; sessions without one wait for an actor."""
+        """Wake the actors of sessions with new rows; sessions without one wait for an actor.
+
+        Rows of sessions that another worker serves wake this one, too.
+        """
         for key in self._wakeups.take() if self._wakeups is not None else ():
             if (actor := self._live.get(key)) is not None:
                 actor.wake()
-            else:
+            elif self._serves(key):
                 self._pending[key] = None
 
     async def _waiting_sessions(self) -> list[str]:
@@ -126,7 +138,7 @@ class ActorPool:
     async def poll_queues(self) -> None:
         """Wake sessions whose inbox rows were written by another process."""
         for key in filter(self._serves, await self._waiting_sessions()):
-            self._bus.wake(INBOX, key)
+            self._bus.wake_here(INBOX, key)
 
     async def drain(self, seconds: float) -> bool:
         """Start no more turns and wait for running ones; return whether all ended in time.
@@ -147,13 +159,21 @@ class ActorPool:
     ) -> StoppedRun:
         """Cancel the session's run (or only the run named) and drop the messages waiting behind it.
 
-        With a `principal`, only that principal's run and messages are affected.
+        With a `principal`, only that principal's run and messages are affected. Raises
+        `SessionBusy` if another worker has the session and does not answer.
         """
+        actor = self._live.get(key)
+        if (actor is None or actor.running is None) and await self._runs_elsewhere(key):
+            return await self._stop_elsewhere(key, run, principal)
+        return await self._stop_here(key, run, principal)
+
+    async def _stop_here(self, key: str, run: str | None, principal: str | None) -> StoppedRun:
         actor = self._live.get(key)
         running = actor.running if actor else None
         if running is not None and principal not in {None, running.principal}:
             running = None
         if run is not None and (running is None or running.id != run):
+            self._answer_claimed(key)
             return StoppedRun()
         if running is not None:
             running.cancel(CancelCause.STOPPED)
@@ -161,11 +181,13 @@ class ActorPool:
         items = await self._store.queues.claim(INBOX, key, self._holder, None, MAX_CLAIMED)
         theirs = [item.key for item in items if _belongs_to(item, principal)]
         dropped = [key for key in theirs if key not in kept]
-        await self._store.commit(*map(CompleteItem, dropped))
+        await self._store.commit(*(CompleteItem(key, self._holder) for key in dropped))
         await self._runner.close_questions()
         if actor is not None:
             actor.drop(dropped)
             actor.wake()
+        if len(dropped) < len(items):
+            self._answer_claimed(key)
         later = actor.running if actor else None
         if later is not None and later is not running and later.keys <= set(dropped):
             # It started with messages that were just dropped.
@@ -174,6 +196,38 @@ class ActorPool:
         if running is None:
             return StoppedRun(waiting=len(dropped))
         return StoppedRun(running.id, len(dropped), running.finished)
+
+    def _answer_claimed(self, key: str) -> None:
+        """Start an actor for messages that were claimed without one."""
+        if key not in self._live:
+            self._bus.wake_here(INBOX, key)
+
+    async def _runs_elsewhere(self, key: str) -> bool:
+        """Whether another worker has messages of the session; otherwise this one claims them."""
+        queues = self._store.queues
+        claimed = await queues.claim(INBOX, key, self._holder, None, MAX_CLAIMED)
+        return not claimed and key in await queues.topics(INBOX)
+
+    async def _stop_elsewhere(self, key: str, run: str | None, principal: str | None) -> StoppedRun:
+        answer = await self._stop_requests.ask(key, StopRequest(run=run, principal=principal))
+        if answer is None:
+            raise SessionBusy(
+                "The turn runs in another process, which does not answer.",
+                hint="Try again in a minute.",
+            )
+        return StoppedRun(answer.run or None, answer.waiting, is_slow=answer.is_slow)
+
+    async def _stop_for_another(self, key: str, request: StopRequest) -> StopAnswer | None:
+        """Stop a turn of this process on behalf of another one."""
+        actor = self._live.get(key)
+        # An actor without a run may only have looked at messages that another worker has.
+        if actor is None or (actor.running is None and await self._runs_elsewhere(key)):
+            return None
+        stopped = await self._stop_here(key, request.run, request.principal)
+        slow = stopped.finished is not None and not await sleep_unless(
+            self._clock, STOP_WAIT, stopped.finished
+        )
+        return StopAnswer(run=stopped.run or "", waiting=stopped.waiting, is_slow=slow)
 
     def activity(self, key: str) -> SessionActivity:
         actor = self._live.get(key)

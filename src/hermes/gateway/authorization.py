@@ -17,7 +17,7 @@ from hermes.gateway.platform_settings import (
     parse_list,
     platform_variable,
 )
-from hermes.gateway.roles import admins_in
+from hermes.gateway.roles import admins_in, authenticated_role
 from hermes.schema.scope import OWNER, Role
 from hermes.session.keys import DIRECT_CHAT, SessionSource
 
@@ -25,12 +25,6 @@ Bots: TypeAlias = Literal["none", "mentions", "all"]
 Ids: TypeAlias = frozenset[str]
 
 _NO_IDS: Ids = frozenset()
-
-
-def authenticated_role(platform: str) -> Role | None:
-    """The role of all senders of a platform that authenticates them with a secret."""
-    role = facts_of(platform).sender_role
-    return Role(role) if role else None
 
 
 class Sender(Struct, frozen=True, kw_only=True):
@@ -176,7 +170,8 @@ def access_rules_from(
 
     extra = (settings or Platform()).extra
     anywhere = _ids_for_platform(platform, env.get("GATEWAY_ALLOWED_USERS", ""))
-    users = anywhere | ids_of(platform, var("ALLOWED_USERS"), extra.get("allow_from"))
+    listed = (extra.get("allow_from"), extra.get("allowed_users"))
+    users = anywhere | ids_of(platform, var("ALLOWED_USERS"), *listed)
     group_users = ids_of(platform, var("GROUP_ALLOWED_USERS"), extra.get("group_allow_from"))
     chats = _texts(var("GROUP_ALLOWED_CHATS"), extra.get("group_allowed_chats"))
     denied = ids_of(platform, var("DENIED_USERS"), extra.get("deny_from"))

@@ -262,7 +262,7 @@ class CommandQueue:
         failpoint("commands.replied")
 
     async def _answer(self, command: QueuedCommand) -> CommandResult:
-        failpoint("commands.put")
+        failpoint("commands.stored")
         try:
             return await run_with_timeout(self._clock, COMMAND_TIMEOUT, command.work)
         except HermesError as error:
@@ -291,12 +291,12 @@ class CommandQueue:
         status, _ = await self._store.queues.status(item.key)
         if status is not ItemStatus.WAITING:
             return
-        failpoint("commands.before_give_back")
+        failpoint("commands.before_release")
         try:
             await self._report_unfinished(item)
         except LeaseLost as error:
             log.info("%s", error)
-        failpoint("commands.after_give_back")
+        failpoint("commands.after_release")
 
     async def _report_unfinished(self, item: QueueItem) -> None:
         try:

@@ -16,7 +16,7 @@ from hermes.commands.surface import (
     SwitchedSession,
 )
 from hermes.config.schema import Config
-from hermes.gateway.actor_pool import ActorPool
+from hermes.gateway.actor_pool import STOP_WAIT, ActorPool
 from hermes.gateway.chat_sessions import ChatSessions
 from hermes.gateway.command_queue import (
     CommandQueue,
@@ -63,8 +63,6 @@ class CommandRequest(Struct, frozen=True):
 GatewayCommand: TypeAlias = Callable[[CommandRequest], Awaitable[CommandResult]]
 """A command of the gateway itself, such as an answer to an approval request."""
 
-STOP_WAIT = 0.25
-"""Seconds after which /stop reports that the turn is still ending."""
 IMMEDIATE_COMMANDS = frozenset({"stop", "status", "approve", "deny", "help", "whoami"})
 """Commands that wait for no other one."""
 _NEVER_BLOCKED = frozenset({"stop"})
@@ -211,15 +209,14 @@ class CommandRunner:
         stopped = await self._actors.stop(key, run or None, only)
         endings = [one.finished for one in commands.running]
         endings += [stopped.finished] if stopped.finished is not None else []
+        running = bool(endings) or stopped.run is not None
         waiting = stopped.waiting + commands.waiting
-        if only is not None and not endings and not waiting:
+        if only is not None and not running and not waiting:
             raise UsageError("Nothing you asked for is running here.")
-        lingers = False
+        lingers = stopped.is_slow
         for ending in endings:
             lingers = lingers or not await sleep_unless(self._clock, STOP_WAIT, ending)
-        return StopResult(
-            running=bool(endings), dropped=waiting, reports_itself=True, is_slow=lingers
-        )
+        return StopResult(running=running, dropped=waiting, reports_itself=True, is_slow=lingers)
 
     async def start_session(self, request: CommandRequest, title: str) -> SwitchedSession:
         """Begin a new session and drop the messages waiting for the old one."""

@@ -36,10 +36,12 @@ from hermes.ports.bus import Bus
 from hermes.ports.channel import Channel, Inbound
 from hermes.ports.store import Store
 from hermes.ports.tool import Tool
-from hermes.schema.scope import Address
+from hermes.schema.scope import Address, platform_of
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
+from hermes.session.keys import platform_in
 from hermes.session.runner import Runner
+from hermes.session.stop_requests import StopRequests
 
 
 class BorrowedChannel(Struct, frozen=True):
@@ -230,10 +232,18 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
             clock=self.clock,
             bus=self.bus,
             runner=self.runner,
+            stop_requests=StopRequests(store=self.store, clock=self.clock, bus=self.bus),
             new_actor=new_actor,
-            serves=self.supervisor.serves,
+            serves=self._serves,
             rules=self.rules.actors,
             limits=self.rules.limits,
+        )
+
+    def _serves(self, key: str) -> bool:
+        """Whether answers of the session can be sent from here, perhaps with another's channel."""
+        platform = platform_in(key)
+        return self.supervisor.serves(key) or any(
+            platform_of(name) == platform for name in self.borrowed
         )
 
     @cached_property

@@ -112,7 +112,7 @@ class Delivery:
 
     async def poll_queues(self) -> None:
         for topic in await self._store.queues.topics(self._queue):
-            self._bus.wake(self._queue, topic)
+            self._bus.wake_here(self._queue, topic)
 
     def has_pending(self, topic: str) -> bool:
         """Whether something for this address may still be in progress."""
@@ -153,6 +153,9 @@ class Delivery:
                             if (pending := await self._claim(topic)) is None:
                                 return
                             wait = await self._send(pending)
+                    elif failures and topic not in await self._store.queues.topics(self._queue):
+                        # Another process has delivered it.
+                        return
                 except LeaseLost as error:
                     log.warning("%s", error)
                     wait = 0.0
@@ -167,7 +170,7 @@ class Delivery:
             self._serving.discard(topic)
             if topic in self._woken():
                 # The run loop skipped it because it was being served.
-                self._bus.wake(self._queue, topic)
+                self._bus.wake_here(self._queue, topic)
             if not self.busy:
                 self._idle.set()
 
@@ -213,7 +216,7 @@ class Delivery:
                 unsure = reply.unsure + item.attempts - reply.known
                 reply = structs.replace(reply, may_repeat=True, unsure=unsure, known=item.attempts)
                 await self._store.commit(self._amendment(item, reply))
-                failpoint("delivery.doubted")
+                failpoint("delivery.outcome_unknown")
             pending = PendingDelivery(item, reply)
             if not (reason := self._reason_to_give_up(pending)):
                 return pending
@@ -327,7 +330,8 @@ class Delivery:
         return receipt.id
 
     async def _send_post(self, to: Address, post: Outbound) -> Receipt:
-        async with time_limit(self._clock, self._rules.send_timeout):
+        seconds = self._channel.caps.send_seconds or self._rules.send_timeout
+        async with time_limit(self._clock, seconds):
             return await self._channel.send(to, post)
 
     async def _edit_into_answer(self, pending: PendingDelivery, post: Outbound) -> bool:

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.gateway.messages import OutboxMessage, address_of_topic, topic_of
 from hermes.gateway.shutdown_budget import SEND_SECONDS
@@ -89,10 +89,13 @@ class DeadTargets:
             await self._forget(next(iter(self._reasons)))
 
     async def revive(self, address: Address) -> None:
-        """Forget the rejection, because a message came from the address."""
-        topic = topic_of(address)
-        if topic in self._reasons:
-            await self._forget(topic)
+        """Forget the rejection, because a message came from the address.
+
+        One from a thread also shows that the chat itself can be reached.
+        """
+        for topic in {topic_of(address), topic_of(structs.replace(address, thread=None))}:
+            if topic in self._reasons:
+                await self._forget(topic)
 
     async def _forget(self, topic: str) -> None:
         del self._reasons[topic]

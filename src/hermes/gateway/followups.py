@@ -14,7 +14,7 @@ def is_chat(scope: Scope) -> bool:
     return scope.address is not None and scope.key.startswith(CHAT_KEY_PREFIX)
 
 
-def chat_followup(scope: Scope, key: str, text: str) -> EnqueueItem:
+def chat_followup(scope: Scope, key: str, text: str, trust: Trust = Trust.DATA) -> EnqueueItem:
     """Return the write of a follow-up to a chat.
 
     It waits for a running turn regardless of the busy mode; several become one turn.
@@ -22,7 +22,7 @@ def chat_followup(scope: Scope, key: str, text: str) -> EnqueueItem:
     if scope.address is None:
         raise ValueError("a follow-up needs the address of a chat")
     message = InboxMessage(
-        user=User(key, (Text(text),), Trust.DATA),
+        user=User(key, (Text(text),), trust),
         address=scope.address,
         asker=structs.replace(scope.asker, message=""),
         principal=scope.principal,

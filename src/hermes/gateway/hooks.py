@@ -19,8 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
-from hermes.kit.tasks import DeadlineExceeded, run_with_timeout
-from hermes.kit.threads import Worker
+from hermes.kit.tasks import DeadlineExceeded, Worker, run_with_timeout
 from hermes.schema.errors import HermesError
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Raw, structs
 
 from hermes.commands.registry import is_command
-from hermes.gateway.authorization import authenticated_role
 from hermes.gateway.command_queue import (
     AFTER_COMMANDS,
     CommandQueue,
@@ -35,6 +34,7 @@ from hermes.gateway.messages import (
 )
 from hermes.gateway.notices import OutageNotices
 from hermes.gateway.questions import QuestionAnswers
+from hermes.gateway.roles import authenticated_role
 from hermes.gateway.run_display import SEEN_REACTION, RunDisplay
 from hermes.gateway.session_keys import SessionKeys
 from hermes.gateway.user_limits import REJECTED, TOO_FAST, InboundLimit
@@ -51,6 +51,7 @@ from hermes.ports.channel import (
     NewMessage,
     PressedButton,
 )
+from hermes.ports.jobs import JOB_CALLS, SCHEDULED_JOBS, JobCall
 from hermes.ports.store import CompleteItem, EnqueueItem, QueueItem, Store
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.messages import Text, User, text_of
@@ -142,7 +143,7 @@ class Intake:
             log.debug("%s is a command for another bot", inbound.key)
             return
         key, address = f"{inbound.address.channel}:{inbound.key}", inbound.address
-        failpoint("intake.before_door")
+        failpoint("intake.before_authorization")
         admitted = await (authorize or self._authorize)(inbound)
         if isinstance(admitted, Rejected):
             if admitted.reply and isinstance(inbound.update, NewMessage):
@@ -157,7 +158,7 @@ class Intake:
             await self._dead.revive(address)
         self._on_contact(inbound)
         message = self._inbox_message(inbound, admitted)
-        failpoint("intake.before_put")
+        failpoint("intake.before_store")
         if await self._accept_update(key, admitted, inbound, message):
             self._inbound_limit.count(admitted.principal, admitted.role)
         failpoint("intake.before_ack")
@@ -200,6 +201,8 @@ class Intake:
         self, key: str, admitted: Admitted, inbound: Inbound, message: InboxMessage
     ) -> bool:
         line = self._command_line(message)
+        if inbound.job:
+            return await self._fire_job(key, inbound.job, message)
         if inbound.verbatim:
             return await self._deliver_verbatim(key, message)
         if line is not None:
@@ -246,7 +249,7 @@ class Intake:
         with self._outages.store_watch(message.address):
             new = await self._store.queues.put(inbox_item(key, admitted.key, message))
         if new:
-            failpoint("intake.after_put")
+            failpoint("intake.after_store")
         self._outages.remember(admitted.key, message.address)
         # Wake for a known key, too: the first attempt may have been interrupted before it.
         self._bus.wake(INBOX, admitted.key)
@@ -304,6 +307,15 @@ class Intake:
         answer = await self._answers.answer(admitted, message)
         # If the question has been closed meanwhile, treat it as a normal message.
         return SubmitMessage(message.user.parts) if answer is None else answer
+
+    async def _fire_job(self, key: str, job: str, message: InboxMessage) -> bool:
+        """Store the call for the scheduled jobs; the key prevents duplicates."""
+        new = await self._is_new(key)
+        body = Raw(msgspec.json.encode(JobCall(text_of(message.user))))
+        item = QueueItem(key=key, queue=JOB_CALLS, topic=job, body=body)
+        await self._store.commit(EnqueueItem(item))
+        self._bus.wake(SCHEDULED_JOBS)
+        return new
 
     async def _deliver_verbatim(self, key: str, message: InboxMessage) -> bool:
         """Deliver the text unchanged; the keys prevent duplicates."""

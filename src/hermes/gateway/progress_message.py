@@ -260,12 +260,12 @@ class ProgressMessage:
             return
         if self._receipt is None:
             self._not_reusable |= self._has_pending()
-            failpoint("bubble.before_send")
+            failpoint("progress.before_send")
             self._receipt = await self._channel.send(self._address, post)
             self._since = self._clock.monotonic()
             # Now it may become the answer: the store keeps the order of writes.
             self._sending = False
-            failpoint("bubble.after_send")
+            failpoint("progress.after_send")
             await self._on_posted(self._receipt.id)
         elif self._edits is not None:
             await self._edits.edit(self._receipt, post)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
+from hermes.config.platforms import facts_of
 from hermes.config.sections import Count, FreeTable, NameList
 from hermes.gateway.platform_settings import WILDCARD, parse_list
 from hermes.kit.clock import Clock
@@ -19,8 +20,12 @@ ALWAYS_ALLOWED = frozenset({"help", "whoami", "approve", "deny"})
 
 GUEST_COMMANDS = frozenset(
     {"start", "new", "reset", "retry", "undo", "stop", "title", "status", "usage", "queue", "steer"}
+    | {"kanban"}
 )
-"""Commands for guests when no administrator is named; they only affect the guest's session."""
+"""Commands for guests when no administrator is named.
+
+They only affect the guest's session; with /kanban, a guest answers tasks that are assigned to them.
+"""
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -222,3 +227,9 @@ def _exceeded(
     if limit is None or len(turns) < limit or turns[-limit] <= now - window:
         return None
     return QuotaExceeded(limit, window, turns[-limit] + window - now)
+
+
+def authenticated_role(platform: str) -> Role | None:
+    """The role of all senders of a platform that authenticates them with a secret."""
+    role = facts_of(platform).sender_role
+    return Role(role) if role else None

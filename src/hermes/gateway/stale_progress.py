@@ -34,7 +34,7 @@ from hermes.ports.store import AmendItem, CompleteItem, EnqueueItem, QueueItem, 
 from hermes.schema.errors import LeaseLost, StoreError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
-from hermes.session.partial_answers import shown_text
+from hermes.session.recorder import shown_text
 
 log = logging.getLogger(__name__)
 

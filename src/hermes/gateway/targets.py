@@ -7,8 +7,9 @@ from typing import TypeAlias, assert_never
 
 from msgspec import Struct
 
+from hermes.config.platforms import facts_of
 from hermes.config.sections.messaging import HomeChannel, Platform, channel_settings
-from hermes.gateway.platform_settings import home_variables
+from hermes.gateway.platform_settings import home_variables, parse_list, platform_variable
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Address
 
@@ -167,7 +168,10 @@ def _from_variables(platform: str, env: Mapping[str, str]) -> ChatTarget | None:
     for name in home_variables(platform):
         if chat := env.get(name, "").strip():
             return ChatTarget(platform, chat, env.get(f"{name}_THREAD_ID", "").strip() or None)
-    return None
+    other = facts_of(platform).other_home
+    listed = parse_list(env.get(platform_variable(platform, other), "")) if other else ()
+    # What stands behind a space is the key of the chat.
+    return ChatTarget(platform, listed[0].partition(" ")[0]) if listed else None
 
 
 def _configured(platform: str, home: HomeChannel | str | None) -> ChatTarget | None:

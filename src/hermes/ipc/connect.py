@@ -6,7 +6,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from hermes.config.env import Env
 from hermes.config.home import Home
@@ -296,22 +296,21 @@ def connect(
             )
 
 
-class _Connector:
-    def __init__(self, home: Home, env: Env, is_running: Callable[[], bool]) -> None:
-        self._home = home
-        self._env = env
-        self._is_running = is_running
+class _Connector(Struct, frozen=True):
+    home: Home
+    env: Env
+    is_running: Callable[[], bool]
 
     def find_gateway(
         self, opened: ExitStack, start: ConversationOptions, reasons: list[str]
     ) -> AgentClient | None:
         """Return None if no gateway is running; if it is not compatible, add the reason."""
-        if not start.works_with_gateway or not (self._home.path / SOCKET_NAME).exists():
+        if not start.works_with_gateway or not (self.home.path / SOCKET_NAME).exists():
             return None
         from hermes.ipc.socket_client import open_socket_client  # noqa: PLC0415 - not needed without a gateway
 
         try:
-            socket_client = open_socket_client(self._home.path, self._env, start, reasons.append)
+            socket_client = open_socket_client(self.home.path, self.env, start, reasons.append)
             return opened.enter_context(socket_client)
         except GatewayGone:
             # It accepted the connection and ended; nothing was requested yet.
@@ -320,14 +319,14 @@ class _Connector:
     def open_in_process(
         self, opened: ExitStack, start: ConversationOptions, reasons: list[str]
     ) -> AgentClient:
-        from hermes.ipc.in_process import open_in_process  # noqa: PLC0415 - heavy, and often not needed
+        from hermes.ipc.conversation_service import open_in_process  # noqa: PLC0415 - heavy, and often not needed
 
         notes = tuple(
             f"Not using the running gateway. {reason} To use it: hermes gateway restart"
             for reason in reasons
             if start.person
         )
-        return opened.enter_context(open_in_process(self._home, self._env, start, notes))
+        return opened.enter_context(open_in_process(self.home, self.env, start, notes))
 
     def reconnect(self, start: ConversationOptions, wait: Wait, *, in_process: bool) -> OpenClient:
         """After losing the gateway, connect to the restarted one or start an agent here."""
@@ -346,7 +345,7 @@ class _Connector:
         waited, absent, pause = 0.0, 0.0, _FIRST_PAUSE
         while True:
             client = self.find_gateway(opened, start, reasons)
-            absent = 0.0 if self._is_running() else absent + pause
+            absent = 0.0 if self.is_running() else absent + pause
             waited += pause
             found = client is not None or bool(reasons)
             if found or waited > MAX_WAIT or absent > RESTART_GRACE or not wait(pause):

@@ -1,22 +1,30 @@
-"""The agent's side of one conversation, used in-process and by the socket server."""
+"""The agent's side of one conversation: used by the socket server and in this process."""
 
+import asyncio
 import logging
 import os
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from queue import SimpleQueue
 
 import anyio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import structs
 
-from hermes.app.build import App
+from hermes.app.build import App, AppOptions, open_app
 from hermes.app.session_jobs import SessionJobs
 from hermes.app.storage import load_images
 from hermes.approvals.policy import ApprovalMode
 from hermes.approvals.service import Answerer
+from hermes.config.env import Env
+from hermes.config.home import Home
 from hermes.ipc.client import (
+    AgentClient,
     ConversationOptions,
+    EventDisplay,
     InternalError,
     Interrupted,
+    ShowEvent,
     UsageReport,
     UserInput,
     error_info,
@@ -99,7 +107,7 @@ class ConversationService:
                 await emit(Notice(why))
 
         outcome = Outcome.CANCELLED
-        with self._internal_errors(), self._stoppable():
+        with self._stoppable():
             names = [os.fsdecode(path) for path in user_input.images]
             images = await load_images(self.app.blobs, names) if names else ()
             parts = [*user_input.parts, *images]
@@ -113,7 +121,7 @@ class ConversationService:
     async def _handle_news(self, listen: Emit) -> Outcome:
         """Show review notices; run a turn only if something new arrived in the inbox."""
         conversation, session = self.conversation, self.conversation.session.id
-        notices = self.app.reviews.notices(session)
+        notices = self.app.notices.take(session)
         for notice in notices:
             await listen(Notice(notice))
         if notices and not await self.app.followups.has_followups(session):
@@ -124,7 +132,7 @@ class ConversationService:
     async def has_news(self) -> bool:
         """Whether something arrived that was not handled yet; an empty question handles it."""
         session = self.conversation.session.id
-        return self.app.reviews.has_notice(session) or await self.app.followups.has_followups(
+        return self.app.notices.has_notice(session) or await self.app.followups.has_followups(
             session
         )
 
@@ -143,7 +151,7 @@ class ConversationService:
 
     async def recent_history(self) -> RecentHistory:
         """Raises `Interrupted` if cancelled."""
-        with self._internal_errors(), self._stoppable():
+        with self._stoppable():
             return await self._recent_history()
         raise Interrupted("Interrupted.")
 
@@ -169,7 +177,7 @@ class ConversationService:
 
     async def command(self, line: str) -> LineReply:
         """Raises `Interrupted` if cancelled."""
-        with self._internal_errors(), self._stoppable():
+        with self._stoppable():
             from hermes.ipc.slash_commands import run_command  # noqa: PLC0415 - a single question needs none
 
             reply = await run_command(self, line)
@@ -209,17 +217,10 @@ class ConversationService:
 
     @contextmanager
     def _stoppable(self) -> Generator[None]:
-        with anyio.CancelScope() as scope:
-            self._scope = scope
-            try:
-                yield
-            finally:
-                self._scope = None
-
-    @contextmanager
-    def _internal_errors(self) -> Generator[None]:
+        """Handle a request that `interrupt` can cancel; unexpected errors are logged as bugs."""
         try:
-            yield
+            with anyio.CancelScope() as self._scope:
+                yield
         except HermesError:
             raise
         except Exception as error:
@@ -230,6 +231,8 @@ class ConversationService:
                     f"This is a bug in Hermes; see {self.app.home.logs / 'errors.log'} for details."
                 ),
             ) from error
+        finally:
+            self._scope = None
 
     def _commands(self) -> Mapping[str, str]:
         from hermes.ipc.slash_commands import command_summaries  # noqa: PLC0415 - as in `command`
@@ -299,7 +302,9 @@ async def open_conversation(
         await app.store.commit(*(CompleteItem(word) for word in start.unheard))
     if start.resume:
         await _resume(app, conversation, start.resume)
-    notes = await _continue_session(app, conversation, start, chosen)
+    notes: tuple[str, ...] = ()
+    if start.resume or start.latest:
+        notes = await _continue_session(app, conversation, start, chosen)
     return ConversationService(app, conversation, start, notes)
 
 
@@ -319,10 +324,8 @@ async def _continue_session(
     app: App, conversation: Conversation, start: ConversationOptions, chosen: Model | None
 ) -> tuple[str, ...]:
     """Continue the session as requested; return the notes to show."""
-    if start.latest and not start.resume:
+    if not start.resume:
         await conversation.resume_latest(start.source)
-    elif not start.resume:
-        return ()
     if start.model or start.provider:
         model = chosen or await app.models.find()
         change = SessionChange(model=model.name, provider=model.provider, system="")
@@ -335,3 +338,93 @@ async def _continue_session(
         notes = (f"{folder} no longer exists; the session continues in {start.cwd}.",)
     await conversation.change(SessionChange(cwd=start.cwd))
     return notes
+
+
+class InProcessClient:
+    def __init__(
+        self, portal: BlockingPortal, service: ConversationService, greeting: Greeting
+    ) -> None:
+        self._portal = portal
+        self._service = service
+        self._loop = portal.call(asyncio.get_running_loop)
+        self._events: SimpleQueue[Event | None] = SimpleQueue()
+        self.greeting = greeting
+
+    @property
+    def state(self) -> ConversationState:
+        return self._service.state
+
+    def submit(self, user_input: UserInput, show: ShowEvent) -> Outcome:
+        """Show the events in this thread, which may wait for a person's answer."""
+        display = EventDisplay(show, self.interrupt)
+        events = self._events = SimpleQueue()
+
+        async def emit(event: Event) -> None:
+            events.put(event)
+
+        turn = self._portal.start_task_soon(self._service.submit, user_input, emit)
+        turn.add_done_callback(lambda _: events.put(None))
+        while (event := events.get()) is not None:
+            display.on_event(event)
+        outcome = turn.result()
+        display.check()
+        return outcome
+
+    def answer(self, question: str, text: str) -> None:
+        remark = self._portal.call(self._service.answer, question, text)
+        if remark:
+            self._events.put(Notice(remark))
+
+    def steer(self, message_id: str, text: str) -> None:
+        self._portal.call(self._service.steer, message_id, text)
+
+    def has_news(self) -> bool:
+        return self._portal.call(self._service.has_news)
+
+    def recent_history(self) -> RecentHistory:
+        return self._portal.call(self._service.recent_history)
+
+    def command(self, line: str) -> LineReply:
+        return self._portal.call(self._service.command, line)
+
+    def usage_report(self, ended: RunEnded | None) -> UsageReport:
+        return self._portal.call(self._service.usage_report, ended)
+
+    def interrupt(self) -> None:
+        # Waiting for the loop in a signal handler could deadlock.
+        self._loop.call_soon_threadsafe(self._service.interrupt)
+
+
+@contextmanager
+def open_in_process(
+    home: Home, env: Env, start: ConversationOptions, notes: tuple[str, ...] = ()
+) -> Generator[AgentClient]:
+    """Start an agent in this process. Raises `ConfigError` if the home or its settings are wrong.
+
+    `notes` are shown in addition to those of the session.
+    """
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(_open_service(home, env, start)) as (service, opened),
+    ):
+        greeting = structs.replace(opened, notes=(*notes, *opened.notes))
+        yield InProcessClient(portal, service, greeting)
+
+
+@asynccontextmanager
+async def _open_service(
+    home: Home, env: Env, start: ConversationOptions
+) -> AsyncGenerator[tuple[ConversationService, Greeting]]:
+    options = AppOptions(
+        model=start.model or None,
+        provider=start.provider or None,
+        reviews_turns=start.person,
+        logs=True,
+        toolsets=start.toolsets,
+        max_steps=start.max_steps,
+        source=start.source,
+        workspace=start.cwd,
+    )
+    async with open_app(home, env, options) as app:
+        service = await open_conversation(app, start)
+        yield service, await service.greet()

@@ -3,16 +3,14 @@
 import os
 import socket
 import struct
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from hermes.ipc.client import SOCKET_NAME
 from hermes.kit.files import file_error
+from hermes.kit.socket_address import short_address
 from hermes.schema.errors import ConfigError
 
-MAX_ADDRESS_BYTES = 107
-"""Maximum length of a socket address, in bytes."""
 BACKLOG = 512
 _CREDENTIALS = struct.Struct("3i")
 
@@ -48,7 +46,7 @@ def listen(folder: Path) -> ListeningSocket:
     try:
         with suppress(FileNotFoundError):
             (folder / temporary).unlink()
-        with _short_address(folder, temporary) as address:
+        with short_address(folder, temporary) as address:
             listener.bind(address)
         (folder / temporary).chmod(0o600)
         listener.setblocking(False)
@@ -77,7 +75,7 @@ def connect_socket(folder: Path, wait: float) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(wait)
-        with _short_address(folder, SOCKET_NAME) as address:
+        with short_address(folder, SOCKET_NAME) as address:
             connection.connect(address)
     except BaseException:
         connection.close()
@@ -90,17 +88,3 @@ def peer_uid(connection: socket.socket) -> int:
     size = _CREDENTIALS.size
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     return _CREDENTIALS.unpack(data)[1]
-
-
-@contextmanager
-def _short_address(folder: Path, name: str) -> Generator[str]:
-    """Yield an address that is short enough, through the open folder if necessary."""
-    address = f"{folder}/{name}"
-    if len(os.fsencode(address)) <= MAX_ADDRESS_BYTES:
-        yield address
-        return
-    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{handle}/{name}"
-    finally:
-        os.close(handle)

@@ -1,14 +1,17 @@
-"""Read the values that verbs and tools of the board take as text."""
+"""The arguments that the board's actions share, and the values in them."""
 
 import re
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import msgspec
 
 from hermes.kanban.lifecycle import Completion
-from hermes.ports.feature import ActionCall, Argument, ArgumentKind
+from hermes.ports.feature import Action, ActionCall, ActionReply, Argument, ArgumentKind
 from hermes.schema.board import BlockKind, JsonObject, TaskStatus, WorkspaceKind
 from hermes.schema.errors import UsageError
 
+S = TypeVar("S")
 _DURATION = re.compile(r"(\d+)\s*(s|m|h|d)?")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
@@ -19,6 +22,19 @@ TASK = Argument(name="task", help="the id of the task", required=True)
 TASKS = Argument(name="tasks", help="ids of tasks", kind=ArgumentKind.WORDS, required=True)
 REASON = Argument(name="reason", help="why", kind=ArgumentKind.WORDS)
 IDS = Argument(name="--ids", help="further tasks, separated by commas", kind=LIST)
+
+
+def board_action(
+    name: str,
+    summary: str,
+    run: Callable[[S, ActionCall], Awaitable[ActionReply]],
+    *arguments: Argument,
+    aliases: tuple[str, ...] = (),
+) -> Action[S]:
+    """An action on one board, which `--board` names."""
+    return Action(
+        name=name, summary=summary, run=run, arguments=(*arguments, BOARD), aliases=aliases
+    )
 
 
 def flag(name: str, about: str, kind: ArgumentKind = ArgumentKind.TEXT) -> Argument:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
+from msgspec import structs
+
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import find_task
 from hermes.kit.files import read_regular_file, write_atomic
 from hermes.ports.board import BoardRows
-from hermes.schema.board import Attachment
+from hermes.schema.board import Attachment, JsonObject
 from hermes.schema.errors import NotFound, UsageError
 
 MAX_ATTACHMENT = 25 * 1024 * 1024
@@ -46,32 +48,47 @@ async def attach_bytes(
     author: str = "",
 ) -> Attachment:
     """Store a file under a free name; the row is written when the file is complete."""
-    if len(data) > MAX_ATTACHMENT:
-        raise UsageError(f"{name} is larger than {MAX_ATTACHMENT // 1024**2} MB.")
     await service.read(slug, lambda rows: find_task(rows, task_id))
     chosen = service.boards.choose(slug)
-    folder = service.boards.paths(chosen).attachments / task_id
+    copy = await copy_bytes(service, chosen, task_id, name, data)
+    attachment = structs.replace(
+        copy,
+        content_type=content_type or copy.content_type,
+        uploaded_by=author or copy.uploaded_by,
+    )
+    return await service.write(chosen, lambda rows: add_attachment(rows, attachment, service.now()))
+
+
+async def copy_bytes(
+    service: BoardService, board: str, task_id: str, name: str, data: bytes
+) -> Attachment:
+    """Copy a file into the task's folder; the caller stores the row with `add_attachment`."""
+    if len(data) > MAX_ATTACHMENT:
+        raise UsageError(f"{name} is larger than {MAX_ATTACHMENT // 1024**2} MB.")
+    folder = service.boards.paths(board).attachments / task_id
     stored = await _in_thread(_store, folder, safe_name(name), data)
-    now = service.now()
-    attachment = Attachment(
+    return Attachment(
         id=0,
         task_id=task_id,
         filename=stored.name,
         stored_path=str(stored),
-        content_type=content_type or mimetypes.guess_type(stored.name)[0],
+        content_type=mimetypes.guess_type(stored.name)[0],
         size=len(data),
-        uploaded_by=author or service.profile,
-        created_at=now,
+        uploaded_by=service.profile,
+        created_at=service.now(),
     )
 
-    def work(rows: BoardRows) -> Attachment:
-        number = rows.add_attachment(attachment)
-        payload = {"filename": stored.name, "size": len(data), "by": attachment.uploaded_by}
-        rows.add_event(task_id, "attached", now, payload, None)
-        found = rows.attachment(number)
-        return found or attachment
 
-    return await service.write(chosen, work)
+def add_attachment(rows: BoardRows, attachment: Attachment, now: int) -> Attachment:
+    """Store the row of a file that is already in the task's folder."""
+    number = rows.add_attachment(attachment)
+    payload: JsonObject = {
+        "filename": attachment.filename,
+        "size": attachment.size,
+        "by": attachment.uploaded_by,
+    }
+    rows.add_event(attachment.task_id, "attached", now, payload, None)
+    return structs.replace(attachment, id=number)
 
 
 async def remove_attachment(service: BoardService, slug: str | None, number: int) -> Attachment:
@@ -87,6 +104,37 @@ async def remove_attachment(service: BoardService, slug: str | None, number: int
     removed = await service.write(slug, work)
     await _in_thread(lambda: Path(removed.stored_path).unlink(missing_ok=True))
     return removed
+
+
+async def remove_unnamed_files(service: BoardService, slug: str, before: int) -> int:
+    """Delete old copies that no row names, because their process was killed; return how many."""
+    folder = service.boards.paths(slug).attachments
+    old = await _in_thread(_older_files, folder, before)
+
+    def work(rows: BoardRows) -> list[Path]:
+        tasks = {path.parent.name for path in old}
+        named = {task: _stored_names(rows, task) for task in tasks}
+        return [
+            path
+            for path in old
+            if (names := named[path.parent.name]) is not None and path.name not in names
+        ]
+
+    unnamed = await service.read(slug, work) if old else []
+    for path in unnamed:
+        await _in_thread(path.unlink, True)
+    return len(unnamed)
+
+
+def _stored_names(rows: BoardRows, task_id: str) -> set[str] | None:
+    """The names of the task's files, also after the home was moved; None if any is elsewhere."""
+    stored = [Path(one.stored_path) for one in rows.attachments(task_id)]
+    is_known = all(one.parent.name == task_id for one in stored)
+    return {one.name for one in stored} if is_known else None
+
+
+def _older_files(folder: Path, before: int) -> list[Path]:
+    return [path for path in folder.glob("*/*") if path.stat().st_mtime < before]
 
 
 def safe_name(name: str) -> str:
@@ -110,14 +158,23 @@ def _read(path: Path) -> bytes:
 
 def _store(folder: Path, name: str, data: bytes) -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = _free_path(folder, name)
-    write_atomic(path, data, mode=0o600)
+    path = _reserved_path(folder, name)
+    try:
+        write_atomic(path, data, mode=0o600)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
     return path
 
 
-def _free_path(folder: Path, name: str) -> Path:
+def _reserved_path(folder: Path, name: str) -> Path:
+    """Create an empty file, so that no other process chooses the same name."""
     path, count = folder / name, 1
-    while path.exists():
-        count += 1
-        path = folder / f"{Path(name).stem}-{count}{Path(name).suffix}"
-    return path
+    while True:
+        try:
+            path.touch(mode=0o600, exist_ok=False)
+        except FileExistsError:
+            count += 1
+            path = folder / f"{Path(name).stem}-{count}{Path(name).suffix}"
+        else:
+            return path

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from msgspec import structs
 
-from hermes.kanban.arguments import BOARD, LIST, NUMBER, SWITCH, TASK, flag
-from hermes.kanban.attachments import attach_file, remove_attachment
-from hermes.kanban.boards import BoardInfo
+from hermes.kanban.arguments import LIST, NUMBER, SWITCH, TASK, board_action, flag
+from hermes.kanban.attachments import attach_file, remove_attachment, remove_unnamed_files
+from hermes.kanban.boards import Access, BoardInfo
 from hermes.kanban.context import age
 from hermes.kanban.presentation import attachment_object
 from hermes.kanban.service import BoardService
@@ -20,7 +20,10 @@ from hermes.ports.feature import Action, ActionCall, ActionReply, Argument, Argu
 from hermes.schema.board import Attachment, BoardSubscription, TaskFilter, TaskStatus
 from hermes.schema.errors import NotFound, UsageError
 
-BOARD_VERBS = ("list", "create", "rm", "switch", "show", "rename", "set-default-workdir")
+BOARD_VERBS = (
+    "list", "create", "rm", "switch", "show", "rename", "set-default-workdir",
+    "set-access", "set-people",
+)  # fmt: skip
 DAY = 86_400
 
 
@@ -50,10 +53,41 @@ async def boards(service: BoardService, call: ActionCall) -> ActionReply:
             return ActionReply(text)
         case "rename":
             info = structs.replace(service.boards.info(slug), name=call.text("value"))
+        case "set-access":
+            access = _read_access(service, call.text("value"))
+            info = structs.replace(service.boards.info(slug), access=access)
+        case "set-people":
+            people = _read_people(call.text("value"))
+            info = structs.replace(service.boards.info(slug), people=people)
         case _:
             workdir = call.text("value") or None
             info = structs.replace(service.boards.info(slug), default_workdir=workdir)
     return ActionReply(f"Changed {service.boards.save(info).slug}.", info)
+
+
+def _read_access(service: BoardService, text: str) -> dict[str, Access]:
+    """`ada=write,eve=read`; `all` lets every profile do everything."""
+    found: dict[str, Access] = {}
+    for one in () if text == "all" else text.split(","):
+        profile, _, access = one.partition("=")
+        if profile not in service.profiles() or access not in set(Access):
+            raise UsageError(
+                f"{one!r} is not an access.", hint="Write PROFILE=read or PROFILE=write, or all."
+            )
+        found[profile] = Access(access)
+    return found
+
+
+def _read_people(text: str) -> dict[str, tuple[str, ...]]:
+    """`ada=telegram:123,eve=slack:U1`, a name again for another account; `none` removes all."""
+    found: dict[str, tuple[str, ...]] = {}
+    for one in () if text == "none" else text.split(","):
+        name, _, account = one.strip().removeprefix("@").partition("=")
+        platform, _, user = account.partition(":")
+        if not (name and platform and user):
+            raise UsageError(f"{one!r} is not a person.", hint="Write NAME=PLATFORM:USER, or none.")
+        found[name] = (*found.get(name, ()), account)
+    return found
 
 
 def _create_board(service: BoardService, call: ActionCall) -> ActionReply:
@@ -104,7 +138,8 @@ async def stats(service: BoardService, call: ActionCall) -> ActionReply:
     ready = [task.created_at for task in tasks if task.status is TaskStatus.READY]
     oldest = now - min(ready) if ready else None
     lines = [f"{name:<10} {count}" for name, count in sorted(by_status.items())]
-    lines += ["", *(f"@{name:<10} {count}" for name, count in sorted(by_assignee.items()))]
+    names = {f"@{name.lstrip('@')}": count for name, count in sorted(by_assignee.items())}
+    lines += ["", *(f"{name:<11} {count}" for name, count in names.items())]
     if oldest is not None:
         lines += ["", f"The oldest ready task has waited {age(oldest)}."]
     data = {
@@ -230,7 +265,7 @@ async def plan_swarm(service: BoardService, call: ActionCall) -> ActionReply:
 
 
 async def gc(service: BoardService, call: ActionCall) -> ActionReply:
-    """Delete old events of finished tasks and logs of tasks that are gone."""
+    """Delete old events of finished tasks, old logs, and copies that a killed worker left."""
     slug = service.boards.choose(call.text("board") or None)
     now = service.now()
     before = now - call.number("event_retention_days", 30) * DAY
@@ -243,22 +278,10 @@ async def gc(service: BoardService, call: ActionCall) -> ActionReply:
     ]
     for path in logs:
         path.unlink(missing_ok=True)
-    text = f"Deleted {plural(events, 'event')} and {plural(len(logs), 'log')}."
-    return ActionReply(text, {"events": events, "logs": len(logs)})
-
-
-async def dispatch(service: BoardService, call: ActionCall) -> ActionReply:
-    """Start what is ready, wait for it, and say what happened."""
-    chosen = call.text("board")
-    names = [chosen] if chosen else [info.slug for info in service.boards.all()]
-    dry_run = call.switch("dry_run")
-    reports = await service.dispatch([service.boards.choose(name) for name in names], dry_run)
-    lines: list[str] = []
-    for report in reports:
-        lines += [f"{one}: {'would be started' if dry_run else 'ran'}" for one in report.started]
-        lines += [f"{one}: its worker is gone" for one in report.ended]
-        lines += [f"{one}: {reason}" for one, reason in report.skipped]
-    return ActionReply("\n".join(lines) or "Nothing is ready.", reports)
+    files = await remove_unnamed_files(service, slug, now - DAY)
+    counts = (plural(events, "event"), plural(len(logs), "log"), plural(files, "unused file"))
+    text = f"Deleted {counts[0]}, {counts[1]} and {counts[2]}."
+    return ActionReply(text, {"events": events, "logs": len(logs), "files": files})
 
 
 _ADDRESS = (
@@ -271,7 +294,7 @@ _SUBJECT = Argument(
 )
 
 BOARD_ACTIONS: tuple[Action[BoardService], ...] = (
-    Action(name="init", summary="create the board's database", run=init, arguments=(BOARD,)),
+    board_action("init", "create the board's database", init),
     Action(
         name="boards",
         summary="list, create, switch, rename and remove boards",
@@ -279,7 +302,10 @@ BOARD_ACTIONS: tuple[Action[BoardService], ...] = (
         arguments=(
             Argument(name="what", help="what to do", choices=BOARD_VERBS),
             Argument(name="slug", help="the board"),
-            Argument(name="value", help="the new name or folder"),
+            Argument(
+                name="value",
+                help="the name, folder, access (ada=write) or people (eve=telegram:42)",
+            ),
             flag("--name", "the name that people read"),
             flag("--description", "what the board is for"),
             flag("--icon", "an emoji"),
@@ -289,96 +315,62 @@ BOARD_ACTIONS: tuple[Action[BoardService], ...] = (
             flag("--delete", "delete it instead of archiving it", SWITCH),
         ),
     ),
-    Action(name="stats", summary="count tasks", run=stats, arguments=(BOARD,)),
-    Action(
-        name="assignees",
-        summary="list who can work on tasks",
-        run=assignees,
-        arguments=(BOARD,),
+    board_action("stats", "count tasks", stats),
+    board_action("assignees", "list who can work on tasks", assignees),
+    board_action(
+        "attach",
+        "attach a file to a task",
+        attach,
+        TASK,
+        Argument(name="path", help="the file", required=True),
+        flag("--name", "another name"),
+        flag("--content-type", "its media type"),
+        flag("--author", "who attaches it"),
     ),
-    Action(
-        name="attach",
-        summary="attach a file to a task",
-        run=attach,
-        arguments=(
-            TASK,
-            Argument(name="path", help="the file", required=True),
-            flag("--name", "another name"),
-            flag("--content-type", "its media type"),
-            flag("--author", "who attaches it"),
-            BOARD,
-        ),
+    board_action("attachments", "list the files of a task", attachments, TASK),
+    board_action(
+        "attach-rm",
+        "remove a file",
+        detach,
+        Argument(name="attachment", help="its number", kind=NUMBER, required=True),
     ),
-    Action(
-        name="attachments",
-        summary="list the files of a task",
-        run=attachments,
-        arguments=(TASK, BOARD),
+    board_action(
+        "notify-subscribe",
+        "notify a chat of a task's events",
+        notify_subscribe,
+        _SUBJECT,
+        *_ADDRESS,
+        flag("--user-id", "stored with the subscription"),
+        flag("--notifier-profile", "the profile whose bot sends"),
+        flag("--chat-type", "dm or group"),
     ),
-    Action(
-        name="attach-rm",
-        summary="remove a file",
-        run=detach,
-        arguments=(
-            Argument(name="attachment", help="its number", kind=NUMBER, required=True),
-            BOARD,
-        ),
+    board_action(
+        "notify-list",
+        "list subscriptions",
+        notify_list,
+        Argument(name="task", help="the id of the task"),
     ),
-    Action(
-        name="notify-subscribe",
-        summary="notify a chat of a task's events",
-        run=notify_subscribe,
-        arguments=(
-            _SUBJECT,
-            *_ADDRESS,
-            flag("--user-id", "stored with the subscription"),
-            flag("--notifier-profile", "the profile whose bot sends"),
-            flag("--chat-type", "dm or group"),
-            BOARD,
-        ),
+    board_action(
+        "notify-unsubscribe", "remove a subscription", notify_unsubscribe, _SUBJECT, *_ADDRESS
     ),
-    Action(
-        name="notify-list",
-        summary="list subscriptions",
-        run=notify_list,
-        arguments=(Argument(name="task", help="the id of the task"), BOARD),
+    board_action(
+        "swarm",
+        "plan parallel workers, a verifier and a synthesizer",
+        plan_swarm,
+        Argument(name="goal", help="the goal", kind=ArgumentKind.WORDS, required=True),
+        Argument(name="--worker", help="PROFILE:TITLE[:SKILL,…]", kind=LIST, required=True),
+        Argument(name="--verifier", help="the profile that verifies", required=True),
+        Argument(name="--synthesizer", help="the profile that summarizes", required=True),
+        flag("--tenant", "a group of tasks"),
+        flag("--priority", "higher comes first", NUMBER),
+        flag("--created-by", "who asks for it"),
+        flag("--idempotency-key", "repeat the command without planning twice"),
     ),
-    Action(
-        name="notify-unsubscribe",
-        summary="remove a subscription",
-        run=notify_unsubscribe,
-        arguments=(_SUBJECT, *_ADDRESS, BOARD),
-    ),
-    Action(
-        name="swarm",
-        summary="plan parallel workers, a verifier and a synthesizer",
-        run=plan_swarm,
-        arguments=(
-            Argument(name="goal", help="the goal", kind=ArgumentKind.WORDS, required=True),
-            Argument(name="--worker", help="PROFILE:TITLE[:SKILL,…]", kind=LIST, required=True),
-            Argument(name="--verifier", help="the profile that verifies", required=True),
-            Argument(name="--synthesizer", help="the profile that summarizes", required=True),
-            flag("--tenant", "a group of tasks"),
-            flag("--priority", "higher comes first", NUMBER),
-            flag("--created-by", "who asks for it"),
-            flag("--idempotency-key", "repeat the command without planning twice"),
-            BOARD,
-        ),
-    ),
-    Action(
-        name="dispatch",
-        summary="run the ready tasks of this profile now",
-        run=dispatch,
-        arguments=(flag("--dry-run", "only say what would be started", SWITCH), BOARD),
-    ),
-    Action(
-        name="gc",
-        summary="delete old events and logs",
-        run=gc,
-        arguments=(
-            flag("--event-retention-days", "keep events for", NUMBER),
-            flag("--log-retention-days", "keep logs for", NUMBER),
-            BOARD,
-        ),
+    board_action(
+        "gc",
+        "delete old events and logs",
+        gc,
+        flag("--event-retention-days", "keep events for", NUMBER),
+        flag("--log-retention-days", "keep logs for", NUMBER),
     ),
 )

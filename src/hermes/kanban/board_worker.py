@@ -42,12 +42,14 @@ class BoardWorker:
         tasks: RunningTasks,
         lock: FileLock,
         clean_up: Callable[[str], Awaitable[None]],
+        plan: Callable[[str], Awaitable[None]],
         interval: float,
         dispatches: bool = True,
     ) -> None:
         """`interval`: seconds after which a board with running tasks is looked at again.
 
-        `clean_up` removes what an earlier process left of a board's finished tasks.
+        `clean_up` removes what an earlier process left of a board's finished tasks; `plan` works
+        on those in triage.
         """
         self._service = service
         self._clock = clock
@@ -57,6 +59,7 @@ class BoardWorker:
         self._tasks = tasks
         self._lock = lock
         self._clean_up = clean_up
+        self._plan = plan
         self._interval = interval
         self._dispatches = dispatches
         self._holds_lock = False
@@ -103,25 +106,30 @@ class BoardWorker:
             self._watch_folders(group)
             for info in boards.all():
                 try:
-                    busy = await self._serve_board(info.slug) or busy
+                    busy = await self._serve_board(group, info.slug) or busy
                 except (HermesError, OSError) as error:
                     log.warning("board %s: %s", info.slug, error)
                     busy = True
             await self._sleep(wakeups, busy=busy)
 
-    async def _serve_board(self, board: str) -> bool:
+    async def _serve_board(self, group: anyio.abc.TaskGroup, board: str) -> bool:
         """Return whether the board has to be looked at again without a change."""
         await self._tasks.stop_lost(board)
         if self._holds_lock and not self._draining:
             if board not in self._clean:
                 await self._clean_up(board)
                 self._clean.add(board)
+            group.start_soon(self._plan_tasks, board)
             report = await self._dispatcher.dispatch(board)
             if report.started or report.ended:
                 log.info("board %s: started %s, ended %s", board, report.started, report.ended)
         await self._notifier.notify(board)
         running = TaskFilter(statuses=(TaskStatus.RUNNING, TaskStatus.READY), limit=1)
         return bool(await self._service.read(board, lambda rows: rows.tasks(running)))
+
+    async def _plan_tasks(self, board: str) -> None:
+        """Beside the passes: a model takes its time."""
+        await self._plan(board)
 
     async def _sleep(self, wakeups: Wakeups, *, busy: bool) -> None:
         """Wait for a change; while tasks run, claims may also expire."""

@@ -3,17 +3,23 @@
 import re
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct, structs
 
-from hermes.kit.files import write_atomic
+from hermes.kit.files import file_signature, write_atomic
 from hermes.ports.board import Board
 from hermes.schema.errors import NotFound, StateConflict, UsageError
 
 DEFAULT_BOARD = "default"
 _SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+class Access(StrEnum):
+    READ = "read"
+    WRITE = "write"
 
 
 class BoardInfo(Struct, frozen=True, kw_only=True):
@@ -28,6 +34,15 @@ class BoardInfo(Struct, frozen=True, kw_only=True):
     created_at: int = 0
     archived: bool = False
     project_id: str | None = None
+    access: Mapping[str, Access] = {}
+    """What the agents of single profiles may do; if empty, all may do everything."""
+
+    people: Mapping[str, tuple[str, ...]] = {}
+    """Names of assignees and their accounts, as PLATFORM:USER or PLATFORM:CHAT."""
+
+    def allows(self, profile: str, wanted: Access) -> bool:
+        """Whether the profile's agents may read the board, or also change it and work on it."""
+        return not self.access or self.access.get(profile) in {wanted, Access.WRITE}
 
 
 class BoardPaths(Struct, frozen=True):
@@ -104,7 +119,9 @@ class Boards:
     def save(self, info: BoardInfo) -> BoardInfo:
         file = self._info_file(info.slug)
         file.parent.mkdir(parents=True, exist_ok=True)
-        text = msgspec.json.format(msgspec.json.encode(info), indent=2)
+        # Another version of the public system may have stored more.
+        merged = {**_read_object(file), **msgspec.to_builtins(info)}
+        text = msgspec.json.format(msgspec.json.encode(merged), indent=2)
         write_atomic(file, text, mode=0o600)
         return self.info(info.slug)
 
@@ -163,15 +180,18 @@ class Boards:
         return self._folder / "boards" / slug / "board.json"
 
 
+def _read_object(file: Path) -> dict[str, object]:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, object])
+    except (OSError, ValueError, msgspec.DecodeError):
+        return {}
+
+
 def kanban_folder(root: Path, environment: Mapping[str, str]) -> Path:
-    """Where the files of boards are, and the lock of the program that runs their tasks."""
+    """Where the files of boards are."""
     return Path(environment.get("HERMES_KANBAN_HOME") or root) / "kanban"
 
 
-def file_signature(file: Path) -> tuple[str, int, int]:
-    """Differs after a change of the file."""
-    try:
-        found = file.stat()
-    except OSError:
-        return str(file), 0, 0
-    return str(file), found.st_mtime_ns, found.st_size
+def dispatcher_lock(root: Path, environment: Mapping[str, str]) -> Path:
+    """Held, also by the public system, by the program that starts the tasks of all boards."""
+    return kanban_folder(root, environment) / ".dispatcher.lock"

@@ -40,10 +40,10 @@ def review_text(rows: BoardRows, task: Task) -> str:
         return ""
     asked = rows.last_event(task.id, ("review_requested",))
     author = (asked.payload or {}).get("author") if asked else None
+    who = one_line(str(author or "another worker"), 80)
     return (
-        f"The work was done by {author or 'another worker'}; you review it. Check it against the "
-        "task, and do not redo it. Accept it with kanban_complete, or send it back with "
-        "kanban_request_changes."
+        f"The work was done by {who}; you review it. Check it against the task, and do not "
+        "redo it. Accept it with kanban_complete, or send it back with kanban_request_changes."
     )
 
 

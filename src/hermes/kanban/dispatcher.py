@@ -7,7 +7,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from hermes.kanban.boards import Access, BoardInfo
 from hermes.kanban.lifecycle import (
+    CLAIM_SECONDS,
     ClaimTerms,
     claim_task,
     fail_run,
@@ -34,7 +36,7 @@ class DispatchRules(Struct, frozen=True, kw_only=True):
     max_starts: int | None = None
     max_workers: int = 8
     """Tasks of all boards that this profile works on at the same time."""
-    claim_seconds: int = 900
+    claim_seconds: int = CLAIM_SECONDS
     stale_seconds: int = 14_400
     crash_grace_seconds: int = 30
     rate_limit_cooldown_seconds: int = 300
@@ -56,7 +58,7 @@ class TaskWorkers(Protocol):
     def is_running(self, worker: Worker) -> bool: ...
 
     def has_worker(self, board: str, task_id: str) -> bool:
-        """Whether a worker, perhaps of an earlier run, has not ended yet."""
+        """Whether a worker, perhaps of an earlier run or another profile, has not ended yet."""
         ...
 
 
@@ -70,11 +72,14 @@ class Dispatcher:
         rules: DispatchRules,
         workers: TaskWorkers,
         can_run: Callable[[str], bool],
+        is_gone: Callable[[TaskRun], bool],
     ) -> None:
+        """`is_gone` says that a run of another process lost its worker, where that is known."""
         self._service = service
         self._rules = rules
         self._workers = workers
         self._can_run = can_run
+        self._is_gone = is_gone
 
     async def dispatch(self, board: str, *, dry_run: bool = False) -> DispatchReport:
         """Do what is due on one board: end, promote, start."""
@@ -92,8 +97,9 @@ class Dispatcher:
         ended, promoted, ready, running = await run(board, prepare)
         started: list[str] = []
         skipped: list[tuple[str, str]] = []
+        info = self._service.boards.info(board)
         for task in ready:
-            reason = self._reason_to_wait(board, task, running, len(started))
+            reason = self._reason_to_wait(info, task, running, len(started))
             if not reason and not dry_run:
                 reason = await self._claim_and_start(board, task)
             if reason:
@@ -110,7 +116,9 @@ class Dispatcher:
     def _assignee(self, task: Task) -> str:
         return task.assignee or self._rules.default_assignee
 
-    def _reason_to_wait(self, board: str, task: Task, running: dict[str, int], started: int) -> str:
+    def _reason_to_wait(
+        self, board: BoardInfo, task: Task, running: dict[str, int], started: int
+    ) -> str:
         assignee = self._assignee(task)
         if not assignee:
             return "It has no assignee."
@@ -118,7 +126,9 @@ class Dispatcher:
             return f"It waits for {assignee}."
         if not self._can_run(assignee):
             return f"The profile {assignee} is not served here."
-        if self._workers.has_worker(board, task.id):
+        if not board.allows(assignee, Access.WRITE):
+            return f"The profile {assignee} may not work on this board."
+        if self._workers.has_worker(board.slug, task.id):
             return "Its last worker has not ended yet."
         return self._exceeded_limit(assignee, running, started)
 
@@ -211,7 +221,8 @@ class Dispatcher:
         self, board: str, task: Task, run: TaskRun, now: int
     ) -> tuple[RunOutcome, str] | None:
         limit = task.max_runtime_seconds
-        if limit is not None and now - run.started_at > limit:
+        # A limit of 0 is none, as for the worker.
+        if limit and now - run.started_at > limit:
             return RunOutcome.TIMED_OUT, f"It ran longer than {limit} s."
         grace = self._rules.crash_grace_seconds
         if now - run.started_at >= grace and self._is_dead(board, run):
@@ -224,9 +235,10 @@ class Dispatcher:
         return None
 
     def _is_dead(self, board: str, run: TaskRun) -> bool:
-        """Whether this process started the run and no longer works on it."""
-        worker = Worker(board, run.task_id, run.id)
-        return run.claim_lock == self._workers.lock and not self._workers.is_running(worker)
+        """Whether the worker of a run has ended, in this process or in another one."""
+        if run.claim_lock == self._workers.lock:
+            return not self._workers.is_running(Worker(board, run.task_id, run.id))
+        return self._is_gone(run)
 
 
 def _details(outcome: RunOutcome, task: Task, run: TaskRun, now: int) -> dict[str, object]:

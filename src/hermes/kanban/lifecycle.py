@@ -2,7 +2,7 @@
 
 from msgspec import Struct, structs
 
-from hermes.kanban.tasks import CLOSED, find_task, is_under_review, unlink_tasks
+from hermes.kanban.tasks import CLOSED, find_task, is_under_review, tell_person, unlink_tasks
 from hermes.kit.text import plural
 from hermes.ports.board import BoardRows
 from hermes.schema.board import (
@@ -20,6 +20,10 @@ from hermes.schema.errors import LeaseLost, StateConflict, UsageError
 MAX_BLOCK_RECURRENCES = 2
 """Blocked for the same kind of reason this often, a task goes back to triage."""
 MAX_SUMMARY = 400
+CLAIM_SECONDS = 900
+"""How long a claim lasts unless a heartbeat extends it."""
+ENDED_BY_HAND = "ended_by_hand"
+"""In the metadata of a run that its worker did not end."""
 AUTHOR = "hermes"
 """The author of comments that no agent and no person wrote."""
 CLAIMABLE = frozenset({TaskStatus.READY, TaskStatus.REVIEW})
@@ -52,6 +56,7 @@ def promote_ready(rows: BoardRows, now: int) -> list[str]:
     for task_id in promoted:
         rows.change_task(task_id, TaskChange(status=_restart_status(rows, task_id)))
         rows.add_event(task_id, "promoted", now, None, None)
+        tell_person(rows, find_task(rows, task_id), now)
     return promoted
 
 
@@ -80,7 +85,7 @@ def promote_task(rows: BoardRows, task_id: str, reason: str, now: int, *, force:
 
 
 def reject_early_claim(rows: BoardRows, task_id: str, now: int) -> str:
-    """Return a ready task that has to wait to `todo`; say for what, empty if it need not wait."""
+    """Move a ready task that has to wait back to `todo`; return for what, empty if it need not."""
     task = find_task(rows, task_id)
     parents = rows.open_parents(task_id) if task.status is TaskStatus.READY else ()
     if not parents:
@@ -166,7 +171,10 @@ def complete_task(
     if task.status in CLOSED:
         raise StateConflict(f"{task_id} is already {task.status}.")
     summary = done.summary or done.result
-    ended = end_run(rows, task, RunOutcome.COMPLETED, now, summary=summary, done=done)
+    by_hand = run_id is None
+    ended = end_run(
+        rows, task, RunOutcome.COMPLETED, now, summary=summary, done=done, by_hand=by_hand
+    )
     change = structs.replace(
         UNCLAIMED,
         status=TaskStatus.DONE,
@@ -205,7 +213,8 @@ def block_task(
         raise StateConflict(f"{task_id} is {task.status}; it cannot be blocked.")
     if not reason.strip():
         raise UsageError("Say why the task is blocked.")
-    ended = end_run(rows, task, RunOutcome.BLOCKED, now, summary=reason)
+    by_hand = run_id is None
+    ended = end_run(rows, task, RunOutcome.BLOCKED, now, summary=reason, by_hand=by_hand)
     if kind is BlockKind.DEPENDENCY and rows.open_parents(task_id):
         status, event = TaskStatus.TODO, "dependency_wait"
         recurrences = task.block_recurrences
@@ -338,8 +347,12 @@ def end_run(
     summary: str | None = None,
     error: str | None = None,
     done: Completion | None = None,
+    by_hand: bool = False,
 ) -> int | None:
-    """Close the task's open run; work without a claim is recorded as a run of its own."""
+    """Close the task's open run; work without a claim is recorded as a run of its own.
+
+    `by_hand`: not by the worker of the run, which has to be stopped.
+    """
     metadata = _metadata(done)
     run_id = task.current_run_id
     if run_id is None and (summary or metadata):
@@ -358,6 +371,8 @@ def end_run(
             )
         )
     if run_id is not None:
+        if by_hand:
+            metadata = {**(metadata or {}), ENDED_BY_HAND: True}
         change = RunChange(
             status=_RUN_STATUSES.get(outcome, outcome.value),
             ended_at=now,

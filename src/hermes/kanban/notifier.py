@@ -6,6 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
+from hermes.kanban.answers import how_to_answer
 from hermes.kanban.boards import DEFAULT_BOARD
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import CLOSED, WHOLE_BOARD
@@ -142,7 +143,8 @@ class Notifier:
         """Commit message, wake-up and cursor together."""
         address = _address(watch)
         key = f"kanban:{watch.board}:{event.id}:{watch.platform}:{watch.chat}:{watch.thread}"
-        text = notification(watch.board, task, event)
+        parts = (notification(watch.board, task, event), how_to_answer(task))
+        text = "\n".join(filter(None, parts))
         writes = [*self._delivery.rows(key, address, text), PutBoardWatch(watch)]
         scope = watch.scope if event.kind in WAKING else None
         if scope is not None:

@@ -47,6 +47,7 @@ def details_object(details: TaskDetails) -> JsonObject:
         "comments": [comment_object(one) for one in details.comments],
         "events": [event_object(one) for one in details.events],
         "runs": [run_object(one) for one in details.runs],
+        "cost_usd": details.cost,
     }
 
 
@@ -112,6 +113,8 @@ def details_text(details: TaskDetails, now: int) -> str:
         lines += ["", task.body]
     if task.result:
         lines += ["", f"Result: {task.result}"]
+    if details.cost is not None:
+        lines += ["", f"Cost: ${details.cost:.4f}"]
     lines += _list("Waits for", details.parents)
     lines += _list("Needed by", details.children)
     lines += _list("Files", [one.stored_path for one in details.attachments])

@@ -39,7 +39,10 @@ def request_review(
             f"{reviewer} did the work; somebody else has to review it.",
             hint="Without a reviewer, a person reviews it.",
         )
-    ended = end_run(rows, task, RunOutcome.COMPLETED, now, summary=done.summary, done=done)
+    by_hand = run_id is None
+    ended = end_run(
+        rows, task, RunOutcome.COMPLETED, now, summary=done.summary, done=done, by_hand=by_hand
+    )
     chosen = reviewer or PERSON
     change = structs.replace(
         UNCLAIMED, status=TaskStatus.REVIEW, assignee=chosen, consecutive_failures=0
@@ -62,7 +65,8 @@ def request_changes(
         raise StateConflict(f"{task_id} is {task.status}; it is not in review.")
     if not reason.strip():
         raise UsageError("Say what has to change.")
-    ended = end_run(rows, task, RunOutcome.CHANGES_REQUESTED, now, summary=reason)
+    by_hand = run_id is None
+    ended = end_run(rows, task, RunOutcome.CHANGES_REQUESTED, now, summary=reason, by_hand=by_hand)
     rows.add_comment(task_id, author, f"CHANGES REQUESTED: {reason}", now)
     outcomes = [run.outcome for run in rows.runs(task_id)]
     rounds = outcomes.count(RunOutcome.CHANGES_REQUESTED)

@@ -5,37 +5,33 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType, structs
+from msgspec import Struct, structs
 
-from hermes.kanban.arguments import read_status
+from hermes.kanban.answers import answer_task
 from hermes.kanban.boards import BoardInfo
+from hermes.kanban.bulk import BulkBody, ChangeBody, apply_change, change_tasks
+from hermes.kanban.diagnostics import find_problems
 from hermes.kanban.lifecycle import (
-    Completion,
     archive_task,
-    block_task,
-    complete_task,
-    promote_task,
     reclaim_task,
-    schedule_task,
-    unblock_task,
 )
 from hermes.kanban.presentation import attachment_object, details_object, run_object, task_object
-from hermes.kanban.reviews import request_changes
+from hermes.kanban.refinement import decompose, specify
 from hermes.kanban.service import BoardService, task_details
 from hermes.kanban.tasks import (
     NewTask,
     assign_task,
     comment_on,
     create_task,
-    edit_task,
     find_task,
     link_tasks,
     unlink_tasks,
 )
+from hermes.kanban.undo import remember_change, undo_change
 from hermes.ports.board import BoardRows
 from hermes.ports.feature import FeatureRoute, RouteRequest
-from hermes.schema.board import BlockKind, JsonObject, Task, TaskChange, TaskFilter, TaskStatus
-from hermes.schema.errors import NotFound, StateConflict, UsageError
+from hermes.schema.board import JsonObject, Task, TaskFilter, TaskStatus
+from hermes.schema.errors import NotFound
 
 PREFIX = "/api/plugins/kanban"
 _BOARD = {"board": "The board; by default the current one."}
@@ -59,29 +55,6 @@ class TaskBody(Struct, frozen=True, kw_only=True):
     skills: list[str] = []
     goal_mode: bool = False
     goal_max_turns: int | None = None
-
-
-class ChangeBody(Struct, frozen=True, kw_only=True):
-    """The fields of a task to change."""
-
-    title: str | UnsetType = UNSET
-    body: str | UnsetType | None = UNSET
-    assignee: str | UnsetType | None = UNSET
-    status: str | UnsetType = UNSET
-    priority: int | UnsetType = UNSET
-    tenant: str | UnsetType | None = UNSET
-    result: str | None = None
-    summary: str | None = None
-    metadata: dict[str, object] | None = None
-    reason: str = ""
-
-
-class BulkBody(ChangeBody, frozen=True, kw_only=True):
-    """The same changes to several tasks; each succeeds or fails for itself."""
-
-    ids: list[str]
-    archive: bool = False
-    reclaim_first: bool = False
 
 
 class CommentBody(Struct, frozen=True, kw_only=True):
@@ -156,7 +129,7 @@ async def get_task(service: BoardService, request: RouteRequest) -> JsonObject:
 async def change_task(service: BoardService, request: RouteRequest) -> JsonObject:
     body: ChangeBody = request.body
     task = await service.write(
-        _board(request), lambda rows: _apply(rows, service, request.path["task"], body)
+        _board(request), lambda rows: apply_change(rows, service, request.path["task"], body)
     )
     return {"task": task_object(task)}
 
@@ -167,74 +140,9 @@ async def delete_task(service: BoardService, request: RouteRequest) -> JsonObjec
     return {"ok": True}
 
 
-async def change_tasks(service: BoardService, request: RouteRequest) -> JsonObject:
-    body: BulkBody = request.body
-    results: list[JsonObject] = []
-    for task_id in body.ids:
-        try:
-            await service.write(
-                _board(request), lambda rows, one=task_id: _apply_bulk(rows, service, one, body)
-            )
-        except (NotFound, StateConflict, UsageError) as error:
-            results.append({"id": task_id, "ok": False, "error": str(error)})
-        else:
-            results.append({"id": task_id, "ok": True})
-    return {"results": results}
-
-
-def _apply_bulk(rows: BoardRows, service: BoardService, task_id: str, body: BulkBody) -> None:
-    running = find_task(rows, task_id).status is TaskStatus.RUNNING
-    if body.reclaim_first and running:
-        reclaim_task(rows, task_id, body.reason or "changed in bulk", service.now())
-    _apply(rows, service, task_id, body)
-    if body.archive:
-        archive_task(rows, task_id, service.now())
-
-
-def _apply(rows: BoardRows, service: BoardService, task_id: str, body: ChangeBody) -> Task:
-    now = service.now()
-    change = TaskChange(
-        title=body.title, body=body.body, priority=body.priority, tenant=body.tenant
-    )
-    task = edit_task(rows, task_id, change, now)
-    if not isinstance(body.assignee, UnsetType) and body.assignee != task.assignee:
-        service.check_assignee(body.assignee)
-        task = assign_task(rows, task_id, body.assignee, now)
-    if not isinstance(body.status, UnsetType) and body.status != task.status:
-        task = _move(rows, service, task, read_status(body.status), body)
-    return task
-
-
-def _move(
-    rows: BoardRows, service: BoardService, task: Task, status: TaskStatus, body: ChangeBody
-) -> Task:
-    """Change a status by the verb that leads to it."""
-    now, reason = service.now(), body.reason or "changed on the board"
-    match status:
-        case TaskStatus.DONE:
-            done = Completion(summary=body.summary, result=body.result, metadata=body.metadata)
-            return complete_task(rows, task.id, done, now)
-        case TaskStatus.BLOCKED:
-            kind = BlockKind.NEEDS_INPUT
-            return block_task(rows, task.id, reason, kind, now, author=service.profile)
-        case TaskStatus.READY | TaskStatus.TODO:
-            return _restart(rows, task, reason, now, service.profile)
-        case TaskStatus.SCHEDULED:
-            return schedule_task(rows, task.id, reason, now)
-        case TaskStatus.ARCHIVED:
-            return archive_task(rows, task.id, now)
-        case TaskStatus.TRIAGE | TaskStatus.RUNNING | TaskStatus.REVIEW:
-            raise UsageError(f"A task becomes {status} only by its worker.")
-
-
-def _restart(rows: BoardRows, task: Task, reason: str, now: int, author: str) -> Task:
-    if task.status is TaskStatus.REVIEW:
-        return request_changes(rows, task.id, reason, now, author=author)
-    if task.status is TaskStatus.RUNNING:
-        return reclaim_task(rows, task.id, reason, now)
-    if task.status is TaskStatus.BLOCKED:
-        return unblock_task(rows, task.id, now)
-    return promote_task(rows, task.id, reason, now, force=False)
+async def bulk(service: BoardService, request: RouteRequest) -> JsonObject:
+    results = await change_tasks(service, _board(request), request.body)
+    return {"results": [one.as_object() for one in results]}
 
 
 async def add_comment(service: BoardService, request: RouteRequest) -> JsonObject:
@@ -294,6 +202,67 @@ async def remove_link(service: BoardService, request: RouteRequest) -> JsonObjec
         _board(request), lambda rows: unlink_tasks(rows, parent, child, service.now())
     )
     return {"ok": True}
+
+
+async def get_diagnostics(service: BoardService, request: RouteRequest) -> JsonObject:
+    profiles = service.profiles()
+    found = await service.read(
+        _board(request), lambda rows: find_problems(rows, service.now(), profiles)
+    )
+    return {"diagnostics": [one.as_object() for one in found]}
+
+
+async def get_workers(service: BoardService, request: RouteRequest) -> JsonObject:
+    """Running tasks with the process and the claim of their workers."""
+    running = TaskFilter(statuses=(TaskStatus.RUNNING,))
+    names = ("id", "title", "assignee", "worker_pid", "current_run_id", "started_at")
+    more = ("last_heartbeat_at", "claim_expires")
+    found = await service.read(_board(request), lambda rows: rows.tasks(running))
+    return {"workers": [{name: getattr(one, name) for name in (*names, *more)} for one in found]}
+
+
+async def plan_task(service: BoardService, request: RouteRequest) -> JsonObject:
+    board, task = await _planned(service, request)
+    return {"task": task_object(await specify(service, board, task, "api"))}
+
+
+async def split_task(service: BoardService, request: RouteRequest) -> JsonObject:
+    board, task = await _planned(service, request)
+    root, made = await decompose(service, board, task, "api")
+    return {"task": task_object(root), "child_ids": [one.id for one in made]}
+
+
+async def _planned(service: BoardService, request: RouteRequest) -> tuple[str, Task]:
+    board = service.boards.choose(_board(request))
+    return board, await service.read(board, lambda rows: find_task(rows, request.path["task"]))
+
+
+async def undo(service: BoardService, request: RouteRequest) -> JsonObject:
+    task_id = request.path["task"]
+    task = await service.write(
+        _board(request), lambda rows: undo_change(rows, task_id, service.now())
+    )
+    return {"task": task_object(task)}
+
+
+async def answer(service: BoardService, request: RouteRequest) -> JsonObject:
+    body: CommentBody = request.body
+    task_id, author = request.path["task"], body.author or "api"
+
+    def work(rows: BoardRows) -> Task:
+        before = find_task(rows, task_id)
+        task = answer_task(rows, task_id, body.body, author, service.now())
+        remember_change(rows, before, "answer", service.now())
+        return task
+
+    return {"task": task_object(await service.write(_board(request), work))}
+
+
+async def dispatch(service: BoardService, request: RouteRequest) -> JsonObject:
+    """Ask the gateway to look at the board now."""
+    board = service.boards.choose(_board(request))
+    service.wake(board)
+    return {"ok": True, "board": board}
 
 
 async def get_stats(service: BoardService, request: RouteRequest) -> JsonObject:
@@ -363,13 +332,20 @@ def _route(
 ROUTES: tuple[FeatureRoute[BoardService], ...] = (
     _route("GET", "board", "The tasks of a board by column", get_board),
     _route("POST", "tasks", "Add a task", add_task, TaskBody),
-    _route("POST", "tasks/bulk", "Change several tasks", change_tasks, BulkBody),
+    _route("POST", "tasks/bulk", "Change several tasks", bulk, BulkBody),
     _route("GET", "tasks/{task}", "A task with all that belongs to it", get_task),
     _route("PATCH", "tasks/{task}", "Change a task", change_task, ChangeBody),
     _route("DELETE", "tasks/{task}", "Archive a task", delete_task),
     _route("POST", "tasks/{task}/comments", "Add a comment", add_comment, CommentBody),
     _route("POST", "tasks/{task}/reclaim", "Take a running task back", reclaim, ReasonBody),
     _route("POST", "tasks/{task}/reassign", "Assign a task", reassign, ReassignBody),
+    _route("POST", "tasks/{task}/specify", "Let the model specify a task", plan_task),
+    _route("POST", "tasks/{task}/decompose", "Let the model split a task", split_task),
+    _route("POST", "tasks/{task}/undo", "Take the last change by hand back", undo),
+    _route("POST", "tasks/{task}/answer", "Answer as the person it waits for", answer, CommentBody),
+    _route("GET", "diagnostics", "Tasks that do not go on by themselves", get_diagnostics),
+    _route("GET", "workers/active", "Running tasks and their workers", get_workers),
+    _route("POST", "dispatch", "Ask the gateway to start ready tasks now", dispatch),
     _route("GET", "runs/{run}", "A run", get_run),
     _route("POST", "links", "Let a task wait for another", add_link, LinkBody),
     _route(

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from hermes.kanban.lifecycle import fail_run, reclaim_task
+from hermes.kanban.lifecycle import ENDED_BY_HAND, fail_run, reclaim_task
 from hermes.kanban.service import BoardService
 from hermes.kanban.worker import Worker
 from hermes.ports.board import BoardRows
@@ -78,4 +78,5 @@ def _is_lost(rows: BoardRows, worker: Worker) -> bool:
     task, run = rows.task(worker.task), rows.run(worker.run)
     if task is None or run is None:
         return True
-    return task.current_run_id != worker.run and run.outcome not in _SETTLED
+    is_settled = run.outcome in _SETTLED and not (run.metadata or {}).get(ENDED_BY_HAND)
+    return task.current_run_id != worker.run and not is_settled

@@ -20,13 +20,20 @@ WorkOnTask: TypeAlias = Callable[[Worker, Task], Awaitable[None]]
 
 
 class RunningTasks:
-    """Implements `dispatcher.TaskWorkers`."""
+    """Implements `dispatcher.TaskWorkers`.
 
-    def __init__(self, *, work: WorkOnTask, records: RunRecords) -> None:
+    `process_workers` are those of all profiles of the process: the last worker of a task, which
+    still uses its workspace, may belong to another profile.
+    """
+
+    def __init__(
+        self, *, work: WorkOnTask, records: RunRecords, process_workers: set[Worker]
+    ) -> None:
         self._work_on = work
         self._records = records
         self._group: anyio.abc.TaskGroup | None = None
         self._workers: dict[Worker, anyio.CancelScope] = {}
+        self._process_workers = process_workers
         self._idle = anyio.Event()
 
     @property
@@ -41,6 +48,7 @@ class RunningTasks:
         if self._group is None:
             raise HermesError("Tasks are not being served.")
         scope = self._workers[worker] = anyio.CancelScope()
+        self._process_workers.add(worker)
         self._group.start_soon(self._work, worker, task, scope)
 
     def serve_in(self, group: anyio.abc.TaskGroup) -> None:
@@ -50,7 +58,7 @@ class RunningTasks:
         return worker in self._workers
 
     def has_worker(self, board: str, task_id: str) -> bool:
-        return any((one.board, one.task) == (board, task_id) for one in self._workers)
+        return any((one.board, one.task) == (board, task_id) for one in self._process_workers)
 
     async def stop_lost(self, board: str) -> None:
         """Cancel the workers whose tasks were archived, reclaimed or given to somebody else."""
@@ -62,7 +70,8 @@ class RunningTasks:
 
     async def wait_idle(self) -> None:
         while self._workers:
-            self._idle = anyio.Event()
+            if self._idle.is_set():
+                self._idle = anyio.Event()
             await self._idle.wait()
 
     async def _work(self, worker: Worker, task: Task, scope: anyio.CancelScope) -> None:
@@ -76,6 +85,7 @@ class RunningTasks:
                 with anyio.CancelScope(shield=True):
                     await self._records.release(worker)
             self._workers.pop(worker, None)
+            self._process_workers.discard(worker)
             self._idle.set()
             self._records.ended(worker)
 

@@ -1,13 +1,13 @@
 """Work on boards: choose a board, change it in one transaction, and wake who waits for changes."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from hermes.kanban.boards import Boards
+from hermes.kanban.boards import Access, Boards
 from hermes.kanban.worker import Worker, worker_of
 from hermes.kit.clock import Clock
 from hermes.kit.text import did_you_mean
@@ -23,7 +23,7 @@ from hermes.schema.board import (
     TaskRun,
 )
 from hermes.schema.errors import UsageError
-from hermes.schema.scope import Scope
+from hermes.schema.scope import Role, Scope
 
 R = TypeVar("R")
 BOARD_TOPIC = "kanban"
@@ -46,6 +46,13 @@ class TaskDetails(Struct, frozen=True, kw_only=True):
     def latest_summary(self) -> str | None:
         return next((run.summary for run in reversed(self.runs) if run.summary), None)
 
+    @property
+    def cost(self) -> float | None:
+        """US dollars for the model calls of all runs, as far as prices are known."""
+        known = [(run.metadata or {}).get("cost_usd") for run in self.runs]
+        numbers = [one for one in known if isinstance(one, int | float)]
+        return sum(numbers) if numbers else None
+
 
 class DispatchReport(Struct, frozen=True, kw_only=True):
     """What a pass over a board did, or with a dry run would do."""
@@ -57,8 +64,64 @@ class DispatchReport(Struct, frozen=True, kw_only=True):
     """Tasks that could not be started, each with the reason."""
 
 
-Dispatch: TypeAlias = Callable[[Sequence[str], bool], Awaitable[Sequence[DispatchReport]]]
-"""Run a pass over boards, or with True say what it would do."""
+class ServeOptions(Struct, frozen=True, kw_only=True):
+    """What differs from the settings while boards are served on the command line."""
+
+    interval: int | None = None
+    max_workers: int | None = None
+    failure_limit: int | None = None
+
+
+class DownloadedFile(Struct, frozen=True):
+    """`name` is that of the URL, perhaps empty."""
+
+    data: bytes
+    content_type: str
+    name: str
+
+
+class GoalVerdict(Struct, frozen=True):
+    """Whether a task is done, and if not, what is missing."""
+
+    met: bool
+    reason: str = ""
+
+
+class BoardAgents(Protocol):
+    """What needs an open profile: workers, models that plan and judge tasks, and the network."""
+
+    async def dispatch(
+        self, boards: Sequence[str], options: ServeOptions, *, dry_run: bool
+    ) -> Sequence[DispatchReport]:
+        """One pass over some boards; return when the started tasks have ended."""
+        ...
+
+    async def work(self, worker: Worker) -> None:
+        """Work on a task that another process has claimed for this profile."""
+        ...
+
+    async def serve(self, options: ServeOptions) -> None:
+        """Work on the tasks of all boards until this process is asked to end."""
+        ...
+
+    async def ask(self, slot: str, instructions: str, text: str) -> str:
+        """The answer of the model that the settings name for this purpose."""
+        ...
+
+    async def judge(self, session: str, text: str) -> GoalVerdict:
+        """Whether a session's transcript shows that what `text` asks for is done.
+
+        Raises `ModelError` if the judge cannot be asked.
+        """
+        ...
+
+    async def pull_request_problem(self, address: str) -> str:
+        """Why the required checks of a pull request have not passed; empty if they have."""
+        ...
+
+    async def download(self, url: str, limit: int) -> DownloadedFile:
+        """A file from a public address. Raises `UsageError` that says why it failed."""
+        ...
 
 
 class BoardService:
@@ -76,7 +139,7 @@ class BoardService:
         environment: Mapping[str, str],
         list_profiles: Callable[[], Sequence[str]],
         wake: Callable[[str, str], None],
-        dispatch: Dispatch,
+        agents: BoardAgents,
     ) -> None:
         from anyio import Lock  # noqa: PLC0415 - help and completion do without
 
@@ -90,13 +153,16 @@ class BoardService:
         self._clock = clock
         self._list_profiles = list_profiles
         self._wake = wake
-        self.dispatch = dispatch
+        self.agents = agents
         self._open: dict[Path, _OpenBoard] = {}
         self._opening = Lock()
         self._serving = 0
 
     def now(self) -> int:
         return int(self._clock.now().timestamp())
+
+    async def pause(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
 
     async def read(self, slug: str | None, work: Callable[[BoardRows], R]) -> R:
         board = await self._board(self.boards.choose(slug))
@@ -151,10 +217,23 @@ class BoardService:
             known = f"Profiles: {', '.join(profiles)}. A person is written as @name."
             raise UsageError(f"There is no profile {assignee!r}.", hint=near or known)
 
+    def require_access(self, slug: str | None, wanted: Access) -> None:
+        """Raise `UsageError` unless the agents of this profile may use the board."""
+        board = self.boards.choose(slug)
+        if not self.boards.info(board).allows(self.profile, wanted):
+            what = "read" if wanted is Access.READ else "change"
+            raise UsageError(f"The profile {self.profile} may not {what} the board {board}.")
+
     def profiles(self) -> Sequence[str]:
         return self._list_profiles()
 
-    def worker_of(self, scope: Scope) -> Worker | None:
+    def agent_in(self, scope: Scope) -> Worker | None:
+        """The worker that acts in this scope, None for other agents of the owner.
+
+        Raises `UsageError` for an agent that works for somebody else.
+        """
+        if scope.role is not Role.OWNER:
+            raise UsageError("Only the owner's agents may use the board.")
         return worker_of(scope, self._environment)
 
     async def close(self) -> None:

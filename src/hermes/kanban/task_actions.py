@@ -12,6 +12,7 @@ from hermes.kanban.arguments import (
     SWITCH,
     TASK,
     TASKS,
+    board_action,
     flag,
     read_block_kind,
     read_completion,
@@ -21,7 +22,9 @@ from hermes.kanban.arguments import (
     read_workspace,
     task_ids,
 )
+from hermes.kanban.creation import add_for_creator
 from hermes.kanban.lifecycle import (
+    CLAIM_SECONDS,
     ClaimTerms,
     archive_task,
     block_task,
@@ -34,21 +37,20 @@ from hermes.kanban.lifecycle import (
     schedule_task,
     unblock_task,
 )
+from hermes.kanban.people import author_of, for_assignees
 from hermes.kanban.presentation import run_object, task_line, task_object
 from hermes.kanban.reviews import request_changes
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import (
     NewTask,
     assign_task,
-    chat_subscription,
     comment_on,
-    create_task,
     edit_task,
     find_task,
     link_tasks,
-    subscribe,
     unlink_tasks,
 )
+from hermes.kanban.undo import remember_change
 from hermes.ports.board import BoardRows
 from hermes.ports.feature import Action, ActionCall, ActionReply, Argument, ArgumentKind
 from hermes.schema.board import (
@@ -59,8 +61,6 @@ from hermes.schema.board import (
     TaskStatus,
 )
 from hermes.schema.errors import StateConflict, UsageError
-
-DEFAULT_CLAIM_SECONDS = 900
 
 
 async def create(service: BoardService, call: ActionCall) -> ActionReply:
@@ -91,17 +91,9 @@ async def create(service: BoardService, call: ActionCall) -> ActionReply:
         model_override=call.text("model") or None,
         provider_override=call.text("provider") or None,
         completion_contract=call.text("completion_contract") or None,
+        session_id=call.scope.session if call.scope else None,
     )
-    address = call.address if service.subscribes_creators else None
-
-    def work(rows: BoardRows) -> Task:
-        task = create_task(rows, new, service.now())
-        if address is not None:
-            subscription = chat_subscription(task.id, address, service.profile)
-            subscribe(rows, subscription, service.now())
-        return task
-
-    task = await service.write(call.text("board") or None, work)
+    task, _ = await add_for_creator(service, call.text("board") or None, new, call.scope)
     return ActionReply(f"Created {task.id}: {task.title} ({task.status}).", task_object(task))
 
 
@@ -115,8 +107,14 @@ async def change(
     if not ids:
         raise UsageError("Name at least one task.")
 
+    def change_one(rows: BoardRows, task_id: str) -> Task:
+        before = find_task(rows, task_id)
+        task = apply(rows, task_id, service, call)
+        remember_change(rows, before, apply.__name__.strip("_"), service.now())
+        return task
+
     def work(rows: BoardRows) -> list[Task]:
-        return [apply(rows, task_id, service, call) for task_id in ids]
+        return [change_one(rows, task_id) for task_id in ids]
 
     tasks = await service.write(call.text("board") or None, work)
     text = "\n".join(map(task_line, tasks))
@@ -183,7 +181,7 @@ def _edit(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall
 def _request_changes(
     rows: BoardRows, task_id: str, service: BoardService, call: ActionCall
 ) -> Task:
-    reason, author = call.text("reason"), service.profile
+    reason, author = call.text("reason"), author_of(service, call)
     return request_changes(rows, task_id, reason, service.now(), author=author)
 
 
@@ -196,13 +194,13 @@ def _set_model(rows: BoardRows, task_id: str, service: BoardService, call: Actio
 def _heartbeat(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
     now = service.now()
     note = call.text("note") or None
-    record_heartbeat(rows, task_id, now + DEFAULT_CLAIM_SECONDS, now, note=note)
+    record_heartbeat(rows, task_id, now + CLAIM_SECONDS, now, note=note)
     return find_task(rows, task_id)
 
 
 async def claim(service: BoardService, call: ActionCall) -> ActionReply:
     now = service.now()
-    ttl = read_seconds(call.text("ttl")) or DEFAULT_CLAIM_SECONDS
+    ttl = read_seconds(call.text("ttl")) or CLAIM_SECONDS
     lock = call.text("lock") or service.lock
     terms = ClaimTerms(lock=lock, expires=now + ttl, profile=service.profile)
     task_id = call.text("task")
@@ -266,8 +264,8 @@ _CREATE = (
     flag("--created-by", "who asks for it"),
     flag("--skill", "a skill for the worker", LIST),
     flag("--max-retries", "give up after this many failures in a row", NUMBER),
-    flag("--goal", "stored for other programs that use this board", SWITCH),
-    flag("--goal-max-turns", "stored, as --goal", NUMBER),
+    flag("--goal", "work on it until a judge says that it is done", SWITCH),
+    flag("--goal-max-turns", "with --goal, the limit of turns", NUMBER),
     Argument(
         name="--initial-status",
         help="blocked, or running for a normal start",
@@ -275,7 +273,7 @@ _CREATE = (
     ),
     flag("--model", "the model of the worker"),
     flag("--provider", "the provider of that model"),
-    flag("--completion-contract", "stored, as --goal: OWNER/REPO, a pull request or local-only"),
+    flag("--completion-contract", "OWNER/REPO or a pull request whose checks pass, or local-only"),
     BOARD,
 )
 
@@ -286,23 +284,18 @@ def _changing(
     apply: Callable[[BoardRows, str, BoardService, ActionCall], Task],
     *arguments: Argument,
 ) -> Action[BoardService]:
-    return Action(
-        name=name, summary=summary, run=partial(change, apply), arguments=(*arguments, BOARD)
-    )
+    return board_action(name, summary, partial(change, apply), *arguments)
 
 
 CHANGE_ACTIONS: tuple[Action[BoardService], ...] = (
     Action(name="create", summary="add a task", run=create, arguments=_CREATE),
-    Action(
-        name="claim",
-        summary="start to work on a task by hand",
-        run=claim,
-        arguments=(
-            TASK,
-            flag("--ttl", "how long the claim lasts: 15m"),
-            flag("--lock", "the name of the claim"),
-            BOARD,
-        ),
+    board_action(
+        "claim",
+        "start to work on a task by hand",
+        claim,
+        TASK,
+        flag("--ttl", "how long the claim lasts: 15m"),
+        flag("--lock", "the name of the claim"),
     ),
     _changing(
         "heartbeat",
@@ -311,29 +304,16 @@ CHANGE_ACTIONS: tuple[Action[BoardService], ...] = (
         TASK,
         Argument(name="note", help="what is going on", kind=ArgumentKind.WORDS),
     ),
-    Action(
-        name="comment",
-        summary="add a comment",
-        run=comment,
-        arguments=(
-            TASK,
-            Argument(name="text", help="the comment", kind=ArgumentKind.WORDS, required=True),
-            flag("--author", "who says it"),
-            BOARD,
-        ),
+    board_action(
+        "comment",
+        "add a comment",
+        comment,
+        TASK,
+        Argument(name="text", help="the comment", kind=ArgumentKind.WORDS, required=True),
+        flag("--author", "who says it"),
     ),
-    Action(
-        name="link",
-        summary="let a task wait for another",
-        run=link,
-        arguments=(_PARENT, _CHILD, BOARD),
-    ),
-    Action(
-        name="unlink",
-        summary="remove a link",
-        run=unlink,
-        arguments=(_PARENT, _CHILD, BOARD),
-    ),
+    board_action("link", "let a task wait for another", link, _PARENT, _CHILD),
+    board_action("unlink", "remove a link", unlink, _PARENT, _CHILD),
     _changing(
         "assign",
         "assign a task; none takes the assignee away",
@@ -368,8 +348,14 @@ CHANGE_ACTIONS: tuple[Action[BoardService], ...] = (
         IDS,
         flag("--kind", "dependency, needs_input, capability or transient"),
     ),
-    _changing(
-        "request-changes", "send reviewed work back to its author", _request_changes, TASK, REASON
+    for_assignees(
+        _changing(
+            "request-changes",
+            "send reviewed work back to its author",
+            _request_changes,
+            TASK,
+            REASON,
+        )
     ),
     _changing("unblock", "continue blocked or scheduled tasks", _unblock, TASKS),
     _changing("schedule", "put tasks aside for later", _schedule, TASK, REASON, IDS),

@@ -3,30 +3,44 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import cast
 
 import anyio
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from hermes.kanban.attachments import attach_file
-from hermes.kanban.context import MAX_BODY, worker_context
-from hermes.kanban.lifecycle import record_heartbeat, release_rate_limited
+from hermes.kanban.artifacts import keep_artifacts
+from hermes.kanban.completion_check import goal_reminder, pursues_goal
+from hermes.kanban.context import MAX_BODY, review_text, worker_context
+from hermes.kanban.lifecycle import (
+    AUTHOR,
+    CLAIM_SECONDS,
+    block_task,
+    record_heartbeat,
+    release_rate_limited,
+)
 from hermes.kanban.run_records import RunRecords
-from hermes.kanban.service import BoardService, TaskDetails, task_details
+from hermes.kanban.service import BoardService, task_details
 from hermes.kanban.tasks import find_task
 from hermes.kanban.worker import PLATFORM, Worker
 from hermes.kanban.workspaces import Workspace, Workspaces
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id, new_session_id
 from hermes.kit.tasks import background_tasks
-from hermes.kit.text import head_and_tail
+from hermes.kit.text import head_and_tail, plural
 from hermes.ports.board import BoardRows
 from hermes.ports.store import Store, Write
-from hermes.schema.board import JsonObject, RunOutcome, Task, TaskRun, TaskStatus, WorkspaceKind
-from hermes.schema.errors import HermesError, LeaseLost, NotFound, RateLimited, UsageError
-from hermes.schema.messages import Text, Trust, User
-from hermes.schema.scope import InheritedLimits
+from hermes.schema.board import (
+    BlockKind,
+    JsonObject,
+    RunChange,
+    RunOutcome,
+    Task,
+    TaskRun,
+    TaskStatus,
+)
+from hermes.schema.errors import HermesError, LeaseLost, NotFound, RateLimited
+from hermes.schema.messages import Text, Trust, Usage, User
+from hermes.schema.scope import OWNER, InheritedLimits
 from hermes.schema.sessions import Session
 from hermes.session.limited_run import LimitedRun, RunLimits, RunResult
 from hermes.session.runner import Runner
@@ -47,9 +61,11 @@ _REMINDER = (
 
 class RunnerSettings(Struct, frozen=True, kw_only=True):
     profile: str
-    claim_seconds: int = 900
+    claim_seconds: int = CLAIM_SECONDS
     idle: float = 1_800.0
     """Seconds without activity outside of tools after which a turn is ended."""
+    goal_turns: int = 20
+    """Turns of a task in goal mode that names no limit."""
 
 
 class TaskRunner:
@@ -87,10 +103,11 @@ class TaskRunner:
             log.info("run %d of %s was taken away", worker.run, worker.task)
         except HermesError as error:
             await self._records.fail(worker, str(error))
-        try:
-            await self._clean_up(worker)
-        except (HermesError, OSError) as error:
-            log.warning("the workspace of %s is removed later: %s", worker.task, error)
+        finally:
+            # A run that was taken away or failed is cancelled, but it has cost something.
+            with anyio.CancelScope(shield=True):
+                await self._try_record_cost(worker)
+        await self._try_clean_up(worker)
 
     async def remove_old_workspaces(self, board: str) -> None:
         """Remove scratch workspaces of finished tasks that an earlier process had no time for."""
@@ -98,39 +115,67 @@ class TaskRunner:
         names = await run_sync(lambda: [one.name for one in folder.glob("*")])
         for run in await self._service.read(board, lambda rows: _last_runs(rows, names)):
             if run.profile == self._settings.profile:
-                await self._clean_up(Worker(board, run.task_id, run.id))
+                await self._try_clean_up(Worker(board, run.task_id, run.id))
 
     async def _work(self, worker: Worker, task: Task, workspace: Workspace) -> None:
         session = self._session(worker, task, workspace)
-        message = await self._first_message(worker, task, session)
+        first = message = await self._first_message(worker, task, session)
         note: User | None = await self._note(worker)
+        pursues = await self._service.read(worker.board, lambda rows: pursues_goal(rows, task))
+        limit = MAX_REMINDERS + 1
+        if pursues:
+            limit = task.goal_max_turns or self._settings.goal_turns
         started = self._clock.monotonic()
-        for attempt in range(MAX_REMINDERS + 1):
-            turn = self._turn(session, message, note, new=attempt == 0)
+        for number in range(1, limit + 1):
+            turn = self._turn(session, message, note, new=number == 1)
             spent = self._clock.monotonic() - started
             result = await self._run_turn(task, turn, spent)
             if result.interrupted or not await self._is_open(worker):
                 return
-            if result.code == RateLimited.code:
-                await self._service.write(
-                    worker.board,
-                    lambda rows, why=result.failure: release_rate_limited(
-                        rows, worker.task, worker.run, why, self._service.now()
-                    ),
-                )
-                return
-            if result.code == "limit":
-                limit = task.max_runtime_seconds or int(self._settings.idle)
-                details: JsonObject = {"limit_seconds": limit, "sigkill": False}
-                await self._records.fail(worker, result.failure, RunOutcome.TIMED_OUT, details)
-                return
             if result.failure:
-                await self._records.fail(worker, result.failure)
+                await self._record_failure(worker, task, result)
                 return
-            session = await self._store.archive_for("owner").get(session.id)
-            message = User(f"{message.id}:{attempt + 1}", (Text(_REMINDER),), Trust.PROGRAM)
+            session = await self._store.archive_for(OWNER).get(session.id)
+            text = _REMINDER
+            if pursues and number < limit:
+                text = await goal_reminder(self._service, task, session.id, number + 1, limit)
+            message = User(f"{first.id}:{number}", (Text(text),), Trust.PROGRAM)
             note = None
-        await self._records.fail(worker, "The worker ended without a result.")
+        await self._end_unsettled(worker, limit, pursues=pursues)
+
+    async def _record_failure(self, worker: Worker, task: Task, result: RunResult) -> None:
+        if result.code == RateLimited.code:
+            await self._service.write(
+                worker.board,
+                lambda rows: release_rate_limited(
+                    rows, worker.task, worker.run, result.failure, self._service.now()
+                ),
+            )
+        elif result.code == "limit":
+            seconds = task.max_runtime_seconds or int(self._settings.idle)
+            details: JsonObject = {"limit_seconds": seconds, "sigkill": False}
+            await self._records.fail(worker, result.failure, RunOutcome.TIMED_OUT, details)
+        else:
+            await self._records.fail(worker, result.failure)
+
+    async def _end_unsettled(self, worker: Worker, turns: int, *, pursues: bool) -> None:
+        """A person decides about a goal that was not reached; other work counts as failed."""
+        if not pursues:
+            await self._records.fail(worker, "The worker ended without a result.")
+            return
+        reason = f"It is not done after {plural(turns, 'turn')}, the limit."
+        await self._service.write(
+            worker.board,
+            lambda rows: block_task(
+                rows,
+                worker.task,
+                reason,
+                BlockKind.NEEDS_INPUT,
+                self._service.now(),
+                author=AUTHOR,
+                run_id=worker.run,
+            ),
+        )
 
     async def _run_turn(self, task: Task, turn: TurnRequest, spent: float) -> RunResult:
         """`spent`: seconds that earlier turns of this run took."""
@@ -179,8 +224,11 @@ class TaskRunner:
     async def _first_message(self, worker: Worker, task: Task, session: Session) -> User:
         skills = [await self._skill_text(name, session.id) for name in task.skills]
         body = head_and_tail(task.body or "", MAX_BODY)
-        text = f"Work on the task {task.id}: {task.title}\n\n{body}".strip()
-        parts = tuple(map(Text, [*skills, text]))
+        # Said as the owner: text on the board, which others write, must not start or end a review.
+        review = await self._service.read(worker.board, lambda rows: review_text(rows, task))
+        what = "Review" if review else "Work on"
+        text = f"{what} the task {task.id}: {task.title}\n\n{body}".strip()
+        parts = tuple(Text(one) for one in (*skills, text, review) if one)
         return User(f"kanban:{worker.board}:{worker.task}:{worker.run}", parts, Trust.OWNER)
 
     async def _note(self, worker: Worker) -> User:
@@ -217,42 +265,57 @@ class TaskRunner:
             except (HermesError, OSError) as error:
                 log.warning("the claim on %s could not be extended: %s", worker.task, error)
 
+    async def _try_record_cost(self, worker: Worker) -> None:
+        try:
+            await self._record_cost(worker)
+        except (HermesError, OSError) as error:
+            log.warning("the cost of %s is not recorded: %s", worker.task, error)
+
+    async def _record_cost(self, worker: Worker) -> None:
+        """Store with the run what its model calls used; an unknown price leaves the cost out."""
+        archive = self._store.archive_for(OWNER)
+        session = await archive.by_key(worker.session_key(self._settings.profile))
+        used = await archive.usage(session.id) if session is not None else ()
+        if not used:
+            return
+        total = sum((one.usage for one in used), Usage())
+        numbers: dict[str, object] = {
+            "input_tokens": total.input,
+            "output_tokens": total.output,
+        }
+        if all(one.cost is not None for one in used):
+            numbers["cost_usd"] = round(sum(one.cost or 0.0 for one in used), 6)
+
+        def work(rows: BoardRows) -> None:
+            if (run := rows.run(worker.run)) is not None:
+                rows.change_run(run.id, RunChange(metadata={**(run.metadata or {}), **numbers}))
+
+        await self._service.write_quietly(worker.board, work)
+
+    async def _try_clean_up(self, worker: Worker) -> None:
+        try:
+            await self._clean_up(worker)
+        except (HermesError, OSError) as error:
+            log.warning("the workspace of %s is removed later: %s", worker.task, error)
+
     async def _clean_up(self, worker: Worker) -> None:
-        """Keep the artifacts of a task that this run finished, then delete its scratch folder."""
-        details, run = await self._service.read(
-            worker.board, lambda rows: (_details(rows, worker.task), rows.run(worker.run))
+        """Delete the scratch folder of a task that this run finished."""
+        task, run = await self._service.read(
+            worker.board, lambda rows: (rows.task(worker.task), rows.run(worker.run))
         )
-        if details is None or run is None or run.outcome != RunOutcome.COMPLETED:
+        if task is None or run is None or run.outcome != RunOutcome.COMPLETED:
             return
-        task = details.task
-        if task.status is not TaskStatus.DONE or task.workspace_kind != WorkspaceKind.SCRATCH:
-            return
-        workspaces = self._workspaces(worker.board)
-        folder = (await workspaces.prepare(task)).path
-        for path in await run_sync(_artifacts, details.runs, folder):
-            try:
-                await attach_file(self._service, worker.board, task.id, path)
-            except UsageError as error:
-                log.warning("an artifact of %s was not kept: %s", task.id, error)
-        await workspaces.remove(task)
+        if task.status is TaskStatus.DONE:
+            await self._keep_artifacts(worker)
+            await self._workspaces(worker.board).remove(task)
 
-
-def _artifacts(runs: Sequence[TaskRun], folder: Path) -> list[Path]:
-    """The files that runs delivered; only those in the workspace are theirs."""
-    found: dict[Path, None] = {}
-    for run in runs:
-        named = (run.metadata or {}).get("artifacts")
-        for one in cast("list[object]", named) if isinstance(named, list) else ():
-            # Written by a model: it may be anything.
-            if isinstance(one, str) and "\0" not in one:
-                found[(folder / one).resolve()] = None
-    inside = folder.resolve()
-    return [path for path in found if path.is_relative_to(inside) and path.is_file()]
-
-
-def _details(rows: BoardRows, task_id: str) -> TaskDetails | None:
-    task = rows.task(task_id)
-    return None if task is None else task_details(rows, task)
+    async def _keep_artifacts(self, worker: Worker) -> None:
+        """Copy what is left: a person, or another program, completes a task without copying."""
+        kept = await keep_artifacts(self._service, worker.board, worker.task, ())
+        if kept.files:
+            await self._service.write(
+                worker.board, lambda rows: kept.store(rows, self._service.now())
+            )
 
 
 def _last_runs(rows: BoardRows, task_ids: Sequence[str]) -> list[TaskRun]:

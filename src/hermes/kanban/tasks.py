@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Struct, structs
 
+from hermes.kanban.completion_contract import read_contract
 from hermes.ports.board import BoardRows
 from hermes.schema.board import (
     BoardSubscription,
@@ -84,10 +85,21 @@ def create_task(rows: BoardRows, new: NewTask, now: int) -> Task:
     }
     rows.add_event(task.id, "created", now, payload, None)
     _inherit_subscriptions(rows, task.id, new.parents, now)
+    tell_person(rows, task, now)
     return task
 
 
+def tell_person(rows: BoardRows, task: Task, now: int) -> None:
+    """No worker starts the task of a person: who follows it is told that it can be done."""
+    if task.status is TaskStatus.READY and (task.assignee or "").startswith("@"):
+        payload: JsonObject = {"status": task.status.value, "assignee": task.assignee}
+        rows.add_event(task.id, "status", now, payload, None)
+
+
 def _check(new: NewTask) -> None:
+    read_contract(new.completion_contract)
+    if new.goal_max_turns is not None and new.goal_max_turns < 1:
+        raise UsageError("A task needs at least one turn.")
     if not new.title.strip():
         raise UsageError("A task needs a title.")
     if new.workspace_kind not in set(WorkspaceKind):
@@ -221,7 +233,9 @@ def assign_task(rows: BoardRows, task_id: str, assignee: str | None, now: int) -
     # A new assignee starts without the failures of the last one.
     rows.change_task(task_id, TaskChange(assignee=assignee, consecutive_failures=0))
     rows.add_event(task_id, "assigned", now, {"assignee": assignee}, None)
-    return find_task(rows, task_id)
+    task = find_task(rows, task_id)
+    tell_person(rows, task, now)
+    return task
 
 
 def edit_task(rows: BoardRows, task_id: str, change: TaskChange, now: int) -> Task:

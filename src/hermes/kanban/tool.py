@@ -10,9 +10,14 @@ from msgspec import Struct
 
 from hermes.kanban import tool_arguments as arguments
 from hermes.kanban.arguments import read_status
-from hermes.kanban.attachments import attach_bytes
+from hermes.kanban.artifacts import artifacts_in, keep_artifacts
+from hermes.kanban.attachments import MAX_ATTACHMENT, attach_bytes
+from hermes.kanban.boards import Access
+from hermes.kanban.completion_check import check_block, check_completion
 from hermes.kanban.context import worker_context
+from hermes.kanban.create_tool import create
 from hermes.kanban.lifecycle import (
+    CLAIM_SECONDS,
     Completion,
     block_task,
     complete_task,
@@ -24,35 +29,25 @@ from hermes.kanban.presentation import attachment_object, details_object, task_o
 from hermes.kanban.reviews import request_changes, request_review
 from hermes.kanban.service import BoardService, task_details
 from hermes.kanban.tasks import (
-    NewTask,
-    chat_subscription,
     comment_on,
-    create_task,
     find_task,
-    is_same_chat,
     link_tasks,
-    subscribe,
 )
 from hermes.kanban.worker import Worker
-from hermes.kit.injection_scan import injection_reason
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.board import BoardRows
 from hermes.ports.feature import FeatureTool
 from hermes.ports.tool import ToolContext
 from hermes.schema.board import (
     BlockKind,
-    BoardSubscription,
     JsonObject,
     Task,
     TaskFilter,
-    WorkspaceKind,
 )
-from hermes.schema.errors import StateConflict, UsageError
-from hermes.schema.scope import Role
+from hermes.schema.errors import HermesError, StateConflict, UsageError
 from hermes.schema.tools import Effect
 
 TOOLSET = "kanban"
-CLAIM_SECONDS = 900
 A = TypeVar("A", bound=Struct)
 
 
@@ -64,15 +59,9 @@ class Target(Struct, frozen=True):
     run: int | None = None
 
 
-def _worker(service: BoardService, ctx: ToolContext) -> Worker | None:
-    if ctx.scope.role is not Role.OWNER:
-        raise UsageError("Only the owner's agents may use the board.")
-    return service.worker_of(ctx.scope)
-
-
 def _own_target(service: BoardService, ctx: ToolContext, board: str, task: str) -> Target:
     """The worker's own task, or the named one for an orchestrator."""
-    worker = _worker(service, ctx)
+    worker = service.agent_in(ctx.scope)
     if worker is None:
         if not task:
             raise UsageError("Name the task with `task_id`.")
@@ -84,7 +73,7 @@ def _own_target(service: BoardService, ctx: ToolContext, board: str, task: str) 
 
 def _any_target(service: BoardService, ctx: ToolContext, board: str, task: str) -> Target:
     """Any task: reading and commenting is allowed everywhere."""
-    worker = _worker(service, ctx)
+    worker = service.agent_in(ctx.scope)
     if worker is not None and not task:
         return Target(worker.board, worker.task, worker.run)
     if not task:
@@ -159,12 +148,16 @@ async def complete(
     missing = [path for path in args.artifacts if not Path(path).is_absolute()]
     if missing:
         raise UsageError(f"Artifacts need absolute paths, not {missing[0]!r}.")
-    now = service.now()
+    now, board = service.now(), service.boards.choose(target.board)
+    await check_completion(
+        service, board, target.task, ctx.scope.session, target.run, args.metadata
+    )
+    kept = await keep_artifacts(service, board, target.task, args.artifacts)
     done = Completion(
         summary=args.summary or None,
         result=args.result or None,
         metadata={**args.metadata, "worker_session_id": ctx.scope.session},
-        artifacts=tuple(args.artifacts),
+        artifacts=tuple(kept.paths(args.artifacts)),
         verified_tasks=tuple(args.created_cards),
     )
 
@@ -177,10 +170,16 @@ async def complete(
             return phantoms
         run_id = find_task(rows, target.task).current_run_id
         complete_task(rows, target.task, done, now, target.run)
+        kept.store(rows, now)
         return {"ok": True, "task_id": target.task, "run_id": run_id}
 
-    answer = await service.write(target.board, work)
+    try:
+        answer = await service.write(board, work)
+    except HermesError:
+        await kept.discard()
+        raise
     if isinstance(answer, list):
+        await kept.discard()
         raise StateConflict(
             f"There is no task {', '.join(answer)}; the task was not completed.",
             hint="Name in `created_cards` only ids that kanban_create returned.",
@@ -192,6 +191,8 @@ async def block(service: BoardService, args: arguments.BlockArgs, ctx: ToolConte
     target = _own_target(service, ctx, args.board, args.task_id)
 
     def work(rows: BoardRows) -> JsonObject:
+        if target.run is not None:
+            check_block(rows, find_task(rows, target.task), BlockKind(args.kind))
         task = block_task(
             rows,
             target.task,
@@ -237,102 +238,8 @@ async def comment(
     return {"ok": True, "task_id": target.task, "comment_id": number}
 
 
-async def create(service: BoardService, args: arguments.CreateArgs, ctx: ToolContext) -> JsonObject:
-    worker = _worker(service, ctx)
-    service.check_assignee(args.assignee)
-    await _require_approval(args, ctx)
-    now, board = service.now(), args.board or (worker.board if worker else None)
-    address = ctx.scope.address if service.subscribes_creators else None
-
-    def work(rows: BoardRows) -> tuple[Task, BoardSubscription | None]:
-        parent = find_task(rows, worker.task) if worker else None
-        task = create_task(rows, _new_task(service, args, ctx, parent), now)
-        if address is None:
-            return task, None
-        user = ctx.scope.asker.user or None
-        wanted = chat_subscription(task.id, address, ctx.scope.profile, user)
-        subscribe(rows, wanted, now)
-        # The task may also have subscriptions of other chats, inherited from its parents.
-        own = (one for one in rows.subscriptions(task.id) if is_same_chat(one, wanted))
-        return task, next(own, None)
-
-    task, made = await service.write(board, work)
-    if made is not None:
-        await service.remember_creator(board, made, ctx.scope)
-    return {
-        "ok": True,
-        "task_id": task.id,
-        "status": task.status.value,
-        "subscribed": made is not None,
-    }
-
-
-def _new_task(
-    service: BoardService, args: arguments.CreateArgs, ctx: ToolContext, parent: Task | None
-) -> NewTask:
-    """A task that a worker creates has the worker's workspace and project unless it says more."""
-    kind, path = args.workspace_kind, args.workspace_path
-    if parent is not None and not kind:
-        kind, path = parent.workspace_kind, parent.workspace_path
-    return NewTask(
-        title=args.title,
-        body=args.body or None,
-        assignee=args.assignee,
-        parents=tuple(args.parents),
-        tenant=args.tenant or (parent.tenant if parent else None),
-        priority=args.priority,
-        workspace_kind=kind or WorkspaceKind.SCRATCH,
-        workspace_path=path or None,
-        project_id=args.project or (parent.project_id if parent else None),
-        triage=args.triage,
-        idempotency_key=args.idempotency_key or None,
-        max_runtime_seconds=args.max_runtime_seconds,
-        initial_status=read_status(args.initial_status) if args.initial_status else None,
-        skills=tuple(args.skills),
-        goal_mode=args.goal_mode,
-        goal_max_turns=args.goal_max_turns,
-        completion_contract=args.completion_contract or None,
-        created_by=service.profile,
-        creator_task_id=parent.id if parent else None,
-        session_id=ctx.scope.session,
-    )
-
-
-async def _require_approval(args: arguments.CreateArgs, ctx: ToolContext) -> None:
-    """A task is worked on later, unattended: untrusted text must not become one unseen."""
-    if why := injection_reason(f"{args.title}\n{args.body}"):
-        raise UsageError(f"A task must not be one that {why}.")
-    folder = _folder_outside(args, ctx)
-    if not ctx.foreign and not folder:
-        return
-    where = f" in {folder}" if folder else ""
-    request = ApprovalRequest(
-        tool="kanban_create",
-        action=f"create a task for {args.assignee}{where}: {args.title}\n{args.body}",
-        reaching=Isolation.BEYOND,
-        foreign=ctx.foreign,
-    )
-    decision = await ctx.request_approval(request)
-    if not decision.allowed:
-        raise UsageError(decision.why)
-
-
-def _folder_outside(args: arguments.CreateArgs, ctx: ToolContext) -> str:
-    """The folder that the task may change although this turn may not; empty if there is none."""
-    if args.workspace_kind not in {WorkspaceKind.FOLDER, WorkspaceKind.WORKTREE}:
-        return ""
-    if not args.workspace_path:
-        return ""  # The owner has chosen the board's folder.
-    own = Path(ctx.scope.workspace)
-    try:
-        folder, own = (own / args.workspace_path).resolve(), own.resolve()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"The folder {args.workspace_path!r} cannot be used.") from error
-    return "" if folder.is_relative_to(own) else str(folder)
-
-
 async def link(service: BoardService, args: arguments.LinkArgs, ctx: ToolContext) -> JsonObject:
-    worker = _worker(service, ctx)
+    worker = service.agent_in(ctx.scope)
     if worker is not None and args.board not in {"", worker.board}:
         raise UsageError(f"You work on the board {worker.board}.")
 
@@ -373,6 +280,39 @@ async def attach(service: BoardService, args: arguments.AttachArgs, ctx: ToolCon
     return {"ok": True, "task_id": target.task, "attachment_id": added.id, "size": added.size}
 
 
+async def attach_url(
+    service: BoardService, args: arguments.AttachUrlArgs, ctx: ToolContext
+) -> JsonObject:
+    target = _own_target(service, ctx, args.board, args.task_id)
+    await service.read(target.board, lambda rows: find_task(rows, target.task))
+    await _require_approval(args.url, ctx)
+    found = await service.agents.download(args.url, MAX_ATTACHMENT)
+    added = await attach_bytes(
+        service,
+        target.board,
+        target.task,
+        args.filename or found.name or "download",
+        found.data,
+        content_type=args.content_type or found.content_type,
+    )
+    return {"ok": True, "task_id": target.task, "attachment_id": added.id, "size": added.size}
+
+
+async def _require_approval(url: str, ctx: ToolContext) -> None:
+    """Untrusted text must not send something out as a part of an address, unseen."""
+    if not ctx.foreign:
+        return
+    request = ApprovalRequest(
+        tool="kanban_attach_url",
+        action=f"download {url}",
+        reaching=Isolation.BEYOND,
+        foreign=True,
+    )
+    decision = await ctx.request_approval(request)
+    if not decision.allowed:
+        raise UsageError(decision.why)
+
+
 async def attachments(
     service: BoardService, args: arguments.ShowArgs, ctx: ToolContext
 ) -> JsonObject:
@@ -388,14 +328,20 @@ async def ask_review(
     target = _own_target(service, ctx, args.board, args.task_id)
     reviewer = args.reviewer or None
     service.check_assignee(reviewer)
+    now, board = service.now(), service.boards.choose(target.board)
+    kept = await keep_artifacts(service, board, target.task, artifacts_in(args.metadata))
 
     def work(rows: BoardRows) -> JsonObject:
         done = Completion(summary=args.summary, metadata=args.metadata)
-        now = service.now()
         task = request_review(rows, target.task, done, now, reviewer=reviewer, run_id=target.run)
+        kept.store(rows, now)
         return {"ok": True, "task_id": task.id, "status": task.status.value}
 
-    return await service.write(target.board, work)
+    try:
+        return await service.write(board, work)
+    except HermesError:
+        await kept.discard()
+        raise
 
 
 async def ask_changes(
@@ -418,7 +364,7 @@ async def ask_changes(
 
 
 def _refuse_worker(service: BoardService, ctx: ToolContext) -> None:
-    if _worker(service, ctx) is not None:
+    if service.agent_in(ctx.scope) is not None:
         raise UsageError("Workers do not list or unblock tasks.")
 
 
@@ -428,8 +374,15 @@ def _tool(
     run: Callable[[BoardService, A, ToolContext], Awaitable[JsonObject]],
     effect: Effect = Effect.WRITE,
     *,
+    wanted: Access = Access.WRITE,
     foreign: bool = False,
 ) -> FeatureTool[BoardService]:
+    async def run_if_allowed(service: BoardService, given: A, ctx: ToolContext) -> JsonObject:
+        worker = service.agent_in(ctx.scope)
+        board = getattr(given, "board", "") or (worker.board if worker else None)
+        service.require_access(board, wanted)
+        return await run(service, given, ctx)
+
     return FeatureTool(
         name=f"kanban_{name}",
         description=str(Path(__file__).with_name("tools") / f"kanban_{name}.md"),
@@ -437,14 +390,14 @@ def _tool(
         effect=effect,
         timeout=120.0,
         toolset=TOOLSET,
-        run=run,
+        run=run_if_allowed,
         foreign=foreign,
     )
 
 
 TOOLS: tuple[FeatureTool[BoardService], ...] = (
-    _tool("show", arguments.ShowArgs, show, Effect.READ, foreign=True),
-    _tool("list", arguments.ListArgs, list_tasks),
+    _tool("show", arguments.ShowArgs, show, Effect.READ, wanted=Access.READ, foreign=True),
+    _tool("list", arguments.ListArgs, list_tasks, wanted=Access.READ),
     _tool("complete", arguments.CompleteArgs, complete),
     _tool("block", arguments.BlockArgs, block),
     _tool("heartbeat", arguments.HeartbeatArgs, heartbeat),
@@ -453,7 +406,15 @@ TOOLS: tuple[FeatureTool[BoardService], ...] = (
     _tool("link", arguments.LinkArgs, link),
     _tool("unblock", arguments.UnblockArgs, unblock),
     _tool("attach", arguments.AttachArgs, attach),
-    _tool("attachments", arguments.ShowArgs, attachments, Effect.READ, foreign=True),
+    _tool("attach_url", arguments.AttachUrlArgs, attach_url, Effect.OUTSIDE),
+    _tool(
+        "attachments",
+        arguments.ShowArgs,
+        attachments,
+        Effect.READ,
+        wanted=Access.READ,
+        foreign=True,
+    ),
     _tool("request_review", arguments.ReviewArgs, ask_review),
     _tool("request_changes", arguments.ChangesArgs, ask_changes),
 )

@@ -63,9 +63,17 @@ class CreateArgs(_Args, frozen=True, kw_only=True):
         Literal["blocked", "running", ""], Meta(description="running: start normally")
     ] = ""
     skills: list[str] = []
-    goal_mode: Annotated[bool, Meta(description="Only stored")] = False
-    goal_max_turns: Annotated[int | None, Meta(description="Only stored")] = None
-    completion_contract: Annotated[str, Meta(description="Only stored")] = ""
+    goal_mode: Annotated[
+        bool, Meta(description="Work over several turns until a judge says that it is done")
+    ] = False
+    goal_max_turns: Annotated[int | None, Meta(description="The limit of turns")] = None
+    completion_contract: Annotated[
+        str,
+        Meta(
+            description="OWNER/REPO or a GitHub pull request: done when its required checks have"
+            " passed. local-only: nothing is published"
+        ),
+    ] = ""
 
 
 class LinkArgs(_Args, frozen=True, kw_only=True):
@@ -80,6 +88,13 @@ class UnblockArgs(_Args, frozen=True, kw_only=True):
 class AttachArgs(_Args, frozen=True, kw_only=True):
     filename: str
     content_base64: str
+    content_type: str = ""
+    task_id: str = ""
+
+
+class AttachUrlArgs(_Args, frozen=True, kw_only=True):
+    url: Annotated[str, Meta(description="A public http or https address")]
+    filename: Annotated[str, Meta(description="By default the name in the address")] = ""
     content_type: str = ""
     task_id: str = ""
 

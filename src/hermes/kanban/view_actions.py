@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from hermes.kanban.arguments import BOARD, NUMBER, SWITCH, TASK, flag, read_status
+from hermes.kanban.arguments import NUMBER, SWITCH, TASK, board_action, flag, read_status
 from hermes.kanban.context import worker_context
+from hermes.kanban.people import for_assignees
 from hermes.kanban.presentation import (
     details_object,
     details_text,
@@ -92,7 +93,7 @@ async def tail(service: BoardService, call: ActionCall) -> ActionReply:
 
 
 async def read_log(service: BoardService, call: ActionCall) -> ActionReply:
-    """The public system's workers are processes with logs; ours are sessions."""
+    """Workers that are processes have logs; those in the gateway are sessions."""
     slug = service.boards.choose(call.text("board") or None)
     task = await service.read(slug, lambda rows: find_task(rows, call.text("task")))
     path = service.boards.paths(slug).logs / f"{task.id}.log"
@@ -101,7 +102,7 @@ async def read_log(service: BoardService, call: ActionCall) -> ActionReply:
     except FileNotFoundError:
         raise NotFound(
             f"There is no log of {task.id}.",
-            hint=f"Workers here are sessions: hermes sessions list, titles with {task.id}.",
+            hint=f"Workers in the gateway are sessions: hermes sessions list, for {task.id}.",
         ) from None
     lines = text.splitlines()[-call.number("lines", 200) :]
     return ActionReply("\n".join(lines), {"path": str(path), "lines": lines})
@@ -117,7 +118,6 @@ _LIST_FLAGS = (
     Argument(name="--sort", help="the order", choices=SORTS),
     flag("--workflow-template-id", "only tasks of this workflow"),
     flag("--step-key", "only tasks at this step"),
-    BOARD,
 )
 _RUN_FILTER = (
     Argument(name="--state-type", help="what --state-name means", choices=("status", "outcome")),
@@ -126,41 +126,24 @@ _RUN_FILTER = (
 
 
 VIEW_ACTIONS: tuple[Action[BoardService], ...] = (
-    Action(
-        name="list", summary="list tasks", run=list_tasks, arguments=_LIST_FLAGS, aliases=("ls",)
+    board_action("list", "list tasks", list_tasks, *_LIST_FLAGS, aliases=("ls",)),
+    for_assignees(
+        board_action("show", "show a task with its runs and comments", show, TASK, *_RUN_FILTER)
     ),
-    Action(
-        name="show",
-        summary="show a task with its runs and comments",
-        run=show,
-        arguments=(TASK, *_RUN_FILTER, BOARD),
+    board_action("context", "print what a worker is told about a task", show_context, TASK),
+    board_action("runs", "list the runs of a task", list_runs, TASK, *_RUN_FILTER),
+    board_action(
+        "tail",
+        "print the last events of a task or of the board",
+        tail,
+        Argument(name="task", help="the id of the task"),
+        flag("--limit", "how many", NUMBER),
     ),
-    Action(
-        name="context",
-        summary="print what a worker is told about a task",
-        run=show_context,
-        arguments=(TASK, BOARD),
-    ),
-    Action(
-        name="runs",
-        summary="list the runs of a task",
-        run=list_runs,
-        arguments=(TASK, *_RUN_FILTER, BOARD),
-    ),
-    Action(
-        name="tail",
-        summary="print the last events of a task or of the board",
-        run=tail,
-        arguments=(
-            Argument(name="task", help="the id of the task"),
-            flag("--limit", "how many", NUMBER),
-            BOARD,
-        ),
-    ),
-    Action(
-        name="log",
-        summary="print the log that a worker of the public system left",
-        run=read_log,
-        arguments=(TASK, flag("--lines", "how many lines", NUMBER), BOARD),
+    board_action(
+        "log",
+        "print the log of a task's worker process",
+        read_log,
+        TASK,
+        flag("--lines", "how many lines", NUMBER),
     ),
 )

@@ -22,6 +22,8 @@ TEMPORARY = FULL | _SHORTAGE | _DISK_TROUBLE | _CONTENTION
 """Error numbers that are temporary and not caused by settings."""
 MAX_IMAGE_BYTES = 20_000_000
 """Bytes; images are sent to the model whole, as base64."""
+_CHUNK = 16 * 1024
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _IMAGE_TYPES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -36,20 +38,48 @@ def read_regular_file(path: Path, limit: int = MAX_SMALL_FILE) -> bytes:
 
     Opening a pipe would wait for its other end, and reading a device might never end.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    return _read_opened(os.open(path, _READ), path, limit)
+
+
+def read_file_below(folder: Path, path: Path, limit: int = MAX_SMALL_FILE) -> bytes:
+    """As `read_regular_file`, but from the folder down no link is followed, also a new one."""
+    *folders, name = path.relative_to(folder).parts
+    handle = os.open(folder, _READ | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        kind = os.fstat(handle).st_mode
-        if stat.S_ISDIR(kind):
+        for one in folders:
+            inner = os.open(one, _READ | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
+            os.close(handle)
+            handle = inner
+        return _read_opened(os.open(name, _READ | os.O_NOFOLLOW, dir_fd=handle), path, limit)
+    finally:
+        os.close(handle)
+
+
+def _read_opened(handle: int, path: Path, limit: int) -> bytes:
+    try:
+        status = os.fstat(handle)
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(kind):
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "It is a pipe or a device, not a file", str(path))
-        with open(handle, "rb", closefd=False) as file:
-            data = file.read(limit + 1)
+        # A buffer of the maximum size would cost far more than reading a small file.
+        data, size = b"", max(status.st_size + 1, _CHUNK)
+        while len(data) <= limit and (piece := os.read(handle, min(limit + 1 - len(data), size))):
+            data += piece
     finally:
         os.close(handle)
     if len(data) > limit:
         raise OSError(errno.EFBIG, f"It is larger than {limit:,} bytes", str(path))
     return data
+
+
+def file_signature(file: Path) -> tuple[str, int, int]:
+    """Differs after a change of the file."""
+    try:
+        found = file.stat()
+    except OSError:
+        return str(file), 0, 0
+    return str(file), found.st_mtime_ns, found.st_size
 
 
 def write_error_hint(error: OSError, default: str = "") -> str:
@@ -72,8 +102,11 @@ def file_error(error: OSError, message: str, hint: str = "") -> ConfigError:
     return TemporaryError(message, hint=write_error_hint(error, hint))
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
-    """Replace `path` atomically; an existing file keeps its permissions unless `mode` is given."""
+def write_atomic(path: Path, data: bytes, *, mode: int | None = None, durable: bool = True) -> None:
+    """Replace `path` atomically; an existing file keeps its permissions unless `mode` is given.
+
+    What is not `durable` may be lost when the machine loses power, but does not slow down others.
+    """
     import tempfile  # noqa: PLC0415 - slow to load, and readers do not need it
 
     target = path.resolve() if path.is_symlink() else path
@@ -83,7 +116,8 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         Path(name).chmod(wanted)
         Path(name).replace(target)
     except OSError as error:

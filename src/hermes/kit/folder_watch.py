@@ -2,21 +2,30 @@
 
 import asyncio
 import ctypes
+import errno
 import os
+import struct
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
 
-_CHANGES = 0x8 | 0x80 | 0x100 | 0x200
-"""A file was closed after writing, renamed into the folder, created or deleted."""
+_CHANGES = 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x800
+"""A file was closed after writing, renamed out of the folder or into it, created or deleted; the
+folder itself was renamed."""
+_GONE = 0x800 | 0x8000
+"""The folder was renamed, or the watch ended because it was deleted."""
+_EVENT = struct.Struct("iIII")
 _CHECK_SECONDS = 5.0
 _READ = 65536
 
 
 async def folder_changes(folder: Path) -> AsyncGenerator[None]:
-    """Yield after each change, or burst of changes. Raises `OSError` if it cannot be watched."""
+    """Yield after each change, or burst of changes.
+
+    Raises `OSError` if it cannot be watched, or no longer.
+    """
     watch = _open_watch(folder) if sys.platform == "linux" else None
     if watch is None:
         while True:
@@ -29,13 +38,25 @@ async def folder_changes(folder: Path) -> AsyncGenerator[None]:
             await ready.wait()
             ready.clear()
             try:
-                os.read(watch, _READ)
+                events = os.read(watch, _READ)
             except BlockingIOError:
                 continue
             yield
+            if _is_gone(events):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
     finally:
         loop.remove_reader(watch)
         os.close(watch)
+
+
+def _is_gone(events: bytes) -> bool:
+    start = 0
+    while start < len(events):
+        _, mask, _, length = _EVENT.unpack_from(events, start)
+        if mask & _GONE:
+            return True
+        start += _EVENT.size + length
+    return False
 
 
 def _open_watch(folder: Path) -> int | None:

@@ -154,16 +154,18 @@ async def _rounds() -> None:
         await asyncio.sleep(0)
 
 
-def listen_error(platform: str, host: str, port: int, error: OSError) -> ConfigError:
-    """Used by servers and by `doctor`."""
+def listen_error(
+    platform: str, host: str, port: int, error: OSError, *, prefix: str = ""
+) -> ConfigError:
+    """Used by servers and by `doctor`; `prefix` is that of the settings `host` and `port`."""
     what = f"{platform} cannot listen at {host}:{port}: "
-    setting = f"hermes config set platforms.{platform}.extra"
+    setting = f"hermes config set platforms.{platform}.extra.{prefix}"
     if error.errno != errno.EADDRINUSE:
         # The event loop's message repeats the address.
         why = os.strerror(error.errno) if error.errno else str(error)
-        return ConfigError(what + why, hint=f"Use another address: {setting}.host 127.0.0.1")
+        return ConfigError(what + why, hint=f"Use another address: {setting}host 127.0.0.1")
     other = port + 1 if port < _LAST_PORT else port - 1
     return ConfigError(
         what + ADDRESS_IN_USE,
-        hint=f"Stop that program, or use another port: {setting}.port {other}",
+        hint=f"Stop that program, or use another port: {setting}port {other}",
     )

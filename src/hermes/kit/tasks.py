@@ -1,10 +1,14 @@
-"""Task groups bound to a block, and timeouts on an injectable clock."""
+"""Tasks and worker threads with an owner, queues between them, and timeouts on a clock."""
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
+from contextvars import copy_context
+from functools import partial
+from typing import Generic, TypeVar, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -12,6 +16,7 @@ from anyio.abc import TaskGroup
 from hermes.kit.clock import Clock
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class DeadlineExceeded(TimeoutError):
@@ -90,8 +95,212 @@ class BackgroundTasks:
         return True
 
 
+class SharedTask:
+    """One task for all turns of a process, which ends itself when there is nothing left to do.
+
+    It cannot be in the task group of one turn, and a group of the owner would have to be open
+    before the first turn, for a task that is rarely needed. It logs for no turn in particular, so
+    it runs in the context in which it was created.
+    """
+
+    def __init__(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+        self._context = copy_context()
+
+    def ensure_running(self) -> None:
+        task = self._task
+        # A task may have been left behind by a closed event loop.
+        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
+            self._task = asyncio.create_task(self._work(), context=self._context.copy())
+
+    async def stop(self) -> None:
+        """Stop the task once all turns are over."""
+        task, self._task = self._task, None
+        if task is not None and task.get_loop() is asyncio.get_running_loop():
+            task.cancel()
+            await asyncio.wait([task])
+
+
 async def sleep_unless(clock: Clock, seconds: float, event: anyio.Event) -> bool:
     """Sleep until the time is up or the event is set; return whether it is set."""
     with suppress(DeadlineExceeded):
         await run_with_timeout(clock, seconds, event.wait)
     return event.is_set()
+
+
+class Closed(Exception):
+    """The queue is closed."""
+
+
+class Job(Generic[T]):
+    """A job for a thread that owns a `T`, and its outcome for the waiter.
+
+    `alone` keeps it out of batches; a `droppable` job is skipped when no one waits for it anymore.
+    """
+
+    __slots__ = ("_error", "_value", "_work", "alone", "droppable", "future", "loop")
+
+    def __init__(self, work: Callable[[T], object], *, alone: bool, droppable: bool) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[object] = self.loop.create_future()
+        self._work = work
+        self._value: object = None
+        self._error: BaseException | None = None
+        self.alone = alone
+        self.droppable = droppable
+
+    @property
+    def abandoned(self) -> bool:
+        return self.droppable and self.future.cancelled()
+
+    def run(self, resource: T) -> None:
+        self._value = self._work(resource)
+
+    def fail(self, error: BaseException) -> None:
+        """An error takes precedence: work that ran may not have been committed."""
+        self._error = error
+
+    def settle(self) -> None:
+        """Set the outcome on the waiter's loop, unless the waiter was cancelled."""
+        if self.future.done():
+            return
+        if self._error is not None:
+            self.future.set_exception(self._error)
+        else:
+            self.future.set_result(self._value)
+
+
+def deliver(jobs: Iterable[Job[T]]) -> None:
+    """Resolve all waiters, with one call per event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Job[T]]] = {}
+    for job in jobs:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, settled in by_loop.items():
+        _call(loop, partial(_settle, settled))
+
+
+class Mailbox(Generic[T]):
+    """A bounded queue from event loops to worker threads."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._jobs: deque[Job[T]] = deque()
+        self._changed = threading.Condition(threading.Lock())
+        self._no_room: list[asyncio.Future[None]] = []
+        self._closed: Callable[[], Exception] | None = None
+
+    async def run(
+        self, work: Callable[[T], R], *, alone: bool = False, droppable: bool = False
+    ) -> R:
+        """Run the work in a thread; waits while the queue is full."""
+        job: Job[T] = Job(work, alone=alone, droppable=droppable)
+        while (room := self._offer(job)) is not None:
+            await room
+        return cast("R", await job.future)
+
+    def take(self, limit: int, wait: float | None = None) -> list[Job[T]]:
+        """The next jobs up to the limit; empty after `wait` seconds.
+
+        Raises `Closed` once the mailbox is closed and empty.
+        """
+        with self._changed:
+            if not self._jobs and self._closed is None:
+                self._changed.wait(wait)
+            if not self._jobs and self._closed is not None:
+                raise Closed
+            taken: list[Job[T]] = []
+            while self._jobs and len(taken) < limit and not (taken and self._jobs[0].alone):
+                taken.append(self._jobs.popleft())
+                if taken[-1].alone:
+                    break
+            waiting, self._no_room = self._no_room, []
+        if waiting:
+            _wake(waiting)
+        return taken
+
+    def close(self, reason: Callable[[], Exception]) -> None:
+        """Reject new work with `reason()`; queued jobs still run."""
+        with self._changed:
+            self._closed = self._closed or reason
+            self._changed.notify_all()
+
+    def abandon(self, reason: Callable[[], Exception]) -> None:
+        """Reject new work and fail all queued jobs."""
+        self.close(reason)
+        with self._changed:
+            queued, self._jobs = list(self._jobs), deque()
+            waiting, self._no_room = self._no_room, []
+        for job in queued:
+            job.fail(reason())
+        deliver(queued)
+        _wake(waiting)
+
+    def _offer(self, job: Job[T]) -> "asyncio.Future[None] | None":
+        with self._changed:
+            if self._closed is not None:
+                raise self._closed()
+            if len(self._jobs) >= self._limit:
+                room: asyncio.Future[None] = job.loop.create_future()
+                self._no_room.append(room)
+                return room
+            self._jobs.append(job)
+            self._changed.notify()
+        return None
+
+
+class Worker:
+    """A thread that runs `body`; its owner starts and joins it."""
+
+    def __init__(self, name: str, body: Callable[[], None]) -> None:
+        self._body = body
+        self._lock = threading.Lock()
+        self._ended = False
+        self._watchers: list[asyncio.Future[None]] = []
+        # A daemon, so that an owner that failed to close it does not hang the interpreter.
+        # Keeps the logging context of its creator.
+        run = partial(copy_context().run, self._run)
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def ended(self) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._watchers.append(watcher)
+        await watcher
+
+    def _run(self) -> None:
+        try:
+            self._body()
+        finally:
+            with self._lock:
+                self._ended = True
+                watchers, self._watchers = self._watchers, []
+            _wake(watchers)
+
+
+def _wake(sleepers: Iterable["asyncio.Future[None]"]) -> None:
+    for sleeper in sleepers:
+        _call(sleeper.get_loop(), partial(_set, sleeper))
+
+
+def _set(sleeper: "asyncio.Future[None]") -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
+
+
+def _settle(jobs: Iterable[Job[T]]) -> None:
+    for job in jobs:
+        job.settle()
+
+
+def _call(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
+    try:
+        loop.call_soon_threadsafe(what)
+    except RuntimeError:
+        # The loop is closed, so there are no waiters left.
+        return

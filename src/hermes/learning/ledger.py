@@ -125,7 +125,7 @@ class Ledger:
         """
         with anyio.CancelScope(shield=True):
             await self._put(change, ChangeState.APPLYING, was=None)
-            failpoint("ledger.noted")
+            failpoint("ledger.recorded")
             await self._finish(change)
         return change
 
@@ -243,7 +243,7 @@ class Ledger:
         except FileConflict:
             await self._put(change, ChangeState.FAILED, was=ChangeState.APPLYING)
             raise
-        failpoint("ledger.carried_out")
+        failpoint("ledger.applied")
         try:
             await self._put(change, ChangeState.APPLIED, was=ChangeState.APPLYING)
         except StateConflict:

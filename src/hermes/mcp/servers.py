@@ -4,7 +4,6 @@ Nothing is started before the first turn. The SDK is slow to load, which is done
 """
 
 import logging
-import sys
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,13 +16,13 @@ from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
-from hermes.config.dotenv import profile_env
-from hermes.config.effective import secrets_in
-from hermes.config.env import Env
+from hermes.config.env import Env, profile_env
 from hermes.config.home import Home
 from hermes.config.loader import LoadedConfig, load_config
 from hermes.config.schema import Config
+from hermes.config.variables import secrets_in
 from hermes.kit.clock import Clock
+from hermes.kit.installation import install_command
 from hermes.kit.redact import Redactor
 from hermes.kit.tasks import background_tasks
 from hermes.kit.text import one_line, plural
@@ -46,7 +45,7 @@ SDK_TIMEOUT = 30.0
 """Seconds a turn waits for the SDK to load, which takes about one."""
 STOP_TIMEOUT = 10.0
 """Seconds for a server to end before it is replaced."""
-_INSTALL = f"{sys.executable} -m pip install 'mcp>=2.3,<3'"
+_PACKAGE = "mcp>=2.3,<3"
 
 
 class ToolRegistry(Protocol):
@@ -80,7 +79,9 @@ def missing_sdk() -> str:
     """Why MCP cannot be used, and what to do; empty if the SDK is installed."""
     if find_spec("mcp") is not None:
         return ""
-    return f"MCP servers need a package that is not installed. Install it: {_INSTALL}"
+    return (
+        f"MCP servers need a package that is not installed. Install it: {install_command(_PACKAGE)}"
+    )
 
 
 def load_sdk() -> str:
@@ -93,7 +94,7 @@ def load_sdk() -> str:
     except Exception as error:
         log.exception("cannot load the MCP package")
         reason = one_line(str(error), 200)
-        return f"Cannot load the MCP package ({reason}). Reinstall it: {_INSTALL}"
+        return f"Cannot load the MCP package ({reason}). Reinstall it: {install_command(_PACKAGE)}"
     return ""
 
 

@@ -75,11 +75,10 @@ class Cooldown(Struct, frozen=True):
     why: str = ""
 
 
-class AuthFile:
+class AuthFile(Struct, frozen=True):
     """Reads without a lock, since the file is replaced atomically; writes take the lock."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def credentials(self, provider: str) -> list[Credential]:
         """Return the credentials in order of priority."""

@@ -1,26 +1,21 @@
 """Find local model servers, list the models of any server, and check a chosen one."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 import anyio
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from hermes.kit.clock import SystemClock
 from hermes.kit.text import similar_names
-from hermes.models.endpoint import Endpoint, EndpointSettings
+from hermes.models.endpoint import Endpoint, EndpointSettings, endpoint_settings
 from hermes.models.provider_errors import RequestOrigin, url_hint
 from hermes.models.providers import EMBEDDED, PROVIDERS, Provider
 from hermes.models.resolver import (
     ModelTarget,
-    NoModelChosen,
-    NoProviderConfigured,
-    ResolvedModels,
-    first_chat_model,
-    resolve_models,
 )
-from hermes.models.settings import EnvLookup, LocalServer, ModelOverrides, ModelSettings
+from hermes.models.settings import EnvLookup, LocalServer
 from hermes.models.urls import (
     ANTHROPIC,
     CHAT,
@@ -82,37 +77,6 @@ class _ModelList(Struct):
     """Gemini's name for `data`."""
 
 
-async def resolve_with_discovery(
-    settings: ModelSettings,
-    env: EnvLookup,
-    flags: ModelOverrides,
-    find_servers: Callable[[], Awaitable[Sequence[LocalServer]]],
-    list_target: Callable[[ModelTarget], Awaitable[Mapping[str, int | None]]],
-) -> ResolvedModels:
-    """Resolve models, using discovery where the settings are incomplete.
-
-    `find_servers` finds local servers; `list_target` lists the models of one target. Both are
-    called only when needed.
-    """
-    try:
-        return resolve_models(settings, env, flags)
-    except NoProviderConfigured:
-        found = await find_servers()
-        if not found:
-            raise
-        return resolve_models(settings, env, flags, found)
-    except NoModelChosen as unnamed:
-        models = await list_target(unnamed.target)
-        model = first_chat_model(models)
-        if not model:
-            raise
-    resolved = resolve_models(settings, env, structs.replace(flags, model=model))
-    window = settings.context_length or models.get(model)
-    if not window:
-        return resolved
-    return structs.replace(resolved, primary=structs.replace(resolved.primary, window=window))
-
-
 async def find_local_servers(
     env: EnvLookup,
     timeout: float = PROBE_TIMEOUT,  # noqa: ASYNC109 - applies to each probe
@@ -157,21 +121,6 @@ async def list_models(target: ModelTarget, timeout: float = 10.0) -> Mapping[str
         local=target.local,
     )
     return await _list(settings, origin, target.api_mode)
-
-
-def endpoint_settings(
-    target: ModelTarget, connect: float, idle: float, total: float
-) -> EndpointSettings:
-    """Return how to connect to a target, with these timeouts."""
-    return EndpointSettings(
-        base_url=target.base_url,
-        connect=connect,
-        idle=idle,
-        total=total,
-        verify=target.verify,
-        ca_file=target.ca_file,
-        headers=tuple(target.headers.items()),
-    )
 
 
 async def _list(

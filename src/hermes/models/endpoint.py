@@ -37,6 +37,10 @@ from hermes.schema.errors import (
     Unreachable,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes.models.resolver import ModelTarget
+
 REMOTE_IDLE = 120.0
 MAX_REQUEST_SECONDS = 3600.0
 MAX_ERROR_BODY = 256 * 1024
@@ -283,3 +287,18 @@ def _timeout_hint(origin: RequestOrigin, settings: EndpointSettings) -> str:
         return "Try again later, or choose another model: hermes model"
     more = f"hermes config set agent.local_stream_stale_timeout {2 * math.ceil(settings.idle)}"
     return f"Wait for the local server to finish, or raise the timeout: {more}"
+
+
+def endpoint_settings(
+    target: "ModelTarget", connect: float, idle: float, total: float
+) -> EndpointSettings:
+    """Return how to connect to a target, with these timeouts."""
+    return EndpointSettings(
+        base_url=target.base_url,
+        connect=connect,
+        idle=idle,
+        total=total,
+        verify=target.verify,
+        ca_file=target.ca_file,
+        headers=tuple(target.headers.items()),
+    )

@@ -274,9 +274,15 @@ class HttpClient:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout):
+                found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+                # Tries the next address after a short time without an answer. Not with asyncio's
+                # own option for that: it leaks the socket if it is cancelled.
+                opened = await start_connection(
+                    found, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY, loop=loop
+                )
                 _, connection = await loop.create_connection(
                     partial(_Connection, origin),
-                    sock=await _connected_socket(origin),
+                    sock=opened,
                     ssl=self._tls() if origin.tls else None,
                     server_hostname=origin.host if origin.tls else None,
                 )
@@ -300,16 +306,6 @@ class HttpClient:
             if not idle:
                 del self._idle[origin]
         self._sweeping = loop.call_later(_KEEP_ALIVE / 2, self._sweep) if self._idle else None
-
-
-async def _connected_socket(origin: _Origin) -> socket.socket:
-    """Try the addresses of a host, the next one after a short time without an answer.
-
-    Not with asyncio's own option for that: it leaks the socket if it is cancelled.
-    """
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
-    return await start_connection(found, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY, loop=loop)
 
 
 def _head(method: str, url: str, headers: Mapping[str, str], size: int) -> tuple[_Origin, bytes]:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct, structs
 
-from hermes.config.choices import EFFORTS
+from hermes.config.setting_warnings import EFFORTS
 
 
 class EffortFormat(StrEnum):

@@ -7,14 +7,13 @@ always come from the same source (see `selection`).
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, structs
 
 from hermes.kit.text import did_you_mean
 from hermes.models.catalog import context_window, with_model_features
-from hermes.models.key_ring import KeyStrategy
 from hermes.models.providers import (
     CUSTOM,
     EMBEDDED,
@@ -38,6 +37,7 @@ from hermes.models.selection import (
 from hermes.models.settings import (
     CustomProvider,
     EnvLookup,
+    KeyStrategy,
     LocalServer,
     ModelOverrides,
     ModelSettings,
@@ -119,17 +119,14 @@ def resolve_models(
     return ResolvedModels(primary=primary, fallbacks=fallbacks, tries=flags.tries or settings.tries)
 
 
-class _Resolver:
-    def __init__(
-        self, settings: ModelSettings, env: EnvLookup, found: Sequence[LocalServer]
-    ) -> None:
-        self._settings = settings
-        self._env = env
-        self._found = found
+class _Resolver(Struct, frozen=True):
+    settings: ModelSettings
+    env: EnvLookup
+    found: Sequence[LocalServer]
 
     def select(self, flags: ModelOverrides) -> ModelSelection:
         """Raise `ConfigError` for a key without a provider or an address."""
-        chosen = select_model(self._settings, self._env, flags)
+        chosen = select_model(self.settings, self.env, flags)
         if (
             chosen.source != "flag"
             and "/" in flags.model
@@ -158,7 +155,7 @@ class _Resolver:
         provider = self._provider(selection)
         if provider is None:
             return self._local_target(selection)
-        if provider.name in self._settings.disabled:
+        if provider.name in self.settings.disabled:
             raise ConfigError(
                 f"the provider {provider.name} is disabled",
                 hint=f"Enable it: hermes config set providers.{provider.name}.enabled true",
@@ -181,14 +178,14 @@ class _Resolver:
         if self._custom(name) is not None:
             return True
         provider = find_provider(name)
-        if provider is None or provider is CUSTOM or provider.name in self._settings.disabled:
+        if provider is None or provider is CUSTOM or provider.name in self.settings.disabled:
             return False
         return provider.local or bool(self._keys(provider, ModelSelection())[0])
 
     def _custom(self, name: str) -> CustomProvider | None:
-        if (custom := find_custom_provider(self._settings, name)) or not name.startswith("custom:"):
+        if (custom := find_custom_provider(self.settings, name)) or not name.startswith("custom:"):
             return custom
-        known = ", ".join(one.name for one in self._settings.custom_providers) or "none"
+        known = ", ".join(one.name for one in self.settings.custom_providers) or "none"
         raise ConfigError(
             f"no custom provider is named {name.removeprefix('custom:')!r} (known: {known})",
             hint="Add it under custom_providers in config.yaml: hermes config edit",
@@ -200,16 +197,16 @@ class _Resolver:
             provider = find_provider(selection.provider)
             if provider is None:
                 names = [one.name for one in PROVIDERS]
-                own = (one.name for one in self._settings.custom_providers)
+                own = (one.name for one in self.settings.custom_providers)
                 near = did_you_mean(selection.provider, [*own, *names])
                 raise ConfigError(
                     f"unknown provider {selection.provider!r}",
                     hint=near or f"Choose one of {', '.join(names)}, custom: hermes model",
                 )
             return provider
-        if selection.base_url or self._env("OPENAI_BASE_URL"):
-            return provider_at(selection.base_url or self._env("OPENAI_BASE_URL") or "")
-        enabled = (one for one in PROVIDERS if one.name not in self._settings.disabled)
+        if selection.base_url or self.env("OPENAI_BASE_URL"):
+            return provider_at(selection.base_url or self.env("OPENAI_BASE_URL") or "")
+        enabled = (one for one in PROVIDERS if one.name not in self.settings.disabled)
         remote = (one for one in enabled if not one.local)
         return next((one for one in remote if self._keys(one, selection)[0]), None)
 
@@ -217,7 +214,7 @@ class _Resolver:
         if provider.name == EMBEDDED:
             from hermes.models.embedded.weights import embedded_target  # noqa: PLC0415 - rarely needed
 
-            return embedded_target(self._settings, selection.model, selection.source)
+            return embedded_target(self.settings, selection.model, selection.source)
         url = normalize_url(selection.base_url or self._url(provider))
         if not host_of(url):
             raise ConfigError(
@@ -237,7 +234,7 @@ class _Resolver:
         return structs.replace(target, extra=self._extra(provider), headers=provider.headers)
 
     def _custom_target(self, custom: CustomProvider, selection: ModelSelection) -> ModelTarget:
-        if custom.name in self._settings.disabled:
+        if custom.name in self.settings.disabled:
             raise ConfigError(f"the provider {custom.name} is disabled")
         url = normalize_url(selection.base_url or custom.base_url)
         keys = self._custom_keys(custom, selection, url)
@@ -272,7 +269,7 @@ class _Resolver:
     ) -> ModelTarget:
         """Return what all targets have in common; `provider` is whose API the server speaks."""
         check_keys(url, *keys)
-        settings, model = self._settings, selection.model
+        settings, model = self.settings, selection.model
         mode = selection.api_mode or api_mode_for(provider, url)
         profile = with_model_features(model_profile_for(provider, model), mode, model)
         return ModelTarget(
@@ -300,30 +297,30 @@ class _Resolver:
     def _custom_keys(
         self, custom: CustomProvider, selection: ModelSelection, url: str
     ) -> tuple[tuple[str, ...], str]:
-        pool = self._settings.pools.get(custom.name, ())
+        pool = self.settings.pools.get(custom.name, ())
         api_key, key_env = custom.api_key, custom.key_env
         if selection.api_key or selection.key_env:
             api_key, key_env = selection.api_key, selection.key_env
             if host_of(url) != host_of(normalize_url(custom.base_url)):
                 pool = ()
-        stored = self._env(key_env) if key_env else ""
+        stored = self.env(key_env) if key_env else ""
         return (*split_keys(api_key or stored or ""), *pool), key_env
 
     def _local_target(self, selection: ModelSelection) -> ModelTarget:
         """Return the local server that has the model, or the first one if no model is named."""
-        offered = [name for one in self._found for name in one.models]
-        if self._found and selection.model and selection.model not in offered:
+        offered = [name for one in self.found for name in one.models]
+        if self.found and selection.model and selection.model not in offered:
             raise ConfigError(
                 f"no key is set, and no local server has the model {selection.model!r}",
                 hint=f"Choose one of {', '.join(offered)}: hermes config set model.default <name>",
             )
-        for server in self._found:
+        for server in self.found:
             model = selection.model or first_chat_model(server.models)
             if not model or model not in server.models:
                 continue
             chosen = structs.replace(selection, model=model, base_url=server.base_url)
             target = self._named_target(find_provider(server.provider) or CUSTOM, chosen)
-            window = self._settings.context_length or server.models.get(model) or target.window
+            window = self.settings.context_length or server.models.get(model) or target.window
             return structs.replace(target, window=window, local=True, source="found running")
         raise NoProviderConfigured(
             "no model provider is set up: no key is set, and no local server is running",
@@ -338,7 +335,7 @@ class _Resolver:
         If a key is set for another address, only that key is used there: the pool belongs to
         the provider's own address.
         """
-        pool = self._settings.pools.get(pool_name(provider.name, url), ())
+        pool = self.settings.pools.get(pool_name(provider.name, url), ())
         own = host_of(url) == host_of(normalize_url(self._url(provider)))
         # The pool of a custom address belongs to its host.
         if (selection.api_key or selection.key_env) and not own and provider is not CUSTOM:
@@ -349,25 +346,56 @@ class _Resolver:
         default_names = provider.key_env if own or provider is not CUSTOM else ()
         names = (selection.key_env,) if selection.key_env else default_names
         for name in names:
-            if keys := tuple(key for key, _ in env_keys(self._env, name)):
+            if keys := tuple(key for key, _ in env_keys(self.env, name)):
                 return (*keys, *pool), name
         return pool, names[0] if names else ""
 
     def _url(self, provider: Provider) -> str:
-        return next(filter(None, map(self._env, provider.url_env)), provider.base_url)
+        return next(filter(None, map(self.env, provider.url_env)), provider.base_url)
 
     def _idle(self, provider: Provider, *, local: bool) -> float:
         if local:
-            return self._settings.local_idle
-        return self._settings.remote_idle or provider.idle or 120.0
+            return self.settings.local_idle
+        return self.settings.remote_idle or provider.idle or 120.0
 
     def _extra(self, provider: Provider) -> Mapping[str, Any]:
-        if self._settings.service_tier and provider.name == "openai":
-            return {"service_tier": self._settings.service_tier}
-        size = self._settings.ollama_num_ctx
+        if self.settings.service_tier and provider.name == "openai":
+            return {"service_tier": self.settings.service_tier}
+        size = self.settings.ollama_num_ctx
         return {"options": {"num_ctx": size}} if size and provider.name == "ollama" else {}
 
 
 def first_chat_model(models: Mapping[str, int | None]) -> str:
     """Return the first chat model; the list also contains embedding models."""
     return next((name for name in models if not re.search(r"embed|rerank|whisper|tts", name)), "")
+
+
+async def resolve_with_discovery(
+    settings: ModelSettings,
+    env: EnvLookup,
+    flags: ModelOverrides,
+    find_servers: Callable[[], Awaitable[Sequence[LocalServer]]],
+    list_target: Callable[[ModelTarget], Awaitable[Mapping[str, int | None]]],
+) -> ResolvedModels:
+    """Resolve models, using discovery where the settings are incomplete.
+
+    `find_servers` finds local servers; `list_target` lists the models of one target. Both are
+    called only when needed.
+    """
+    try:
+        return resolve_models(settings, env, flags)
+    except NoProviderConfigured:
+        found = await find_servers()
+        if not found:
+            raise
+        return resolve_models(settings, env, flags, found)
+    except NoModelChosen as unnamed:
+        models = await list_target(unnamed.target)
+        model = first_chat_model(models)
+        if not model:
+            raise
+    resolved = resolve_models(settings, env, structs.replace(flags, model=model))
+    window = settings.context_length or models.get(model)
+    if not window:
+        return resolved
+    return structs.replace(resolved, primary=structs.replace(resolved.primary, window=window))

@@ -1,11 +1,18 @@
 """The model section of the configuration, as typed values."""
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from hermes.models.key_ring import KeyStrategy
+
+class KeyStrategy(StrEnum):
+    FILL_FIRST = "fill_first"
+    """The first key as long as it works."""
+    ROUND_ROBIN = "round_robin"
+    RANDOM = "random"
+    LEAST_USED = "least_used"
 
 
 class DeviceLogin(Struct, frozen=True, kw_only=True):

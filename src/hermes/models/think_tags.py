@@ -103,7 +103,9 @@ class ThinkTagParser:
         if self._has_text or not (tag or self._has_reasoning):
             _add(pieces, self._blank(text[at:end]), PieceKind.TEXT)
         if tag is None:
-            self._toggle_fence(head)
+            mark = head[:3]
+            if mark in _FENCES and self._fence in {"", mark}:
+                self._fence = "" if self._fence else mark
             return self._emit_lines(text, end, pieces)
         if head[1] == "/":
             self._close_unopened(pieces)
@@ -127,11 +129,6 @@ class ThinkTagParser:
             self._has_text = False
             _add(pieces, "", PieceKind.RECLASSIFIED)
         self._has_reasoning = True
-
-    def _toggle_fence(self, rest: str) -> None:
-        mark = rest[:3]
-        if mark in _FENCES and self._fence in {"", mark}:
-            self._fence = "" if self._fence else mark
 
     def _emit_lines(self, text: str, at: int, pieces: list[TextPiece]) -> int:
         """Emit all lines up to one that may begin with a tag or a fence."""

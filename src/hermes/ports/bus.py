@@ -56,8 +56,18 @@ class Bus(Protocol):
     def wake(self, topic: str, key: str = "") -> None:
         """Wake every listener of the topic, which learns the key; never blocks.
 
+        Listeners in other processes of the same store are woken, too, unless they are too busy.
         A queue's name is the topic for its new rows, and the row's topic is the key.
         """
+        ...
+
+    def wake_here(self, topic: str, key: str = "") -> None:
+        """Like `wake`, but only the listeners in this process."""
+        ...
+
+    @property
+    def misses_wakeups(self) -> bool:
+        """Whether wake-ups of other processes do not arrive: then readers have to poll."""
         ...
 
     def listen(self, topic: str) -> AbstractContextManager[Wakeups]: ...

@@ -45,6 +45,12 @@ class Throttled(NotSent):
         self.all_chats = all_chats
 
 
+class UnknownOutcome(HermesError):
+    """The connection or the platform failed after the post may have been sent."""
+
+    code = "unknown_outcome"
+
+
 class MarkupRejected(NotSent):
     """The platform does not accept the markup; the gateway sends the text without it."""
 
@@ -125,6 +131,7 @@ class Inbound(Struct, frozen=True):
     about: InboundDetails = InboundDetails()
     answer_to: str = ""  # delivery targets that get the answer instead of `address`
     verbatim: bool = False  # deliver the text unchanged, without running a turn
+    job: str = ""  # the scheduled job that it fires, instead of starting a turn
     update: Update = NewMessage()
 
 
@@ -268,7 +275,7 @@ class ChannelCapabilities(Struct, frozen=True):
     mention_required: bool = False  # in groups, unless the settings say otherwise
     native_commands: bool = False  # has a command list of its own
     idempotent: bool = False  # recognizes a repeated post by `Outbound.key`
-    senders_retry: bool = False  # senders repeat a refused message, as webhooks do
+    send_seconds: float = 0.0  # how long one post may take to send; 0 is the gateway's default
 
 
 class Channel(Protocol):
@@ -281,7 +288,7 @@ class Channel(Protocol):
         `deliver` returns once the message is durable, without waiting for it to be handled
         (a slash command gets up to a second, so that it runs before the next message). If it
         raises, the message is not stored and must not be acknowledged. `InboundRefused` is
-        raised only for platforms whose senders can retry, such as webhooks.
+        raised only for platforms that authenticate their senders themselves, such as webhooks.
         """
         ...
 
@@ -345,34 +352,57 @@ ChannelFactory: TypeAlias = Callable[[ChannelDeps], AbstractAsyncContextManager[
 
 
 class AccountCheck(Struct, frozen=True, kw_only=True):
-    """What the platform says about a token: whose it is, and what the owner may still want."""
+    """What the platform says about a token: whose it is, and what the owner may still want.
+
+    `variables` are found settings, which setup stores.
+    """
 
     account: str
     notes: tuple[str, ...] = ()
+    variables: dict[str, str] = {}
 
 
 CheckAccount: TypeAlias = Callable[[str, FreeTable, Mapping[str, str]], Awaitable[AccountCheck]]
 """Asks the platform about a token, with `extra` and the environment; raises `HermesError`."""
 
 
+class SetupQuestion(Struct, frozen=True):
+    """A variable that setup asks for; `{domain}` in the default is that of the first answer.
+
+    The answer to a `secret` is not shown. An `optional` one can be left out with `-`.
+    """
+
+    variable: str
+    label: str
+    default: str = ""
+    optional: bool = False
+    secret: bool = False
+
+
 class ChannelSetup(Struct, frozen=True, kw_only=True):
     """How `hermes gateway setup` connects a platform.
 
     `check` is "module:attribute" of a `CheckAccount`, `variable` that of the token; `steps`
-    say how to get one, and `user_id` what a user id looks like and where to find it.
+    say how to get one, and `user_id` what a user id looks like and where to find it. `questions`
+    are asked before the token, which people call `secret`; with `secret_optional`, there may be
+    none.
     """
 
     check: str
     variable: str
     steps: tuple[str, ...]
     user_id: str
+    secret: str = "Token"  # noqa: S105 - what it is called
+    secret_optional: bool = False
+    questions: tuple[SetupQuestion, ...] = ()
 
 
 class ChannelManifest(Struct, frozen=True, kw_only=True):
     """Describes a channel without importing the platform SDK.
 
     `options` is the type of the platform's own settings, with their public names as fields;
-    `variables` maps some of them to the environment variables that override them.
+    `variables` maps some of them to the environment variables that override them. Two channels
+    must not have the same token, or the same `account_option` if there is one.
     """
 
     name: str
@@ -383,5 +413,7 @@ class ChannelManifest(Struct, frozen=True, kw_only=True):
     enabled_by: tuple[str, ...] = ()
     options: type[Struct] | None = None
     variables: Mapping[str, str] = {}
+    # The option or options that name the account, if it is not the token.
+    account_option: str | tuple[str, ...] = ""
     extra: str = ""  # the optional dependency that installs its packages
     setup: ChannelSetup | None = None

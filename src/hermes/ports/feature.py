@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import UsageError
-from hermes.schema.scope import Address
+from hermes.schema.scope import Address, Scope
 from hermes.schema.tools import Effect
 
 S = TypeVar("S")
@@ -50,11 +50,20 @@ class Argument(Struct, frozen=True, kw_only=True):
 
 
 class ActionCall(Struct, frozen=True, kw_only=True):
-    """A call of an action; `address` is the chat it came from, `folder` the current folder."""
+    """A call of an action; `scope` is the session it came from, `folder` the current folder.
+
+    `say` shows a line while the action runs, where that is possible.
+    """
 
     values: Mapping[str, ArgumentValue]
-    address: Address | None = None
+    scope: Scope | None = None
     folder: str = ""
+    say: Callable[[str], None] = lambda line: None
+
+    @property
+    def address(self) -> Address | None:
+        """The chat it came from."""
+        return None if self.scope is None else self.scope.address
 
     def text(self, key: str) -> str:
         """The text of an argument, or an empty one."""
@@ -77,30 +86,47 @@ class ActionCall(Struct, frozen=True, kw_only=True):
 
 
 class ActionReply(Struct, frozen=True):
-    """The answer for a person, as `data` for `--json`, and the exit code of the command."""
+    """The answer for a person, as `data` for `--json`, and the exit code of the command.
+
+    `submit` is a message that the session answers next, in the user's name.
+    """
 
     text: str
     data: object = None
     code: int = 0
+    submit: str = ""
 
 
 class Action(Struct, Generic[S], frozen=True, kw_only=True):
-    """One action of a verb, such as `create` of `hermes cron` and of `/cron`."""
+    """One action of a verb, such as `create` of `hermes cron` and of `/cron`.
+
+    With `for_others`, people other than the owner may call it; it checks what they may do.
+    """
 
     name: str
     summary: str
     run: Callable[[S, ActionCall], Awaitable[ActionReply]]
     arguments: tuple[Argument, ...] = ()
     aliases: tuple[str, ...] = ()
+    for_others: bool = False
 
 
 class Verb(Struct, Generic[S], frozen=True, kw_only=True):
-    """A command with actions; without one, a slash command runs `default`."""
+    """A command with actions; without one, a slash command runs `default`.
+
+    `options` are flags of the actions that may also precede the name of the action. With
+    `fallback`, a text that begins with no action's name is the argument of that action.
+    `in_session` verbs belong to a session, which is opened if a chat has none.
+    """
 
     name: str
     summary: str
     actions: tuple[Action[S], ...]
     default: str = ""
+    options: tuple[Argument, ...] = ()
+    fallback: str = ""
+    usage: str = "[action]"
+    in_session: bool = False
 
     def find(self, name: str) -> Action[S]:
         for action in self.actions:

@@ -16,14 +16,16 @@ from hermes.ports.feature import FeatureRoute, FeatureTool, Verb
 class FeatureEntry(Struct, frozen=True, kw_only=True):
     """One feature; `service` builds its service from an open profile.
 
-    `open` opens it for the command line, which may have no open profile.
+    `verb` is a command of the command line and of chats, `commands` are of chats only. `open` opens
+    the feature for the command line, which may have no open profile.
     """
 
-    verb: str
     routes: str
-    tools: str
     service: str
-    open: str
+    verb: str = ""
+    commands: tuple[str, ...] = ()
+    tools: str = ""
+    open: str = ""
 
 
 FEATURES: Mapping[str, FeatureEntry] = {
@@ -41,6 +43,11 @@ FEATURES: Mapping[str, FeatureEntry] = {
         service="hermes.app.kanban:build_board_service",
         open="hermes.app.kanban:open_board_service",
     ),
+    "goals": FeatureEntry(
+        commands=("hermes.goals.verb:GOAL", "hermes.goals.verb:SUBGOAL"),
+        routes="hermes.goals.routes:ROUTES",
+        service="hermes.app.goals:build_goal_service",
+    ),
 }
 
 
@@ -51,6 +58,13 @@ def load_attribute(name: str) -> Any:
 
 def feature_verb(feature: str) -> Verb[Any]:
     return cast("Verb[Any]", load_attribute(FEATURES[feature].verb))
+
+
+def feature_commands(feature: str) -> Sequence[Verb[Any]]:
+    """The slash commands of a feature."""
+    entry = FEATURES[feature]
+    names = [name for name in (entry.verb, *entry.commands) if name]
+    return [cast("Verb[Any]", load_attribute(name)) for name in names]
 
 
 def feature_routes(feature: str) -> Sequence[FeatureRoute[Any]]:

@@ -15,16 +15,22 @@ class ScheduleKind(StrEnum):
     ONCE = "once"
     INTERVAL = "interval"
     CRON = "cron"
+    EVENT = "event"  # a file that changes, or a webhook
 
 
 class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a job fires: at `run_at`, every `minutes`, or by the expression `expr`."""
+    """When a job fires: at `run_at`, every `minutes`, by the expression `expr`, or on an event.
+
+    An event is a change of the file or folder `path`; without one, only a webhook route that names
+    the job fires it.
+    """
 
     kind: ScheduleKind
     display: str = ""
     run_at: datetime | None = None
     minutes: float = 0
     expr: str = ""
+    path: str = ""
 
 
 class Repeat(Struct, frozen=True, kw_only=True):
@@ -126,6 +132,8 @@ class Job(Struct, frozen=True, kw_only=True):
     attach_to_session: bool = False
     timezone: str = ""
     policy: JobPolicy = JobPolicy()
+    watched: str | None = None  # the state of `schedule.path` that was handled last
+    acknowledged_at: datetime | None = None  # failures up to then are known to somebody
 
     @property
     def all_skills(self) -> tuple[str, ...]:
@@ -168,6 +176,7 @@ class FireState(StrEnum):
 class FireTrigger(StrEnum):
     SCHEDULE = "schedule"
     MANUAL = "manual"
+    EVENT = "event"
 
 
 class Fire(Struct, frozen=True, kw_only=True):
@@ -187,6 +196,7 @@ class Fire(Struct, frozen=True, kw_only=True):
     ended_at: datetime | None = None
     session: str = ""
     run: str = ""
+    data: str = ""  # what the event brought; untrusted
     output: str = ""  # its beginning; the whole is in the output file
     file: str = ""
     until: datetime | None = None
@@ -196,6 +206,20 @@ class Fire(Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         """The key of its inbox row."""
         return f"cron:{self.job}:{self.at.isoformat()}"
+
+
+SCHEDULED_JOBS = "cron"
+"""The queue of fires, and the topic of wake-ups for the scheduler."""
+JOB_CALLS = "job-calls"
+"""The queue of webhook calls that fire jobs; the topic is the job's id or name."""
+HEARTBEAT_JOB = "0000000000be"
+"""The id of the job that works on `HEARTBEAT.md`."""
+
+
+class JobCall(Struct, frozen=True):
+    """The body of an item of `JOB_CALLS`."""
+
+    text: str
 
 
 class SaveJob(Struct, frozen=True):
@@ -238,6 +262,10 @@ class Jobs(Protocol):
         """Jobs whose next fire is due, earliest first."""
         ...
 
+    async def without_instant(self) -> Sequence[StoredJob]:
+        """Jobs that are not due at any time: paused, ended, or fired by events."""
+        ...
+
     async def next_due(self) -> datetime | None:
         """When the next job is due."""
         ...
@@ -256,8 +284,8 @@ class Jobs(Protocol):
         """When the next claimed fire starts."""
         ...
 
-    async def busy(self) -> Collection[str]:
-        """The jobs that have fires which have not ended."""
+    async def busy(self, jobs: Sequence[str]) -> Collection[str]:
+        """Those of the jobs that have fires which have not ended."""
         ...
 
     async def open_fires(self, job: str) -> Sequence[Fire]:

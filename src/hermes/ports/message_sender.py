@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from hermes.ports.channel import Attachment
 from hermes.ports.store import Write
+from hermes.schema.messages import Trust
 from hermes.schema.scope import Scope
 
 
@@ -32,10 +33,13 @@ class MessageSender(Protocol):
 
 
 class Followups(Protocol):
-    def rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
+    def rows(
+        self, scope: Scope, key: str, text: str, *, trust: Trust = Trust.DATA
+    ) -> Sequence[Write]:
         """Return the writes that put `text` into the inbox of the scope's session, once per key.
 
-        Commit them together with the record that the result was reported.
+        Results of work are data; only a text of our own may be an instruction. Commit them together
+        with the record that the result was reported.
         """
         ...
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hermes.ports.chat_records import ChatRecords, ChatWrite
     from hermes.ports.compaction_records import CompactionRecords, CompactionWrite
     from hermes.ports.delegation import DelegationRecords, DelegationWrite
+    from hermes.ports.goals import Goals, GoalWrite
     from hermes.ports.jobs import Jobs, JobWrite
     from hermes.ports.ledger import LedgerRecords, LedgerWrite
     from hermes.ports.processes import ProcessRecords, ProcessWrite
@@ -133,6 +134,13 @@ class CompleteItem(Struct, frozen=True):
     holder: str = ""
 
 
+class DropItems(Struct, frozen=True):
+    """The items of a queue that nobody has claimed need no more work, by how their keys begin."""
+
+    queue: str
+    prefix: str
+
+
 class AmendItem(Struct, frozen=True):
     """Replace the body of an item that is not done; `holder` as for `CompleteItem`."""
 
@@ -205,6 +213,7 @@ RepositoryWrite: TypeAlias = """(
     | JobWrite
     | PutBoardWatch
     | RemoveBoardWatch
+    | GoalWrite
 )"""
 """Writes of the repositories, each defined by the port of its repository."""
 
@@ -217,6 +226,7 @@ CoreWrite: TypeAlias = (
     | RecordUsage
     | EnqueueItem
     | CompleteItem
+    | DropItems
     | AmendItem
     | ReleaseLease
     | AppendRunEvents
@@ -267,10 +277,13 @@ class SessionArchive(Protocol):
         """
         ...
 
-    async def tail(self, session: str, limit: int, size: int) -> TranscriptTail:
-        """The last visible messages: at most `most`, and at most `size` bytes.
+    async def tail(
+        self, session: str, limit: int, size: int, before: int | None = None
+    ) -> TranscriptTail:
+        """The last visible messages: at most `limit`, and at most `size` bytes.
 
-        A last message larger than `size` is returned alone. Earlier messages are not read.
+        With `before`, the last ones before that seq. A last message larger than `size` is returned
+        alone. Earlier messages are not read.
         """
         ...
 
@@ -454,7 +467,13 @@ class Store(Protocol):
     @property
     def jobs(self) -> "Jobs": ...
     @property
+    def goals(self) -> "Goals": ...
+    @property
     def maintenance(self) -> Maintenance: ...
+
+    async def has_background_work(self) -> bool:
+        """Whether any background process or delegation is running or was left running."""
+        ...
 
     def archive_for(self, principal: str) -> SessionArchive:
         """The owner sees everything, anyone else only their own sessions."""

@@ -107,7 +107,8 @@ class FilesystemPolicy(Struct, frozen=True, kw_only=True):
     `inside` are patterns that stay hidden in a writable folder inside something hidden.
     `guarded` is read-only even in writable folders; a relative name is meant below each of them.
     `tmp` replaces `/tmp`. `lent` is shown, and writable for those whose permissions name it.
-    `reader_paths` is shown only to those who may change nothing; `own` computes it for a principal.
+    `reader_paths` is shown only to those who may change nothing; `reader_paths_for` computes it for
+    a principal, as `shown_for` does with what is shown to all of a principal's commands.
 
     `person` is the home of the user. If it is writable, that only covers its existing entries
     without a leading dot, so that no shell startup file, key or program can be created there.
@@ -119,6 +120,7 @@ class FilesystemPolicy(Struct, frozen=True, kw_only=True):
     hidden: tuple[str, ...] = ()
     always_hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
+    shown_for: Callable[[str], Sequence[str]] = lambda principal: ()
     guarded: tuple[str, ...] = GUARDED
     writable_on_request: tuple[str, ...] = ()
     reader_paths: tuple[str, ...] = ()
@@ -129,8 +131,12 @@ class FilesystemPolicy(Struct, frozen=True, kw_only=True):
 
 def policy_for(policy: FilesystemPolicy, principal: str) -> FilesystemPolicy:
     """The policy of a principal: everyone but the owner has a separate temporary folder."""
-    own = tuple(policy.reader_paths_for(principal))
-    return structs.replace(policy, tmp=tmp_for(policy.tmp, principal), reader_paths=own)
+    return structs.replace(
+        policy,
+        tmp=tmp_for(policy.tmp, principal),
+        shown=(*policy.shown, *policy.shown_for(principal)),
+        reader_paths=tuple(policy.reader_paths_for(principal)),
+    )
 
 
 def tmp_for(owners: str, principal: str) -> str:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 VISIBLE_IN_HOME = ("bin", "home", "plans", "skill-bundles", "skills", "skins")
 """The only parts of the home that commands and tools see: no settings, secrets, databases,
 sessions, logs or sockets, nor other people's data, which is in the cache."""
+BOARD_FILES = ("kanban/attachments", "kanban/boards/*/attachments")
+"""The files of the boards' tasks, below the folder that all profiles share; only the owner's
+agents work on tasks, and see them."""
 WORKSPACE = "workspace"
 """Visible as well, and writable for commands that work there."""
 
@@ -26,7 +29,7 @@ BLOCKED_IN_HOME = (
     "cron", "hooks", "memories", "plugins", "pairing", "platforms", "active_profile",
     "shell-hooks-allowlist.json", "mcp-acting.json",
     "mcp-tokens", "backups", "*.bak", "logs", "sessions", "checkpoints", "whatsapp",
-    "webhook_subscriptions.json", "callback.key", "local-model", "cache",
+    "webhook_subscriptions.json", "callback.key", "local-model", "cache", "dashboard",
 )  # fmt: skip
 """What tools and commands may never read or change in a home, even if a workspace lies in it:
 these files decide where keys are sent, which programs run, and which content is trusted."""
@@ -51,11 +54,13 @@ def filesystem_policy(home: Home, env: Env, terminal: Terminal) -> "FilesystemPo
         hidden.append(agent)
     installation = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
     shown = [*VISIBLE_IN_RUN, *(str(home.path / name) for name in VISIBLE_IN_HOME), *installation]
+    board_files = tuple(str(home.root / name) for name in BOARD_FILES)
     return FilesystemPolicy(
         tmp=str(tmp_root(home)),
         hidden=tuple(hidden),
         always_hidden=tuple(map(str, _blocked_in_homes(_resolved_home(home)))),
         shown=tuple(shown),
+        shown_for=lambda principal: board_files if principal == OWNER else (),
         guarded=(*GUARDED, *startup_files(person), *map(str, instruction_folders(home))),
         writable_on_request=(str(home.path / WORKSPACE),),
         reader_paths_for=lambda principal: [*map(str, _own_in_cache(home, principal))],
@@ -75,7 +80,9 @@ def protected_paths(home: Home) -> ProtectedPaths:
 
 def _visible_paths(home: Home, principal: str) -> list[Path]:
     visible = (home.path / name for name in (*VISIBLE_IN_HOME, WORKSPACE))
-    return [*visible, *_own_in_cache(home, principal)]
+    patterns = BOARD_FILES if principal == OWNER else ()
+    files = (path for one in patterns for path in home.root.glob(one))
+    return [*visible, *files, *_own_in_cache(home, principal)]
 
 
 def _own_in_cache(home: Home, principal: str) -> list[Path]:

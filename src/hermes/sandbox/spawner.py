@@ -111,14 +111,16 @@ class Child:
         return b"" if self._stderr is None else await _read(self._stderr)
 
     async def write_stdin(self, data: bytes) -> None:
-        """Write to the command; stops silently when it does not read."""
+        """Write to the command; stops silently when it does not read or its input is closed."""
         rest = memoryview(data)
+        await anyio.lowlevel.checkpoint()
         while rest and self._stdin is not None:
-            await anyio.lowlevel.checkpoint()
             try:
                 rest = rest[os.write(self._stdin, rest[:CHUNK]) :]
+                await anyio.lowlevel.checkpoint()
             except BlockingIOError:
-                await anyio.wait_writable(self._stdin)
+                with suppress(anyio.ClosedResourceError):
+                    await anyio.wait_writable(self._stdin)
             except BrokenPipeError:
                 return
             except OSError as error:
@@ -141,6 +143,7 @@ class Child:
             if self._start.pty:
                 with suppress(OSError):
                     os.write(self._stdin, _END_OF_INPUT)
+            anyio.notify_closing(self._stdin)
             os.close(self._stdin)
             self._stdin = None
 

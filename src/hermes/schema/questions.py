@@ -7,6 +7,8 @@ from msgspec import Struct
 
 TERMINAL_ORIGIN = "you, in the terminal"
 """The `origin` of requests from the owner's terminal."""
+WEB_ORIGIN = "you, on the web page"
+"""The `origin` of requests from the owner's web page."""
 
 
 class QuestionKind(StrEnum):

@@ -126,6 +126,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
     model: str | None = None
     title: str | None = None
     cwd: str | None = None
+    parent: str | None = None
     started_before: datetime | None = None
     started_after: datetime | None = None
     min_messages: int | None = None

@@ -77,6 +77,8 @@ class ScreenAction(StrEnum):
     THEME = "theme"
     PASTE = "paste"
     """Attach the image in the clipboard to the next message."""
+    OUTPUT = "output"
+    """Show a long output in a pager."""
 
 
 class TextReply(Struct, frozen=True, tag="told", omit_defaults=True):
@@ -119,7 +121,10 @@ class ScreenReply(Struct, frozen=True, tag="screen", omit_defaults=True):
 
     action: ScreenAction = field(name="what")
     argument: str = field(default="", name="words")
-    """`on`, `off` or empty to toggle; for COMPOSE the initial text; for THEME its name."""
+    """`on`, `off` or empty to toggle; for COMPOSE the initial text; for THEME its name.
+
+    For OUTPUT a number: 1 is the last one.
+    """
 
 
 class NotACommand(Struct, frozen=True, tag="plain"):

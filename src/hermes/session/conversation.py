@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TypeAlias
 
 import anyio
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, Struct, field, structs
 
 from hermes.agent.answers import nudge
 from hermes.agent.history import has_content, join_users
@@ -18,6 +18,7 @@ from hermes.ports.store import (
     AppendMessage,
     ChangeSession,
     CompleteItem,
+    EnqueueItem,
     HideMessages,
     OpenSession,
     SessionArchive,
@@ -42,7 +43,7 @@ from hermes.session.lease import Lease
 from hermes.session.recap import is_question
 from hermes.session.recorder import failure_reasons
 from hermes.session.runner import Runner
-from hermes.session.turn_request import SteeringQueue, TurnRequest
+from hermes.session.turn_request import SteeringQueue, TurnRequest, inbox_item
 
 
 class SessionOptions(Struct, frozen=True, kw_only=True):
@@ -130,20 +131,33 @@ class Conversation:
         """Runs that failed without an answer and were not interrupted, with their reasons."""
         return await failure_reasons(self._store, session or self.session.id)
 
-    async def submit(self, parts: MessageParts | None, emit: Emit) -> Outcome:
+    async def submit(
+        self, parts: MessageParts | None, emit: Emit, *, message_id: str = ""
+    ) -> Outcome:
         """Run one turn and pass its events to `emit`; `interrupt` ends it.
 
-        With None, the turn is about follow-ups that arrived in the session since. Raises
-        `SessionBusy` while another turn of this session runs, here or elsewhere.
+        With None, the turn is about follow-ups that arrived in the session since. `message_id` is
+        that of a message that was stored by `queue`. Raises `SessionBusy` while another turn of
+        this session runs, here or elsewhere.
         """
-        message = nudge("news") if parts is None else await self._message(parts)
+        message = nudge("news") if parts is None else await self._message(parts, message_id)
         self._check_not_running()
         steering = self._steering = SteeringQueue(self._store, self.session.id)
         scope = self._scope = anyio.CancelScope()
         reader = _ConversationReader(steering, emit)
         reading = RunReading(reader)
+        replaces, self._replaces = self._replaces, None
+        request = TurnRequest(
+            session=self.session,
+            message=message,
+            new=self._new,
+            replaces_from=replaces,
+            attended=self._options.attended,
+            yolo=self._options.yolo,
+            async_delivery=self._options.async_delivery,
+        )
         following = self._runner.following(
-            self._request(message),
+            request,
             steer=steering.take,
             final_writes=reading.final_writes,
             stop=scope,
@@ -161,23 +175,17 @@ class Conversation:
                 await self._reload()
         return Outcome.CANCELLED if reading.ended is None else reading.ended.outcome
 
-    async def _message(self, parts: MessageParts) -> User:
-        message = User(new_id("msg"), tuple(parts), Trust.OWNER)
+    async def queue(self, parts: MessageParts) -> str:
+        """Store a message for the next turn of this session; returns its id."""
+        message = await self._message(parts)
+        await self._store.commit(EnqueueItem(inbox_item(message, self.session.id)))
+        return message.id
+
+    async def _message(self, parts: MessageParts, message_id: str = "") -> User:
+        message = User(message_id or new_id("msg"), tuple(parts), Trust.OWNER)
         if not has_content(message):
             raise UsageError("There is nothing to answer.", hint="Send a message first.")
         return structs.replace(message, parts=tuple(await self._expand(self.session, parts)))
-
-    def _request(self, message: User) -> TurnRequest:
-        replaces, self._replaces = self._replaces, None
-        return TurnRequest(
-            session=self.session,
-            message=message,
-            new=self._new,
-            replaces_from=replaces,
-            attended=self._options.attended,
-            yolo=self._options.yolo,
-            async_delivery=self._options.async_delivery,
-        )
 
     async def steer(self, message_id: str, text: str) -> bool:
         """Send a message to the running turn, under an id chosen by the caller.
@@ -299,6 +307,14 @@ class Conversation:
         self._replaces = rows[0].seq
         return _joined_question(rows)
 
+    async def replace_from(self, message_id: str) -> User:
+        """That question; the next message replaces it and everything after it."""
+        for row in filter(is_question, await self.messages()):
+            if row.message.id == message_id and isinstance(row.message, User):
+                self._replaces = row.seq
+                return row.message
+        raise UsageError("That message is not part of this session any more.")
+
     async def retry(self, emit: Emit) -> Outcome:
         """Ask the last question again, as if it had not been answered."""
         return await self.submit((await self.replace_last()).parts, emit)
@@ -369,25 +385,24 @@ class Conversation:
         )
 
 
-class _ConversationReader:
+class _ConversationReader(Struct):
     """Emits the events of a turn, which takes messages once it has started."""
 
-    def __init__(self, steering: SteeringQueue, emit: Emit) -> None:
-        self._steering = steering
-        self._emit = emit
-        self._events: deque[Event] = deque()
+    steering: SteeringQueue
+    emit: Emit
+    events: deque[Event] = field(default_factory=deque)
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
-            self._steering.start()
-        self._events.append(event)
+            self.steering.start()
+        self.events.append(event)
 
     async def flush(self) -> None:
-        while self._events:
-            await self._emit(self._events.popleft())
+        while self.events:
+            await self.emit(self.events.popleft())
 
     def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-        return self._steering.final_writes()
+        return self.steering.final_writes()
 
 
 def _joined_question(rows: Sequence[StoredMessage]) -> User:

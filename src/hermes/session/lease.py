@@ -1,16 +1,16 @@
-"""Hold a session's lease while it is being changed, and renew it during turns."""
+"""Own a session: its lease, renewed during turns, and the heartbeat of this worker."""
 
 import asyncio
 import logging
-from collections.abc import Generator
-from contextlib import contextmanager
-from contextvars import copy_context
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
 import anyio
 
 from hermes.kit.clock import Clock
-from hermes.ports.store import Fence, ReleaseLease, Store
+from hermes.kit.tasks import SharedTask, background_tasks
+from hermes.ports.store import Fence, Store, Workers
 from hermes.schema.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -33,11 +33,6 @@ class Lease:
     @property
     def fence(self) -> Fence:
         return Fence(self.session, self.generation)
-
-    @property
-    def release_write(self) -> ReleaseLease:
-        """Committed with the last write of the holder; set `released` then."""
-        return ReleaseLease(self.session, self.generation)
 
     async def acquire(self) -> None:
         """Raises `SessionBusy`."""
@@ -71,22 +66,20 @@ class LeaseRenewer:
     """Renews the leases of all running turns in one task.
 
     The task ends at the first interval without a turn: most turns are shorter, and one task
-    serves consecutive turns. It logs for no turn in particular, so it runs in the context in
-    which the renewer was created.
+    serves consecutive turns.
     """
 
     def __init__(self, clock: Clock, ttl: timedelta) -> None:
         self._clock = clock
         self._interval = ttl.total_seconds() / RENEWALS
         self._turns: dict[Lease, anyio.CancelScope] = {}
-        self._task: asyncio.Task[None] | None = None
-        self._context = copy_context()
+        self._task = SharedTask(self._renew_all)
+        self.stop = self._task.stop
 
     @contextmanager
     def renewing(self, lease: Lease) -> Generator[None]:
         """Renew the lease during the block, which ends early if the lease is lost."""
-        if self._task is None or self._task.done() or not _is_in_this_loop(self._task):
-            self._start()
+        self._task.ensure_running()
         with anyio.CancelScope() as scope:
             self._turns[lease] = scope
             try:
@@ -94,35 +87,15 @@ class LeaseRenewer:
             finally:
                 del self._turns[lease]
 
-    async def stop(self) -> None:
-        """Stop the task once all turns are over."""
-        task, self._task = self._task, None
-        if task is not None and _is_in_this_loop(task):
-            task.cancel()
-            await asyncio.wait([task])
-
-    def _start(self) -> None:
-        # The task belongs to all turns, so it cannot be in the task group of one. A group of the
-        # owner would have to be open before the first turn, for a task that is rarely needed.
-        renewals = self._renew_all()
-        self._task = asyncio.create_task(renewals, context=self._context.copy())  # noqa: TID251 - as above
-        self._task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is None:
-            return
-        log.error("the lease renewal task failed", exc_info=error)
-        if self._turns and task is self._task:
-            # Running turns may outlast their leases.
-            self._start()
-
     async def _renew_all(self) -> None:
         while True:
-            await self._clock.sleep(self._interval)
+            try:
+                await self._clock.sleep(self._interval)
+                await asyncio.gather(*map(self._renew, list(self._turns)))
+            except Exception:  # the task serves all turns: they must not outlast their leases
+                log.exception("the lease renewal failed")
             if not self._turns:
                 return
-            await asyncio.gather(*map(self._renew, list(self._turns)))
 
     async def _renew(self, lease: Lease) -> None:
         await lease.renew()
@@ -130,6 +103,25 @@ class LeaseRenewer:
             self._turns[lease].cancel()
 
 
-def _is_in_this_loop(task: asyncio.Task[None]) -> bool:
-    """False for a task left behind by a closed event loop."""
-    return task.get_loop() is asyncio.get_running_loop()
+BEATS = 3
+"""Heartbeats within the time after which a worker counts as dead."""
+
+
+@asynccontextmanager
+async def heartbeat(workers: Workers, clock: Clock) -> AsyncGenerator[None]:
+    """Beat during the block; costs nothing until a claim has registered this worker."""
+    async with background_tasks() as group:
+        group.start_soon(_beat, workers, clock)
+        yield
+
+
+async def _beat(workers: Workers, clock: Clock) -> None:
+    while True:
+        await clock.sleep(workers.ttl.total_seconds() / BEATS)
+        try:
+            in_time = await workers.beat()
+        except StoreError as error:
+            log.warning("the heartbeat could not be stored: %s", error)
+            continue
+        if not in_time:
+            log.warning("the heartbeat was late: other processes may have taken over work of ours")

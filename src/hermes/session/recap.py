@@ -5,8 +5,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from hermes.kit.text import one_line
-from hermes.schema.attachments import typed_text
-from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User, text_of
+from hermes.schema.messages import (
+    Assistant,
+    Message,
+    Result,
+    ToolCall,
+    Trust,
+    User,
+    text_of,
+    typed_text,
+)
 from hermes.schema.sessions import StoredMessage
 
 INTERRUPTED = "(interrupted before it was answered)"

@@ -1,4 +1,4 @@
-"""Record a run's events durably before they are published, and why it failed."""
+"""Record a run's events and its partial answer durably before they are published."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -9,19 +9,29 @@ from msgspec.structs import replace
 
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
+from hermes.kit.ids import new_id
+from hermes.kit.tasks import SharedTask
 from hermes.kit.text import head_and_tail
-from hermes.ports.run_records import FailedRun, PutFailedRun
+from hermes.ports.run_records import (
+    FailedRun,
+    PartialText,
+    PutFailedRun,
+    PutPartialText,
+    RemovePartialText,
+)
 from hermes.ports.store import (
     AppendMessage,
     CompleteItem,
+    Fence,
     Intent,
     RecordIntent,
     RecordUsage,
+    ReleaseLease,
     SettleIntent,
     Store,
     Write,
 )
-from hermes.schema.errors import HermesError, LeaseLost
+from hermes.schema.errors import HermesError, LeaseLost, StoreError
 from hermes.schema.events import (
     Event,
     MessageAdded,
@@ -32,13 +42,119 @@ from hermes.schema.events import (
     TextDelta,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Message, Result, Usage, User
+from hermes.schema.messages import Assistant, Message, Result, Stop, Text, Usage, User
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
 from hermes.session.lease import Lease
-from hermes.session.partial_answers import PartialAnswer
 
 log = logging.getLogger(__name__)
+
+INTERVAL = 1.0
+"""Seconds between two writes: as much text can be lost."""
+MAX_TEXT = 200_000
+"""Characters that are stored of one answer."""
+
+
+class PartialAnswer:
+    """The text of the current answer of one run."""
+
+    def __init__(self, writer: "PartialAnswerWriter", scope: Scope, lease: Lease) -> None:
+        self._writer = writer
+        self._scope = scope
+        self._texts: list[str] = []
+        self._size = 0
+        self._is_stored = False
+        self.lease = lease
+
+    def add(self, event: Event) -> None:
+        """Remember shown text; one task of all runs writes it."""
+        match event:
+            case TextDelta(text=text):
+                if self._size < MAX_TEXT:
+                    self._texts.append(text)
+                    self._size += len(text)
+                    self._writer.changed(self)
+            case StreamReset():
+                self._texts, self._size = [], 0
+                self._writer.changed(self)
+            case _:
+                pass
+
+    def write(self, holder: str) -> PutPartialText | None:
+        """The write of the text so far; None if there is nothing to store."""
+        if not self._texts and not self._is_stored:
+            return None
+        self._is_stored = True
+        scope, text = self._scope, "".join(self._texts)
+        return PutPartialText(
+            PartialText(run=scope.run, session=scope.session, text=text, holder=holder)
+        )
+
+    def closing_writes(self) -> list[Write]:
+        """Writes to commit with the stored answer or the end of the run."""
+        self._writer.pending.pop(self, None)
+        was_stored, self._is_stored = self._is_stored, False
+        self._texts, self._size = [], 0
+        return [RemovePartialText(self._scope.run)] if was_stored else []
+
+
+class PartialAnswerWriter:
+    """Writes the changed texts of all runs, in a task that ends when nothing changes."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self.pending: dict[PartialAnswer, None] = {}
+        self._task = SharedTask(self._run)
+        self.stop = self._task.stop
+
+    def changed(self, partial: PartialAnswer) -> None:
+        self.pending[partial] = None
+        self._task.ensure_running()
+
+    async def _run(self) -> None:
+        while True:
+            await self._clock.sleep(INTERVAL)
+            if not self.pending:
+                return
+            changed, self.pending = self.pending, {}
+            for partial in changed:
+                await self._write(partial)
+
+    async def _write(self, partial: PartialAnswer) -> None:
+        # No await between reading the text and the commit: a later closing write comes after it.
+        put = partial.write(self._store.workers.own)
+        if put is None:
+            return
+        try:
+            await self._store.commit(put, fence=partial.lease.fence)
+        except LeaseLost:
+            log.info("the text of run %s belongs to another process now", put.partial.run)
+        except StoreError as error:
+            log.warning("the text of run %s could not be stored: %s", put.partial.run, error)
+
+
+async def shown_text(store: Store, run: str) -> str:
+    """What people were shown of the answer that an interrupted run was writing."""
+    partial = await store.runs.partial_text(run)
+    return "" if partial is None else partial.text
+
+
+async def take_partial_answers(
+    store: Store, clock: Clock, session: str, fence: Fence
+) -> Sequence[Assistant]:
+    """Put the text that interrupted runs left into the transcript of a held session."""
+    answers: list[Assistant] = []
+    for partial in await store.runs.partial_texts(session):
+        writes: list[Write] = [RemovePartialText(partial.run)]
+        if partial.text.strip():
+            text = Text(partial.text)
+            message = Assistant(new_id("msg"), (text,), Stop.CANCELLED, Usage(), "", "")
+            writes.append(AppendMessage(session, partial.run, message, clock.now()))
+            answers.append(message)
+        await store.commit(*writes, fence=fence)
+    return answers
+
 
 PriceFunction = Callable[[str, str, Usage], float | None]
 """Dollars for a model, its provider and the usage; None if the price is unknown."""
@@ -168,7 +284,7 @@ class Recorder:
             *self._final_writes(event, said),
             *failures,
             *self._closing_writes(),
-            self._lease.release_write,
+            ReleaseLease(self._lease.session, self._lease.generation),
             fence=self._lease.fence,
         )
         self._lease.released = True
@@ -178,14 +294,14 @@ class Recorder:
         for event in events:
             if isinstance(event, MessageAdded):
                 self._messages.append(event.message)
-                failpoint("recorder.after_said")
+                failpoint("recorder.after_message")
             self._publish(event)
 
     def _writes(self, event: Event) -> list[Write]:
         session, run, now = self._scope.session, self._scope.run, self._clock.now()
         match event:
             case MessageAdded(message=message) if message.id not in self._recorded:
-                failpoint("recorder.before_said")
+                failpoint("recorder.before_message")
                 writes: list[Write] = [AppendMessage(session, run, message, now)]
                 if isinstance(message, Result):
                     writes.append(SettleIntent(session, message.call))

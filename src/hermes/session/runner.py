@@ -24,7 +24,7 @@ from hermes.compaction.service import (
 )
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
-from hermes.kit.process_identity import new_holder_id
+from hermes.kit.ids import new_holder_id
 from hermes.kit.text import plural
 from hermes.logs import log_session
 from hermes.ports.approvals import PendingQuestions
@@ -36,20 +36,28 @@ from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import OWNER, Role, Scope
 from hermes.schema.sessions import Session
 from hermes.session.followed_run import follow_run
+from hermes.session.foreground_turns import ForegroundTurns
 from hermes.session.lease import Lease, LeaseRenewer
-from hermes.session.partial_answers import PartialAnswerWriter, take_partial_answers
 from hermes.session.recorder import (
     AcceptedMessages,
     FinalWrites,
+    PartialAnswer,
+    PartialAnswerWriter,
     PriceFunction,
     Publish,
     Recorder,
     no_final_writes,
+    take_partial_answers,
 )
 from hermes.session.session_context import bound_scope
 from hermes.session.spend_guard import SpendCaps, SpendGuard, both_checks
-from hermes.session.transcripts import NOTHING_RECOVERED, TranscriptCache, close_lost_calls
-from hermes.session.turn_request import TurnAcceptor, TurnRequest
+from hermes.session.turn_request import (
+    NOTHING_RECOVERED,
+    TranscriptCache,
+    TurnRequest,
+    accept_turn,
+    close_lost_calls,
+)
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +74,7 @@ class Planner(Protocol):
 
 
 AfterTurn = Callable[[TurnRequest, Outcome], None]
-"""Called after each turn; its work is not awaited."""
+"""Called after each turn, also if it was cancelled; its work is not awaited."""
 ObserveTurn = Callable[[TurnRequest, Scope], Callable[[Event], None] | None]
 """Returns a callback for the events of a turn, or None; the callback must not block."""
 _NO_IDS: frozenset[str] = frozenset()
@@ -100,6 +108,7 @@ class Runner:
         """With `questions`, a turn that waits for a person can be resumed."""
         self.bus = bus
         self.compaction = compaction
+        self.foreground = ForegroundTurns(clock)
         self.lease_renewer = LeaseRenewer(clock, store.workers.ttl)
         self._partial_answers = PartialAnswerWriter(store, clock)
         self._store = store
@@ -109,7 +118,6 @@ class Runner:
         self._profile = profile
         self._questions = questions
         self._after_turn = after_turn
-        self._acceptor = TurnAcceptor(store, clock)
         self._holder = new_holder_id(store.workers.own)
         self._reserved: set[str] = set()
         self._transcripts = TranscriptCache()
@@ -158,24 +166,33 @@ class Runner:
         Raises `SessionBusy` before anything is accepted.
         """
         scope, session = self._scope(request), request.session.id
-        async with self.holding(session, new=request.new) as lease:
-            failpoint("runner.held")
-            try:
-                # The only place that binds the session context, which plugins and child
-                # processes read.
-                with bound_scope(scope), log_session(session):
-                    turn = await self._accept(request, scope, lease, final_writes)
-                    plan = self._with_turn_options(turn.plan, request, lease, steer)
-                    # A lost lease ends the turn.
-                    with self.lease_renewer.renewing(lease), _end_logged(turn.recorder, scope.run):
-                        await run_turn(plan, turn.messages, turn.recorder.emit)
-                    outcome = self._outcome(request, turn, lease)
-            finally:
-                if self._questions is not None:
-                    await self._questions.turn_ended(session)
+        try:
+            with self.foreground.running(request):
+                async with self.holding(session, new=request.new) as lease:
+                    failpoint("runner.held")
+                    try:
+                        # The only place that binds the session context, which plugins and child
+                        # processes read.
+                        with bound_scope(scope), log_session(session):
+                            turn = await self._accept(request, scope, lease, final_writes)
+                            plan = self._with_turn_options(turn.plan, request, lease, steer)
+                            # A lost lease ends the turn.
+                            renewing = self.lease_renewer.renewing(lease)
+                            with renewing, _end_logged(turn.recorder, scope.run):
+                                await run_turn(plan, turn.messages, turn.recorder.emit)
+                            outcome = self._outcome(request, turn, lease)
+                    finally:
+                        if self._questions is not None and request.note is not None:
+                            await self._questions.turn_ended(session)
+        except anyio.get_cancelled_exc_class():
+            self._report_end(request, Outcome.CANCELLED)
+            raise
+        self._report_end(request, outcome)
+        return outcome
+
+    def _report_end(self, request: TurnRequest, outcome: Outcome) -> None:
         for after in self._after_turn:
             after(request, outcome)
-        return outcome
 
     @asynccontextmanager
     async def holding(self, session: str, *, new: bool = False) -> AsyncGenerator[Lease]:
@@ -239,7 +256,9 @@ class Runner:
         accepted = AcceptedMessages()
         # Once accepted, the turn starts and reports its end, even if it is stopped now.
         with anyio.CancelScope(shield=True):
-            accepted = await self._acceptor.accept(turn, plan, known, lease)
+            accepted = await accept_turn(
+                turn, plan, known, lease, store=self._store, clock=self._clock
+            )
             if turn.note is not None:
                 history.add(turn.note)
         failpoint("runner.accepted")
@@ -252,7 +271,7 @@ class Runner:
             price=self._price,
             scope=scope,
             lease=lease,
-            partial=self._partial_answers.of_turn(scope, lease),
+            partial=PartialAnswer(self._partial_answers, scope, lease),
             publish=publish,
             accepted=accepted,
             final_writes=final_writes,
@@ -309,7 +328,7 @@ class Runner:
         compact = plan.compact
         if self.compaction is not None:
             job = CompactionJob(turn.session, plan, lease)
-            compact = self.compaction.for_turn(job, turn.instructions)
+            compact = partial(self.compaction.compact_if_needed, job, turn.instructions)
         if turn.spend_cap is not None:
             guard = SpendGuard(self._store, self._clock, SpendCaps(session=turn.spend_cap))
             capped = guard.check_for(turn.session, plan.scope.principal)

@@ -18,6 +18,8 @@ from hermes.schema.errors import SpendCapReached, StateConflict
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUsage, Session
 
+EVERYBODY = "everybody"
+"""The name under which the spending of all people is recorded."""
 _RETENTION = timedelta(days=3)
 
 
@@ -57,7 +59,7 @@ class SpendGuard:
             uses = await self._store.archive_for(session.principal).usage(session.id)
             _check_cap(caps.session, _dollars(uses), "this session", "usd_per_session")
         if caps.day is not None:
-            spent = await self._today(OWNER, "everybody")
+            spent = await self._today(OWNER, EVERYBODY)
             _check_cap(caps.day, spent, "today", "usd_per_day")
         if caps.principal is not None:
             spent = await self._today(principal, principal)
@@ -80,6 +82,14 @@ class SpendGuard:
             return total if stored is None else stored
         await self._store.runs.forget_spend(f"{self._clock.now() - _RETENTION:%Y-%m-%d}")
         return total
+
+
+async def spent_today(store: Store, clock: Clock, principal: str, name: str) -> float:
+    """Dollars since midnight UTC; 0 if no request was checked against a limit of this name."""
+    before = await store.runs.spend_before(f"{clock.now():%Y-%m-%d}", name)
+    if before is None:
+        return 0.0
+    return max(_dollars(await store.archive_for(principal).usage()) - before, 0.0)
 
 
 def _dollars(uses: Sequence[ModelUsage]) -> float:

@@ -14,9 +14,8 @@ from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
 from hermes.ports.model import Model, ModelRequest
 from hermes.ports.store import ChangeSession, RecordUsage, Store
-from hermes.schema.attachments import typed_text
 from hermes.schema.errors import HermesError, StoreError
-from hermes.schema.messages import Assistant, Text, Trust, User, text_of
+from hermes.schema.messages import Assistant, Text, Trust, User, text_of, typed_text
 from hermes.schema.sessions import Session, SessionChange
 from hermes.session.recorder import PriceFunction
 

@@ -1,17 +1,23 @@
-"""A request to run a turn, its durable acceptance, and messages to the running turn."""
+"""A request to run a turn: what it begins with, its acceptance, and messages to the turn."""
 
 import logging
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
+from itertools import dropwhile
 
 import anyio
 import msgspec
 from msgspec import Raw, Struct, field
 
+from hermes.agent.history import History, open_calls, unanswered_calls
 from hermes.agent.plan import Plan, RuntimePlan
+from hermes.agent.tool_calls import failed_result, interrupted_result
 from hermes.kit.clock import Clock
+from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
+from hermes.ports.approvals import RecoveredQuestions
 from hermes.ports.model import UNCONSTRAINED, OutputConstraints
 from hermes.ports.store import (
     AppendMessage,
@@ -19,16 +25,18 @@ from hermes.ports.store import (
     ChangeSession,
     CompleteItem,
     EnqueueItem,
+    Fence,
     HideMessages,
     OpenSession,
     QueueItem,
+    SettleIntent,
     Store,
     Write,
 )
-from hermes.schema.messages import Result, User
+from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import Address, InheritedLimits, Requester, Role
 from hermes.schema.sessions import Session, SessionChange
-from hermes.schema.tools import ToolSpec
+from hermes.schema.tools import Effect, ToolSpec
 from hermes.session.lease import Lease
 from hermes.session.recorder import AcceptedMessages
 
@@ -69,57 +77,59 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     constraints: OutputConstraints = UNCONSTRAINED
 
 
-class TurnAcceptor:
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-
-    async def accept(
-        self, turn: TurnRequest, plan: Plan | RuntimePlan, known: AbstractSet[str], lease: Lease
-    ) -> AcceptedMessages:
-        """Store the message; returns it with any messages a crash left unprocessed."""
-        session, run, now = turn.session, plan.scope.run, self._clock.now()
-        opened: list[Write] = [OpenSession(_initial_session(session, plan))]
-        writes = opened if turn.new else _session_changes(session, plan)
-        if turn.replaces_from is not None:
-            writes.append(HideMessages(session.id, turn.replaces_from))
-        if turn.message is not None:
-            writes.append(EnqueueItem(_inbox_item(turn.message, session.id)))
-        if turn.note is not None:
-            writes.append(AppendMessage(session.id, run, turn.note, now))
-        if turn.message is None and lease.generation:
-            await self._store.commit(*writes, fence=lease.fence)
-            return AcceptedMessages()
-        first = turn.message and AppendMessage(session.id, run, turn.message, now)
-        begin = BeginTurn(
-            session=session.id,
-            holder=lease.holder,
-            ttl=self._store.workers.ttl,
-            generation=lease.generation,
-            limit=0 if first is None else MAX_RECOVERED,
-            first=first,
-        )
-        started = await self._store.begin_turn(begin, *writes)
-        lease.generation = started.generation
-        if turn.message is not None and started.appended:
-            return AcceptedMessages((turn.message,), recorded=True)
-        waiting = await self._readable(started.waiting)
-        completed = [CompleteItem(user.id) for user in waiting if user.id in known]
-        await self._store.commit(*completed, fence=lease.fence)
-        return AcceptedMessages(tuple(user for user in waiting if user.id not in known))
-
-    async def _readable(self, items: Sequence[QueueItem]) -> list[User]:
-        users: list[User] = []
-        for item in items:
-            try:
-                users.append(msgspec.json.decode(item.body, type=User))
-            except msgspec.DecodeError as error:
-                log.warning("inbox item %s cannot be read: %s", item.key, error)
-                await self._store.queues.park(item.key, f"It cannot be read: {error}")
-        return users
+async def accept_turn(
+    turn: TurnRequest,
+    plan: Plan | RuntimePlan,
+    known: AbstractSet[str],
+    lease: Lease,
+    *,
+    store: Store,
+    clock: Clock,
+) -> AcceptedMessages:
+    """Store the message; returns it with any messages a crash left unprocessed."""
+    session, run, now = turn.session, plan.scope.run, clock.now()
+    opened: list[Write] = [OpenSession(_initial_session(session, plan))]
+    writes = opened if turn.new else _session_changes(session, plan)
+    if turn.replaces_from is not None:
+        writes.append(HideMessages(session.id, turn.replaces_from))
+    if turn.message is not None:
+        writes.append(EnqueueItem(inbox_item(turn.message, session.id)))
+    if turn.note is not None:
+        writes.append(AppendMessage(session.id, run, turn.note, now))
+    if turn.message is None and lease.generation:
+        await store.commit(*writes, fence=lease.fence)
+        return AcceptedMessages()
+    first = turn.message and AppendMessage(session.id, run, turn.message, now)
+    begin = BeginTurn(
+        session=session.id,
+        holder=lease.holder,
+        ttl=store.workers.ttl,
+        generation=lease.generation,
+        limit=0 if first is None else MAX_RECOVERED,
+        first=first,
+    )
+    started = await store.begin_turn(begin, *writes)
+    lease.generation = started.generation
+    if turn.message is not None and started.appended:
+        return AcceptedMessages((turn.message,), recorded=True)
+    waiting = await _readable(started.waiting, store)
+    completed = [CompleteItem(user.id) for user in waiting if user.id in known]
+    await store.commit(*completed, fence=lease.fence)
+    return AcceptedMessages(tuple(user for user in waiting if user.id not in known))
 
 
-def _inbox_item(message: User, session: str) -> QueueItem:
+async def _readable(items: Sequence[QueueItem], store: Store) -> list[User]:
+    users: list[User] = []
+    for item in items:
+        try:
+            users.append(msgspec.json.decode(item.body, type=User))
+        except msgspec.DecodeError as error:
+            log.warning("inbox item %s cannot be read: %s", item.key, error)
+            await store.queues.park(item.key, f"It cannot be read: {error}")
+    return users
+
+
+def inbox_item(message: User, session: str) -> QueueItem:
     body = Raw(msgspec.json.encode(message))
     return QueueItem(key=message.id, queue="inbox", topic=session, body=body)
 
@@ -191,7 +201,7 @@ class SteeringQueue:
         if self._closed or len(self._waiting) >= self._limit:
             return False
         with anyio.CancelScope(shield=True):
-            await self._store.commit(EnqueueItem(_inbox_item(message, self._session)))
+            await self._store.commit(EnqueueItem(inbox_item(message, self._session)))
             if self._closed:
                 await self._store.commit(CompleteItem(message.id))
                 return False
@@ -221,3 +231,100 @@ class SteeringQueue:
         waiting, self._waiting = self._waiting, []
         if waiting and not self._kept_for_next_turn:
             await self._store.commit(*(CompleteItem(message.id) for message in waiting))
+
+
+NOTHING_RECOVERED = RecoveredQuestions()
+MAX_BYTES = 5_000_000
+"""Total memory limit."""
+
+BYTES_PER_MESSAGE = 1_000
+"""Overhead of a message in addition to its text."""
+
+
+class _CachedTranscript(Struct, frozen=True):
+    generation: int
+    history: History
+    size: int
+
+
+class TranscriptCache:
+    """Recently used transcripts, so that the next turn need not read them again.
+
+    A cached transcript is valid if no other process held the session in between, that is, if the
+    lease's generation follows directly on the cached one.
+    """
+
+    def __init__(self, limit: int = MAX_BYTES) -> None:
+        self._limit = limit
+        self._cached: OrderedDict[str, _CachedTranscript] = OrderedDict()
+        self._size = 0
+
+    def take(self, session: str, generation: int) -> History | None:
+        """Take the current transcript out of the cache; None if it must be read from the store."""
+        cached = self._cached.pop(session, None)
+        if cached is None:
+            return None
+        self._size -= cached.size
+        return cached.history if cached.generation + 1 == generation else None
+
+    def put(self, session: str, generation: int, history: History) -> None:
+        """Put a transcript back; the least recently used ones are evicted."""
+        self.take(session, -1)
+        size = history.memory_bytes + BYTES_PER_MESSAGE * len(history)
+        self._cached[session] = _CachedTranscript(generation, history, size)
+        self._size += size
+        while self._size > self._limit:
+            _, oldest = self._cached.popitem(last=False)
+            self._size -= oldest.size
+
+
+async def close_lost_calls(
+    store: Store,
+    clock: Clock,
+    fence: Fence,
+    history: Sequence[Message],
+    recovered: RecoveredQuestions = NOTHING_RECOVERED,
+    *,
+    started_only: bool = False,
+) -> list[Message]:
+    """Return the history with a result for every call that a crash interrupted, stored durably.
+
+    Only a call that was waiting for a person, and the calls after it, are left to be run. Calls to
+    be resumed get none; `open_calls` finds them. With `started_only`, calls that did not
+    start here get none either: a client may have them and still return their results.
+    """
+    session, lost = fence.session, unanswered_calls(history)
+    if not lost:
+        return list(history)
+    started = {intent.call: intent for intent in await store.open_intents(session)}
+    resumable = _resumable_calls(history, recovered, started)
+    writes: list[Write] = []
+    results: list[Message] = []
+    if started_only:
+        known = started.keys() | recovered.results.keys()
+        resumable |= {call for call, _ in lost if call not in known}
+    for call in [call for call, _ in lost if call not in resumable]:
+        # Without an intent the call was a read or had not started: nothing was changed either way.
+        intent = started.get(call)
+        effect, run = (intent.effect, intent.run) if intent else (Effect.READ, "")
+        if call in recovered.results:
+            result = failed_result(call, recovered.results[call])
+        else:
+            result = interrupted_result(call, effect, started=True)
+        results.append(result)
+        writes += [AppendMessage(session, run, result, clock.now()), SettleIntent(session, call)]
+    if writes:
+        failpoint("recovery.before_close")
+        await store.commit(*writes, fence=fence)
+        failpoint("recovery.after_close")
+    return [*history, *results]
+
+
+def _resumable_calls(
+    history: Sequence[Message], recovered: RecoveredQuestions, started: Collection[str]
+) -> set[str]:
+    """The last answer's calls, beginning with the first waiting one, unless they have started."""
+    calls = dropwhile(
+        lambda call: call not in recovered.waiting, [call.id for call in open_calls(history)]
+    )
+    return {call for call in calls if call in recovered.waiting or call not in started}

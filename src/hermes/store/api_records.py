@@ -11,9 +11,9 @@ from hermes.ports.api_records import (
     PutKeyedRequest,
     SetCallback,
 )
-from hermes.store.columns import Columns, put_row, select_abandoned, select_row, select_rows
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
+from hermes.store.repositories import Columns, put_row, select_abandoned, select_row, select_rows
 from hermes.store.rows import to_micros
 from hermes.store.workers import SqliteWorkers
 

@@ -13,9 +13,9 @@ from hermes.ports.approval_records import (
     SavedApproval,
     SetYolo,
 )
-from hermes.store.columns import Columns, put_row, select_row, select_rows
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
+from hermes.store.repositories import Columns, put_row, select_row, select_rows
 from hermes.store.rows import fetch_number, to_micros
 
 _SQL = load_statements("approval_records")

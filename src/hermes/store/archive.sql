@@ -35,6 +35,7 @@ WHERE iif(:source IS NULL,
     AND (:model IS NULL OR s.model = :model)
     AND (:title IS NULL OR s.title LIKE :title ESCAPE '\')
     AND (:cwd IS NULL OR s.cwd = :cwd)
+    AND (:parent IS NULL OR s.parent = :parent)
     AND (:started_before IS NULL OR s.started_at < :started_before)
     AND (:started_after IS NULL OR s.started_at > :started_after)
     AND (:min_messages IS NULL OR s.messages >= :min_messages)
@@ -47,9 +48,15 @@ SELECT m.seq, m.at, m.run, m.body FROM messages AS m JOIN sessions AS s ON s.n =
 WHERE s.id = :id AND m.seq > :after AND m.state = 0 AND s.principal = :who
 ORDER BY m.seq;
 
+-- name: messages between
+SELECT m.seq, m.at, m.run, m.body FROM messages AS m JOIN sessions AS s ON s.n = m.session
+WHERE s.id = :id AND m.seq > :after AND (:before IS NULL OR m.seq < :before) AND m.state = 0
+    AND s.principal = :who
+ORDER BY m.seq;
+
 -- name: sizes
 SELECT m.seq, length(m.body) FROM messages AS m JOIN sessions AS s ON s.n = m.session
-WHERE s.id = :id AND m.state = 0 AND s.principal = :who
+WHERE s.id = :id AND (:before IS NULL OR m.seq < :before) AND m.state = 0 AND s.principal = :who
 ORDER BY m.seq DESC LIMIT :most;
 
 -- name: how many before
@@ -123,6 +130,9 @@ DELETE FROM compaction_views WHERE session = :id;
 
 -- name: forget pins
 DELETE FROM pins WHERE session = :id;
+
+-- name: forget goal
+DELETE FROM goals WHERE session = :id;
 
 -- name: forget failed runs
 DELETE FROM failed_runs WHERE session = :id;

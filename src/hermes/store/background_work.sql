@@ -49,3 +49,7 @@ DELETE FROM delegations WHERE id = :id;
 
 -- name: delegations
 SELECT id, scope, tasks, reports, holder, holder FROM delegations ORDER BY n;
+
+-- name: any running
+SELECT EXISTS (SELECT 1 FROM processes WHERE state = 'running')
+    OR EXISTS (SELECT 1 FROM delegations);

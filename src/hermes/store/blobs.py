@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import anyio
+from msgspec import Struct
 
 from hermes.kit.files import write_atomic
 from hermes.schema.errors import NotFound, StoreCorrupt, StoreError
@@ -13,11 +14,10 @@ from hermes.schema.messages import Media
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
-class FileBlobs:
+class FileBlobs(Struct, frozen=True):
     """Implements `hermes.ports.store.Blobs`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    folder: Path
 
     async def put(self, data: bytes, media_type: str, name: str = "") -> Media:
         digest = await anyio.to_thread.run_sync(self._put, data)
@@ -36,7 +36,7 @@ class FileBlobs:
         except OSError as error:
             raise StoreError(
                 f"A file of {len(data):,} bytes could not be saved: {error.strerror}.",
-                hint=f"Check the free space and permissions of {self._folder}.",
+                hint=f"Check the free space and permissions of {self.folder}.",
             ) from error
         return digest
 
@@ -58,7 +58,7 @@ class FileBlobs:
         return data
 
     def _path(self, digest: str) -> Path:
-        return self._folder / digest[:2] / digest
+        return self.folder / digest[:2] / digest
 
 
 def _is_complete(path: Path, size: int) -> bool:

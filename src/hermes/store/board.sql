@@ -23,6 +23,10 @@ CREATE INDEX IF NOT EXISTS idx_runs_task ON task_runs (task_id, started_at);
 CREATE INDEX IF NOT EXISTS idx_runs_status ON task_runs (status);
 CREATE INDEX IF NOT EXISTS idx_attachments_task ON task_attachments (task_id, created_at);
 CREATE INDEX IF NOT EXISTS idx_notify_task ON kanban_notify_subs (task_id);
+CREATE INDEX IF NOT EXISTS idx_tasks_order ON tasks (priority DESC, created_at);
+
+-- name: has indexes
+SELECT count(*) FROM sqlite_master WHERE type = 'index' AND name = 'idx_tasks_order';
 
 -- name: tables
 SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%';

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from hermes.ports.board_watches import BoardWatch, PutBoardWatch, RemoveBoardWatch
-from hermes.store.columns import Columns, select_rows
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
+from hermes.store.repositories import Columns, select_rows
 
 _SQL = load_statements("board_watches")
 _WATCHES = Columns(BoardWatch)

@@ -17,9 +17,9 @@ from hermes.ports.chat_records import (
     UnreachableChat,
 )
 from hermes.schema.scope import Address
-from hermes.store.columns import Columns, put_row, select_row, select_rows
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
+from hermes.store.repositories import Columns, put_row, select_row, select_rows
 from hermes.store.rows import TimeRow, fields_of, to_micros
 
 _SQL = load_statements("chat_records")

@@ -1,16 +1,19 @@
-"""Open the database file: create it, check that it is ours, and migrate the schema."""
+"""Open the database file: move, create, check and migrate it."""
 
 import errno
+import fcntl
 import os
 import secrets
 import time
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 
 import apsw
 
 from hermes.kit.files import write_atomic
-from hermes.schema.errors import StoreCorrupt, StoreError
+from hermes.schema.errors import StoreCorrupt, StoreError, StoreLocked
 from hermes.store.connection import (
     READ_ONLY,
     READ_WRITE,
@@ -170,21 +173,17 @@ def _check_owner(connection: Connection, path: Path) -> None:
     """
     connection.execute("BEGIN")
     try:
-        _check_tables(connection, path)
+        if is_hermes_database(connection):
+            return
+        if fetch_number(connection.execute(_SQL["application"])) or table_names(connection):
+            raise StoreError(
+                f"{path} is a database of another program.",
+                hint=f"Rename it: `mv {path} {path}.old`, or {_OTHER_HOME_HINT}",
+            )
     finally:
         # A disk failure ends the transaction itself, and its error is the one to report.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-
-
-def _check_tables(connection: Connection, path: Path) -> None:
-    if is_hermes_database(connection):
-        return
-    if fetch_number(connection.execute(_SQL["application"])) or table_names(connection):
-        raise StoreError(
-            f"{path} is a database of another program.",
-            hint=f"Rename it: `mv {path} {path}.old`, or {_OTHER_HOME_HINT}",
-        )
 
 
 def enter_wal(connection: Connection) -> None:
@@ -227,3 +226,115 @@ def _apply_migrations(connection: Connection, steps: list[tuple[int, Path]]) -> 
 
 def _version(connection: Connection) -> int:
     return fetch_number(connection.execute(_SQL["version"]))
+
+
+_MAGIC = b"SQLite format 3\x00"
+_APPLICATION_ID_AT = 68
+"""Where the header of a database holds the id of its program."""
+
+
+def move_database(old: Path, new: Path) -> None:
+    """Rename our database from `old` to `new`, once; processes that start together wait.
+
+    Raises `StoreError` while another process uses it, or if it is damaged.
+    """
+    try:
+        if _is_to_move(old, new):
+            with _locked_folder(new.parent):
+                if _is_to_move(old, new):
+                    _move(old, new)
+    except apsw.Error as error:
+        raise store_error(error, old) from error
+    except OSError as error:
+        raise file_store_error(error, old) from error
+
+
+def _is_to_move(old: Path, new: Path) -> bool:
+    if new.exists():
+        # Both names of one file after a crash between the last two steps.
+        links = old.is_symlink() or new.is_symlink()
+        return not links and old.exists() and old.samefile(new)
+    check_not_lost(new)
+    check_not_lost(old)
+    try:
+        owner = _application_id(old)
+    except (FileNotFoundError, IsADirectoryError):
+        return False
+    if owner is None:
+        raise StoreCorrupt(f"{old} is damaged or not a database.", hint=recovery_hint(old))
+    return owner == APPLICATION_ID
+
+
+def _application_id(path: Path) -> int | None:
+    """Read the header itself, because SQLite would create files next to it."""
+    with path.open("rb") as file:
+        header = file.read(100)
+    if not header.startswith(_MAGIC):
+        return None
+    return int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4], "big")
+
+
+@contextmanager
+def _locked_folder(path: Path) -> Generator[None]:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _move(old: Path, new: Path) -> None:
+    from hermes.store.legacy_import import set_position_of_adopted  # noqa: PLC0415 - happens once
+
+    with _exclusive(old):
+        pass  # a process of the older version would not understand the migrated schema
+    original = _adopted_original(old)
+    set_position_of_adopted(old, original)
+    with _exclusive(old):
+        if not new.exists():
+            _link(old, new)
+            sync_folder(new.parent)
+        if original is not None:
+            original.replace(old)
+        else:
+            old.unlink(missing_ok=True)
+        sync_folder(old.parent)
+
+
+def _link(old: Path, new: Path) -> None:
+    """Add the new name; a link, or a file that cannot have two names, is renamed."""
+    try:
+        if old.is_symlink():
+            old.rename(new)
+        else:
+            new.hardlink_to(old)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        old.rename(new)
+
+
+def _adopted_original(path: Path) -> Path | None:
+    """The file of the public system that was set aside last."""
+    found = [one for one in path.parent.glob(f"{path.name}.public-*") if one.is_file()]
+    originals = [one for one in found if one.name.rpartition("-")[2].isdecimal()]
+    newest = sorted(originals, key=lambda one: int(one.name.rpartition("-")[2]), reverse=True)
+    return next((one for one in newest if _application_id(one) not in (None, APPLICATION_ID)), None)
+
+
+@contextmanager
+def _exclusive(path: Path) -> Generator[None]:
+    """Keep other processes away from the database, which is then a single file."""
+    with closing(connect(path, READ_WRITE)) as connection:
+        try:
+            # Leaving WAL mode requires all other connections to be closed, and merges the journal.
+            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+            connection.execute("BEGIN EXCLUSIVE")
+        except (apsw.BusyError, apsw.LockedError) as error:
+            raise StoreLocked(
+                f"Another process is using {path}, which has to be renamed once.",
+                hint="Stop everything that uses this home (hermes gateway stop), then try again.",
+            ) from error
+        yield
+        connection.execute("ROLLBACK")

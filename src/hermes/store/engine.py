@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
-from hermes.kit.threads import Closed, Job, Mailbox, Worker, deliver
+from hermes.kit.tasks import Closed, Job, Mailbox, Worker, deliver
 from hermes.schema.errors import StoreCorrupt, StoreError
 from hermes.store.connection import (
     READ_ONLY,
@@ -41,24 +41,20 @@ MAX_WAITING_READS = 1_024
 
 
 class Writer:
+    """Works off its mailbox: in transactions shared by several jobs, or `alone` without one."""
+
     def __init__(self, connection: Connection, path: Path) -> None:
         self._connection = connection
         self._path = path
-        self._mailbox: Mailbox[Connection] = Mailbox(MAX_WAITING_WRITES)
+        self.mailbox: Mailbox[Connection] = Mailbox(MAX_WAITING_WRITES)
         self._worker = Worker("hermes-store-writer", self._serve)
         self._taken: list[Job[Connection]] = []
         self._broken: apsw.Error | None = None
         self._worker.start()
 
-    async def run(
-        self, work: Callable[[Connection], R], *, alone: bool = False, droppable: bool = False
-    ) -> R:
-        """Do the work in a transaction shared with others, or `alone` without one."""
-        return await self._mailbox.run(work, alone=alone, droppable=droppable)
-
     async def close(self) -> None:
         """Finish waiting writes, then close the file."""
-        self._mailbox.close(lambda: closed_error(self._path))
+        self.mailbox.close(lambda: closed_error(self._path))
         await self._worker.ended()
 
     def _serve(self) -> None:
@@ -70,22 +66,19 @@ class Writer:
             for job in self._taken:
                 job.fail(StoreError(reason))
             deliver(self._taken)
-            self._mailbox.abandon(lambda: StoreError(reason))
+            self.mailbox.abandon(lambda: StoreError(reason))
         finally:
-            self._close()
-
-    def _close(self) -> None:
-        """Close the file; a failed cleanup is repeated when the file is opened next."""
-        try:
-            self._connection.close()
-        except apsw.Error as error:
-            log.warning("%s", store_error(error, self._path))
+            try:
+                self._connection.close()
+            except apsw.Error as error:
+                # A failed cleanup is repeated when the file is opened next.
+                log.warning("%s", store_error(error, self._path))
 
     def _loop(self) -> None:
         behind = True
         while True:
             try:
-                self._taken = self._mailbox.take(MAX_GROUP, INDEX_DELAY if behind else None)
+                self._taken = self.mailbox.take(MAX_GROUP, INDEX_DELAY if behind else None)
             except Closed:
                 return
             if self._taken:
@@ -192,11 +185,11 @@ class Engine:
 
     async def write(self, work: Callable[[Connection], R], *, droppable: bool = False) -> R:
         """Return when it is on disk; all of it or nothing."""
-        return await self._writer.run(work, droppable=droppable)
+        return await self._writer.mailbox.run(work, droppable=droppable)
 
     async def run_outside_transaction(self, work: Callable[[Connection], R]) -> R:
         """Run in the writer thread but outside a transaction."""
-        return await self._writer.run(work, alone=True)
+        return await self._writer.mailbox.run(work, alone=True)
 
     async def read(self, work: Callable[[Connection], R]) -> R:
         """Read from one snapshot of the database, without waiting for the writer."""

@@ -72,6 +72,9 @@ class SqliteJobs:
     async def due(self, now: datetime, limit: int) -> Sequence[StoredJob]:
         return await self._jobs("due", {"now": to_micros(now), "limit": limit})
 
+    async def without_instant(self) -> Sequence[StoredJob]:
+        return await self._jobs("without instant", {})
+
     async def next_due(self) -> datetime | None:
         return await self._engine.fetch_first(_SQL["next due"], {}, TimeRow, TimeRow.time)
 
@@ -90,9 +93,11 @@ class SqliteJobs:
     async def next_start(self) -> datetime | None:
         return await self._engine.fetch_first(_SQL["next start"], {}, TimeRow, TimeRow.time)
 
-    async def busy(self) -> Collection[str]:
+    async def busy(self, jobs: Sequence[str]) -> Collection[str]:
+        values = {"jobs": msgspec.json.encode(jobs).decode()}
+
         def read(connection: Connection) -> set[str]:
-            return {str(row[0]) for row in connection.execute(_SQL["busy"], {})}
+            return {str(row[0]) for row in connection.execute(_SQL["busy"], values)}
 
         return await self._engine.read(read)
 

@@ -8,6 +8,9 @@ SELECT revision, checked_at, body, exported FROM cron_jobs WHERE id = :id;
 SELECT revision, checked_at, body, exported FROM cron_jobs
 WHERE next_at <= :now ORDER BY next_at LIMIT :limit;
 
+-- name: without instant
+SELECT revision, checked_at, body, exported FROM cron_jobs WHERE next_at IS NULL ORDER BY n;
+
 -- name: next due
 SELECT next_at FROM cron_jobs WHERE next_at IS NOT NULL ORDER BY next_at LIMIT 1;
 
@@ -34,7 +37,7 @@ INSERT INTO cron_fires (job, at, state, open, due, body)
 VALUES (:job, :at, :state, :open, :due, :body)
 ON CONFLICT (job, at) DO UPDATE SET state = excluded.state, open = excluded.open,
     due = excluded.due, body = excluded.body
-WHERE cron_fires.state = 'missed' AND excluded.state <> 'missed';
+WHERE cron_fires.state = 'missed';
 
 -- name: change fire
 UPDATE cron_fires SET state = :state, open = :open, due = :due, body = :body
@@ -53,7 +56,8 @@ SELECT body FROM cron_fires WHERE job = :job ORDER BY at DESC LIMIT :limit;
 SELECT due FROM cron_fires WHERE due IS NOT NULL ORDER BY due LIMIT 1;
 
 -- name: busy
-SELECT DISTINCT job FROM cron_fires WHERE open = 1;
+SELECT value FROM json_each(:jobs)
+WHERE EXISTS (SELECT 1 FROM cron_fires WHERE job = value AND open = 1);
 
 -- name: open fires
 SELECT body FROM cron_fires WHERE job = :job AND open = 1 ORDER BY at;

@@ -16,9 +16,9 @@ from hermes.ports.ledger import (
     ProposalState,
     PutChange,
 )
-from hermes.store.columns import Columns, put_row, select_abandoned, select_rows
 from hermes.store.connection import Connection, Row, load_statements
 from hermes.store.engine import Engine
+from hermes.store.repositories import Columns, put_row, select_abandoned, select_rows
 from hermes.store.rows import row_as, to_micros
 from hermes.store.workers import SqliteWorkers
 

@@ -7,14 +7,13 @@ from typing import TypeAlias
 from msgspec import Raw, Struct
 
 from hermes.kit.clock import Clock
-from hermes.kit.process_identity import is_surely_dead, worker_of
+from hermes.kit.ids import is_surely_dead, worker_of
 from hermes.ports.store import ItemStatus, ParkedItem, QueueItem
 from hermes.schema.errors import LeaseLost, NotFound
 from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.engine import Engine
-from hermes.store.leases import latest_expiry, lease_span
 from hermes.store.rows import fetch_all, fetch_number, from_micros, to_micros
-from hermes.store.workers import SqliteWorkers
+from hermes.store.workers import LONGEST, SqliteWorkers, lease_span
 from hermes.store.writes import check_held, enqueue
 
 _SQL = load_statements("queues")
@@ -150,11 +149,6 @@ class SqliteQueues:
         return total
 
 
-def is_queue_empty(connection: Connection, queue: str, topic: str) -> bool:
-    """Whether no item waits there or is being processed."""
-    return not fetch_number(connection.execute(_SQL["waits"], {"queue": queue, "topic": topic}))
-
-
 IsAlive: TypeAlias = Callable[[Connection, str], bool]
 
 
@@ -169,7 +163,7 @@ def claim_items(
         "worker": worker_of(wanted.holder),
         "now": wanted.now,
         "tick": wanted.tick,
-        "latest": latest_expiry(wanted.tick),
+        "latest": wanted.tick + LONGEST,
         "limit": max(wanted.limit, 0),
         "all": is_alive is None,
     }

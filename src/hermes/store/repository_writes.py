@@ -6,6 +6,7 @@ from hermes.ports.board_watches import PutBoardWatch, RemoveBoardWatch
 from hermes.ports.chat_records import ChatWrite
 from hermes.ports.compaction_records import CompactionWrite
 from hermes.ports.delegation import AddDelegation, ChangeDelegation, DelegationWrite
+from hermes.ports.goals import GoalWrite
 from hermes.ports.jobs import JobWrite
 from hermes.ports.ledger import LedgerWrite, PutChange
 from hermes.ports.processes import AddProcess, ProcessWrite
@@ -13,12 +14,13 @@ from hermes.ports.run_records import PutPartialText, RunWrite
 from hermes.ports.store import RepositoryWrite
 from hermes.store.api_records import apply_api_write
 from hermes.store.approval_records import apply_approval_write
-from hermes.store.background_work import apply_delegation_write, apply_process_write
 from hermes.store.board_watches import apply_board_watch_write
 from hermes.store.chat_records import apply_chat_write
 from hermes.store.connection import Connection
+from hermes.store.goals import apply_goal_write
 from hermes.store.jobs import apply_job_write
 from hermes.store.ledger import apply_ledger_write
+from hermes.store.repositories import apply_delegation_write, apply_process_write
 from hermes.store.session_records import (
     apply_compaction_write,
     apply_run_write,
@@ -45,6 +47,8 @@ def apply_repository_write(  # noqa: C901, PLR0912 - one branch per repository
         apply_board_watch_write(connection, write)
     elif isinstance(write, JobWrite):
         apply_job_write(connection, write)
+    elif isinstance(write, GoalWrite):
+        apply_goal_write(connection, write)
     elif isinstance(write, DelegationWrite):
         apply_delegation_write(connection, write)
     elif isinstance(write, LedgerWrite):

@@ -22,9 +22,9 @@ from hermes.ports.run_records import (
     RunWrite,
 )
 from hermes.ports.runtime_sessions import PutRuntimeSession, RuntimeSession
-from hermes.store.columns import Columns, put_row, select_abandoned, select_row, select_rows
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
+from hermes.store.repositories import Columns, put_row, select_abandoned, select_row, select_rows
 from hermes.store.rows import fields_of, row_as, to_micros
 from hermes.store.workers import SqliteWorkers
 

@@ -1,12 +1,14 @@
-"""The store on one SQLite file."""
+"""The store on one SQLite file: sessions, their turns, and their messages."""
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
+import msgspec
 
 from hermes.kit.clock import Clock
 from hermes.ports.store import (
@@ -20,23 +22,256 @@ from hermes.ports.store import (
     ReleaseLease,
     Write,
 )
-from hermes.schema.errors import StoreError
-from hermes.store.archive import SqliteArchive
-from hermes.store.connection import Connection, load_statements
+from hermes.schema.errors import NotFound, StoreError
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import (
+    ModelUsage,
+    SearchResult,
+    Session,
+    SessionFilter,
+    SessionSummary,
+    StoredMessage,
+    TranscriptTail,
+)
+from hermes.store.connection import Connection, Value, load_statements, without_principal_filter
 from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
 from hermes.store.journal import SqliteJournal, SqliteResponses
-from hermes.store.leases import SqliteLeases, acquire_lease, check_fence, lease_span, release_fenced
-from hermes.store.maintenance import SqliteMaintenance
-from hermes.store.queues import ClaimRequest, SqliteQueues, claim_items, is_queue_empty
+from hermes.store.queues import ClaimRequest, SqliteQueues, claim_items
 from hermes.store.repositories import SqliteRepositories
-from hermes.store.rows import IntentRow, to_micros
-from hermes.store.workers import SqliteWorkers
-from hermes.store.writes import apply_writes, enqueue_claimed, names_holder
+from hermes.store.rows import (
+    IntentRow,
+    MessageRow,
+    SessionRow,
+    SizeRow,
+    SummaryRow,
+    TimeRow,
+    UsageRow,
+    fetch_all,
+    fetch_number,
+    fetch_one,
+    fields_of,
+    to_micros,
+)
+from hermes.store.search import MessageSearch, SearchRequest, fuse_rankings
+from hermes.store.search_index import read_index_state
+from hermes.store.workers import (
+    SqliteLeases,
+    SqliteWorkers,
+    acquire_lease,
+    check_fence,
+    lease_lost,
+    lease_span,
+    release_lease,
+)
+from hermes.store.writes import apply_writes, enqueue_claimed, names_holder, session_not_found
+
+if TYPE_CHECKING:
+    from hermes.store.maintenance import SqliteMaintenance
 
 log = logging.getLogger(__name__)
 
+R = TypeVar("R")
+T = TypeVar("T")
+_PRINCIPAL_SQL = load_statements("archive")
+_OWNER_SQL = without_principal_filter(_PRINCIPAL_SQL)
+_DELETE_STATEMENTS = (
+    "unindex words", "unindex grams", "keep generation", "forget lease", "forget runs",
+    "forget responses", "forget questions", "forget saved approvals",
+    "forget yolo", "forget processes", "forget delegations", "forget location",
+    "forget view", "forget pins", "forget goal", "forget failed runs", "forget partial texts",
+    "forget runtime sessions", "forget callback", "forget keyed requests", "forget proposals",
+    "delete",
+)  # fmt: skip
+SEARCH_BATCHES = 8
+"""Batches a search indexes before it answers; each takes about 50 ms."""
+_DELETE_BATCH = 50
+"""Sessions per transaction, so that a large deletion does not block other writes."""
+
+
+class SqliteArchive:
+    """Implements `hermes.ports.store.SessionArchive`."""
+
+    def __init__(self, engine: Engine, principal: str) -> None:
+        self._engine = engine
+        self._principal = principal
+        self._sql = _OWNER_SQL if principal == OWNER else _PRINCIPAL_SQL
+
+    async def get(self, session: str) -> Session:
+        found = await self._session("get", {"id": session})
+        if found is None:
+            raise session_not_found(session)
+        return found
+
+    async def find(self, name: str) -> Session:
+        return await self._engine.read(lambda connection: self._find(connection, name))
+
+    async def latest(self, source: str | None = None) -> Session | None:
+        return await self._session("latest", {"source": source})
+
+    async def by_key(self, key: str) -> Session | None:
+        return await self._session("by key", {"key": key})
+
+    async def active_at(self, session: str) -> datetime:
+        found = await self._fetch("active at", {"id": session}, TimeRow, TimeRow.time)
+        if not found:
+            raise session_not_found(session)
+        return found[0]
+
+    async def turns(self, since: datetime) -> Sequence[datetime]:
+        return await self._fetch("turns", {"since": to_micros(since)}, TimeRow, TimeRow.time)
+
+    async def list(
+        self, where: SessionFilter, limit: int = 50, offset: int = 0
+    ) -> Sequence[SessionSummary]:
+        values = fields_of(
+            where,
+            title=None if where.title is None else _like_pattern(where.title),
+            started_before=_micros_or_none(where.started_before),
+            started_after=_micros_or_none(where.started_after),
+            limit=max(limit, 0),
+            offset=max(offset, 0),
+        )
+        return await self._fetch("list", values, SummaryRow, SummaryRow.summary)
+
+    async def messages(self, session: str, after: int = 0) -> Sequence[StoredMessage]:
+        values = {"id": session, "after": after}
+        return await self._fetch("messages", values, MessageRow, lambda row: row.stored(session))
+
+    async def tail(
+        self, session: str, limit: int, size: int, before: int | None = None
+    ) -> TranscriptTail:
+        values = {"id": session, "who": self._principal, "before": before}
+
+        def read(connection: Connection) -> TranscriptTail:
+            cursor = connection.execute(self._sql["sizes"], {**values, "most": limit})
+            # The last message is included even if it is too large on its own.
+            after = _tail_start(fetch_all(cursor, SizeRow), size)
+            if after is None:
+                return TranscriptTail()
+            rest = {**values, "after": after}
+            found = fetch_all(connection.execute(self._sql["messages between"], rest), MessageRow)
+            more = fetch_number(connection.execute(self._sql["how many before"], rest))
+            return TranscriptTail(tuple(row.stored(session) for row in found), more)
+
+        return await self._engine.read(read)
+
+    async def search(self, query: str, limit: int = 20, role: str | None = None) -> SearchResult:
+        return await self._search_words(self._request(query, limit, role))
+
+    async def search_by_meaning(
+        self, query: str, limit: int = 20, role: str | None = None
+    ) -> SearchResult:
+        wanted = self._request(query, limit, role)
+        by_words = await self._search_words(wanted)
+        by_meaning = await self._engine.vector_search.find(wanted, self._engine.read)
+        return SearchResult(fuse_rankings(by_words.hits, by_meaning, limit), by_words.unindexed)
+
+    async def usage(
+        self, session: str | None = None, since: datetime | None = None
+    ) -> Sequence[ModelUsage]:
+        name = "usage of all" if session is None else "usage of one"
+        values = {"id": session, "since": _micros_or_none(since)}
+        return await self._fetch(name, values, UsageRow, UsageRow.model_usage)
+
+    async def delete(self, sessions: Sequence[str], fence: Fence | None = None) -> int:
+        deleted = 0
+        names = list(dict.fromkeys(sessions))
+        for start in range(0, len(names), _DELETE_BATCH):
+            batch = names[start : start + _DELETE_BATCH]
+            deleted += await self._engine.write(
+                lambda connection, batch=batch: self._delete(connection, batch, fence)
+            )
+        return deleted
+
+    def _request(self, query: str, limit: int, role: str | None) -> SearchRequest:
+        return SearchRequest.parse(query, limit=limit, role=role, principal=self._principal)
+
+    async def _search_words(self, wanted: SearchRequest) -> SearchResult:
+        """Index what was written last; a large backlog is left to the background."""
+        search = MessageSearch(wanted)
+        if not search.is_empty:
+            state = await self._engine.read(read_index_state)
+            if state.missing:
+                await self._engine.catch_up(state.newest, SEARCH_BATCHES)
+        return await self._engine.read(search.find)
+
+    async def _session(self, statement: str, values: dict[str, str | None]) -> Session | None:
+        values["who"] = self._principal
+        return await self._engine.fetch_first(
+            self._sql[statement], values, SessionRow, SessionRow.session
+        )
+
+    async def _fetch(
+        self, statement: str, values: Mapping[str, Value], kind: type[T], convert: Callable[[T], R]
+    ) -> Sequence[R]:
+        values = {**values, "who": self._principal}
+        return await self._engine.fetch(self._sql[statement], values, kind, convert)
+
+    def _find(self, connection: Connection, name: str) -> Session:
+        if not name:
+            raise session_not_found(name)
+        values = {"id": name, "title": name, "name": name, "who": self._principal}
+        for statement in ("get", "titled"):
+            exact = fetch_one(connection.execute(self._sql[statement], values), SessionRow)
+            if exact is not None:
+                return exact.session()
+        candidates = fetch_all(connection.execute(self._sql["beginning"], values), SessionRow)
+        match candidates:
+            case []:
+                raise session_not_found(name)
+            case [only]:
+                return only.session()
+            case _:
+                raise NotFound(
+                    f"More than one session begins with {name!r}.",
+                    hint="Be more specific: " + ", ".join(row.id for row in candidates[:5]) + ".",
+                )
+
+    def _delete(self, connection: Connection, sessions: Sequence[str], fence: Fence | None) -> int:
+        if fence is not None:
+            check_fence(connection, fence)
+        deleted: list[str] = []
+        for session in sessions:
+            values = {"id": session, "who": self._principal}
+            for row in connection.execute(self._sql["number"], values).fetchall():
+                target = {"n": row[0], "id": session}
+                for name in _DELETE_STATEMENTS:
+                    connection.execute(self._sql[name], target)
+                deleted.append(session)
+        if deleted:
+            # Ids at the end may be reused, so the marks must not be beyond them.
+            connection.execute(self._sql["trim index"])
+            connection.execute(self._sql["trim vectors"])
+            # Once for all sessions, because most items are done and not indexed by topic.
+            gone = msgspec.json.encode(deleted).decode()
+            connection.execute(self._sql["forget queue items"], {"ids": gone})
+        return len(deleted)
+
+
+def _tail_start(newest: Sequence[SizeRow], size: int) -> int | None:
+    """The seq before the messages that fit, at least one; None when there are none."""
+    after = None
+    for row in newest:
+        size -= row.size
+        if size < 0 and after is not None:
+            break
+        after = row.seq - 1
+    return after
+
+
+def _micros_or_none(at: datetime | None) -> int | None:
+    return None if at is None else to_micros(at)
+
+
+def _like_pattern(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{escaped}%"
+
+
 _INTENTS = load_statements("archive")["intents"]
+_WAITS = load_statements("queues")["waits"]
+_ANY_RUNNING = load_statements("background_work")["any running"]
 _INBOX = "inbox"
 
 
@@ -44,13 +279,25 @@ class SqliteStore(SqliteRepositories):
     """Implements `hermes.ports.store.Store`; safe to use from several event loops."""
 
     def __init__(self, engine: Engine, clock: Clock, worker_ttl: timedelta = WORKER_TTL) -> None:
-        super().__init__(engine, SqliteWorkers(engine, clock, worker_ttl))
+        self._engine = engine
         self._clock = clock
+        self.workers = SqliteWorkers(engine, clock, worker_ttl)
         self.queues = SqliteQueues(engine, clock, self.workers)
         self.leases = SqliteLeases(engine, clock)
-        self.journal = SqliteJournal(engine, self.workers)
-        self.responses = SqliteResponses(engine)
-        self.maintenance = SqliteMaintenance(engine, self.queues, clock)
+
+    @property
+    def journal(self) -> SqliteJournal:
+        return SqliteJournal(self._engine, self.workers)
+
+    @property
+    def responses(self) -> SqliteResponses:
+        return SqliteResponses(self._engine)
+
+    @property
+    def maintenance(self) -> "SqliteMaintenance":
+        from hermes.store.maintenance import SqliteMaintenance  # noqa: PLC0415 - loaded on first use
+
+        return SqliteMaintenance(self._engine, self.queues, self._clock)
 
     @classmethod
     async def open(
@@ -68,6 +315,11 @@ class SqliteStore(SqliteRepositories):
             log.info("this worker stays listed until it expires: %s", error)
         finally:
             await self._engine.close()
+
+    async def has_background_work(self) -> bool:
+        return await self._engine.read(
+            lambda connection: bool(fetch_number(connection.execute(_ANY_RUNNING)))
+        )
 
     def archive_for(self, principal: str) -> SqliteArchive:
         return SqliteArchive(self._engine, principal)
@@ -102,7 +354,8 @@ def _check_fence(
     if fence is None:
         return writes
     if writes[-1] == ReleaseLease(fence.session, fence.generation):
-        release_fenced(connection, fence)
+        if not release_lease(connection, fence.session, fence.generation):
+            raise lease_lost(fence)
         return writes[:-1]
     check_fence(connection, fence)
     return writes
@@ -139,7 +392,7 @@ def _begin_turn(
     if (
         first
         and enqueue
-        and is_queue_empty(connection, _INBOX, begin.session)
+        and not fetch_number(connection.execute(_WAITS, {"queue": _INBOX, "topic": begin.session}))
         and enqueue_claimed(connection, enqueue.item, begin.holder, tick)
     ):
         rest = [write for write in writes if write is not enqueue]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import apsw
 from anyio.to_thread import run_sync
 
-from hermes.kit.threads import Worker
+from hermes.kit.tasks import Worker
 from hermes.schema.errors import StoreError
 from hermes.schema.sessions import SearchHit
 from hermes.store.connection import Connection

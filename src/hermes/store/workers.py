@@ -1,4 +1,4 @@
-"""Workers: which processes work on this store, and what one of them at a time may do.
+"""Ownership in the store: workers with a heartbeat, leases of sessions, and named claims.
 
 The clock of a SQLite store is the machine's monotonic clock: a file in WAL mode is shared by
 processes of one machine only, they all read the same clock, and nobody can set it. A time far from
@@ -12,21 +12,130 @@ from typing import TypeVar
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
-from hermes.kit.process_identity import (
+from hermes.kit.ids import (
     is_surely_dead,
     names_worker,
     new_worker_id,
     runs_here,
     worker_of,
 )
-from hermes.ports.store import WORKER_TTL, Claim
+from hermes.ports.store import WORKER_TTL, Claim, Fence
+from hermes.schema.errors import LeaseLost, SessionBusy
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
 from hermes.store.rows import fetch_number, fetch_number_or_none, fetch_one, to_micros
 
+_LEASES = load_statements("leases")
+MAX_LEASE = timedelta(minutes=10)
+LONGEST = MAX_LEASE // timedelta(microseconds=1)
+"""Microseconds that the longest lease lasts."""
+
+
+class _HeldLease(Struct, array_like=True, frozen=True):
+    holder: str
+    until: int
+
+
+def lease_span(clock: Clock, ttl: timedelta) -> tuple[int, int]:
+    """Now and the expiry, in microseconds of the monotonic clock."""
+    now = round(clock.monotonic() * 1e6)
+    return now, now + min(ttl, MAX_LEASE) // timedelta(microseconds=1)
+
+
+class SqliteLeases:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    async def hold(self, session: str, holder: str, ttl: timedelta) -> int:
+        span = lease_span(self._clock, ttl)
+
+        def hold(connection: Connection) -> int:
+            return acquire_lease(connection, session, holder, span)
+
+        return await self._engine.write(hold, droppable=True)
+
+    async def renew(self, session: str, generation: int, ttl: timedelta) -> bool:
+        until = lease_span(self._clock, ttl)[1]
+        values = {"session": session, "generation": generation, "until": until}
+        return await self._engine.execute(_LEASES["renew"], values) > 0
+
+    async def release(self, session: str, generation: int) -> None:
+        await self._engine.write(lambda connection: release_lease(connection, session, generation))
+
+    async def held(self, session: str) -> bool:
+        now, _ = lease_span(self._clock, MAX_LEASE)
+        held = await self._engine.fetch_first(
+            _LEASES["held"],
+            {"session": session},
+            _HeldLease,
+            lambda lease: _is_held_by_other(lease, "", now),
+        )
+        return held or False
+
+
+def acquire_lease(connection: Connection, session: str, holder: str, span: tuple[int, int]) -> int:
+    """Return the generation. Raises `SessionBusy` while another live holder has the lease."""
+    now, until = span
+    values = {
+        "session": session,
+        "holder": holder,
+        "until": until,
+        "now": now,
+        "latest": now + LONGEST,
+        "gone": "",
+    }
+    # Most sessions are free, so the holder is only looked up when acquiring fails.
+    generation = fetch_number_or_none(connection.execute(_LEASES["hold"], values))
+    if generation is not None:
+        return generation
+    held = fetch_one(connection.execute(_LEASES["held"], values), _HeldLease)
+    if held is not None and _is_held_by_other(held, holder, now):
+        raise _session_busy(session, held.holder)
+    values["gone"] = "" if held is None else held.holder
+    return fetch_number(connection.execute(_LEASES["hold"], values))
+
+
+def release_lease(connection: Connection, session: str, generation: int) -> bool:
+    """Return False if it was no longer held."""
+    connection.execute(_LEASES["release"], {"session": session, "generation": generation})
+    return connection.changes() > 0
+
+
+def check_fence(connection: Connection, fence: Fence) -> None:
+    """Accept an expired lease that was not taken over: no one else has written meanwhile."""
+    values = {"session": fence.session, "generation": fence.generation}
+    if not fetch_number(connection.execute(_LEASES["fenced"], values)):
+        raise lease_lost(fence)
+
+
+def lease_lost(fence: Fence) -> LeaseLost:
+    return LeaseLost(
+        f"This run no longer holds session {fence.session}; nothing was written.",
+        hint="The session was taken over or deleted; check it, then try again.",
+    )
+
+
+def _is_held_by_other(held: _HeldLease, holder: str, now: int) -> bool:
+    valid = now < held.until <= now + LONGEST
+    return held.holder not in ("", holder) and valid and not is_surely_dead(held.holder)
+
+
+def _session_busy(session: str, holder: str) -> SessionBusy:
+    match holder.split("/"):
+        case [host, _, pid, _, *_]:
+            owner = f"process {pid} on {host}"
+        case _:
+            owner = holder
+    return SessionBusy(
+        f"Session {session} is being run by {owner}.",
+        hint="Wait until its turn has ended, or start a new session.",
+    )
+
+
 R = TypeVar("R")
 
-_SQL = load_statements("workers")
+_WORKERS = load_statements("workers")
 
 
 class _ClaimRow(Struct, array_like=True, frozen=True):
@@ -76,9 +185,9 @@ class SqliteWorkers:
         def beat(connection: Connection) -> bool:
             in_time = self.is_alive(connection, self.own)
             self._write_beat(connection)
-            workers = [str(row[0]) for row in connection.execute(_SQL["all"])]
+            workers = [str(row[0]) for row in connection.execute(_WORKERS["all"])]
             dead = [one for one in workers if not self.is_alive(connection, one)]
-            connection.executemany(_SQL["forget all"], [(one,) for one in dead])
+            connection.executemany(_WORKERS["forget all"], [(one,) for one in dead])
             return in_time
 
         return not self._registered or await self._engine.write(beat)
@@ -87,27 +196,27 @@ class SqliteWorkers:
         return await self._engine.read(lambda connection: self.is_alive(connection, holder))
 
     async def forget(self, worker: str) -> None:
-        await self._engine.execute(_SQL["forget"], {"id": worker})
+        await self._engine.execute(_WORKERS["forget"], {"id": worker})
 
     async def claim(self, name: str) -> Claim | str:
         def claim(connection: Connection) -> Claim | str:
             values = {"name": name, "worker": self.own}
-            row = fetch_one(connection.execute(_SQL["claimed"], values), _ClaimRow)
+            row = fetch_one(connection.execute(_WORKERS["claimed"], values), _ClaimRow)
             if row is not None and row.worker != self.own and self.is_alive(connection, row.worker):
                 return row.worker
-            return Claim(name, fetch_number(connection.execute(_SQL["claim"], values)))
+            return Claim(name, fetch_number(connection.execute(_WORKERS["claim"], values)))
 
         return await self.write(claim)
 
     async def holds(self, claim: Claim) -> bool:
         row = await self._engine.fetch_first(
-            _SQL["claimed"], {"name": claim.name}, _ClaimRow, lambda row: row
+            _WORKERS["claimed"], {"name": claim.name}, _ClaimRow, lambda row: row
         )
         return row == _ClaimRow(self.own, claim.generation)
 
     async def release(self, claim: Claim) -> None:
         values = {"name": claim.name, "generation": claim.generation}
-        await self._engine.execute(_SQL["release"], values)
+        await self._engine.execute(_WORKERS["release"], values)
 
     async def end(self) -> None:
         """Forget this worker: whatever it still holds is free now."""
@@ -118,11 +227,11 @@ class SqliteWorkers:
     def _write_beat(self, connection: Connection) -> None:
         host, _, pid, *_ = self.own.split("/")
         values = {"id": self.own, "host": host, "pid": int(pid), "started_at": self._started_at}
-        connection.execute(_SQL["beat"], {**values, "now": self._now()})
+        connection.execute(_WORKERS["beat"], {**values, "now": self._now()})
 
     def _now(self) -> int:
         return round(self._clock.monotonic() * 1e6)
 
 
 def _last_seen(connection: Connection, worker: str) -> int | None:
-    return fetch_number_or_none(connection.execute(_SQL["seen"], {"id": worker}))
+    return fetch_number_or_none(connection.execute(_WORKERS["seen"], {"id": worker}))

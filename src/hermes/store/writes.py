@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import apsw
 from msgspec import UNSET, Struct
 
-from hermes.kit.process_identity import worker_of
+from hermes.kit.ids import worker_of
 from hermes.kit.text import one_line
 from hermes.ports.journal import AppendRunEvents, SaveResponse
 from hermes.ports.store import (
@@ -14,6 +14,7 @@ from hermes.ports.store import (
     ChangeSession,
     CompleteItem,
     CoreWrite,
+    DropItems,
     EnqueueItem,
     HideMessages,
     Intent,
@@ -26,13 +27,11 @@ from hermes.ports.store import (
     SingleWrite,
     Write,
 )
-from hermes.schema.attachments import typed_text
 from hermes.schema.errors import LeaseLost, NotFound, StateConflict, StoreError
-from hermes.schema.messages import Assistant, Message, Result, Trust, User
+from hermes.schema.messages import Assistant, Message, Result, Trust, User, typed_text
 from hermes.schema.sessions import Session, SessionChange
 from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.journal import append_run_events, save_response
-from hermes.store.leases import release_lease
 from hermes.store.rows import (
     encode_message,
     fetch_number,
@@ -41,6 +40,7 @@ from hermes.store.rows import (
     fields_of,
     to_micros,
 )
+from hermes.store.workers import release_lease
 
 _SQL = load_statements("writes")
 _ROLES: dict[type[Message], str] = {User: "user", Assistant: "assistant", Result: "result"}
@@ -85,6 +85,8 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
         case AmendItem(key, body, holder):
             check_held(connection, key, holder)
             connection.execute(_SQL["amend"], {"key": key, "body": bytes(body)})
+        case DropItems(queue, prefix):
+            connection.execute(_SQL["drop"], {"queue": queue, "prefix": prefix, "now": now})
         case ReleaseLease(session, generation):
             release_lease(connection, session, generation)
         case AppendRunEvents():
@@ -121,7 +123,7 @@ def enqueue(connection: Connection, item: QueueItem, holder: str = "") -> bool:
     if holder:
         return enqueue_claimed(connection, item, holder, None)
     due = None if item.due is None else to_micros(item.due)
-    connection.execute(_SQL["post"], _item_values(item) | {"due": due})
+    connection.execute(_SQL["post"], fields_of(item, body=bytes(item.body), due=due))
     return connection.changes() > 0
 
 
@@ -129,18 +131,9 @@ def enqueue_claimed(
     connection: Connection, item: QueueItem, holder: str, until: int | None
 ) -> bool:
     """Add an item that is already claimed. Return False when the key is known."""
-    connection.execute(
-        _SQL["post claimed"], _item_values(item) | {"holder": holder, "until": until}
-    )
+    values = fields_of(item, body=bytes(item.body), holder=holder, until=until)
+    connection.execute(_SQL["post claimed"], values)
     return connection.changes() > 0
-
-
-def _item_values(item: QueueItem) -> dict[str, Value]:
-    return fields_of(item, body=bytes(item.body))
-
-
-def role_of(message: Message) -> str:
-    return _ROLES[type(message)]
 
 
 def preview_of(message: Message) -> str:
@@ -241,41 +234,33 @@ class _AppendCounts(Struct):
 def _append_messages(connection: Connection, appends: Iterable[AppendMessage]) -> None:
     """Update the counts once per session and insert all rows with one statement."""
     counts_by_session: dict[str, _AppendCounts] = {}
-    rows: list[tuple[_AppendCounts, AppendMessage, int, int]] = []
+    rows: list[tuple[_AppendCounts, int, AppendMessage, int, int]] = []
     for append in appends:
         at = to_micros(append.at)
         counts = counts_by_session.setdefault(append.session, _AppendCounts())
-        rows.append((counts, append, at, counts.add(append.message, at)))
+        calls = counts.add(append.message, at)
+        rows.append((counts, counts.count, append, at, calls))
     for session, counts in counts_by_session.items():
-        _add_counts(connection, session, counts)
+        values = fields_of(counts, id=session)
+        position = fetch_one(connection.execute(_SQL["tally"], values), _SessionPosition)
+        if position is None:
+            raise session_not_found(session)
+        counts.n, counts.seq = position.n, position.last_seq - counts.count
     connection.executemany(
         _SQL["append"],
         [
             (
                 counts.n,
-                _next_seq(counts),
+                counts.seq + number,
                 append.run,
-                role_of(append.message),
+                _ROLES[type(append.message)],
                 at,
                 calls,
                 encode_message(append.message),
             )
-            for counts, append, at, calls in rows
+            for counts, number, append, at, calls in rows
         ],
     )
-
-
-def _add_counts(connection: Connection, session: str, counts: _AppendCounts) -> None:
-    values = fields_of(counts, id=session)
-    position = fetch_one(connection.execute(_SQL["tally"], values), _SessionPosition)
-    if position is None:
-        raise session_not_found(session)
-    counts.n, counts.seq = position.n, position.last_seq - counts.count
-
-
-def _next_seq(counts: _AppendCounts) -> int:
-    counts.seq += 1
-    return counts.seq
 
 
 def _hide(connection: Connection, session: str, seq: int) -> None:

@@ -125,6 +125,10 @@ ON CONFLICT (key) DO NOTHING;
 UPDATE queue_items SET state = 2, body = x'', until = NULL, settled = :now
 WHERE key = :key AND state <> 2;
 
+-- name: drop
+UPDATE queue_items SET state = 2, body = x'', until = NULL, settled = :now
+WHERE queue = :queue AND state = 0 AND substr(key, 1, length(:prefix)) = :prefix;
+
 -- name: amend
 UPDATE queue_items SET body = :body WHERE key = :key AND state <> 2;
 

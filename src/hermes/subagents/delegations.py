@@ -244,7 +244,7 @@ class Delegations:
             await self._deps.store.commit(CloseDelegation(work.id), *message)
         except StateConflict:
             return  # already reported by another process
-        failpoint("delegation.brought")
+        failpoint("delegation.result_stored")
         if message:
             self._deps.followups.wake(scope)
 

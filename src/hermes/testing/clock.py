@@ -26,7 +26,6 @@ _THREAD_SECONDS = 10.0
 """Seconds after which a working thread counts as blocked."""
 _MAX_WAIT = 180.0
 """Seconds after which a loop that never becomes idle fails the test."""
-_POLL_INTERVAL = 0.0005
 _ROUNDS = 8
 """Loop iterations with only callbacks to run; a cancelled task is woken by a callback."""
 _IDLE_WAITS = frozenset({"IdleWaiter._wait"})
@@ -145,22 +144,32 @@ class IdleWaiter:
             waiting = _waiting_tasks(loop, me)
             if waiting is None:
                 still = 0
-            elif any(self._in_a_thread(*entry, loop.time()) for entry in waiting):
+            elif in_threads := self._in_threads(waiting, loop.time()):
                 still = 0
-                await anyio.sleep(_POLL_INTERVAL)
+                left = min(self._until[waiter] for waiter in in_threads) - loop.time()
+                await asyncio.wait(
+                    in_threads, timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED
+                )
             elif _has_more_to_run(loop):
                 still += 1
             else:
                 return
 
-    def _in_a_thread(
-        self, task: "asyncio.Task[object]", waiter: "asyncio.Future[object]", now: float
-    ) -> bool:
-        until = self._until.get(waiter)
-        if until is None:
-            until = now + self._threads if _is_awaiting(task, _THREAD_WAITS) else 0.0
-            self._until[waiter] = until
-        return now < until
+    def _in_threads(
+        self,
+        waiting: "list[tuple[asyncio.Task[object], asyncio.Future[object]]]",
+        now: float,
+    ) -> "list[asyncio.Future[object]]":
+        """Return what tasks wait for that a thread still works on."""
+        found: list[asyncio.Future[object]] = []
+        for task, waiter in waiting:
+            until = self._until.get(waiter)
+            if until is None:
+                until = now + self._threads if _is_awaiting(task, _THREAD_WAITS) else 0.0
+                self._until[waiter] = until
+            if now < until:
+                found.append(waiter)
+        return found
 
 
 async def wait_until_idle() -> None:

@@ -15,11 +15,13 @@ from msgspec import Struct, field
 from hermes.gateway.delivery import RECOVERED_MARK
 from hermes.gateway.messages import OutboxMessage, address_of_topic
 from hermes.gateway.stale_progress import LIVE_PROGRESS, final_edits_name, post_in_key
+from hermes.kit.clock import SystemClock
 from hermes.ports.store import Store
 from hermes.schema.messages import Trust, User, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import StoredMessage
 from hermes.store.connection import READ_ONLY, connect
+from hermes.store.sqlite import open_store
 from hermes.testing.platform.model import ANSWER_PREFIX, LONG_ANSWER_LINES
 from hermes.testing.platform.state import FakePlatform, PlatformPost, WrittenMessage
 
@@ -235,6 +237,14 @@ def _expected_pieces(name: str, question: str) -> list[str]:
     if "long" not in question.split():
         return [name]
     return [name, *(f"{name} line {n}" for n in range(LONG_ANSWER_LINES))]
+
+
+async def check_stored_questions(
+    database: Path, spoken: Sequence[WrittenMessage], keys: Mapping[str, str]
+) -> list[str]:
+    """The same as `check_store`, for a database that no process uses any more."""
+    async with open_store(database, SystemClock()) as store:
+        return await check_store(store, spoken, keys)
 
 
 async def check_store(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hermes.kit.threads import Worker
+from hermes.kit.tasks import Worker
 
 MAX_BLOCK = 0.05
 """Longest allowed block in benchmarks, on an otherwise idle machine."""

@@ -89,7 +89,7 @@ StartInstance: TypeAlias = Callable[[GatewaySpec], AbstractAsyncContextManager[G
 @asynccontextmanager
 async def gateway_instance(spec: GatewaySpec) -> AsyncGenerator[GatewayInstance]:
     """Run a gateway process during the block."""
-    path = await _write_spec(spec)
+    path = await write_spec(spec)
     command = [sys.executable, "-m", "hermes.testing.gateway_process", path]
     async with await anyio.open_process(
         command, stdin=subprocess.DEVNULL, stderr=None, env={"HOME": spec.folder}
@@ -101,7 +101,8 @@ async def gateway_instance(spec: GatewaySpec) -> AsyncGenerator[GatewayInstance]
             instance.kill()
 
 
-async def _write_spec(spec: GatewaySpec) -> str:
+async def write_spec(spec: GatewaySpec) -> str:
+    """Write the spec into its folder and return the path."""
     path = anyio.Path(spec.folder) / "spec.json"
     await path.write_bytes(msgspec.json.encode(spec))
     return str(path)
@@ -157,7 +158,7 @@ async def fork_server(folder: Path) -> AsyncGenerator[StartInstance]:
         @asynccontextmanager
         async def start(spec: GatewaySpec) -> AsyncGenerator[GatewayInstance]:
             child = ForkedProcess(heard, write_end)
-            os.write(write_end, f"{START_COMMAND}{await _write_spec(spec)}\n".encode())
+            os.write(write_end, f"{START_COMMAND}{await write_spec(spec)}\n".encode())
             instance = GatewayInstance(child)
             try:
                 yield instance

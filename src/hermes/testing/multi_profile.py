@@ -26,7 +26,7 @@ from hermes.ports.channel import (
 from hermes.schema.scope import Address
 from hermes.testing.canaries import Canaries
 from hermes.testing.delivery_check import question_name
-from hermes.testing.gateway_instances import AnswerWaiter, gateway_instance
+from hermes.testing.gateway_instances import AnswerWaiter, StartInstance, gateway_instance
 from hermes.testing.gateway_process import GatewayReport, GatewaySpec
 from hermes.testing.homes import ProfileSettings, profile_path, write_profile
 from hermes.testing.platform.gateway import TEST_MANIFEST, open_test_channel
@@ -217,7 +217,13 @@ def _reader(account: str, asker: WrittenMessage) -> str:
 
 @asynccontextmanager
 async def multi_profile_gateway(
-    folder: Path, profiles: int, people: int, options: IsolationOptions | None = None, seed: int = 0
+    folder: Path,
+    profiles: int,
+    people: int,
+    options: IsolationOptions | None = None,
+    *,
+    seed: int = 0,
+    start: StartInstance = gateway_instance,
 ) -> AsyncGenerator[tuple[MultiProfileGateway, Canaries]]:
     """Run the profiles during the block, then scan everything they left behind."""
     options, canaries = options or IsolationOptions(), Canaries(seed)
@@ -233,7 +239,7 @@ async def multi_profile_gateway(
         gateway = MultiProfileGateway(server, tenants, seed)
         async with AsyncExitStack() as stack:
             instances = [
-                await stack.enter_async_context(gateway_instance(spec))
+                await stack.enter_async_context(start(spec))
                 for spec in _specs(folder, tenants, options)
             ]
             group = await stack.enter_async_context(anyio.create_task_group())

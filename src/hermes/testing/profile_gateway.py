@@ -15,6 +15,7 @@ from hermes.app.service.profile_service import (
     serve_profile,
 )
 from hermes.app.service.router import Router
+from hermes.app.service.web_host import WebHost
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.kit.clock import SystemClock
@@ -49,7 +50,9 @@ async def profile_gateway(
             shared=shared,
             restart=group.cancel_scope.cancel,
             api_host=ApiHost(SystemClock()),
-            dispatcher_lock=FileLock(owner.dispatcher_lock),
+            web_host=WebHost(SystemClock()),
+            dispatcher_lock=FileLock(owner.kanban / ".dispatcher.lock"),
+            board_workers=set(),
             manifests={CHANNEL_NAME: TEST_MANIFEST},
             retry=retry,
         )

@@ -8,7 +8,7 @@ from msgspec import Raw, Struct, structs
 
 from hermes.ports.approvals import ApprovalRequest, Decision
 from hermes.ports.tool import ToolContext, ToolOutput
-from hermes.tools.tool_wrappers import ToolWrapper
+from hermes.tools.catalog import ToolWrapper
 
 _WHY = "Small models often do this by mistake."
 _START = r"(?:^|[;&|(`\n]|\$\(|\b(?:sudo|xargs|exec|command|then|do|-exec)\s)\s*"

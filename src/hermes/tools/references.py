@@ -16,9 +16,8 @@ from hermes.config.sections.general import WebsiteBlocklist
 from hermes.kit.files import read_regular_file
 from hermes.kit.text import fenced, head_and_tail, plural
 from hermes.ports.sandbox import ProcessSpec, Sandbox
-from hermes.schema.attachments import FILES_HEADER, PAGES_HEADER, UNVERIFIED_HEADER
 from hermes.schema.errors import HermesError, ToolError
-from hermes.schema.messages import Media, Text
+from hermes.schema.messages import FILES_HEADER, PAGES_HEADER, UNVERIFIED_HEADER, Media, Text
 from hermes.schema.scope import Scope
 from hermes.tools.paths import SessionPaths
 

@@ -9,9 +9,18 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from hermes.kit.text import head_and_tail, one_line, plural
 from hermes.ports.store import SessionArchive, Store
 from hermes.ports.tool import ToolContext, ToolOutput
-from hermes.schema.attachments import has_untrusted_attachment
 from hermes.schema.errors import NotFound, ToolError
-from hermes.schema.messages import Assistant, Message, Result, Text, ToolCall, Trust, User, text_of
+from hermes.schema.messages import (
+    Assistant,
+    Message,
+    Result,
+    Text,
+    ToolCall,
+    Trust,
+    User,
+    has_untrusted_attachment,
+    text_of,
+)
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SearchHit, Session, SessionFilter, StoredMessage
 from hermes.schema.tools import Effect

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import anyio.lowlevel
 
-from hermes.kit.threads import Worker
+from hermes.kit.tasks import Worker
 from hermes.schema.errors import ToolError
 
 R = TypeVar("R")

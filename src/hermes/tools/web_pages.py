@@ -1,4 +1,4 @@
-"""Read a web page as text for a person who typed its URL.
+"""Read a web page as text, or download a file.
 
 A URL into this machine or its network is opened only if `allow_internal` allows it, and only as
 typed; redirects must lead to public addresses. A name is resolved once, so it cannot point to a
@@ -9,9 +9,10 @@ import asyncio
 import re
 from collections.abc import Callable, Collection
 from ipaddress import IPv4Address, ip_address
+from pathlib import PurePosixPath
 from socket import AF_INET, AddressFamily
 from typing import TypeAlias
-from urllib.parse import SplitResult, urljoin
+from urllib.parse import SplitResult, unquote, urljoin
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -47,6 +48,14 @@ class PageLimits(Struct, frozen=True, kw_only=True):
     redirects: int = 5
 
 
+class Download(Struct, frozen=True):
+    """A file as the server sent it; `name` is the last part of its final URL, perhaps empty."""
+
+    data: bytes
+    content_type: str
+    name: str
+
+
 class PageReader:
     """Reads pages; `lookup` replaces the system's resolver.
 
@@ -70,17 +79,29 @@ class PageReader:
         self._lookup = lookup
 
     async def read(self, url: str) -> str:
-        """Raises `ToolError` that says why it failed."""
+        """The text of a page. Raises `ToolError` that says why it failed."""
+        found = await self._get(url, text_only=True)
+        html = found.content_type in _HTML
+        # A thread cannot be cancelled, but this ends: it reads the page once.
+        return await asyncio.to_thread(_body_text, found.data, found.charset, html)
+
+    async def download(self, url: str) -> Download:
+        """A file of any kind. Raises `ToolError` that says why it failed."""
+        found = await self._get(url, text_only=False)
+        name = unquote(PurePosixPath(found.url_path).name)
+        return Download(data=found.data, content_type=found.content_type, name=name)
+
+    async def _get(self, url: str, *, text_only: bool) -> "_Body":
         try:
             async with asyncio.timeout(self._limits.seconds):
-                return await self._follow(url)
+                return await self._follow(url, text_only=text_only)
         except TimeoutError as error:
             raise ToolError(f"it took longer than {self._limits.seconds:g} seconds") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             reason = single_line(str(error)) or type(error).__name__
             raise ToolError(f"it cannot be opened: {reason}") from error
 
-    async def _follow(self, url: str) -> str:
+    async def _follow(self, url: str, *, text_only: bool) -> "_Body":
         typed: _Site | None = None
         names = DnsCache(self._lookup or aiohttp.ThreadedResolver())
         for _ in range(self._limits.redirects + 1):
@@ -93,15 +114,17 @@ class PageReader:
             may = _is_not_metadata if self._allow_internal_redirects else is_public
             if self._allow_internal and _site_of(parts) == typed:
                 may = _any_address
-            result = await self._open(url, parts, _CheckedResolver(names, may))
-            if result.text is not None:
-                return result.text
-            url = urljoin(url, result.redirect)
+            resolver = _CheckedResolver(names, may)
+            result = await self._open(url, parts, resolver, text_only=text_only)
+            if isinstance(result, _Body):
+                return result
+            url = urljoin(url, result)
         raise ToolError("it redirects too often")
 
     async def _open(
-        self, url: str, parts: SplitResult, resolver: "_CheckedResolver"
-    ) -> "_PageResult":
+        self, url: str, parts: SplitResult, resolver: "_CheckedResolver", *, text_only: bool
+    ) -> "_Body | str":
+        """The body, or the URL of a redirect."""
         number = parse_ip(parts.hostname or "")
         if number is not None and not resolver.may(number):
             raise _internal_address_error()
@@ -113,29 +136,30 @@ class PageReader:
                 aiohttp.ClientSession(connector=connector, cookie_jar=jar) as client,
                 client.get(url, headers=headers, allow_redirects=False) as response,
             ):
-                return await self._answer(response)
+                return await self._answer(response, text_only=text_only)
         except aiohttp.ClientConnectorError as error:
             if resolver.rejected:
                 raise _internal_address_error() from error
             raise
 
-    async def _answer(self, response: aiohttp.ClientResponse) -> "_PageResult":
+    async def _answer(self, response: aiohttp.ClientResponse, *, text_only: bool) -> "_Body | str":
         if response.status in _REDIRECT_CODES and "Location" in response.headers:
-            return _PageResult(redirect=response.headers["Location"])
+            return response.headers["Location"]
         if response.status >= 400:
             reason = single_line(response.reason or "")
             raise ToolError(f"the server answered {response.status} {reason}".strip())
-        if not _TEXT_TYPES.fullmatch(response.content_type):
+        if text_only and not _TEXT_TYPES.fullmatch(response.content_type):
             raise ToolError(f"it is not text but {single_line(response.content_type)}")
         data = bytearray()
         async for chunk in response.content.iter_chunked(65_536):
             data += chunk
             if len(data) > self._limits.size:
                 raise ToolError(f"it is larger than {self._limits.size:,} bytes")
-        html = response.content_type in _HTML
-        # A thread cannot be cancelled, but this ends: it reads the page once.
-        return _PageResult(
-            text=await asyncio.to_thread(_body_text, bytes(data), response.charset, html)
+        return _Body(
+            data=bytes(data),
+            content_type=response.content_type,
+            charset=response.charset,
+            url_path=response.url.path,
         )
 
 
@@ -146,9 +170,11 @@ def _blocked_site(host: str, sites: Collection[str]) -> str:
     return next((suffix for suffix in suffixes if suffix in sites), "")
 
 
-class _PageResult(Struct, frozen=True, kw_only=True):
-    text: str | None = None
-    redirect: str = ""
+class _Body(Struct, frozen=True, kw_only=True):
+    data: bytes
+    content_type: str
+    charset: str | None
+    url_path: str
 
 
 class DnsCache:

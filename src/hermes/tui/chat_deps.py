@@ -10,7 +10,7 @@ from msgspec import Struct
 from textual.message import Message
 
 from hermes.kit.clock import Clock
-from hermes.kit.threads import Worker
+from hermes.kit.tasks import Worker
 from hermes.schema.errors import HermesError
 from hermes.tui.attention import Attention
 from hermes.tui.client import TuiClient

@@ -200,6 +200,9 @@ class Chat(TranscriptScreen):
                 self.post_message(ThemeRequest(action.argument))
             case ScreenAction.PASTE:
                 self.prompt.post_message(Prompt.ImageRequested())
+            case ScreenAction.OUTPUT:
+                found = self.show_long_output(int(action.argument or "1"))
+                text = "" if found else "There is no such long output."
             case ScreenAction.REDRAW:
                 app_of(self).refresh(repaint=True, layout=True)
         if text:

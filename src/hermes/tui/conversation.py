@@ -6,9 +6,8 @@ from functools import partial
 from typing import Protocol
 
 from hermes.kit.ids import new_id
-from hermes.schema.attachments import shell_attachment
 from hermes.schema.errors import HermesError
-from hermes.schema.messages import Text
+from hermes.schema.messages import Text, shell_attachment
 from hermes.schema.shell import ShellResult
 from hermes.schema.terminal import (
     NotACommand,

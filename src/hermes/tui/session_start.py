@@ -7,13 +7,22 @@ from textual.widget import Widget
 
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
-from hermes.schema.attachments import typed_text
 from hermes.schema.errors import HermesError
-from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Trust, User, text_of
+from hermes.schema.messages import (
+    Assistant,
+    Reasoning,
+    Result,
+    Stop,
+    Trust,
+    User,
+    text_of,
+    typed_text,
+)
 from hermes.schema.sessions import StoredMessage
 from hermes.schema.terminal import RecentHistory
 from hermes.tui.chat_deps import ChatDeps
 from hermes.tui.options import DisplayOptions
+from hermes.tui.todo_list import last_todo_list
 from hermes.tui.widgets import app_of
 from hermes.tui.widgets.cards import ThinkingCard, ToolCard
 from hermes.tui.widgets.transcript import (
@@ -61,19 +70,7 @@ async def show_history(
     await _replay_session(transcript, history, options)
     usages = [row.message.usage for row in history.rows if isinstance(row.message, Assistant)]
     tokens = next((usage.input + usage.output for usage in reversed(usages) if usage.input), 0)
-    return ShownHistory(tokens, _last_todo(history))
-
-
-def _last_todo(history: RecentHistory) -> str:
-    messages = [row.message for row in history.rows]
-    answers = [message for message in messages if isinstance(message, Assistant)]
-    calls = {call.id for answer in answers for call in answer.calls if call.name == "todo"}
-    shown = [
-        message.shown
-        for message in messages
-        if isinstance(message, Result) and message.call in calls and not message.failed
-    ]
-    return shown[-1] if shown else ""
+    return ShownHistory(tokens, last_todo_list(history))
 
 
 async def _replay_session(

@@ -49,6 +49,14 @@ class TranscriptScreen(Screen[None]):
         if cards:
             await cards.last().action_flip()
 
+    def show_long_output(self, number: int) -> bool:
+        """Show the last long output for 1, the one before it for 2; False if there is none."""
+        cards = [card for card in self.transcript.query(ExpandableCard) if card.is_long]
+        if number > len(cards):
+            return False
+        cards[-number].show_in_pager()
+        return True
+
     def action_copy_code(self) -> None:
         from hermes.tui.widgets.code import Code  # noqa: PLC0415 - loaded with the first answer
 

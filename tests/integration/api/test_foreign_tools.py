@@ -118,6 +118,23 @@ async def test_chat_tools_of_other_types_are_named(tmp_path: Path) -> None:
         assert "weather" in offered(harness)
 
 
+async def test_chat_served_elsewhere_with_custom_tools_is_continued(tmp_path: Path) -> None:
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        custom = {"type": "custom", "custom": {"name": "x"}}
+        call = {"id": "c1", "type": "custom", "custom": {"name": "x", "input": "+ a"}}
+        messages = [
+            {"role": "user", "content": "change it"},
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "done"},
+            {"role": "user", "content": "hi"},
+        ]
+        body = {"messages": messages, "tools": [custom], "tool_choice": custom}
+        response = await harness.chat(body)
+        assert response.json["choices"][0]["message"]["content"] == "Hello."
+        (sent,) = harness.model_request(-1)["messages"][2]["tool_calls"]
+        assert sent["function"] == {"name": "x", "arguments": '{"input":"+ a"}'}
+
+
 async def test_input_items_of_other_services_are_left_out(tmp_path: Path) -> None:
     async with api_harness(tmp_path, SCRIPT) as harness:
         items = [

@@ -1,5 +1,7 @@
 """An interrupted turn leaves no claims behind, whether its client left or the server was killed."""
 
+import logging
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -65,7 +67,11 @@ async def test_kill_leaves_no_claims_and_nothing_runs_twice(
 
 
 @pytest.mark.parametrize(("path", "body"), REQUESTS[:3], ids=IDS[:3])
-async def test_disconnect_leaves_no_claims(tmp_path: Path, path: str, body: object) -> None:
+async def test_disconnect_leaves_no_claims_but_a_log_record(
+    tmp_path: Path, path: str, body: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "hermes.session.runner")
+
     async def hang_up(harness: ApiHarness) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(ask, harness.http, harness.url + path, body)
@@ -79,3 +85,6 @@ async def test_disconnect_leaves_no_claims(tmp_path: Path, path: str, body: obje
         response = await harness.ask("GET", "/api/sessions/s/messages")
         assert msgspec.json.decode(response.body)["data"]
         assert unsettled(tmp_path) == []
+        records = [one for one in caplog.records if one.name == "hermes.session.runner"]
+        (ended,) = [one.getMessage() for one in records]
+        assert re.fullmatch(r"turn (run|resp)_\w+: cancelled, 1 step, 0 tokens in, 0 out", ended)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import anyio
 import anyio.lowlevel
 import msgspec
@@ -13,7 +14,7 @@ from hermes.schema.messages import Assistant, Result, Text, Trust, User, text_of
 from hermes.schema.scope import Role, Scope
 from hermes.testing.fake_openai import Call, Reply, Script
 from support.api_runs import SCRIPT, open_events, post_json, read_events, run_state, start_run
-from support.api_server import api_harness
+from support.api_server import KEY, api_harness, api_process
 from support.polling import pause
 
 pytestmark = pytest.mark.anyio
@@ -33,6 +34,21 @@ async def test_stop_is_immediate_and_repeatable(tmp_path: Path):
         assert again.json["status"] == "cancelled"
         late = await post_json(harness, f"/v1/runs/{run}/steer", {"input": "x"}, 409)
         assert late.code == "run_not_active"
+
+
+async def test_run_is_stopped_through_another_process(tmp_path: Path):
+    async with (
+        api_harness(tmp_path, SCRIPT) as harness,
+        api_process(tmp_path, harness.model_server.url) as other,
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as http,
+    ):
+        run = await start_run(harness, "hang")
+        with anyio.fail_after(60):
+            async with open_events(harness, run) as reader:
+                await reader.until("message.delta")
+                async with http.post(f"{other}/v1/runs/{run}/stop") as response:
+                    assert await response.json() == {"run_id": run, "status": "stopping"}
+                await reader.until("run.cancelled")
 
 
 async def test_run_is_steered(tmp_path: Path):

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from hermes.api.run_service import end_abandoned_runs
 from hermes.app.maintenance import ProfileMaintenance
-from hermes.kit.process_identity import process_id
+from hermes.kit.ids import process_id
 from hermes.ports.journal import (
     AppendRunEvents,
     RunEvent,

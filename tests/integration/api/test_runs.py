@@ -8,7 +8,7 @@ import anyio.lowlevel
 import pytest
 
 from hermes.api.context import ApiLimits
-from hermes.kit.process_identity import process_id
+from hermes.kit.ids import process_id
 from hermes.ports.journal import RunRecord, RunStatus
 from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER

@@ -10,8 +10,9 @@ import pytest
 from anyio.abc import SocketAttribute
 from msgspec import structs
 
+from hermes.channels.account import BadToken
 from hermes.channels.telegram import MANIFEST
-from hermes.channels.telegram.bot_api import BadToken, OtherPoller
+from hermes.channels.telegram.bot_api import OtherPoller
 from hermes.channels.telegram.channel import open_channel
 from hermes.gateway.rendering.posts import compose_posts
 from hermes.ports.channel import (
@@ -24,13 +25,13 @@ from hermes.ports.channel import (
     Receipt,
     TargetGone,
 )
-from hermes.schema.attachments import attachments_of, typed_text
 from hermes.schema.errors import ConfigError
-from hermes.schema.messages import Media, Text, User
+from hermes.schema.messages import Media, Text, User, attachments_of, typed_text
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import listening, text_of
 from hermes.testing.platform.state import FaultRates
 from hermes.testing.telegram.server import serve_telegram
+from support.socks import socks_proxy
 from support.telegram import (
     ANN,
     GROUP,
@@ -81,7 +82,7 @@ async def test_late_part_belongs_to_the_album(bench: TelegramBench) -> None:
     group = telegram.updates_sent[-1]["message"]["media_group_id"]  # pyright: ignore[reportIndexIssue, reportUnknownVariableType]
     more: dict[str, object] = {"photo": [telegram.photo(b"two")], "media_group_id": group}
     async with listening(bench.channel) as updates:
-        await bench.server.until(lambda: telegram.calls.count("getUpdates") >= 1)
+        await bench.server.until(lambda: bench.server.calls.count("getUpdates") >= 1)
         telegram.say(ANN, more=more)
         await bench.server.acknowledged()
     (album,) = updates
@@ -259,7 +260,7 @@ async def test_edited_caption_is_an_edit(bench: TelegramBench) -> None:
 
 async def test_command_menu_is_published(bench: TelegramBench) -> None:
     async with listening(bench.channel):
-        await bench.server.until(lambda: "getUpdates" in bench.telegram.calls)
+        await bench.server.until(lambda: "getUpdates" in bench.server.calls)
     menus = bench.telegram.bot.commands
     assert set(menus) == {"default", "all_private_chats", "all_group_chats"}
     assert [one["command"] for one in menus["default"]] == ["help", "new_session"]
@@ -376,7 +377,7 @@ async def test_replaced_token_is_used_without_a_restart(tmp_path: Path) -> None:
         ({"TELEGRAM_BOT_TOKEN": ""}, "has no bot token"),
         ({"TELEGRAM_BOT_TOKEN": "abc"}, "no valid bot token"),
         ({"TELEGRAM_MENTION_PATTERNS": "("}, "is invalid"),
-        ({"TELEGRAM_PROXY": "socks5://localhost:1"}, "not supported"),
+        ({"TELEGRAM_PROXY": "ftp://localhost:1"}, "not supported"),
         ({"TELEGRAM_WEBHOOK_URL": "https://x.org/t"}, "needs a secret"),
         ({"TELEGRAM_WEBHOOK_PORT": "many"}, "TELEGRAM_WEBHOOK_PORT cannot be used"),
     ],
@@ -392,6 +393,15 @@ async def test_proxy_is_used(tmp_path: Path) -> None:
     async with serve_telegram(emulator()) as server:
         env = {"TELEGRAM_PROXY": server.url}
         deps = channel_deps(tmp_path, "http://bot-api.invalid", env=env)
+        async with open_channel(deps) as channel:
+            await channel.send(HOME, Outbound((Text("through the proxy"),)))
+        assert [one.text for one in server.telegram.posts(ANN)] == ["through the proxy"]
+
+
+async def test_socks_proxy_is_used(tmp_path: Path) -> None:
+    async with serve_telegram(emulator()) as server, socks_proxy() as proxy:
+        there = server.url.replace("127.0.0.1", "bot-api.invalid")
+        deps = channel_deps(tmp_path, there, env={"TELEGRAM_PROXY": proxy.url})
         async with open_channel(deps) as channel:
             await channel.send(HOME, Outbound((Text("through the proxy"),)))
         assert [one.text for one in server.telegram.posts(ANN)] == ["through the proxy"]

@@ -9,6 +9,7 @@ import pytest
 from msgspec import Struct
 
 from hermes.testing.clock import FakeClock
+from hermes.testing.platform.state import FaultRates
 from hermes.testing.telegram.limits import FloodLimits
 from hermes.testing.telegram.server import TelegramServer, serve_telegram
 from support.telegram import ANN, GROUP, TOKEN, emulator
@@ -289,3 +290,14 @@ async def test_throttled_call_says_how_long_to_wait() -> None:
         answers = [await api.send(f"post {number}") for number in range(5)]
     assert [one.error_code for one in answers] == [0, 0, 0, 0, 429]
     assert answers[-1].parameters == {"retry_after": 3}
+
+
+async def test_repeated_update_is_one_that_was_sent_before() -> None:
+    """Otherwise a bot that confirms the batch would lose the updates in between."""
+    telegram = emulator(faults=FaultRates(repeated=1.0))
+    async with serve_telegram(telegram) as server, aiohttp.ClientSession() as session:
+        for number in range(150):
+            telegram.say(ANN, f"{number}")
+        batch = (await Api(server, session)("getUpdates")).updates
+    assert len(batch) > len(set(batch)) == 100
+    assert max(batch) == min(batch) + 99

@@ -81,6 +81,14 @@ async def test_verbatim_route_delivers_the_filled_text(tmp_path: Path) -> None:
         )
 
 
+async def test_route_of_a_job_names_it(tmp_path: Path) -> None:
+    routes = {"a": {"prompt": "{who} is here", "cron_job": "greet"}}
+    async with webhook_harness(tmp_path, routes) as harness:
+        assert (await harness.call("a", b'{"who": "Ann"}')).status == 202
+        (received,) = harness.inbound
+        assert received.job == "greet"
+
+
 async def test_payload_is_never_a_command(tmp_path: Path) -> None:
     """A typed command is a message of one part that begins with a slash."""
     async with webhook_harness(

@@ -14,8 +14,9 @@ import pytest
 from anyio.abc import SocketStream
 
 from hermes.app.channels import ProcessResources, open_process_resources
+from hermes.channels.http_listener import ListenerLimits
 from hermes.channels.webhook.channel import open_channel, webhook_channel
-from hermes.channels.webhook.listener import Listener, ListenerLimits
+from hermes.channels.webhook.listener import Listener
 from hermes.channels.webhook.routes import read_settings
 from hermes.config.sections.messaging import Platform
 from hermes.ports.channel import ChannelDeps, Inbound, Offline, SupportsLiveness

@@ -1,5 +1,6 @@
 """`hermes gateway setup` asks for a token, checks it with the platform and says what is missing."""
 
+import json
 from collections.abc import AsyncGenerator
 from functools import partial
 from pathlib import Path
@@ -8,8 +9,20 @@ import anyio
 import pexpect
 import pytest
 
+from hermes.testing.discord.server import DiscordServer, serve_discord
+from hermes.testing.irc.server import serve_irc
+from hermes.testing.irc.state import EmulatedIrc
+from hermes.testing.slack.server import SlackServer, serve_slack
+from hermes.testing.slack.state import SCOPES
 from hermes.testing.telegram.server import TelegramServer, serve_telegram
 from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, CliResult, HermesCli, exit_status
+from support.discord import TOKEN as DISCORD_TOKEN
+from support.discord import emulator as discord_emulator
+from support.irc import NICK
+from support.mail import AGENT, PASSWORD, SmtpState, emulator_host, new_mail, serve_smtp
+from support.slack import APP_TOKEN, SECOND_TOKEN
+from support.slack import TOKEN as SLACK_TOKEN
+from support.slack import emulator as slack_emulator
 from support.telegram import TOKEN, emulator
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +69,98 @@ async def test_refused_token_is_not_stored(hermes: HermesCli) -> None:
 
 async def test_platform_without_setup_is_named(hermes: HermesCli) -> None:
     ran = await run(hermes, "pigeon", "--token-stdin")
-    assert (ran.code, "There is: telegram" in ran.err) == (2, True)
+    assert ran.code == 2
+    assert "There is: telegram, discord" in ran.err
+
+
+class TestDiscord:
+    @pytest.fixture
+    async def discord(self) -> AsyncGenerator[DiscordServer]:
+        async with serve_discord(discord_emulator()) as server:
+            yield server
+
+    @pytest.fixture
+    def hermes(self, tmp_path: Path, discord: DiscordServer) -> HermesCli:
+        one = HermesCli(tmp_path, "http://127.0.0.1:1")
+        one.configure(f"platforms:\n  discord:\n    extra: {{base_url: '{discord.api_url}'}}\n")
+        return one
+
+    async def test_missing_intent_and_server_are_named(
+        self, hermes: HermesCli, discord: DiscordServer
+    ) -> None:
+        discord.discord.bot.flags = 0
+        ran = await run(hermes, "discord", "--token-stdin", token=DISCORD_TOKEN)
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.out.startswith("Connected as hermes.")
+        assert "Turn on Message Content Intent" in ran.out
+        assert "The bot is in no server yet. Add it: https://discord.com/oauth2/" in ran.out
+        assert f"DISCORD_BOT_TOKEN={DISCORD_TOKEN}" in (hermes.home / ".env").read_text()
+        discord.discord.bot.flags = 1 << 19
+        discord.discord.add_guild()
+        again = await run(hermes, "discord", "--token-stdin", token=DISCORD_TOKEN)
+        assert "Intent" not in again.out
+        assert "To add the bot to a server: " in again.out
+
+    async def test_refused_token_is_not_stored(self, hermes: HermesCli) -> None:
+        ran = await run(hermes, "discord", "--token-stdin", token="a.wrong.token")
+        assert ran.code == 1
+        assert "Discord does not accept the bot token" in ran.err
+        assert not (hermes.home / ".env").exists()
+
+
+class TestSlack:
+    @pytest.fixture
+    async def slack(self) -> AsyncGenerator[SlackServer]:
+        async with serve_slack(slack_emulator()) as server:
+            yield server
+
+    @pytest.fixture
+    def hermes(self, tmp_path: Path, slack: SlackServer) -> HermesCli:
+        one = HermesCli(tmp_path, "http://127.0.0.1:1")
+        one.configure(f"platforms:\n  slack:\n    extra: {{base_url: '{slack.api_url}'}}\n")
+        one.env["SLACK_APP_TOKEN"] = APP_TOKEN
+        return one
+
+    async def test_both_tokens_are_checked_and_missing_scopes_named(
+        self, hermes: HermesCli, slack: SlackServer
+    ) -> None:
+        slack.slack.workspace.scopes -= {"files:read", "channels:history"}
+        ran = await run(hermes, "slack", "--token-stdin", token=SLACK_TOKEN)
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.out.startswith("Connected as hermes in Acme.")
+        assert "lacks scopes: channels:history, files:read" in ran.out
+        assert "these events do not arrive: message.channels" in ran.out
+        assert "apps.connections.open" in slack.calls
+        stored = (hermes.home / ".env").read_text()
+        assert f"SLACK_BOT_TOKEN={SLACK_TOKEN}" in stored
+        assert f"SLACK_APP_TOKEN={APP_TOKEN}" in stored
+
+    async def test_two_workspaces_are_both_named(
+        self, hermes: HermesCli, slack: SlackServer
+    ) -> None:
+        slack.slack.install(SECOND_TOKEN, "Globex")
+        ran = await run(hermes, "slack", "--token-stdin", token=f"{SLACK_TOKEN},{SECOND_TOKEN}")
+        assert ran.out.startswith("Connected as hermes in Acme, hermes in Globex.")
+        assert "scopes" not in ran.out
+
+    async def test_wrong_app_token_is_named_and_nothing_stored(self, hermes: HermesCli) -> None:
+        hermes.env["SLACK_APP_TOKEN"] = "xapp-wrong"
+        ran = await run(hermes, "slack", "--token-stdin", token=SLACK_TOKEN)
+        assert ran.code == 1
+        assert "Slack does not accept the app token" in ran.err
+        swapped = await run(hermes, "slack", "--token-stdin", token=APP_TOKEN)
+        assert "The bot token begins with xoxb-" in swapped.err
+        assert not (hermes.home / ".env").exists()
+
+    async def test_manifest_has_what_the_app_needs(self, hermes: HermesCli) -> None:
+        ran = await anyio.to_thread.run_sync(partial(hermes, "slack", "manifest"))
+        manifest = json.loads(ran.out)
+        assert set(manifest["oauth_config"]["scopes"]["bot"]) == SCOPES
+        assert manifest["settings"]["socket_mode_enabled"]
+        commands = [one["command"] for one in manifest["features"]["slash_commands"]]
+        assert commands[0] == "/hermes"
+        assert len(set(commands)) == len(commands) <= 50
+        assert all(len(one) <= 32 for one in commands)
 
 
 @pytest.mark.slow
@@ -71,7 +175,7 @@ async def test_questions_at_a_terminal(hermes: HermesCli) -> None:
         )
         child.expect("Which chat app")
         child.expect(r"Number or name \[telegram\]: ")
-        child.sendline("")
+        child.sendline("telegram")
         child.expect("BotFather")
         child.expect("Token for Telegram")
         child.sendline("4242:wrong")
@@ -87,3 +191,101 @@ async def test_questions_at_a_terminal(hermes: HermesCli) -> None:
 
     assert await anyio.to_thread.run_sync(talk) == 0
     assert TOKEN in (hermes.home / ".env").read_text()
+
+
+@pytest.fixture
+async def mailbox(hermes: HermesCli) -> AsyncGenerator[HermesCli]:
+    """Settings for a mailbox on this machine, with one mail in it."""
+    async with emulator_host() as host, serve_smtp(SmtpState()) as smtp_port:
+        await host.deliver(new_mail("hello"))
+        ports = f"imap_port: {host.port}, smtp_port: {smtp_port}"
+        hermes.configure(
+            "platforms:\n  email:\n    extra: "
+            f"{{{ports}, imap_security: none, smtp_security: none}}\n"
+        )
+        yield hermes
+
+
+async def test_mailbox_is_checked_on_both_servers_and_stored(mailbox: HermesCli) -> None:
+    missing = await run(mailbox, "email", "--token-stdin", token=PASSWORD)
+    assert (missing.code, "EMAIL_ADDRESS is not set" in missing.err) == (2, True)
+    hosts = "EMAIL_IMAP_HOST=127.0.0.1\nEMAIL_SMTP_HOST=127.0.0.1\n"
+    (mailbox.home / ".env").write_text(f"EMAIL_ADDRESS={AGENT}\n{hosts}")
+    refused = await run(mailbox, "email", "--token-stdin", token="wrong")
+    assert "does not accept the login" in refused.err
+    assert "EMAIL_PASSWORD" not in (mailbox.home / ".env").read_text()
+    ran = await run(
+        mailbox, "email", "--token-stdin", "--allow", "Ann@people.example", token=PASSWORD
+    )
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith(f"Connected as {AGENT}. The password is stored in")
+    assert "EMAIL_AUTHSERV_ID=mx.agent.example is stored" in ran.out
+    stored = (mailbox.home / ".env").read_text()
+    assert "EMAIL_AUTHSERV_ID=mx.agent.example\n" in stored
+    assert f"EMAIL_PASSWORD={PASSWORD}" in stored
+    assert "EMAIL_ALLOWED_USERS=Ann@people.example" in stored
+
+
+@pytest.mark.slow
+async def test_mailbox_questions_at_a_terminal(mailbox: HermesCli) -> None:
+    def talk() -> int | None:
+        child = pexpect.spawn(
+            HERMES_PROGRAM,
+            ["gateway", "setup", "email"],
+            env={**mailbox.env, "TERM": "dumb"},
+            timeout=TEST_TIMEOUT,
+            encoding="utf-8",
+        )
+        child.expect("The agent's address: ")
+        child.sendline(AGENT)
+        child.expect(r"IMAP server \[imap.agent.example\]: ")
+        child.sendline("127.0.0.1")
+        child.expect(r"SMTP server \[smtp.agent.example\]: ")
+        child.sendline("127.0.0.1")
+        child.expect("Password for E-mail")
+        child.sendline(PASSWORD)
+        child.expect(f"Connected as {AGENT}")
+        child.expect("User ids")
+        child.sendline("ann@people.example")
+        child.expect("Allowed: ann@people.example")
+        child.expect(pexpect.EOF)
+        return exit_status(child)
+
+    assert await anyio.to_thread.run_sync(talk) == 0
+    assert f"EMAIL_ADDRESS={AGENT}" in (mailbox.home / ".env").read_text()
+
+
+@pytest.mark.slow
+async def test_network_without_password_and_channels(hermes: HermesCli) -> None:
+    def talk() -> int | None:
+        child = pexpect.spawn(
+            HERMES_PROGRAM,
+            ["gateway", "setup", "irc"],
+            env={**hermes.env, "TERM": "dumb"},
+            timeout=TEST_TIMEOUT,
+            encoding="utf-8",
+        )
+        child.expect(r"Server \[irc.libera.chat\]: ")
+        child.sendline("127.0.0.1")
+        child.expect(r"The agent's nickname \[hermes-bot\]: ")
+        child.sendline(NICK)
+        child.expect(r"none \[-\]: ")
+        child.sendline("")
+        child.expect("Enter if there is none")
+        child.sendline("")
+        child.expect(f"Connected as {NICK} on Emulated. The answers are stored")
+        child.expect("not logged in to an account")
+        child.expect("User ids")
+        child.sendline("-")
+        child.expect(pexpect.EOF)
+        return exit_status(child)
+
+    async with serve_irc(EmulatedIrc({})) as network:
+        hermes.configure(
+            f"platforms:\n  irc:\n    extra: {{port: {network.port}, use_tls: false}}\n"
+        )
+        assert await anyio.to_thread.run_sync(talk) == 0
+    stored = (hermes.home / ".env").read_text()
+    assert f"IRC_NICKNAME={NICK}" in stored
+    assert "IRC_CHANNEL" not in stored
+    assert "PASSWORD" not in stored

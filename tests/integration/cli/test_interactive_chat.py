@@ -15,6 +15,10 @@ MORE = "\x1b[1;36m… \x1b[0m"
 HANG = Fault("hang", after=3)
 STUBBORN = "trap '' TERM INT HUP; exec 9> told; echo up >&9; while :; do sleep 1000; done"
 STEPS = "echo step one; echo go > told; read answer < answer; echo step two; exit 3"
+TODOS = [
+    {"id": "1", "content": "count", "status": "completed"},
+    {"id": "2", "content": "rest", "status": "pending"},
+]
 SCRIPT = Script(
     rules=[
         Rule("hang", [Reply("first words and then silence", fault=HANG, chunk=6)]),
@@ -24,6 +28,10 @@ SCRIPT = Script(
             Reply("Writing.", [Call("write_file", {"path": "a.txt", "content": "one\ntwo\n"})]),
             Reply("", [Call("read_file", {"path": "a.txt"}), Call("read_file", {"path": "no"})]),
             Reply("Written."),
+        ]),
+        Rule("count", [
+            Reply("", [Call("terminal", {"command": "seq 30"}), Call("todo", {"todos": TODOS})]),
+            Reply("Counted."),
         ]),
         Rule("reason", [Reply("The answer.", reasoning="A thought.")]),
         Rule("wrong key", [Reply(fault=Fault("status", named="unauthorized"))]),
@@ -140,6 +148,24 @@ def test_slash_commands_show_and_change_state(hermes: HermesCli, model: FakeMode
         assert say(child, "/etc/hosts is a path") == "Plain answer."
         child.sendline("/quit")
         assert quit_chat(child) == 0
+
+
+def test_long_output_and_todo_list_can_be_seen_again(hermes: HermesCli) -> None:
+    with hermes.terminal(PAGER="sh -c 'wc -l; echo paged'") as child:
+        child.expect_exact(PROMPT)
+        said = say(child, "count")
+        assert "… 20 lines; /output shows them …" in said
+        assert said.endswith("Counted.\nTodo · 1 of 2 done · next: rest")
+        assert say(child, "/output").split() == ["30", "paged"]
+        assert say(child, "/output 2") == "hermes: There are not that many long outputs."
+        child.sendeof()
+        assert quit_chat(child) == 0
+    with hermes.terminal("-c") as child:
+        child.expect_exact(PROMPT)
+        assert "Todo · 1 of 2 done · next: rest" in plain(child.before)
+        assert "Todo" not in say(child, "/new")
+        assert "Todo" not in say(child, "hello")
+        assert say(child, "/resume count").endswith("Todo · 1 of 2 done · next: rest")
 
 
 def test_new_and_resume_switch_the_session(hermes: HermesCli) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hermes.gateway.pairing import Pairing, PairingCode, PairingRejected
 from hermes.kit.clock import SystemClock
 from support.cli_process import TEST_TIMEOUT, CliResult
+from support.preloaded_python import run_python
 
 PROGRAM = """
 import sys
@@ -46,13 +47,7 @@ class PairingCli:
         self.env = {"PATH": os.environ["PATH"], "HERMES_HOME": str(self.home), "LANG": "C.UTF-8"}
 
     def __call__(self, *words: str, **env: str) -> CliResult:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, *words],
-            env=self.env | env,
-            capture_output=True,
-            timeout=TEST_TIMEOUT,
-            check=False,
-        )
+        done = run_python(["-c", PROGRAM, *words], env=self.env | env, timeout=TEST_TIMEOUT)
         return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def code_for(self, user: str, name: str = "") -> str:

@@ -17,6 +17,7 @@ from hermes.kit.terminal_text import display_width
 from hermes.ports.store import OpenSession
 from hermes.schema.sessions import Session
 from support.cli_process import wait_for_data
+from support.preloaded_python import run_python
 from support.stored_sessions import HOSTILE_TEXT, full_session, simple_session, write_store
 
 COMMAND = [sys.executable, "-m", "hermes", "sessions"]
@@ -25,7 +26,14 @@ COMMAND = [sys.executable, "-m", "hermes", "sessions"]
 class Home:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.env = {**os.environ, "HERMES_HOME": str(path), "TZ": "JST-9"}
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(path.parent),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "HERMES_HOME": str(path),
+            "TZ": "JST-9",
+        }
 
     @property
     def database(self) -> Path:
@@ -34,14 +42,7 @@ class Home:
     def run(
         self, *words: str, code: int = 0, stdin: bytes = b"", **env: str
     ) -> subprocess.CompletedProcess[bytes]:
-        done = subprocess.run(
-            [*COMMAND, *words],
-            input=stdin,
-            env={**self.env, **env},
-            capture_output=True,
-            check=False,
-            timeout=60,
-        )
+        done = run_python([*COMMAND[1:], *words], stdin=stdin, env={**self.env, **env}, timeout=60)
         assert done.returncode == code, done.stderr.decode()
         assert b"Traceback" not in done.stderr
         return done

@@ -151,6 +151,32 @@ def test_setup_by_questions(hermes: HermesCli, model: FakeModelProcess) -> None:
     assert model.requests("hello SECOND")[0]["model"] == "mock-large"
 
 
+def test_settings_of_another_home_are_offered(hermes: HermesCli, model: FakeModelProcess) -> None:
+    other = hermes.home.parent / ".hermes"
+    (other / "memories").mkdir(parents=True)
+    (other / "memories" / "MEMORY.md").write_text("likes tea")
+    settings = f"model: {{provider: custom, default: mock, base_url: '{model.url}'}}\n"
+    (other / "config.yaml").write_text(settings)
+    (other / ".env").write_text(f"CUSTOM_API_KEY={KEY}\nTELEGRAM_BOT_TOKEN=1:a\n")
+    child = pexpect.spawn(
+        HERMES_PROGRAM, ["setup"], cwd=str(hermes.work), env=hermes.env, encoding="utf-8",
+        dimensions=(50, 300), timeout=TEST_TIMEOUT,
+    )  # fmt: skip
+    child.delaybeforesend = None
+    try:
+        child.expect_exact(f"Found a home in {other}: model custom/mock, 2 keys. Copy its")
+        child.sendline("")
+        child.expect_exact("Not copied (each home needs its own): TELEGRAM_BOT_TOKEN")
+        child.expect_exact("Start chatting: hermes")
+        assert exit_status(child) == 0
+    finally:
+        child.close(force=True)
+    assert (hermes.home / "memories" / "MEMORY.md").read_text() == "likes tea"
+    assert (hermes.home / ".env").read_text() == f"CUSTOM_API_KEY={KEY}\n"
+    assert (hermes.home / ".env").stat().st_mode & 0o777 == 0o600
+    assert hermes("-z", "hello") == (0, "Plain answer.\n", "")
+
+
 def test_providers_without_a_key_are_found_by_a_part_of_their_name(hermes: HermesCli) -> None:
     child = pexpect.spawn(
         HERMES_PROGRAM, ["setup"], cwd=str(hermes.work), env=hermes.env, encoding="utf-8",

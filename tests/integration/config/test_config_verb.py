@@ -9,6 +9,8 @@ import pexpect
 import pytest
 import yaml
 
+from support.preloaded_python import run_python_text
+
 FULL = Path(__file__).parents[2] / "unit" / "config" / "data" / "full.yaml"
 
 
@@ -20,14 +22,8 @@ class Shell:
         self.env = {"HERMES_HOME": str(home), "HOME": str(home.parent), "PATH": os.environ["PATH"]}
 
     def __call__(self, *words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, "-m", "hermes", *words],
-            input=stdin,
-            env={**self.env, **env},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
+        return run_python_text(
+            ["-m", "hermes", *words], stdin=stdin, env={**self.env, **env}, timeout=60
         )
 
     def spawn(self, *words: str, **env: str) -> pexpect.spawn:

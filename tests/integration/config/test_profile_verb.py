@@ -6,6 +6,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from support.preloaded_python import run_python_text
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
@@ -17,15 +19,7 @@ def environment(root: Path) -> dict[str, str]:
 
 
 def hermes(root: Path, *words: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "hermes", *words],
-        stdin=subprocess.DEVNULL,
-        env=environment(root),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return run_python_text(["-m", "hermes", *words], env=environment(root), timeout=60)
 
 
 def test_profile_lifecycle(root):

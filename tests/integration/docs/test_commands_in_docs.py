@@ -10,7 +10,8 @@ import pexpect
 import pytest
 
 from hermes.models.embedded.weights import find_weights, folder_under
-from support.cli_process import TEST_TIMEOUT, wait_for_data
+from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, wait_for_data
+from support.preloaded_python import PreloadedPython, run_python, write_preloaded_command
 
 ROOT = Path(__file__).parents[3]
 TESTED_ELSEWHERE = {
@@ -50,7 +51,7 @@ def pretend(home: Path) -> None:
 
 
 @pytest.fixture
-def place(tmp_path, mock_model):
+def place(tmp_path, mock_model, fast_program):
     """A checkout to stand in, an empty home, a model that answers, and a session to go on with.
 
     A gateway that is left running is killed at the end.
@@ -60,7 +61,7 @@ def place(tmp_path, mock_model):
     (checkout / "examples").symlink_to(ROOT / "examples")
     (checkout / ".venv").symlink_to(BIN.parent)
     env = {
-        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "PATH": f"{fast_program}:{BIN}:{os.environ['PATH']}",
         "HOME": str(tmp_path),
         "HERMES_HOME": str(tmp_path / ".hermes"),
         "OPENAI_BASE_URL": mock_model,
@@ -82,14 +83,21 @@ def place(tmp_path, mock_model):
             timeout=TEST_TIMEOUT,
         )
     yield checkout, env
-    stop = [BIN / "hermes", "gateway", "stop", "--force"]
-    subprocess.run(stop, env=env, check=False, capture_output=True, timeout=TEST_TIMEOUT)
+    stop = [HERMES_PROGRAM, "gateway", "stop", "--force"]
+    run_python(stop, env=env, timeout=TEST_TIMEOUT)
+
+
+@pytest.fixture(scope="module")
+def fast_program(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bin")
+    write_preloaded_command(folder / "hermes", HERMES_PROGRAM)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def mock_model():
-    command = [sys.executable, "-m", "hermes.testing.fake_openai", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    command = ["-m", "hermes.testing.fake_openai", "--port", "0"]
+    with PreloadedPython(command, env={}, stdout=subprocess.PIPE) as server:
         try:
             yield wait_for_data(server.stdout.fileno()).decode().strip()
         finally:
@@ -104,7 +112,8 @@ def test_the_commands_work(name, lines, place):
             target = line.split()[1]
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
         elif line in TALKS:
-            chat = pexpect.spawn("sh", ["-c", line], cwd=str(checkout), env=env, timeout=120)
+            real = env | {"PATH": f"{BIN}:{os.environ['PATH']}"}
+            chat = pexpect.spawn("sh", ["-c", line], cwd=str(checkout), env=real, timeout=120)
             chat.expect("Ctrl\\+D exits")
             chat.expect("> ")
             chat.sendeof()

@@ -14,11 +14,12 @@ from hermes.config.home import Home
 from hermes.cron.operation import CronOperation
 from hermes.cron.service import JobChange
 from hermes.ports.jobs import Fire, FireState
-from hermes.testing.gateway_instances import GatewayInstance, gateway_instance
+from hermes.testing.gateway_instances import GatewayInstance
 from hermes.testing.gateway_process import GatewaySpec, single_profile_spec
 from hermes.testing.homes import CHANNEL_NAME
 from hermes.testing.platform.server import PlatformServer, serve_platform
 from support.cli_process import TEST_TIMEOUT
+from support.preloaded_gateway import preloaded_instance
 from support.shared_store import shared_store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -36,7 +37,7 @@ async def jobs_of(spec: GatewaySpec) -> AsyncGenerator[CronOperation]:
 
 @asynccontextmanager
 async def running(spec: GatewaySpec) -> AsyncGenerator[GatewayInstance]:
-    async with gateway_instance(spec) as instance, anyio.create_task_group() as group:
+    async with preloaded_instance(spec) as instance, anyio.create_task_group() as group:
         group.start_soon(instance.watch)
         await instance.wait_ready()
         yield instance

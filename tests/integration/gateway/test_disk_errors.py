@@ -132,6 +132,7 @@ async def scenarios(folder: Path, cases: Sequence[tuple[DiskFailure, int, int]])
     return f"{len(cases)} scenarios, in {failed} of them the disk failed: 0 acknowledged rows lost"
 
 
+@pytest.mark.timeout(1200)
 async def test_disk_error_at_each_of_the_first_writes(tmp_path: Path) -> None:
     kinds = (DiskFailure.FULL, DiskFailure.BROKEN)
     cases = [(kinds[nth % 2], nth, 1 + nth % 4) for nth in range(1, 101)]

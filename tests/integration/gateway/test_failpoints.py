@@ -26,13 +26,13 @@ from hermes.testing.profile_gateway import session_key_of
 pytestmark = pytest.mark.anyio
 
 AFTER = {
-    "commands.before_give_back": ("commands.put",),
-    "commands.after_give_back": ("commands.put",),
+    "commands.before_release": ("commands.stored",),
+    "commands.after_release": ("commands.stored",),
     "actor.found_begun": ("recorder.before_end",),
     "actor.settled": ("recorder.before_end",) * 3,
     "recovery.before_close": ("recorder.before_intent",),
     "recovery.after_close": ("recorder.before_intent",),
-    "delivery.doubted": ("delivery.after_send",),
+    "delivery.outcome_unknown": ("delivery.after_send",),
 }
 """Failpoints reached only after another process was killed elsewhere."""
 

@@ -27,7 +27,7 @@ SLOWLY = Reply("x" * 20, chunk=1, pace=0.1)
 SCRIPT = Script(
     rules=[
         Rule("look", [Reply("", calls=[Call("todo", {})]), Reply("I looked.")]),
-        Rule("watch", [Reply("", calls=[Call("todo", {})]), Reply("I watched.", first_byte=1.5)]),
+        Rule("watch", [Reply("", calls=[Call("todo", {})]), Reply("I watched.", gate="watched")]),
         Rule("second", [Reply("The second answer.", chunk=4)]),
         Rule("first", [Reply("The first answer.", chunk=4)]),
         Rule("hang", [Reply("Well", fault=Fault("hang"))]),
@@ -75,6 +75,7 @@ async def test_remote_tool_progress_is_shown_locally(tmp_path: Path) -> None:
     ):
         await local.channel.say("watch")
         await wait_until(lambda: local.channel.texts_in("1") == ["· todo {}"])
+        remote.model_server.open_gate("watched")
         await local.wait_for_posts("I watched.")
 
 

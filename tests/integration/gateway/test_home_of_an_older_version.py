@@ -35,7 +35,7 @@ WRITTEN_AT = 1_794_885_938_000_000
 """When the process was killed, in microseconds."""
 UPDATES = 4
 """Updates that the killed process had stored; the platform numbers them from zero again."""
-PRINT_PROCESS = "from hermes.kit.process_identity import process_id; print(process_id())"
+PRINT_PROCESS = "from hermes.kit.ids import process_id; print(process_id())"
 
 
 def dead_process() -> str:

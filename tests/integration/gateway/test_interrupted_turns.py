@@ -1,8 +1,6 @@
 """After a kill, a turn is shown as interrupted, and a failed one as failed."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from anyio.to_thread import run_sync
 from hermes.session.recap import INTERRUPTED, UNANSWERED
 from hermes.testing.platform.model import REFUSED
 from support.cli_process import TEST_TIMEOUT
+from support.preloaded_python import run_python_text
 from support.restarted_gateway import restarted_gateway
 
 pytestmark = pytest.mark.anyio
@@ -20,10 +19,9 @@ FAILED, KILLED = "q-1 fail:model", "q-2 hang:model"
 
 def hermes(folder: Path, *args: str) -> str:
     env = {"HOME": str(folder), "HERMES_HOME": str(folder / "home"), "COLUMNS": "200"}
-    command = [sys.executable, "-m", "hermes", "sessions", *args]
-    return subprocess.run(
-        command, env=env, capture_output=True, check=True, timeout=TEST_TIMEOUT, text=True
-    ).stdout
+    done = run_python_text(["-m", "hermes", "sessions", *args], env=env, timeout=TEST_TIMEOUT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 async def test_only_interrupted_turn_is_shown_as_interrupted(tmp_path: Path) -> None:

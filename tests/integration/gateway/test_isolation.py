@@ -15,6 +15,7 @@ from hermes.testing.multi_profile import (
     MultiProfileGateway,
     multi_profile_gateway,
 )
+from support.preloaded_gateway import preloaded_instance
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +24,10 @@ TIMEOUT = 600.0
 
 async def run_isolated(folder: Path, profiles: int, people: int, steps: int) -> str:
     with anyio.fail_after(TIMEOUT):
-        async with multi_profile_gateway(folder, profiles, people) as (world, canaries):
+        async with multi_profile_gateway(folder, profiles, people, start=preloaded_instance) as (
+            world,
+            canaries,
+        ):
             await world.run_steps(steps)
     assert list(map(str, canaries.sightings)) == []
     assert canaries.scans > steps
@@ -38,7 +42,7 @@ async def run_isolated(folder: Path, profiles: int, people: int, steps: int) -> 
 
 
 async def test_profiles_and_users_are_isolated(tmp_path: Path) -> None:
-    sys.stdout.write(await run_isolated(tmp_path, 8, 5, 400))
+    sys.stdout.write(await run_isolated(tmp_path, 8, 5, 200))
 
 
 @pytest.mark.soak
@@ -111,7 +115,10 @@ async def run_steps(world: MultiProfileGateway, options: IsolationOptions) -> No
 async def test_leak_is_detected(tmp_path: Path, leak: str) -> None:
     walls, kind, where = LEAKS[leak]
     with anyio.fail_after(TIMEOUT):
-        async with multi_profile_gateway(tmp_path, 3, 3, walls) as (world, canaries):
+        async with multi_profile_gateway(tmp_path, 3, 3, walls, start=preloaded_instance) as (
+            world,
+            canaries,
+        ):
             # A leaking setup may also never become idle.
             with anyio.move_on_after(60):
                 await run_steps(world, walls)

@@ -1,7 +1,7 @@
 """A gateway killed while a remote one runs its turns: nothing is lost or asked twice."""
 
+import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +14,7 @@ from hermes.testing.channel import check_posts
 from hermes.testing.fake_openai import Reply, Rule, Script
 from support.api_server import KEY
 from support.cli_process import TEST_TIMEOUT, FakeModelProcess, fake_model_process
+from support.preloaded_python import PreloadedPython
 from support.restarted_gateway import RestartedGateway, restarted_gateway
 
 pytestmark = pytest.mark.anyio
@@ -31,8 +32,11 @@ RULES = [Rule(f"question {chat}", [Reply(f"answer {chat}", chunk=3, pace=0.1)]) 
 def remote_gateway(home: Path, model: FakeModelProcess) -> Iterator[str]:
     """Yield the URL of a Hermes gateway in its own process."""
     home.mkdir()
-    command = [sys.executable, str(REMOTE_PROCESS), str(home), model.url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
+    command = [str(REMOTE_PROCESS), str(home), model.url]
+    env = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    with PreloadedPython(
+        command, env=env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    ) as process:
         assert process.stdout is not None
         try:
             yield f"http://127.0.0.1:{int(process.stdout.readline())}"

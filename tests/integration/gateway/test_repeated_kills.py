@@ -122,14 +122,14 @@ async def run_with_kills(
 
 @pytest.mark.timeout(900)
 async def test_repeated_kills_lose_nothing(tmp_path: Path) -> None:
-    sys.stdout.write(await run_with_kills(tmp_path, updates=1000, kills=20, seed=1))
+    sys.stdout.write(await run_with_kills(tmp_path, updates=500, kills=10, seed=1))
 
 
 @pytest.mark.timeout(600)
 async def test_repeated_kills_lose_nothing_of_a_member(tmp_path: Path) -> None:
     """Members have a lower inbound limit, and repetitions do not count against it."""
     four = ("bob", "cat", "dan", "eve")
-    sys.stdout.write(await run_with_kills(tmp_path, updates=400, kills=8, seed=2, members=four))
+    sys.stdout.write(await run_with_kills(tmp_path, updates=200, kills=4, seed=2, members=four))
 
 
 @pytest.mark.soak

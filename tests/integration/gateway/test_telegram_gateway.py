@@ -7,17 +7,20 @@ from pathlib import Path
 import anyio
 import pytest
 
+from hermes.kit.clock import SystemClock
 from hermes.store.connection import READ_ONLY, connect
-from hermes.testing.gateway_instances import GatewayInstance, gateway_instance
+from hermes.testing.gateway_instances import GatewayInstance
 from hermes.testing.gateway_process import GatewaySpec
 from hermes.testing.telegram.check import telegram_home
+from hermes.testing.telegram.limits import FloodLimits
 from hermes.testing.telegram.server import TelegramServer, serve_telegram
 from hermes.testing.telegram.state import EmulatedMessage
+from support.preloaded_gateway import preloaded_instance
 from support.telegram import ANN, GROUP, TOKEN, emulator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 BOB = 1002
 
 
@@ -53,7 +56,7 @@ def button(post: EmulatedMessage, label: str) -> str:
 
 @asynccontextmanager
 async def running(spec: GatewaySpec) -> AsyncGenerator[GatewayInstance]:
-    async with gateway_instance(spec) as instance, anyio.create_task_group() as group:
+    async with preloaded_instance(spec) as instance, anyio.create_task_group() as group:
         group.start_soon(instance.watch)
         await instance.wait_ready()
         yield instance
@@ -82,7 +85,7 @@ async def test_conversation_with_stream_edit_kill_and_approval(tmp_path: Path) -
     async with serve_telegram(telegram) as server:
         spec = telegram_home(tmp_path, server.url, TOKEN, [ANN, BOB], {})
         chat = Chat(server)
-        async with gateway_instance(spec) as instance, anyio.create_task_group() as group:
+        async with preloaded_instance(spec) as instance, anyio.create_task_group() as group:
             group.start_soon(instance.watch)
             await instance.wait_ready()
             telegram.say(ANN, "q-1 hang:stream")
@@ -107,6 +110,29 @@ async def test_conversation_with_stream_edit_kill_and_approval(tmp_path: Path) -
             await server.acknowledged()
     assert len(chat.posts("re: q-2")) == len(chat.posts("re: q-3")) == 1
     assert note.read_text() == "done\n"
+
+
+async def test_fifty_growing_answers_stay_within_the_limits(tmp_path: Path) -> None:
+    """30 messages per second in all, and about one per second in a chat; edits count."""
+    people = range(2001, 2051)
+    limits = FloodLimits(SystemClock())
+    telegram = emulator(limits=limits)
+    async with serve_telegram(telegram) as server:
+        spec = telegram_home(tmp_path, server.url, TOKEN, people, {})
+        chat = Chat(server)
+
+        def forms() -> list[int]:
+            return [sum(len(one.forms) for one in telegram.posts(person)) for person in people]
+
+        async with preloaded_instance(spec) as instance, anyio.create_task_group() as group:
+            group.start_soon(instance.watch)
+            await instance.wait_ready()
+            for person in people:
+                telegram.say(person, "q-1 hang:drip")
+            await chat.until(lambda: min(forms()) and sum(forms()) >= 2 * len(people))
+            instance.kill()
+    # On a busy machine, calls that were delayed arrive together; without limits most are refused.
+    assert limits.refused * 50 <= sum(forms())
 
 
 async def test_groups_unknown_people_and_commands(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from hermes.config.home import resolve_home
 from hermes.config.schema import Config
 from hermes.ipc.client import AgentClient, ConversationOptions, UserInput
 from hermes.ipc.connect import connect as meet_somebody
-from hermes.ipc.conversation_service import MAX_SHOWN
-from hermes.ipc.in_process import open_in_process
+from hermes.ipc.conversation_service import MAX_SHOWN, open_in_process
 from hermes.ipc.socket_client import open_socket_client
 from hermes.kit.clock import SystemClock
 from hermes.ports.store import AppendMessage, OpenSession

@@ -10,7 +10,7 @@ from msgspec import Raw
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.ipc.client import ConversationOptions, UserInput
-from hermes.ipc.in_process import open_in_process
+from hermes.ipc.conversation_service import open_in_process
 from hermes.kit.clock import SystemClock
 from hermes.ports.store import EnqueueItem, QueueItem
 from hermes.schema.messages import Text, Trust, User

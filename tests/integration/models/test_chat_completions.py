@@ -17,7 +17,8 @@ from hermes.models.provider_errors import RequestOrigin
 from hermes.models.providers import ModelProfile
 from hermes.models.resilient_model import KeyedModel, ResilientModel
 from hermes.models.wire.chat_completions import ChatWire
-from hermes.models.wire_model import ServedModel, WireModel
+from hermes.models.wire.codec import ServedModel
+from hermes.models.wire_model import WireModel
 from hermes.ports.model import ModelRequest
 from hermes.schema.errors import (
     BadRequest,

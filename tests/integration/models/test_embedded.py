@@ -24,7 +24,7 @@ from hermes.schema.errors import NotRunning, Unreachable
 from hermes.schema.events import Notice, TextDelta
 from hermes.schema.messages import Assistant, Stop, Text, User
 from hermes.testing.contracts.model import StreamRecord, read_stream
-from hermes.tools.tool_wrappers import load_specs
+from hermes.tools.catalog import load_specs
 from support.cli_process import TEST_TIMEOUT
 from support.embedded_engine import embedded_model, running_engine_pool, tiny  # noqa: F401 - a fixture
 

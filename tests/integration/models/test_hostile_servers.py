@@ -18,7 +18,8 @@ from hermes.models.provider_errors import RequestOrigin
 from hermes.models.resilient_model import KeyedModel, ResilientModel, RetryPolicy
 from hermes.models.wire.chat_completions import ChatWire
 from hermes.models.wire.chat_stream import ChatStream
-from hermes.models.wire_model import ServedModel, WireModel
+from hermes.models.wire.codec import ServedModel
+from hermes.models.wire_model import WireModel
 from hermes.schema.errors import BadRequest, NotFound, RateLimited, Unreachable
 from hermes.schema.events import Notice
 from hermes.schema.messages import Media, Stop

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from hermes.testing.fake_provider.anthropic import AnthropicDialect
 from hermes.testing.fake_provider.gemini import GeminiDialect
 from hermes.testing.fake_provider.server import serve_provider
 from support.cli_process import TEST_TIMEOUT, CliResult
+from support.preloaded_python import run_python
 
 pytestmark = pytest.mark.anyio
 
@@ -70,13 +69,11 @@ class AuthCli:
         self.env = {"PATH": os.environ["PATH"], "HERMES_HOME": str(self.home), "LANG": "C.UTF-8"}
 
     def __call__(self, *args: str, stdin: str = "", **env: str) -> CliResult:
-        done = subprocess.run(
-            [sys.executable, "-m", "hermes", "auth", *args],
+        done = run_python(
+            ["-m", "hermes", "auth", *args],
             env=self.env | env,
-            input=stdin.encode(),
-            capture_output=True,
+            stdin=stdin.encode(),
             timeout=TEST_TIMEOUT,
-            check=False,
         )
         return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 

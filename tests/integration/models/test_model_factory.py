@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from hermes.kit.clock import SystemClock
-from hermes.models.discovery import find_local_servers, list_models, resolve_with_discovery
-from hermes.models.factory import build_model
-from hermes.models.resolver import ResolvedModels, resolve_models
+from hermes.models.discovery import find_local_servers, list_models
+from hermes.models.resilient_model import build_model
+from hermes.models.resolver import ResolvedModels, resolve_models, resolve_with_discovery
 from hermes.models.settings import CustomProvider, FallbackModel, ModelOverrides, ModelSettings
 from hermes.ports.model import ModelRequest
 from hermes.schema.errors import (

@@ -13,8 +13,8 @@ from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.library import collect
 from hermes.models.providers import ModelProfile
+from hermes.models.wire.codec import ServedModel
 from hermes.models.wire.openai_responses import ResponsesWire
-from hermes.models.wire_model import ServedModel
 from hermes.ports.model import ModelRequest
 from hermes.schema.errors import BadRequest
 from hermes.schema.messages import Message, Result, Text, User

@@ -10,9 +10,9 @@ from hermes.models.catalog import with_model_features
 from hermes.models.providers import ModelProfile
 from hermes.models.wire.anthropic_messages import AnthropicWire
 from hermes.models.wire.chat_completions import ChatWire
+from hermes.models.wire.codec import ServedModel
 from hermes.models.wire.gemini_native import GeminiWire
 from hermes.models.wire.openai_responses import ResponsesWire
-from hermes.models.wire_model import ServedModel
 from hermes.ports.model import ModelRequest
 from hermes.schema.errors import (
     BadRequest,

@@ -22,8 +22,10 @@ EXCEPTIONS = {
     "app/service/launcher.py": "the gateway itself, which must outlive the command that starts it",
     "app/service/systemd.py": "systemctl, asked for by the owner on the command line",
     "cli/editor.py": "the owner's editor, which needs the owner's own terminal",
+    "cli/pager.py": "the owner's pager, which needs the owner's own terminal",
     "cli/shell_escape.py": "commands that the owner types after `!`, and the owner's clipboard",
     "cli/verbs/gateway/foreground.py": "the program becomes the gateway, so no owner is left",
+    "web/doctor.py": "hermes doctor, asked for by the owner on the page",
 }
 TEST_PACKAGES = {"testing"}
 """Parts of the package that only tests and benchmarks run."""

@@ -29,7 +29,7 @@ import apsw
 from pathlib import Path
 from hermes.store.database_file import open_writer
 from hermes.store.legacy_database import LegacyDatabase
-from hermes.store.relocation import move_database
+from hermes.store.database_file import move_database
 
 source, folder = Path(sys.argv[1]), Path(sys.argv[2])
 CHANGES = {"os.link", "os.rename", "os.remove"}

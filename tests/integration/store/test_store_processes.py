@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -18,6 +19,8 @@ from hermes.schema.sessions import SessionFilter
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session
+from support.cli_process import TEST_TIMEOUT
+from support.preloaded_python import run_python
 
 pytestmark = pytest.mark.anyio
 
@@ -148,8 +151,9 @@ async def test_killed_migration_leaves_the_old_or_new_schema(tmp_path: Path):
     statement = 0
     while not opened:
         path = tmp_path / f"state-{statement}.db"
-        command = [sys.executable, "-c", MIGRATION, str(path), str(statement)]
-        done = await anyio.run_process(command, check=False)
+        command = ["-c", MIGRATION, str(path), str(statement)]
+        start = partial(run_python, command, env={}, timeout=TEST_TIMEOUT)
+        done = await anyio.to_thread.run_sync(start)
         opened = done.returncode == 0
         async with open_store(path, FakeClock()) as store:
             assert list(await store.maintenance.integrity()) == []

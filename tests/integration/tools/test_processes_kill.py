@@ -106,7 +106,7 @@ async def restart_and_wait(folder: Path, server: PlatformServer, spec: GatewaySp
 
 
 @pytest.mark.parametrize("nth", [1, 4])
-@pytest.mark.parametrize("failpoint", ["processes.exited", "processes.brought"])
+@pytest.mark.parametrize("failpoint", ["processes.exited", "processes.result_stored"])
 async def test_kill_around_an_exit(tmp_path: Path, failpoint: str, nth: int) -> None:
     async with serve_platform(seed=1) as server:
         spec = structs.replace(home(tmp_path, server.url), die_at=failpoint, nth=nth)

@@ -11,11 +11,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.app.followups import FollowupRouter
+from hermes.app.message_sender import FollowupRouter
 from hermes.gateway.chat_runs import ActorRules
 from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.messages import BusyMode
-from hermes.kit.process_identity import process_id
+from hermes.kit.ids import process_id
 from hermes.ports.model import ModelRequest
 from hermes.ports.processes import AddProcess, BackgroundProcess
 from hermes.schema.messages import User, text_of

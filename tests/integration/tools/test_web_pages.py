@@ -20,13 +20,12 @@ from hermes.kit.html_text import html_text
 from hermes.kit.http_server import shut_down_server
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
-from hermes.schema.attachments import attachments_of, typed_text
 from hermes.schema.errors import ToolError
-from hermes.schema.messages import Text, User
+from hermes.schema.messages import Text, User, attachments_of, typed_text
 from hermes.schema.scope import Scope
 from hermes.tools.paths import SessionPaths
 from hermes.tools.references import References, ReferenceSources, blocked_sites
-from hermes.tools.web_pages import DnsCache, PageLimits, PageReader
+from hermes.tools.web_pages import DnsCache, Download, PageLimits, PageReader
 
 pytestmark = pytest.mark.anyio
 Answers = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -356,3 +355,19 @@ async def test_blocked_site_matches_in_every_spelling(tmp_path: Path, line: str,
     )
     with pytest.raises(ToolError, match="website_blocklist"):
         await pages.read(f"http://{host}:1/")
+
+
+async def test_file_is_downloaded_with_its_name_under_the_rules_for_pages() -> None:
+    async def picture(request: web.Request) -> web.Response:
+        return web.Response(body=b"\x89PNG", content_type="image/png")
+
+    async with served(picture=picture, moved=to("picture")) as url:
+        typed = PageReader(allow_internal=True)
+        found = await typed.download(f"{url}/moved")
+        assert found == Download(data=b"\x89PNG", content_type="image/png", name="picture")
+        assert "not text" in await refused(typed, f"{url}/picture")
+        with pytest.raises(ToolError, match="inside this machine"):
+            await PageReader(allow_internal=False).download(f"{url}/picture")
+        small = PageReader(allow_internal=True, limits=PageLimits(size=3))
+        with pytest.raises(ToolError, match="larger than 3 bytes"):
+            await small.download(f"{url}/picture")

@@ -18,7 +18,7 @@ from hermes.cli.context import CliContext
 from hermes.config.env import Env
 from hermes.config.home import Home, resolve_home
 from hermes.ipc.client import AgentClient, ConversationOptions
-from hermes.ipc.in_process import open_in_process
+from hermes.ipc.conversation_service import open_in_process
 from hermes.kit.clock import SystemClock
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter

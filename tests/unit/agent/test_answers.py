@@ -4,10 +4,11 @@ import pytest
 
 from hermes.agent.answers import AnswerKind, classify_answer, nudge, runnable_calls
 from hermes.schema.messages import Assistant, Message, Reasoning, Stop, Trust, final_text, text_of
+from support.cases import cases
 from support.turns import assistant_message, tool_call, tool_result, user_message
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "verdict"),
     [
         (assistant_message("done"), AnswerKind.FINAL),
@@ -48,7 +49,7 @@ def test_reminders_are_program_messages(name: str) -> None:
 HALF = Stop.LENGTH
 
 
-@pytest.mark.parametrize(
+@cases(
     ("messages", "text"),
     [
         ([], ""),

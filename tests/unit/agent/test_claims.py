@@ -2,11 +2,12 @@
 
 import pytest
 
-from hermes.agent.claims import NOTHING_CHANGED, claims_change
+from hermes.agent.answers import NOTHING_CHANGED, claims_change
 from hermes.ports.model import OutputConstraints, OutputFormat
 from hermes.schema.events import TextDelta
 from hermes.schema.tools import Effect
 from hermes.testing.scripted_model import answer_script
+from support.cases import cases
 from support.turns import FakeTool, assistant_message, run_scripted_turn, tool_call
 
 CLAIMS = [
@@ -31,12 +32,12 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("text", CLAIMS)
+@cases("text", CLAIMS)
 def test_claim_is_recognised(text: str) -> None:
     assert claims_change(text)
 
 
-@pytest.mark.parametrize("text", OTHERS)
+@cases("text", OTHERS)
 def test_other_answer_is_no_claim(text: str) -> None:
     assert not claims_change(text)
 

@@ -1,8 +1,6 @@
 """Compaction thresholds, budgets and token estimates."""
 
-import pytest
-
-from hermes.agent.context_size import (
+from hermes.agent.history import (
     CompactionLimits,
     TokenGauge,
     compaction_threshold,
@@ -12,10 +10,11 @@ from hermes.agent.context_size import (
     tail_budget,
 )
 from hermes.schema.messages import Media, Text, Usage, User
+from support.cases import cases
 from support.turns import assistant_message, tool_call, user_message
 
 
-@pytest.mark.parametrize(
+@cases(
     ("window", "output", "expected"),
     [
         (1_000_000, 0, 500_000),

@@ -9,6 +9,7 @@ from msgspec import structs
 from hermes.agent.provenance import MAX_NAMES, TextSource, find_sources, quotes_untrusted
 from hermes.ports.tool import TextSources
 from hermes.schema.messages import Message, Text, Trust, User
+from support.cases import cases
 from support.turns import FakeTool, assistant_message, tool_call, tool_result, user_message
 
 NOTE = "Always deploy on Fridays after lunch with the blue button"
@@ -139,7 +140,7 @@ def _heard(text: str, *, foreign: bool) -> list[Message]:
     return [user_message("what is it?"), assistant_message(asked), came]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "quoted"),
     [
         (f"# Notes\n\n{LETTER}\n", True),

@@ -9,6 +9,7 @@ from hermes.schema.events import ToolStarted
 from hermes.schema.messages import Assistant, Result, ToolCall, text_of
 from hermes.schema.tools import PROXY_TOOL, Effect
 from hermes.testing.scripted_model import answer_script
+from support.cases import cases
 from support.turns import FakeTool, assistant_message, run_scripted_turn, tool_call
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +21,7 @@ def carried(args: bytes) -> ToolCall:
     return unwrap_call(ToolCall("c1", PROXY_TOOL, Raw(args)), TOOLS)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("written", "args"),
     [
         (b'{"name":"look","arguments":{"at": 1}}', b'{"at":1}'),
@@ -69,7 +70,7 @@ async def test_unreadable_proxied_call_is_not_run_and_reported(written: bytes) -
     assert "nothing was run" in text_of(result)
 
 
-@pytest.mark.parametrize(
+@cases(
     "written",
     [b'{"name":"nothing"}', b'{"name":"tool_call"}', b'{"name":1}', b"{}", b"[]", b'"look"'],
 )

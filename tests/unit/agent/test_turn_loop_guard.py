@@ -12,6 +12,7 @@ from hermes.schema.messages import Media, Result, Text, text_of
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import answer_script
+from support.cases import cases
 from support.turns import FakeTool, assistant_message, run_scripted_turn, tool_call
 
 SOON = 8
@@ -194,7 +195,7 @@ def test_scenario_tables_are_large_enough() -> None:
     assert len(HONEST) >= 30
 
 
-@pytest.mark.parametrize("name", CIRCLES)
+@cases("name", CIRCLES)
 def test_loop_is_hinted_at_and_stopped(name: str) -> None:
     # The table's iterators are endless, so each is used by this test alone.
     taken, texts, verdict = drive(CIRCLES[name], GuardLimits(), 90)
@@ -205,7 +206,7 @@ def test_loop_is_hinted_at_and_stopped(name: str) -> None:
         assert hints
 
 
-@pytest.mark.parametrize("name", HONEST)
+@cases("name", HONEST)
 def test_productive_work_is_never_stopped(name: str) -> None:
     steps = list(HONEST[name])
     taken, _, verdict = drive(steps, GuardLimits(), 200)

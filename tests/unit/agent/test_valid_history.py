@@ -34,6 +34,7 @@ from hermes.testing.history_validators import (
     check_history,
     check_request,
 )
+from support.cases import cases
 from support.examples import at_most
 from support.turns import assistant_message, tool_call, tool_result, user_message
 
@@ -359,7 +360,7 @@ BAD: dict[str, tuple[set[str], list[Message]]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@cases("name", BAD)
 def test_validators_reject_invalid_histories(name: str) -> None:
     refusing, history = BAD[name]
     refused: set[str] = set()

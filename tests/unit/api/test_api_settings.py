@@ -6,6 +6,7 @@ import pytest
 from hermes.api.settings import is_enabled, read_settings
 from hermes.config.schema import Config
 from hermes.schema.errors import ConfigError
+from support.cases import cases
 
 KEY = "k-0123456789abcdef"
 
@@ -14,7 +15,7 @@ def config(**platform: object) -> Config:
     return msgspec.convert({"platforms": {"api_server": platform}}, Config)
 
 
-@pytest.mark.parametrize(
+@cases(
     "key",
     ["", "brief", "k" * 15, "a" * 40, "changeme-changeme-changeme", "your-api-key-goes-in-here",
      "key with blanks 0123456789", "schlüssel-0123456789abc", "tab\t0123456789abcdef"],

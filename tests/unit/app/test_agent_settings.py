@@ -21,6 +21,7 @@ from hermes.schema.messages import Assistant, Stop, Text, User, text_of
 from hermes.schema.sessions import Session
 from hermes.testing.scripted_model import ScriptedModel, answer_script
 from support.app_profile import make_scope, open_profile
+from support.cases import cases
 from support.turns import EventRecorder, user_message
 
 EXAMPLES = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ahoy!"}]
@@ -152,7 +153,7 @@ def test_model_without_vision_gets_images_only_if_configured() -> None:
         assert resolve_models(given, env, blind).primary.profile.images is shown
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tier", "provider", "sent"),
     [
         ("fast", "openai", {"service_tier": "priority"}),

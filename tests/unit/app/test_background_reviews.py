@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hermes.app.after_turn import MAX_SESSIONS, review_rules
 from hermes.app.build import App, AppOptions, open_app
 from hermes.app.maintenance import curate_if_due, propose_merges
+from hermes.app.session_notices import MAX_SESSIONS
+from hermes.app.turn_services import review_rules
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.config.loader import load_config
@@ -39,7 +40,7 @@ async def test_notice_to_a_chat_goes_through_the_outbox(tmp_path: Path) -> None:
             await harness.reviews.notify(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
             assert list(wakeups.take()) == [topic_of(CHAT)]
         assert await harness.store.queues.topics(outbox_name("fake")) == [topic_of(CHAT)]
-        assert not harness.reviews.has_notice("s")
+        assert not harness.notices.has_notice("s")
 
 
 async def test_posted_notice_is_an_outbox_message(tmp_path: Path) -> None:
@@ -55,13 +56,13 @@ async def test_notice_at_a_terminal_is_returned_once(tmp_path: Path) -> None:
     async with app(tmp_path / "home") as harness:
         await harness.reviews.notify(ReviewedTurn(session="s"), "first")
         await harness.reviews.notify(ReviewedTurn(session="s"), "second")
-        assert harness.reviews.has_notice("s")
-        assert harness.reviews.notices("s") == ["first", "second"]
-        assert harness.reviews.notices("s") == []
+        assert harness.notices.has_notice("s")
+        assert harness.notices.take("s") == ["first", "second"]
+        assert harness.notices.take("s") == []
         for number in range(MAX_SESSIONS + 5):
             await harness.reviews.notify(ReviewedTurn(session=f"s{number}"), "x")
-        assert not harness.reviews.has_notice("s0")
-        assert harness.reviews.has_notice(f"s{MAX_SESSIONS + 4}")
+        assert not harness.notices.has_notice("s0")
+        assert harness.notices.has_notice(f"s{MAX_SESSIONS + 4}")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from hermes.app.channels import ConfiguredChannels, open_process_resources
 from hermes.app.command_services import command_services
@@ -124,3 +125,29 @@ async def test_home_channel_of_an_account_is_saved_with_it(tmp_path: Path) -> No
         stored = load_config(app.home, app.env).config.platforms
     assert homes == home_channels({}, stored)
     assert homes == {"pigeon": Address("pigeon", "1"), "pigeon/work": Address("pigeon/work", "9")}
+
+
+@pytest.mark.anyio
+async def test_account_may_be_named_by_an_option_instead_of_the_token(tmp_path: Path) -> None:
+    settings = """
+platforms:
+  pigeon:
+    enabled: true
+    extra: {address: a@x.example, password: same}
+    accounts:
+      work: {extra: {address: b@x.example}}
+      again: {extra: {address: a@x.example}}
+"""
+    known = {"pigeon": structs.replace(KNOWN["pigeon"], account_option="address")}
+    async with (
+        open_profile(tmp_path, settings) as app,
+        open_process_resources() as shared,
+        AsyncExitStack() as stack,
+    ):
+        channels = ConfiguredChannels(app, known)
+        assert channels.names == ["pigeon", "pigeon/work", "pigeon/again"]
+        for name in ("pigeon", "pigeon/work"):
+            with pytest.raises(ConfigError, match="missing package"):
+                await channels.open(name, stack, shared)
+        with pytest.raises(ConfigError, match="pigeon and pigeon/again use the same account"):
+            await channels.open("pigeon/again", stack, shared)

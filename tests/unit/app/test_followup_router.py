@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.app.followups import MAX_SESSIONS, FollowupRouter
+from hermes.app.message_sender import MAX_SESSIONS, FollowupRouter
 from hermes.bus.memory import MemoryBus
 from hermes.schema.scope import Scope
 from hermes.store.sqlite import SqliteStore

@@ -87,6 +87,13 @@ def test_backend_from_a_variable_is_checked(tmp_path: Path) -> None:
     assert "'modal' is not supported, so commands and code are refused" in problem.message
 
 
+def test_bots_from_a_variable_are_checked(tmp_path: Path) -> None:
+    for word, expected in (("mention", ["TELEGRAM_ALLOW_BOTS"]), ("mentions", []), ("true", [])):
+        home, env = home_with(tmp_path, ""), Env({"TELEGRAM_ALLOW_BOTS": word})
+        found = setting_problems(load_config(home, env), home, env)
+        assert [one.key for one in found] == expected
+
+
 REPORTED_BY_OTHER_CHECKS = {
     "terminal.backend", "model.provider", "mcp_servers.a__b", "mcp_servers.x", "hooks.pre_tool",
 }  # fmt: skip

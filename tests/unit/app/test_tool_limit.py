@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from hermes.agent.context_size import tool_tokens
+from hermes.agent.history import tool_tokens
 from hermes.agent.plan import Plan
 from hermes.agent.turn import run_turn
 from hermes.app.build import App
 from hermes.app.session_services import SessionWindow
 from hermes.models.wire.chat_completions import ChatWire
-from hermes.models.wire_model import ServedModel
+from hermes.models.wire.codec import ServedModel
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.events import Outcome, ToolStarted

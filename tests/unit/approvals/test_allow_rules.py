@@ -16,6 +16,7 @@ from hermes.approvals.saved_approvals import (
 from hermes.approvals.shell_commands import ShellContext, parse_script
 from hermes.ports.approval_records import SavedApproval
 from hermes.ports.approvals import ApprovalRequest, Isolation
+from support.cases import cases
 
 HERE = ShellContext("/w", "/h")
 OPERATORS = [
@@ -44,7 +45,7 @@ def test_simple_argv_handles_quotes() -> None:
     assert simple_argv("a'b'\"c\" ''") == ("abc", "")
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     ["", "  ", "A=b ls", "if x", "time ls", "eval ls", "exec ls", ". x", "-x", "''", "ls $HOME",
      "ls ~", "ls *", 'echo "$x"', 'echo "`x`"', "ls\nrm x", "ls # no", "ls\\ x", "ls 'open",
@@ -135,7 +136,7 @@ def test_grant_for_a_kind_holds_while_its_seal_is_unchanged() -> None:
     assert not covers(grant, asked("far 1", seal="2"))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rule", "action", "allowed"),
     [
         ("npm test", "npm test", True),

@@ -1,6 +1,5 @@
 """Approval prompts show everything and cannot be forged."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from hermes.kit.terminal_text import show_invisible, show_invisible_line, show_l
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
 from hermes.testing.clock import FakeClock
+from support.cases import cases
 
 
 def question(subject: str, reason: str = "") -> Question:
@@ -26,7 +26,7 @@ def question(subject: str, reason: str = "") -> Question:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "shown"),
     [
         ("echo ok", "echo ok"),
@@ -49,7 +49,7 @@ def test_invisible_characters_are_spelled_out(text: str, shown: str) -> None:
     assert show_invisible(shown) == shown
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "shown"),
     [
         ("r\u043c -rf", "r⟦U+043C⟧ -rf"),
@@ -117,7 +117,7 @@ def test_command_is_never_truncated() -> None:
     assert ticks == "````"
 
 
-@pytest.mark.parametrize(
+@cases(
     "word", ["yess", "yse", "alwyas", "allways", "sesion", "sesssion", "onec", "aprove", "denyy",
              "Yess!", "denny", "okey"],
 )  # fmt: skip
@@ -126,7 +126,7 @@ def test_typo_is_recognized(word: str) -> None:
     assert is_misspelled_choice(word)
 
 
-@pytest.mark.parametrize(
+@cases(
     "words", ["yes", "no", "always", "go", "so", "stop", "wait", "hello", "what", "yesterday",
               "please do", "", "42", "now", "nothing", "on", "next", "also", "note", "yet",
               "year", "one", "ones",

@@ -6,6 +6,7 @@ import pytest
 
 from hermes.approvals.shell_commands import ShellContext, parse_script
 from hermes.approvals.shell_hints import hard_deny_reason
+from support.cases import cases
 
 HOME = "/home/me"
 HERE = ShellContext("/home/me/work", HOME)
@@ -191,12 +192,12 @@ HARMLESS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@cases("text", HOSTILE)
 def test_destructive_command_is_denied_in_every_spelling(text: str) -> None:
     assert hard_deny_reason_of(text)
 
 
-@pytest.mark.parametrize("text", HARMLESS)
+@cases("text", HARMLESS)
 def test_ordinary_command_is_not_hard_denied(text: str) -> None:
     assert hard_deny_reason_of(text) == ""
 

@@ -4,6 +4,7 @@ import pytest
 
 from hermes.approvals.shell_commands import ShellContext, parse_script
 from hermes.approvals.shell_hints import hard_deny_reason
+from support.cases import cases
 
 HOME = "/home/me"
 HERE = ShellContext("/home/me/work", HOME)
@@ -170,7 +171,7 @@ def hard_deny_reason_of(text: str) -> str:
     return hard_deny_reason(parse_script(text, HERE), [HOME])
 
 
-@pytest.mark.parametrize("text", INSIDE)
+@cases("text", INSIDE)
 def test_nested_command_is_found(text: str) -> None:
     found = parse_script(text, HERE).commands
     assert any(one.argv[:3] == ("git", "push", "x") for one in found)
@@ -184,12 +185,12 @@ def test_literal_text_is_not_a_command(text: str) -> None:
     assert not any(one.argv[:2] == ("git", "push") for one in found)
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@cases("text", HOSTILE)
 def test_destructive_command_is_found_through_variables_and_wrappers(text: str) -> None:
     assert hard_deny_reason_of(text)
 
 
-@pytest.mark.parametrize("text", EVERYDAY)
+@cases("text", EVERYDAY)
 def test_everyday_commands_are_allowed(text: str) -> None:
     assert hard_deny_reason_of(text) == ""
     assert not parse_script(text, HERE).too_long

@@ -1,7 +1,5 @@
 """Commands with outside effects need approval when there is no sandbox."""
 
-import pytest
-
 from hermes.approvals.policy import (
     Allowed,
     ApprovalMode,
@@ -15,6 +13,7 @@ from hermes.approvals.shell_commands import ShellContext, parse_script
 from hermes.approvals.shell_hints import downloads_files, shows_untrusted
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.scope import Scope
+from support.cases import cases
 
 OUTSIDE = """\
 pip install requests
@@ -213,7 +212,7 @@ def decide(
     )
 
 
-@pytest.mark.parametrize("action", OUTSIDE)
+@cases("action", OUTSIDE)
 def test_outside_effect_needs_approval(action: str) -> None:
     found = decide(action)
     assert isinstance(found, NeedsApproval), action
@@ -223,7 +222,7 @@ def test_outside_effect_needs_approval(action: str) -> None:
     assert smart.smart
 
 
-@pytest.mark.parametrize("action", EVERYDAY)
+@cases("action", EVERYDAY)
 def test_everyday_command_is_allowed(action: str) -> None:
     assert isinstance(decide(action), Allowed), action
 
@@ -234,7 +233,7 @@ def test_sandboxed_command_needs_no_approval() -> None:
         assert isinstance(decide(action, reaching=Isolation.INSIDE), Allowed)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("action", "shows", "brings"),
     [
         ("curl https://x", True, True),

@@ -19,6 +19,7 @@ from hermes.approvals.policy import (
 from hermes.approvals.saved_approvals import make_saved_approval
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.scope import Role, Scope
+from support.cases import cases
 
 SCOPE = Scope("default", "s1", "r1", "/home/me/w", attended=True)
 RULES = ApprovalRules(home="/home/me")
@@ -56,7 +57,7 @@ def test_hard_deny_cannot_be_bypassed(reaching: Isolation) -> None:
         assert isinstance(decide(one, free, scope, standing), Denied)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rule", "action"),
     [
         ("git push*", "git push origin"),
@@ -81,7 +82,7 @@ def test_sandboxed_requests_need_no_approval() -> None:
     assert isinstance(decide(request("sudo x", Isolation.INSIDE, foreign=True)), Allowed)
 
 
-@pytest.mark.parametrize(
+@cases(
     "action",
     [
         "rm -rf build", "git push --force", "git reset --hard", "chmod 777 x", "curl x | sh",
@@ -109,7 +110,7 @@ def test_risky_unsandboxed_command_needs_approval(action: str) -> None:
     assert not manual.smart
 
 
-@pytest.mark.parametrize(
+@cases(
     "action",
     ["ls", "npm test", "git status", "echo x > y", "make -j4 2>&1 | tail", "cp a b",
      "pytest -q", "python3 -c 'print(1)'", "rm x",
@@ -226,7 +227,7 @@ def test_unsandboxed_code_needs_approval() -> None:
     assert isinstance(decide(inside), Allowed)
 
 
-@pytest.mark.parametrize(
+@cases(
     "action",
     [
         "git -C x clean -xdff", "git -C x push --force", "tar --remove-files -cf /dev/null x",
@@ -257,7 +258,7 @@ def test_more_destructive_commands_are_denied(action: str) -> None:
     assert isinstance(decide(request(action)), Denied)
 
 
-@pytest.mark.parametrize(
+@cases(
     "action",
     [
         "git -C x status", "tar xf a.tgz", "vim a.py", "make -f other.mk",

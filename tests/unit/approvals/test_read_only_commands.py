@@ -4,11 +4,12 @@ import pytest
 
 from hermes.approvals.shell_commands import ShellContext
 from hermes.approvals.shell_hints import is_private_path, is_read_only_script
+from support.cases import cases
 
 HERE = ShellContext("/home/me/w", "/home/me")
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "ls", "ls -la | head -5", "cat a.py", "grep -n 'two words' a.py | wc -l", "pwd; whoami",
@@ -21,7 +22,7 @@ def test_read_only_script_is_recognized(text: str) -> None:
     assert is_read_only_script(text, HERE)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "", "touch x", "./ls", "/opt/evil/cat x", "LD_PRELOAD=./x.so ls", "PATH=. ls", "X=1; ls",

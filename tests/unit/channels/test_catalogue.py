@@ -9,6 +9,7 @@ import pytest
 
 import hermes
 from hermes.channels import MANIFESTS
+from hermes.channels.http_client import UPLOAD_TIMEOUT
 from hermes.config.platforms import PLATFORMS, facts_of
 
 PROGRAM = Path(hermes.__file__).parent
@@ -19,7 +20,8 @@ FOLDER_NAMES = {PROGRAM / "app" / "sandboxes.py"}
 def test_listing_platforms_loads_no_driver() -> None:
     code = (
         "import sys, hermes.channels\n"
-        "loaded = {'aiohttp', 'markdown_it', 'hermes.channels.webhook.channel'}\n"
+        "drivers = {'hermes.channels.webhook.channel', 'hermes.channels.xmpp.channel'}\n"
+        "loaded = {'aiohttp', 'discord', 'markdown_it', 'slixmpp'} | drivers\n"
         "print(sorted(loaded & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -29,6 +31,12 @@ def test_listing_platforms_loads_no_driver() -> None:
 def test_manifests_are_listed_by_name() -> None:
     assert all(name == manifest.name for name, manifest in MANIFESTS.items())
     assert all(":" in manifest.factory for manifest in MANIFESTS.values())
+
+
+@pytest.mark.parametrize("platform", ["discord", "telegram", "whatsapp_cloud"])
+def test_upload_has_its_whole_time(platform: str) -> None:
+    """The gateway gives up a post later than the channel gives up an upload."""
+    assert MANIFESTS[platform].caps.send_seconds > UPLOAD_TIMEOUT
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hermes.cli.arguments import build_parser
-from hermes.cli.verbs.chat.options import conversation_options, image_paths
+from hermes.cli.verbs.chat import conversation_options, image_paths
 from hermes.ipc.client import ConversationOptions
 from hermes.schema.errors import UsageError
 

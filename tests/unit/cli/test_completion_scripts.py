@@ -138,6 +138,7 @@ def rows_of_tree() -> dict[tuple[str, str], list[str]]:
     return rows
 
 
+@pytest.mark.slow
 def test_zsh_tables_match_the_tree() -> None:
     """Bash evaluates the zsh tables, because zsh may not be installed."""
     tables = re.findall(

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.cli.dates import TimePoint, local_time, parse_age, relative_time
+from support.cases import cases
 
 NOW = datetime(2026, 3, 10, 15, 30, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("30d", timedelta(days=30)),
@@ -27,9 +28,7 @@ def test_age_is_parsed(text: str, expected: timedelta) -> None:
     assert parse_age(text) == expected
 
 
-@pytest.mark.parametrize(
-    "text", ["", "d", "90", "5m", "-3d", "3 moons", "1.5d", "99999999y", "٣d x"]
-)
+@cases("text", ["", "d", "90", "5m", "-3d", "3 moons", "1.5d", "99999999y", "٣d x"])
 def test_invalid_age_is_rejected(text: str) -> None:
     with pytest.raises(ArgumentTypeError):
         parse_age(text)
@@ -57,13 +56,13 @@ def test_age_is_a_time_in_the_past() -> None:
     assert TimePoint("7d").at(NOW) == NOW - timedelta(days=7)
 
 
-@pytest.mark.parametrize("text", ["", "soon", "2026-13-01", "0001-01-01T00:00+23:00", "12"])
+@cases("text", ["", "soon", "2026-13-01", "0001-01-01T00:00+23:00", "12"])
 def test_invalid_time_is_rejected(text: str) -> None:
     with pytest.raises(ArgumentTypeError):
         TimePoint(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("back", "expected"),
     [
         (timedelta(seconds=20), "just now"),

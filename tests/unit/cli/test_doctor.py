@@ -31,7 +31,7 @@ from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
 from hermes.ipc.client import SOCKET_NAME
 from hermes.kit.clock import SystemClock
-from hermes.kit.process_identity import process_id
+from hermes.kit.ids import process_id
 from hermes.store.sqlite import open_store
 
 pytestmark = pytest.mark.anyio

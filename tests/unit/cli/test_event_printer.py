@@ -10,7 +10,10 @@ from msgspec import Raw, structs
 
 from hermes.cli.output import Style
 from hermes.cli.tool_summary import describe_call, describe_result
-from hermes.cli.verbs.chat.listeners import AnswerListener, EventPrinter, JsonListener
+from hermes.cli.verbs.chat.event_printer import EventPrinter
+from hermes.cli.verbs.chat.kept_output import KeptOutput
+from hermes.cli.verbs.chat.listeners import AnswerListener, JsonListener
+from hermes.schema.errors import UsageError
 from hermes.schema.events import (
     Event,
     MessageAdded,
@@ -30,6 +33,7 @@ from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trus
 from hermes.schema.questions import TERMINAL_ORIGIN
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
+from support.cases import cases
 from support.fake_tui_client import approval_asked
 
 pytestmark = pytest.mark.anyio
@@ -60,11 +64,16 @@ def answer(text: str) -> MessageAdded:
     return MessageAdded(Assistant("m", (Text(text),), Stop.END))
 
 
-async def printed(*events: Event, out: io.StringIO | None = None, wait: float = 0.0) -> str:
+async def printed(
+    *events: Event,
+    out: io.StringIO | None = None,
+    wait: float = 0.0,
+    kept: KeptOutput | None = None,
+) -> str:
     """The output for the events; every call and every answer takes `wait` seconds."""
     out = out or io.StringIO()
     clock = FakeClock(NOON)
-    screen = EventPrinter(out, Style(out, {"TERM": "xterm"}), clock)
+    screen = EventPrinter(out, Style(out, {"TERM": "xterm"}), clock, kept=kept or KeptOutput())
     for event in events:
         screen(event)
         if isinstance(event, ToolStarted | QuestionAsked):
@@ -199,7 +208,7 @@ def test_call_is_described_by_its_main_argument() -> None:
     assert describe_call(call(args=b"[1]")) == "terminal"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "failed", "shown", "head", "lines"),
     [
         ("plain words", False, "", "plain words", ()),
@@ -218,6 +227,29 @@ def test_result_is_summarized(
 ) -> None:
     gist = describe_result(Result("m", "c", (Text(text),), failed, shown))
     assert (gist.head, gist.lines) == (head, lines)
+
+
+async def test_folded_output_is_kept_for_the_pager() -> None:
+    kept = KeptOutput("/output shows them")
+    output = "\n".join(f"line {number}" for number in range(100))
+    shown = await printed(started(call()), result("{}", shown=output), kept=kept)
+    assert "… 90 lines; /output shows them …" in shown
+    await printed(started(call()), result("{}", shown="short"), kept=kept)
+    assert kept.output(1) == output
+    with pytest.raises(UsageError):
+        kept.output(2)
+
+
+async def test_todo_list_is_printed_when_it_changes() -> None:
+    kept, todo = KeptOutput(), call(name="todo", args=b"{}")
+    first, second = "[x] one\n[>] two\n[ ] three", "[x] one\n[x] two\n[-] three"
+    shown = await printed(started(todo), result("{}", shown=first), kept=kept)
+    assert shown == "● todo\n  ✓ 1 of 3 done\n    ✓ one\n    ▸ two\n    ○ three\n"
+    assert (kept.todo.is_open, kept.todo.summary) == (True, "Todo · 1 of 3 done · next: two")
+    again = await printed(started(todo), result("{}", shown=first), kept=kept)
+    assert again == "● todo\n  ✓ 1 of 3 done\n"
+    await printed(started(todo), result("{}", shown=second), kept=kept)
+    assert not kept.todo.is_open
 
 
 def test_long_output_shows_first_and_last_lines() -> None:

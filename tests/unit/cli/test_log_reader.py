@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.cli.verbs import logs
-from hermes.cli.verbs.logs import LogFiles, LogFollower, RecordFilter, record_level
+from hermes.app import log_files as logs
+from hermes.app.log_files import LogFiles, LogFollower, RecordFilter, record_level
 from hermes.logs import RotatingFile
 
 EVERYTHING = RecordFilter()

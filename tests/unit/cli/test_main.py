@@ -14,9 +14,10 @@ from hermes.cli import boundary
 from hermes.cli.arguments import build_parser
 from hermes.cli.main import VERBS, _take_profile, _take_verb, main
 from hermes.schema.errors import UsageError
+from support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "profile", "rest"),
     [
         ("-p work -z hi", "work", "-z hi"),
@@ -33,7 +34,7 @@ def test_profile_flag_is_accepted_anywhere(line: str, profile: str | None, rest:
     assert _take_profile(line.split()) == (profile, rest.split())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "verb", "rest"),
     [
         ("", "chat", ""),
@@ -68,7 +69,7 @@ def test_any_prompt_is_passed_unchanged(prompt: str) -> None:
     assert parser.parse_args(rest).oneshot == prompt
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "hint"),
     [
         (["sesions", "list"], "Did you mean `hermes sessions`?"),

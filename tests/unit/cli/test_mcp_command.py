@@ -11,8 +11,7 @@ from hermes.cli.context import CliContext
 from hermes.cli.verbs import mcp, tools
 from hermes.cli.verbs.doctor.execution import check_servers
 from hermes.cli.verbs.doctor.finding import CheckContext, Grade
-from hermes.config.dotenv import profile_env
-from hermes.config.env import Env
+from hermes.config.env import Env, profile_env
 from hermes.config.loader import load_config
 from hermes.kit.clock import SystemClock
 from hermes.schema.errors import HermesError, NotFound, UsageError

@@ -2,13 +2,12 @@
 
 import io
 
-import pytest
-
 from hermes.cli.context import CliContext
 from hermes.config.env import Env
+from support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "typed"),
     [
         ("hermes setup", "hermes -p work setup"),

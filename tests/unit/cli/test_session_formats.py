@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from hermes.cli.verbs.sessions import documents
-from hermes.cli.verbs.sessions.jsonl import SessionExport, decode, encode
+from hermes.app import session_documents as documents
+from hermes.app.session_export import SessionExport, decode, encode
 from hermes.kit.errors import UsageError
 from hermes.schema.messages import (
     Assistant,
@@ -28,6 +28,7 @@ from hermes.schema.messages import (
     text_of,
 )
 from hermes.schema.sessions import ModelUsage, Session, StoredMessage
+from support.cases import cases
 from support.stored_sessions import HOSTILE_TEXT, NOON
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -121,7 +122,7 @@ def test_jsonl_messages_are_chat_api_messages(copy: SessionExport) -> None:
 NESTED = '{"a":' * 5_000 + "1" + "}" * 5_000
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "why"),
     [
         (f'"x": {NESTED}', "nested too deep"),
@@ -276,7 +277,7 @@ def test_export_of_another_program_is_imported() -> None:
     assert "image_url" in text_of(picture)
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
     [
         b"nonsense",

@@ -72,6 +72,21 @@ async def test_missing_key_is_reported_like_in_a_turn(home: Home) -> None:
     assert (seen.model, seen.model_trouble) == ("openai/gpt-5-mini", "")
 
 
+async def test_turns_of_codex_and_of_another_gateway_need_no_model(home: Home) -> None:
+    home.config.write_text("model: {openai_runtime: codex_app_server}\n")
+    program = home.path / "codex"
+    given = Env({**env(home), "CODEX_PATH": str(program)})
+    seen = await collect_overview(home, given, SystemClock())
+    assert seen.model_trouble == f"codex runs the turns, but {program} was not found: hermes doctor"
+    program.touch(0o700)
+    seen = await collect_overview(home, given, SystemClock())
+    assert (seen.model, seen.model_trouble) == (f"codex ({program})", "")
+    home.config.write_text("gateway: {proxy_url: 'http://127.0.0.1:9'}\n")
+    seen = await collect_overview(home, env(home), SystemClock())
+    assert "chat turns run on the gateway at http://127.0.0.1:9" in seen.model
+    assert not seen.model_trouble
+
+
 async def test_only_open_items_are_counted(home: Home) -> None:
     clock = SystemClock()
     async with open_store(home.database, clock) as store:

@@ -15,7 +15,7 @@ from hermes.config.env import Env
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.schema.errors import UsageError
-from hermes.tools.toolsets import OPTIONAL, built_in_toolsets
+from hermes.tools.catalog import OPTIONAL, built_in_toolsets
 
 TOOLSETS = set(built_in_toolsets().single) - OPTIONAL
 

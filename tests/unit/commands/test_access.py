@@ -19,13 +19,13 @@ from support.turns import EventRecorder
 pytestmark = pytest.mark.anyio
 
 TERMINAL_ONLY = {
-    "clear", "copy", "image", "save", "snapshot", "verbose", "quit", "handoff", "config",
+    "clear", "copy", "image", "output", "save", "snapshot", "verbose", "quit", "handoff", "config",
     "statusbar", "timestamps", "redraw", "prompt", "theme", "paste", "export", "diff", "init",
 }  # fmt: skip
 CHAT_ONLY = {"start", "commands", "sethome", "approve", "deny"}
 MEANWHILE = {"busy", "queue", "steer"}
 """What is of use only where something can be said while a turn is running."""
-OWNERS_ONLY = {"codex-runtime", "cron", "kanban",
+OWNERS_ONLY = {"codex-runtime", "cron", "goal", "subgoal",
     "debug", "sethome", "restart", "platform", "image", "rollback", "save", "snapshot",
     "yolo", "approvals", "memory", "skills", "bundles", "changes", "learn",
     "trust", "reload-mcp", "background", "curator", "reload-skills",
@@ -56,6 +56,8 @@ async def test_unavailable_command_is_not_listed_and_says_why(tmp_path: Path) ->
         )
         missing = {
             "clear",
+            "goal",
+            "subgoal",
             "copy",
             "verbose",
             "platform",
@@ -107,7 +109,12 @@ async def test_owner_commands_are_refused_to_others(tmp_path: Path, role: Role) 
         for name in OWNERS_ONLY - TERMINAL_ONLY:
             with pytest.raises(UsageError, match="Only an owner"):
                 await harness.run(f"/{name}")
-        for line in ("/model big --global", "/reasoning low --global"):
+        for line in (
+            "/model big --global",
+            "/reasoning low --global",
+            "/kanban",
+            "/kanban create x",
+        ):
             with pytest.raises(UsageError, match="Only an owner"):
                 await harness.run(line)
         assert harness.fake_services.saved == []

@@ -113,6 +113,9 @@ async def test_screen_commands_need_a_screen(tmp_path: Path) -> None:
         assert await harness.run("/compose Dear all,\n") == ScreenReply(
             ScreenAction.COMPOSE, "Dear all,"
         )
+        assert await harness.run("/output") == ScreenReply(ScreenAction.OUTPUT, "1")
+        with pytest.raises(UsageError, match="2 the one before it"):
+            await harness.run("/output last")
         with pytest.raises(UsageError, match="on, off or nothing"):
             await harness.run("/timestamps sometimes")
         harness.as_terminal(abilities=frozenset[TerminalAbility]())

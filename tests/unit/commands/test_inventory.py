@@ -1,8 +1,7 @@
 """Check known slash commands of earlier versions: each exists or is listed as not supported."""
 
-import pytest
-
 from hermes.commands.registry import standard_commands
+from support.cases import cases
 
 KNOWN = {
     "Session": """
@@ -28,8 +27,6 @@ KNOWN = {
 UNSUPPORTED = {
     "topic": "topics of a chat platform",
     "journey": "history of learning; see /changes",
-    "goal": "goals pursued without further prompts",
-    "subgoal": "goals pursued without further prompts",
     "moa": "several models asked for one answer",
     "footer": "a line about the run under each answer in a chat",
     "fast": "service tiers of providers",
@@ -50,7 +47,7 @@ UNSUPPORTED = {
 COMMANDS = [tuple(one.split("/")) for words in KNOWN.values() for one in words.split()]
 
 
-@pytest.mark.parametrize("names", COMMANDS, ids="/".join)
+@cases("names", COMMANDS)
 def test_known_command_exists_or_is_unsupported(names: tuple[str, ...]) -> None:
     here = set(standard_commands().names)
     if names[0] in UNSUPPORTED:

@@ -13,9 +13,16 @@ from hermes.config.sections.execution import Skills
 from hermes.learning.memory import MemoryOperation, MemoryRequest, MemoryTarget
 from hermes.learning.skills.editor import Authorship, SkillRequest, propose_request
 from hermes.ports.ledger import Author, ChangeOrigin
-from hermes.schema.attachments import FILES_HEADER, display_parts, typed_parts, typed_text
 from hermes.schema.errors import UsageError
-from hermes.schema.messages import Text, User, text_of
+from hermes.schema.messages import (
+    FILES_HEADER,
+    Text,
+    User,
+    display_parts,
+    text_of,
+    typed_parts,
+    typed_text,
+)
 from hermes.schema.scope import Role
 from hermes.schema.terminal import SubmitReply
 from hermes.schema.tools import Effect, ToolSpec

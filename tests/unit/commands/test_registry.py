@@ -6,9 +6,10 @@ from hermes.commands.command import Command, CommandContext
 from hermes.commands.registry import LINE_WIDTH, Registry, is_command, standard_commands
 from hermes.schema.errors import UsageError
 from hermes.schema.terminal import CommandReply, TextReply
+from support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
     ["/help", "/?", " /help ", "/model gpt --global", "/undo\t2", "/title\nCats", "/HELP", "/a-b"],
 )
@@ -16,7 +17,7 @@ def test_line_is_a_command(line: str) -> None:
     assert is_command(line)
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
     [
         "",
@@ -65,7 +66,7 @@ def test_help_is_sorted_and_aligned() -> None:
     assert max(map(len, lines)) <= LINE_WIDTH, "a small terminal shows it whole"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("typed", "hint"),
     [
         ("hepl", "Did you mean /help?"),

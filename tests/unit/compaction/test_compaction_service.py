@@ -4,7 +4,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from hermes.agent.context_size import CompactionLimits
+from hermes.agent.history import CompactionLimits
 from hermes.agent.provenance import find_sources
 from hermes.compaction.compactor import COOL_DOWN
 from hermes.compaction.service import CompactionOptions

@@ -13,11 +13,11 @@ from hermes.app.setting_problems import (
     BACKEND_NAMES,
     PROVIDER_NAMES,
 )
-from hermes.config.choices import CHOICES, SWITCHES
 from hermes.config.loader import config_from_mapping, inspect_config
 from hermes.config.schema import Config
-from hermes.config.setting_warnings import unused_names
+from hermes.config.setting_warnings import CHOICES, SWITCHES, unused_names
 from hermes.kit.errors import ConfigError
+from support.cases import cases
 
 FILE = Path("config.yaml")
 
@@ -25,10 +25,14 @@ FREE_TEXT = (
     "agent.environment_hint", "agent.system_prompt", "auxiliary.*.base_url", "auxiliary.*.api_key",
     "auxiliary.*.model", "auxiliary.*.language", "compression.summary_model",
     "compression.summary_base_url", "delegation.model", "gateway.proxy_url", "model",
-    "kanban.default_assignee",
+    "kanban.default_assignee", "kanban.orchestrator_profile", "cron.heartbeat",
     "prefill_messages_file", "streaming.cursor", "terminal.cwd", "terminal.docker_image",
     "terminal.ssh_host", "terminal.ssh_user", "terminal.ssh_key", "timezone", "display.skin",
-    "display.personality", "telegram.proxy_url", "telegram.allow_bots",
+    "dashboard.basic_auth.password_hash", "dashboard.basic_auth.username", "dashboard.host",
+    "dashboard.public_url", "dashboard.tls_cert", "dashboard.tls_key",
+    "display.personality", "slack.proxy_url", "telegram.proxy_url", "mattermost.url",
+    "mattermost.proxy_url",
+    "discord.proxy_url", "matrix.proxy_url", "discord.dm_role_auth_guild",
 )  # fmt: skip
 """Settings in which any text is valid, or whose value is checked by a function of its own."""
 
@@ -60,7 +64,7 @@ def test_every_text_setting_is_an_enumeration_a_name_or_free_text() -> None:
     assert [name for name in text_settings(Config()) if not _is_covered(name)] == []
 
 
-@pytest.mark.parametrize("name", sorted([*CHOICES, *SWITCHES]))
+@cases("name", sorted([*CHOICES, *SWITCHES]))
 def test_unknown_word_is_reported_and_the_default_stays(name: str) -> None:
     steps = name.replace("fields.*", "fields").replace("*", "vision").split(".")
     value: object = ["nonsense"] if name.endswith("fields.*") else "nonsense"

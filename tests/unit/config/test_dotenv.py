@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.config.dotenv import (
+from hermes.config.env import (
     parse_dotenv,
     quote_value,
     read_dotenv,
@@ -13,6 +13,7 @@ from hermes.config.dotenv import (
     without_variable,
 )
 from hermes.kit.errors import ConfigError
+from support.cases import cases
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 values = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
@@ -46,7 +47,7 @@ def parsed(text: str) -> dict[str, str]:
     return {entry.name: entry.value for entry in parse_dotenv(text)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("A=1", {"A": "1"}),
@@ -68,7 +69,7 @@ def test_forms(text: str, expected: dict[str, str]):
     assert parsed(text) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "message"),
     [
         ("A=1\nsk-secret\n", "f.env, line 2: expected NAME=value, but there is no ="),
@@ -124,7 +125,7 @@ def test_set_then_unset_restores_the_text(text: str, name: str, value: str):
         assert kept in (text, text + "\n", text + "\r\n")
 
 
-@pytest.mark.parametrize("name", ["", "1A", "A-B", "A B", "A=B", "É"])
+@cases("name", ["", "1A", "A-B", "A B", "A=B", "É"])
 def test_invalid_variable_name_is_refused(name: str):
     with pytest.raises(ConfigError, match="not a valid variable name"):
         with_variable("", name, "x")

@@ -94,6 +94,7 @@ def test_setting_touches_only_its_own_line(home, name):
     assert changed_lines(text, home.config.read_text()) == (gone, come)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["agent.max_turns", "voice.silence"])
 def test_setting_touches_only_its_own_line_in_a_long_file(home, name):
     value, gone, come = SETS[name]

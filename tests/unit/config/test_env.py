@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.config.dotenv import profile_env
-from hermes.config.env import Env, process_env
+from hermes.config.env import Env, process_env, profile_env
 
 layers = st.lists(st.dictionaries(st.sampled_from("ABCDE"), st.text(max_size=3)), max_size=4)
 

@@ -13,6 +13,7 @@ from hermes.config.home import (
     resolve_home,
 )
 from hermes.kit.errors import ConfigError, UsageError
+from support.cases import cases
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_profile_name_cannot_escape_the_folder(root, name):
         profile_home(root, name)
 
 
-@pytest.mark.parametrize("name", ["hermes", "default", "test", "tmp", "root", "sudo"])
+@cases("name", ["hermes", "default", "test", "tmp", "root", "sudo"])
 def test_reserved_names_are_refused(name):
     with pytest.raises(UsageError, match="reserved"):
         check_new_name(name)

@@ -9,6 +9,7 @@ from hermes.config.loader import check_config, load_config, parse_config
 from hermes.config.schema import Config
 from hermes.config.sections.models import Model
 from hermes.kit.errors import ConfigError
+from support.cases import cases
 
 FULL = Path(__file__).parent / "data" / "full.yaml"
 FILE = Path("config.yaml")
@@ -36,7 +37,7 @@ def test_no_file_means_defaults(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["", "\n", "# nothing yet\n", "---\n", "{}", "\ufeff# bom\n"])
+@cases("text", ["", "\n", "# nothing yet\n", "---\n", "{}", "\ufeff# bom\n"])
 def test_an_empty_file_means_defaults(text: str):
     assert read(text).config == Config()
 
@@ -81,14 +82,12 @@ def test_a_model_is_a_name_or_a_section():
     assert section == Model(default="gpt-5", provider="openai")
 
 
-@pytest.mark.parametrize(
-    "word", ["true", "yes", "on", '"true"', '"Yes"', "'ON'", "1", '"1"', "'y'"]
-)
+@cases("word", ["true", "yes", "on", '"true"', '"Yes"', "'ON'", "1", '"1"', "'y'"])
 def test_words_for_true(word: str):
     assert read(f"display: {{streaming: {word}}}").config.display.streaming is True
 
 
-@pytest.mark.parametrize("word", ["false", "no", "off", '"no"', "'Off'", "0", '"0"', '""'])
+@cases("word", ["false", "no", "off", '"no"', "'Off'", "0", '"0"', '""'])
 def test_words_for_false(word: str):
     assert read(f"security: {{redact_secrets: {word}}}").config.security.redact_secrets is False
 
@@ -406,7 +405,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@cases("name", BAD)
 def test_invalid_files_are_refused_with_position(name: str):
     text, message = BAD[name]
     assert sorted(failure(text).split("\n")) == sorted(message.split("\n"))

@@ -6,6 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes.config.plain_yaml import read_plain_yaml
+from support.cases import cases
 from support.examples import at_most
 
 FULL = (Path(__file__).parent / "data" / "full.yaml").read_text()
@@ -128,7 +129,7 @@ def test_damaged_file_is_parsed_equally_or_rejected(data):
     assert agrees(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "value"),
     [
         ("", {}),
@@ -151,7 +152,7 @@ def test_common_files_are_read_without_the_library(text, value):
     assert agrees(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         *("a: |\n  x", "a: &x 1", "a: *x", "a: !t x", "? a", "a: 1\na: 2", "- a", "a: 1\n b: 2"),

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.config.dotenv import read_dotenv
+from hermes.config.env import read_dotenv
 from hermes.config.home import INITIAL_FOLDERS, Home, active_profile_name, ensure_home, profile_home
 from hermes.config.profiles import (
     create_profile,

@@ -6,9 +6,10 @@ from hermes.config.editor import (
     parse_value,
 )
 from hermes.kit.errors import UsageError
+from support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "value"),
     [
         ("true", True),

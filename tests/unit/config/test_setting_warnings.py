@@ -13,7 +13,14 @@ import hermes
 from hermes.config.home import Home
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
-from hermes.config.sections.messaging import ChatPlatform, Discord, Matrix, Telegram
+from hermes.config.sections.messaging import (
+    ChatPlatform,
+    Discord,
+    Matrix,
+    Mattermost,
+    Slack,
+    Telegram,
+)
 from hermes.config.sections.models import Model
 from hermes.config.setting_warnings import WILDCARD, changed_settings, unused_names, unused_settings
 
@@ -24,17 +31,23 @@ SINGLE_CHOICE = frozenset({"context"})
 NAMESAKES = frozenset(
     {
         "cron.provider",
+        "dashboard.oauth",
         "delegation.base_url",
         "delegation.api_key",
         "delegation.api_mode",
         "gateway.strict",
+        "mattermost.auto_thread",
+        "slack.auto_thread",
+        "telegram.auto_thread",
+        "whatsapp.auto_thread",
     }
 )
 """Idle, too, though settings elsewhere that are called the same are used."""
 READ_BY_NAME = frozenset(
-    f"telegram.{name}"
-    for name in ("allow_bots", "allow_from", "group_allow_from", "group_allowed_chats")
-)
+    f"{platform}.{name}"
+    for platform in ("discord", "mattermost", "slack", "telegram")
+    for name in ("allow_bots", "allow_from", "group_allow_from")
+) | {"discord.allowed_users", "telegram.group_allowed_chats"}
 """Read as keys of a platform's table, which the section is merged into."""
 
 
@@ -58,7 +71,7 @@ class Used:
         self.sections: set[str] = {
             name
             for name, kind in typing.get_type_hints(Config).items()
-            if kind in {ChatPlatform, Discord, Matrix, Telegram}
+            if kind in {ChatPlatform, Discord, Matrix, Mattermost, Slack, Telegram}
         }
         self.names: set[str] = set()
         for name, of in reads():
@@ -98,10 +111,10 @@ def test_list_of_unused_settings_is_correct() -> None:
 def test_unused_setting_is_warned_about(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path)
     home.config.write_text(
-        "tts:\n  provider: edge\nplatforms:\n  irc:\n    typing_status_text: writes\nmodel: m\n"
+        "tts:\n  provider: edge\nmcp_servers:\n  a:\n    skip_preflight: true\nmodel: m\n"
     )
     findings = unused_settings(load_config(home, {}).raw)
-    assert [one.path for one in findings] == [("platforms", "irc", "typing_status_text")]
+    assert [one.path for one in findings] == [("mcp_servers", "a", "skip_preflight")]
 
 
 def test_changed_settings_of_a_model_section() -> None:

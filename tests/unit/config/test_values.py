@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from hermes.config.values import format_path, parse_path
 from hermes.kit.errors import UsageError
+from support.cases import cases
 
 keys = st.text(min_size=1, max_size=8)
 paths = st.tuples(keys, st.lists(st.one_of(keys, st.integers(0, 99)), max_size=4)).map(
@@ -11,7 +12,7 @@ paths = st.tuples(keys, st.lists(st.one_of(keys, st.integers(0, 99)), max_size=4
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "path"),
     [
         ("model", ("model",)),
@@ -27,9 +28,7 @@ def test_forms(text, path):
     assert parse_path(text) == path
 
 
-@pytest.mark.parametrize(
-    "text", ["", ".", "a.", ".a", "a..b", "[0]", "a[", "a[x]", "a[0]b", "a.[0]"]
-)
+@cases("text", ["", ".", "a.", ".a", "a..b", "[0]", "a[", "a[x]", "a[0]b", "a.[0]"])
 def test_invalid_paths_are_refused(text):
     with pytest.raises(UsageError, match="not the name of a setting"):
         parse_path(text)

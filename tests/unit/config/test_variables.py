@@ -1,6 +1,3 @@
-import pytest
-
-from hermes.config.effective import mask_secrets, secrets_in
 from hermes.config.env import Env
 from hermes.config.variables import (
     VARIABLES,
@@ -8,10 +5,13 @@ from hermes.config.variables import (
     as_optional_env_vars,
     is_secret,
     is_variable,
+    mask_secrets,
     secret_values,
+    secrets_in,
     withheld_names,
 )
 from hermes.kit.redact import MASK, Redactor
+from support.cases import cases
 
 EXPECTED = [
     "OPENROUTER_API_KEY",
@@ -90,12 +90,12 @@ EXPECTED = [
 ]
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@cases("name", EXPECTED)
 def test_every_documented_name_is_known(name):
     assert VARIABLES[name].description
 
 
-@pytest.mark.parametrize("platform", ["TELEGRAM", "DISCORD", "SLACK", "SIGNAL", "MATRIX", "EMAIL"])
+@cases("platform", ["TELEGRAM", "DISCORD", "SLACK", "SIGNAL", "MATRIX", "EMAIL"])
 def test_platforms_have_the_regular_names(platform):
     for suffix in ("ALLOWED_USERS", "ALLOW_ALL_USERS", "HOME_CHANNEL", "HOME_CHANNEL_NAME"):
         assert VARIABLES[f"{platform}_{suffix}"].category is Category.MESSAGING
@@ -134,7 +134,7 @@ def test_secret_suffix_counts_unless_known():
     assert not is_variable("agent.max_turns")
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
     [
         "ACME_APIKEY", "PGPASSWORD", "MYSQL_PWD", "SMTP_PASSWD", "SSH_PASSPHRASE", "MY-API-KEY",
@@ -147,7 +147,7 @@ def test_secret_names(name: str):
     assert is_secret(name)
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
     ["PWD", "OLDPWD", "PATH", "SSH_AUTH_SOCK", "MAX_TOKENS", "MONKEY", "KEYBOARD", "COMPASS"],
 )

@@ -7,12 +7,13 @@ import pytest
 
 from hermes.cron.grammar import parse_schedule
 from hermes.schema.errors import UsageError
+from support.cases import cases
 
 NOW = datetime(2026, 11, 17, 12, 0, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expr"),
     [
         ("0 9 * * *", "0 9 * * *"),
@@ -36,7 +37,7 @@ def test_recurring_schedule(text: str, expr: str) -> None:
     assert parse_schedule(text, BERLIN, NOW).expr == expr
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "at"),
     [
         ("30m", "2026-11-17T12:30:00+00:00"),
@@ -58,7 +59,7 @@ def test_interval(text: str, minutes: int) -> None:
     assert parse_schedule(text, BERLIN, NOW).minutes == minutes
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "", "soon", "one two three four five", "61 * * * *", "0 0 31 2 *", "2020-01-01",

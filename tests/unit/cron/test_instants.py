@@ -9,6 +9,7 @@ import pytest
 
 from hermes.cron.instants import instants_after
 from hermes.ports.jobs import Schedule, ScheduleKind
+from support.cases import cases
 from unit.cron.minute_oracle import shifts, walk
 
 EXPRESSIONS = (
@@ -34,7 +35,7 @@ def check(zone: ZoneInfo, start: datetime, end: datetime) -> int:
     return count
 
 
-@pytest.mark.parametrize("name", ZONES)
+@cases("name", ZONES)
 def test_instants_around_changes_of_the_clock(name: str) -> None:
     zone = ZoneInfo(name)
     chance = random.Random(name)  # noqa: S311 - a fixed seed

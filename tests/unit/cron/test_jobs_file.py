@@ -126,6 +126,20 @@ async def test_fire_of_the_public_system_is_not_repeated(tmp_path: Path) -> None
             assert await cron.states(job) == []
 
 
+async def test_impossible_numbers_in_the_file_do_not_stop_the_others(tmp_path: Path) -> None:
+    async with cron_harness(tmp_path, answer_script("hi"), clock=FakeClock()) as cron:
+        job = await cron.create("every 1h")
+        (good,) = read(tmp_path / "cron" / "jobs.json")
+        good["policy"] = {"max_lateness": 1e18, "jitter": 1e-3}
+        schedule = {"kind": "interval", "minutes": 1e18}
+        write(tmp_path, good, {**good, "id": "b", "next_run_at": None, "schedule": schedule})
+        async with cron.serving():
+            await cron.clock.advance(3601)
+            assert await cron.states(job) == ["completed"]
+            broken = await cron.service.find("b")
+            assert (broken.state, broken.enabled) == ("error", False)
+
+
 async def test_unreadable_file_is_kept_aside_and_written_anew(tmp_path: Path) -> None:
     async with cron_harness(tmp_path) as cron:
         await cron.create("every 1h", name="mine")

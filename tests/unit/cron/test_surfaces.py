@@ -12,7 +12,7 @@ from hermes.commands.feature_commands import parse_words, split_words
 from hermes.cron.operation import CronOperation
 from hermes.cron.verb import VERB
 from hermes.ports.feature import ActionCall
-from hermes.schema.errors import ToolError, UsageError
+from hermes.schema.errors import NotFound, ToolError, UsageError
 from hermes.schema.messages import ToolCall
 from hermes.schema.scope import Role
 from support.app_profile import call_tool, make_scope, open_profile, output_json
@@ -104,6 +104,7 @@ def test_command_line(tmp_path: Path) -> None:
     assert cli("cron", "list").out.startswith("Read my mail  [scheduled]")
     assert cli("cron", "next", "last", "day", "of", "the", "month", "--count", "2").code == 0
     assert cli("cron", "remove", job["id"]).code == 0
+    assert cli("cron", "incidents").out == "No incidents.\n"
     wrong = cli("cron", "create", "whenever", "x")
     assert (wrong.code, "not a schedule" in wrong.err) == (2, True)
     scripts = tmp_path / "home" / "scripts"
@@ -114,3 +115,17 @@ def test_command_line(tmp_path: Path) -> None:
     assert "completed  hello" in cli("cron", "runs").out
     (output,) = (tmp_path / "home" / "cron" / "output").glob("*/*.md")
     assert output.read_text().endswith("hello\n")
+
+
+async def test_newer_actions(tmp_path: Path) -> None:
+    watched = tmp_path / "list.txt"
+    async with open_profile(tmp_path) as app:
+        made = await act(app, f"create 'on change of {watched}' look --name look")
+        assert f"It fires on change of {watched}." in made
+        assert await act(app, "incidents") == "No incidents."
+        with pytest.raises(NotFound):
+            await act(app, "incidents ack none")
+        assert "look" in await act(app, "resnap --all")
+        with pytest.raises(UsageError, match="--all"):
+            await act(app, "resnap")
+        assert "No gateway is running" in await act(app, "doctor")

@@ -9,6 +9,8 @@ from hermes.ports.jobs import FireState, Job, JobPolicy, Overlap
 from hermes.schema.errors import ModelError, Unreachable
 from hermes.schema.messages import Usage, text_of
 from hermes.schema.scope import OWNER
+from hermes.schema.sessions import Session
+from hermes.session.turn_request import TurnRequest
 from hermes.testing.clock import FakeClock, wait_until_idle
 from hermes.testing.scripted_model import Pause, Script, answer_script
 from support.cron import CronHarness, cron_harness
@@ -82,6 +84,8 @@ async def test_late_single_fire_is_missed_visibly(tmp_path: Path) -> None:
         assert await cron.states() == ["missed"]
         changed = await latest(cron, job)
         assert (changed.state, changed.last_status) == ("completed", "missed")
+        (told,) = cron.delivery.sent
+        assert told.startswith(f"The job {job.name} did not run at ")
 
 
 async def test_clock_set_forward_and_back_repeats_nothing(tmp_path: Path) -> None:
@@ -294,3 +298,38 @@ async def test_run_ends_when_it_costs_too_much(tmp_path: Path) -> None:
         (fire,) = await cron.history()
         assert "limit of $0.007" in fire.reason
         assert len(cron.model.requests) <= 3
+
+
+async def test_fire_waits_for_the_turns_of_chats_but_not_for_long(tmp_path: Path) -> None:
+    scripts = [answer_script("first"), answer_script("second")]
+    async with cron_harness(tmp_path, *scripts) as cron:
+        await cron.create("every 1h")
+        now = cron.clock.now()
+        chat = TurnRequest(session=Session(id="chat", started_at=now), message=None)
+        async with cron.serving():
+            with cron.talk.runner.foreground.running(chat):
+                await cron.clock.advance(3600.1)
+                assert await cron.states() == ["claimed"]
+            await cron.clock.advance(0.05)
+            assert await cron.states() == ["claimed"]
+            await cron.clock.advance(0.1)
+            assert await cron.states() == ["completed"]
+            with cron.talk.runner.foreground.running(chat):
+                await cron.clock.advance(3601)
+                assert await cron.states() == ["completed", "completed"]
+
+
+async def test_fire_that_waits_to_start_is_left_to_the_next_gateway(tmp_path: Path) -> None:
+    async with cron_harness(tmp_path, answer_script("late")) as cron:
+        await cron.create("every 1h")
+        now = cron.clock.now()
+        chat = TurnRequest(session=Session(id="chat", started_at=now), message=None)
+        async with cron.serving() as worker:
+            with cron.talk.runner.foreground.running(chat):
+                await cron.clock.advance(3600.1)
+                worker.drain()
+            await cron.clock.advance(1)
+            assert cron.model.requests == []
+        async with cron.serving():
+            await cron.clock.advance(1)
+        assert await cron.states() == ["completed"]

@@ -24,6 +24,7 @@ from hermes.gateway.authorization import (
 )
 from hermes.schema.scope import Role
 from hermes.session.keys import SessionSource
+from support.cases import cases
 
 ME, OTHER, CHAT = "111", "222", "-900"
 
@@ -115,8 +116,8 @@ def test_access_decisions_match_reference_table() -> None:
     assert len(seen) == 17
 
 
-@pytest.mark.parametrize("platform", [one.prefix.lower() for one in PLATFORMS] + ["plugin"])
-@pytest.mark.parametrize("chat_type", ["dm", "group", "channel", "thread", "forum"])
+@cases("platform", [one.prefix.lower() for one in PLATFORMS] + ["plugin"])
+@cases("chat_type", ["dm", "group", "channel", "thread", "forum"])
 def test_default_settings_admit_no_one(platform: str, chat_type: str) -> None:
     rules = access_rules_from(platform, {})
     sender = sender_of(
@@ -251,7 +252,7 @@ def test_listed_user_is_member_on_open_platform() -> None:
     assert verdict(env) == ("member", "everybody")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("env", "extra", "platform", "found"),
     [
         ({}, {}, "telegram", "pair"),

@@ -251,6 +251,16 @@ async def test_oldest_dead_address_is_forgotten_when_there_are_too_many(tmp_path
         assert later.all() == dead.all()
 
 
+async def test_message_from_a_thread_shows_that_the_chat_can_be_reached(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "hermes.db", FakeClock()) as store:
+        dead = DeadTargets(store)
+        other = Address("fake", "1", "other")
+        await dead.mark_dead(Address("fake", "1"), "Gone.")
+        await dead.mark_dead(other, "Gone.")
+        await dead.revive(Address("fake", "1", "thread"))
+        assert list(dead.all()) == [other]
+
+
 @pytest.mark.slow
 async def test_offline_time_uses_no_attempts(tmp_path: Path) -> None:
     online = False

@@ -1,7 +1,5 @@
 """Names of variables, lists of ids, and canonical ids."""
 
-import pytest
-
 from hermes.config.variables import VARIABLES
 from hermes.gateway.platform_settings import (
     canonical_id,
@@ -10,9 +8,10 @@ from hermes.gateway.platform_settings import (
     parse_list,
     platform_variable,
 )
+from support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("platform", "name"),
     [
         ("telegram", "TELEGRAM_ALLOWED_USERS"),
@@ -38,7 +37,7 @@ def test_home_variable_of_some_platforms_differs() -> None:
     assert home_variables("matrix") == ("MATRIX_HOME_ROOM", "MATRIX_HOME_CHANNEL")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "entries"),
     [
         ("1, 2,,1 ", ("1", "2")),
@@ -52,7 +51,7 @@ def test_parse_list_formats(value: object, entries: tuple[str, ...]) -> None:
     assert parse_list(value) == entries
 
 
-@pytest.mark.parametrize(
+@cases(
     ("platform", "user", "form"),
     [
         ("whatsapp", "+15551234567", "15551234567"),

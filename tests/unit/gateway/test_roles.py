@@ -25,6 +25,7 @@ from hermes.gateway.roles import (
 )
 from hermes.kit.errors import ConfigError
 from hermes.schema.tools import Effect, ToolSpec
+from support.cases import cases
 
 TOOLS = [
     ToolSpec("web_search", "", {}, Effect.READ),
@@ -82,7 +83,7 @@ def test_settings_change_only_the_named_role() -> None:
     assert powers[Role.OWNER] == DEFAULT_PERMISSIONS[Role.OWNER]
 
 
-@pytest.mark.parametrize(
+@cases(
     "roles",
     [{"king": {}}, {"guest": {"tools": []}}, {"guest": {"turns_per_hour": -1}}, {"guest": 3}, [1]],
 )

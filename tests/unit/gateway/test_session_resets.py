@@ -12,13 +12,14 @@ from hermes.gateway.chat_sessions import ResetPolicy, ResetReason
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter
 from hermes.testing.clock import FakeClock
+from support.cases import cases
 from support.gateway import NO_POLLING, gateway_harness, wait_until
 
 KEY = "agent:main:fake:dm:1"
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mode", "hours_ago", "due"),
     [
         ("none", 1000, None),
@@ -60,7 +61,7 @@ def test_most_specific_rule_wins() -> None:
     assert not policy.is_enabled("agent:main:fake:group:1")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("minutes", "length"),
     [(1, "1 minute"), (45, "45 minutes"), (60, "an hour"), (90, "90 minutes"), (120, "2 hours")],
 )

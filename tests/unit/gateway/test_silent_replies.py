@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.gateway.replies import SilentReply, silent_reply_kind
+from support.cases import cases
 
 MARKERS = ["[SILENT]", "SILENT", "NO_REPLY", "NO REPLY", "[NO_REPLY]", "[NO REPLY]"]
 
@@ -18,8 +19,8 @@ def test_marker_alone_is_silent(marker: str, before: str, after: str) -> None:
     assert silent_reply_kind(before + marker + after) is SilentReply.MARKER
 
 
-@pytest.mark.parametrize("marker", MARKERS)
-@pytest.mark.parametrize("said", ["{} and more", "Done. {}", "{}\n\nThe report: 3 errors", "a{}"])
+@cases("marker", MARKERS)
+@cases("said", ["{} and more", "Done. {}", "{}\n\nThe report: 3 errors", "a{}"])
 def test_marker_within_text_is_delivered(marker: str, said: str) -> None:
     assert silent_reply_kind(said.format(marker)) is None
 
@@ -29,9 +30,7 @@ def test_bracketed_marker_is_case_insensitive(reply: str) -> None:
     assert silent_reply_kind(reply) is SilentReply.MARKER
 
 
-@pytest.mark.parametrize(
-    "reply", ["Silent", "silent.", "No reply.", "Silence", "no response", "Quiet!"]
-)
+@cases("reply", ["Silent", "silent.", "No reply.", "Silence", "no response", "Quiet!"])
 def test_ordinary_word_is_an_answer(reply: str) -> None:
     assert silent_reply_kind(reply) is None
 
@@ -41,7 +40,7 @@ def test_empty_reply_is_not_silent(reply: str) -> None:
     assert silent_reply_kind(reply) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "reply",
     [
         *("*(silent)*", "(silent)", "*silence*", "_stays silent_", "**(remains silent)**"),
@@ -60,7 +59,7 @@ def test_narrated_silence_is_silent_only_when_enabled(reply: str) -> None:
     assert silent_reply_kind(reply, narration=False) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "reply",
     [
         *("*(smiles)*", "(see above)", "*silently closes the door*", "**Silent Hill**", "No.", "!"),

@@ -21,12 +21,13 @@ from hermes.gateway.targets import (
 )
 from hermes.kit.errors import UsageError
 from hermes.schema.scope import Address
+from support.cases import cases
 
 HOMES = {"telegram": Address("telegram", "1"), "slack": Address("slack", "C9", "17.5")}
 HERE = Address("discord", "5", "6")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "target"),
     [
         ("origin", OriginTarget()),
@@ -53,9 +54,7 @@ def test_parse_target(text: str, target: Target) -> None:
     assert parse_targets(text) == (target,)
 
 
-@pytest.mark.parametrize(
-    "text", ["", " , ", ":5", "telegram:", "telegram::", "telegram::5", "a b", "9"]
-)
+@cases("text", ["", " , ", ":5", "telegram:", "telegram::", "telegram::5", "a b", "9"])
 def test_invalid_target_is_reported(text: str) -> None:
     with pytest.raises(UsageError, match="is not a delivery target") as caught:
         parse_targets(text)
@@ -88,7 +87,7 @@ def test_missing_origin_falls_back_to_first_home() -> None:
     assert resolve("origin", origin=None) == ResolvedTargets((Address("telegram", "1"),))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "why"),
     [
         ("origin", UnresolvedReason.NO_ORIGIN),

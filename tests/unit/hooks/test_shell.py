@@ -24,6 +24,7 @@ from hermes.ports.turn import Emit, TurnHooks
 from hermes.runtimes.codex.hooked_approvals import HookedApprovals
 from hermes.schema.events import Event, Outcome
 from hermes.schema.scope import Scope
+from support.cases import cases
 
 pytestmark = pytest.mark.anyio
 
@@ -250,7 +251,7 @@ def test_older_consent_file_is_valid(tmp_path: Path) -> None:
     assert not consents.is_granted("e", "true")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("printed", "why"),
     [
         (b'\xef\xbb\xbf{"decision": "block", "reason": "No."}', ""),
@@ -280,7 +281,7 @@ def test_possible_refusal_blocks_the_call(printed: bytes, why: str) -> None:
     assert answer.blocks is not bool(answer.failure)
 
 
-@pytest.mark.parametrize(
+@cases(
     "printed",
     [
         b"",

@@ -1,7 +1,5 @@
 """Errors keep their kind when they pass through the socket."""
 
-import pytest
-
 from hermes.ipc.client import GatewayGone, InternalError, Interrupted, error_from_info, error_info
 from hermes.models.resolver import NoModelChosen
 from hermes.schema.errors import (
@@ -14,9 +12,10 @@ from hermes.schema.errors import (
     UsageError,
 )
 from hermes.schema.terminal import ErrorInfo
+from support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     "kind",
     [
         HermesError, UsageError, ConfigError, NotFound, SessionBusy, RateLimited, Unreachable,

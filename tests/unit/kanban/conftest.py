@@ -1,16 +1,17 @@
 """A board in a temporary folder, and the service of a profile that works on it."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
 from hermes.kanban.boards import Boards
-from hermes.kanban.service import BoardService, DispatchReport, closing
+from hermes.kanban.service import BoardService, closing
 from hermes.ports.store import Store
 from hermes.store.board import SqliteBoard
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
+from support.board_agents import NoAgents
 
 
 @pytest.fixture
@@ -37,13 +38,14 @@ async def store(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[Store]:
         yield store
 
 
-async def no_dispatch(boards: Sequence[str], dry_run: bool) -> Sequence[DispatchReport]:
-    return []
+@pytest.fixture
+def agents() -> NoAgents:
+    return NoAgents()
 
 
 @pytest.fixture
 async def service(
-    tmp_path: Path, store: Store, clock: FakeClock, woken: list[str]
+    tmp_path: Path, store: Store, clock: FakeClock, woken: list[str], agents: NoAgents
 ) -> AsyncGenerator[BoardService]:
     service = BoardService(
         boards=Boards(root=tmp_path, environment={}, open_board=SqliteBoard.open),
@@ -55,7 +57,7 @@ async def service(
         environment={},
         list_profiles=lambda: ["default", "ada", "eve"],
         wake=lambda topic, board: woken.append(board),
-        dispatch=no_dispatch,
+        agents=agents,
     )
     async with closing(service):
         yield service

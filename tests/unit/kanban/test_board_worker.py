@@ -11,21 +11,32 @@ from hermes.bus.memory import MemoryBus
 from hermes.kanban.board_worker import BoardWorker
 from hermes.kanban.boards import BoardInfo, Boards
 from hermes.kanban.dispatcher import Dispatcher, DispatchRules
-from hermes.kanban.lifecycle import ClaimTerms, archive_task, claim_task, reclaim_task
+from hermes.kanban.lifecycle import (
+    ClaimTerms,
+    Completion,
+    archive_task,
+    block_task,
+    claim_task,
+    complete_task,
+    reclaim_task,
+)
 from hermes.kanban.notifier import Notifier
 from hermes.kanban.run_records import RunRecords
 from hermes.kanban.running_tasks import RunningTasks
-from hermes.kanban.service import BoardService, DispatchReport, closing
-from hermes.kanban.tasks import NewTask, create_task
+from hermes.kanban.service import BoardService, closing
+from hermes.kanban.tasks import NewTask, assign_task, create_task
 from hermes.kanban.worker import Worker
 from hermes.kit.file_lock import FileLock
 from hermes.ports.board import BoardRows
 from hermes.ports.message_sender import Followups
 from hermes.ports.store import Store, Write
-from hermes.schema.board import Task, TaskRun, TaskStatus
+from hermes.schema.board import BlockKind, Task, TaskRun, TaskStatus
+from hermes.schema.messages import Trust
 from hermes.schema.scope import Address, Scope
 from hermes.store.board import SqliteBoard
 from hermes.testing.clock import FakeClock
+from support.board_agents import NoAgents
+from support.polling import TIMEOUT
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +55,9 @@ class NoDelivery:
 
 
 class NoSessions(Followups):
-    def rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
+    def rows(
+        self, scope: Scope, key: str, text: str, *, trust: Trust = Trust.DATA
+    ) -> Sequence[Write]:
         return []
 
     def wake(self, scope: Scope) -> None:
@@ -61,10 +74,6 @@ class CountingNotifier(Notifier):
         return await super().notify(board)
 
 
-async def no_dispatch(boards: Sequence[str], dry_run: bool) -> Sequence[DispatchReport]:
-    return []
-
-
 async def nothing_left(board: str) -> None:
     pass
 
@@ -73,11 +82,19 @@ class Profile:
     """Serves the boards of a folder; its workers wait until they are cancelled, or raise."""
 
     def __init__(
-        self, root: Path, name: str, store: Store, clock: FakeClock, lock: FileLock
+        self,
+        root: Path,
+        name: str,
+        store: Store,
+        clock: FakeClock,
+        lock: FileLock,
+        workers: set[Worker],
     ) -> None:
         self.started: list[Worker] = []
         self.stopped: list[Worker] = []
         self.error: Exception | None = None
+        self.may_end = anyio.Event()
+        self.may_end.set()
         self.bus = MemoryBus()
         self._root = root
         self.service = BoardService(
@@ -90,10 +107,10 @@ class Profile:
             environment={},
             list_profiles=lambda: ["default", "ada", "eve"],
             wake=self._wake,
-            dispatch=no_dispatch,
+            agents=NoAgents(),
         )
         records = RunRecords(service=self.service, lock=f"host:1:{name}", failure_limit=2)
-        tasks = RunningTasks(work=self._work, records=records)
+        tasks = RunningTasks(work=self._work, records=records, process_workers=workers)
         self.notifier = CountingNotifier(
             service=self.service, store=store, delivery=NoDelivery(), followups=NoSessions()
         )
@@ -106,11 +123,13 @@ class Profile:
                 rules=DispatchRules(),
                 workers=tasks,
                 can_run=lambda profile: profile == name,
+                is_gone=lambda run: False,
             ),
             notifier=self.notifier,
             tasks=tasks,
             lock=lock,
             clean_up=nothing_left,
+            plan=nothing_left,
             interval=60.0,
         )
 
@@ -126,6 +145,8 @@ class Profile:
         try:
             await anyio.sleep_forever()
         finally:
+            with anyio.CancelScope(shield=True):
+                await self.may_end.wait()
             self.stopped.append(worker)
 
     async def add(self, board: str | None = None) -> str:
@@ -155,15 +176,26 @@ async def serving(*profiles: Profile) -> AsyncGenerator[None]:
 
 
 MakeProfile = Callable[[str], Profile]
+EndTask = Callable[[BoardRows, str, int | None], Task]
+
+
+def complete(rows: BoardRows, task: str, run: int | None) -> Task:
+    return complete_task(rows, task, Completion(summary="done"), 1, run)
+
+
+def block(rows: BoardRows, task: str, run: int | None) -> Task:
+    kind = BlockKind.NEEDS_INPUT
+    return block_task(rows, task, "which one?", kind, 1, author="ada", run_id=run)
 
 
 @pytest.fixture
 async def profile(tmp_path: Path, store: Store, clock: FakeClock) -> AsyncGenerator[MakeProfile]:
     made: list[Profile] = []
     lock = FileLock(tmp_path / "kanban" / ".dispatcher.lock")
+    workers: set[Worker] = set()
 
     def make(name: str) -> Profile:
-        made.append(Profile(tmp_path, name, store, clock, lock))
+        made.append(Profile(tmp_path, name, store, clock, lock, workers))
         return made[-1]
 
     yield make
@@ -262,6 +294,51 @@ async def test_worker_of_an_archived_task_is_stopped_at_once(
         assert (await ada.task(task)).status is TaskStatus.ARCHIVED
 
 
+@pytest.mark.parametrize("end", [complete, block])
+async def test_worker_of_a_task_that_a_person_settled_is_stopped(
+    profile: MakeProfile, clock: FakeClock, end: EndTask
+) -> None:
+    ada = profile("ada")
+    task = await ada.add()
+    async with serving(ada):
+        await clock.advance(1)
+        await ada.service.write(None, lambda rows: end(rows, task, None))
+        await clock.advance(0)
+        assert ada.stopped == ada.started
+
+
+async def test_worker_that_settled_its_task_ends_by_itself(
+    profile: MakeProfile, clock: FakeClock
+) -> None:
+    ada = profile("ada")
+    tasks = [await ada.add(), await ada.add()]
+    async with serving(ada):
+        await clock.advance(1)
+        runs = {one.task: one.run for one in ada.started}
+        for task, end in zip(tasks, (complete, block), strict=True):
+            await ada.service.write(
+                None, lambda rows, task=task, end=end: end(rows, task, runs[task])
+            )
+        await clock.advance(61)
+        assert not ada.stopped
+
+
+async def test_all_who_wait_for_the_workers_are_woken(
+    profile: MakeProfile, clock: FakeClock
+) -> None:
+    ada = profile("ada")
+    task = await ada.add()
+    async with serving(ada):
+        await clock.advance(1)
+        with anyio.fail_after(TIMEOUT):
+            async with anyio.create_task_group() as group:
+                group.start_soon(ada.worker.wait_idle)
+                group.start_soon(ada.worker.wait_idle)
+                await clock.advance(1)
+                now = ada.service.now()
+                await ada.service.write(None, lambda rows: archive_task(rows, task, now))
+
+
 async def test_reclaimed_task_starts_again_when_its_worker_has_ended(
     profile: MakeProfile, clock: FakeClock
 ) -> None:
@@ -277,6 +354,29 @@ async def test_reclaimed_task_starts_again_when_its_worker_has_ended(
         assert await ada.outcomes(task) == ["reclaimed", None]
 
 
+async def test_task_waits_for_its_last_worker_of_another_profile(
+    profile: MakeProfile, clock: FakeClock
+) -> None:
+    ada, eve = profile("ada"), profile("eve")
+    task = await ada.add()
+    async with serving(ada, eve):
+        await clock.advance(1)
+        ada.may_end = anyio.Event()
+
+        def reassign(rows: BoardRows) -> None:
+            reclaim_task(rows, task, "reassigned", ada.service.now())
+            assign_task(rows, task, "eve", ada.service.now())
+
+        await ada.service.write(None, reassign)
+        await clock.advance(61)
+        await clock.advance(61)
+        too_early = [*eve.started]
+        ada.may_end.set()
+        assert not too_early
+        await clock.advance(61)
+        assert len(eve.started) == 1
+
+
 async def test_lock_of_a_profile_that_never_had_it_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     shared, other = FileLock(path), FileLock(path)
@@ -287,3 +387,30 @@ async def test_lock_of_a_profile_that_never_had_it_is_kept(tmp_path: Path) -> No
     shared.release()
     assert other.try_acquire()
     other.release()
+
+
+async def test_at_most_eight_tasks_run_at_the_same_time(
+    profile: MakeProfile, clock: FakeClock
+) -> None:
+    ada = profile("ada")
+    tasks = [await ada.add() for _ in range(10)]
+    async with serving(ada):
+        await clock.advance(1)
+        assert len(ada.started) == 8
+        now = ada.service.now()
+        first = ada.started[0].task
+        await ada.service.write(None, lambda rows: archive_task(rows, first, now))
+        await clock.advance(5)
+        assert len(ada.started) == 9
+    assert {one.task for one in ada.started} <= {*tasks}
+
+
+async def test_board_is_opened_again_after_it_was_replaced(profile: MakeProfile) -> None:
+    ada = profile("ada")
+    ada.service.boards.create(BoardInfo(slug="other"))
+    old = await ada.add("other")
+    ada.service.boards.remove("other", 1, delete=True)
+    ada.service.boards.create(BoardInfo(slug="other"))
+    new = await ada.add("other")
+    assert await ada.service.read("other", lambda rows: rows.task(old)) is None
+    assert (await ada.task(new, "other")).id == new

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.kanban.boards import BoardInfo, Boards
+from hermes.kanban.boards import Access, BoardInfo, Boards, dispatcher_lock
 from hermes.schema.errors import NotFound, StateConflict, UsageError
 from hermes.store.board import SqliteBoard
 
@@ -42,3 +42,22 @@ def test_environment_chooses_board_and_database(tmp_path: Path) -> None:
     assert boards.choose("default") == "default"
     assert boards.paths("work").database == Path("/elsewhere/k.db")
     assert boards.paths("default").database == tmp_path / "kanban.db"
+
+
+def test_lock_lies_with_the_boards(tmp_path: Path) -> None:
+    assert dispatcher_lock(tmp_path, {}) == tmp_path / "kanban/.dispatcher.lock"
+    elsewhere = {"HERMES_KANBAN_HOME": str(tmp_path / "shared")}
+    assert dispatcher_lock(tmp_path, elsewhere) == tmp_path / "shared/kanban/.dispatcher.lock"
+
+
+def test_settings_of_a_later_version_are_kept(tmp_path: Path) -> None:
+    boards = boards_in(tmp_path)
+    file = tmp_path / "kanban/boards/work/board.json"
+    boards.create(BoardInfo(slug="work"))
+    file.write_text('{"slug": "work", "lanes": 3}')
+    boards.save(BoardInfo(slug="work", access={"ada": Access.READ}))
+    assert '"lanes": 3' in file.read_text()
+    info = boards.info("work")
+    assert info.allows("ada", Access.READ)
+    assert not info.allows("ada", Access.WRITE)
+    assert not info.allows("eve", Access.READ)

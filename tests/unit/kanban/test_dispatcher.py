@@ -1,12 +1,24 @@
 """Which tasks are started, and which runs are ended."""
 
+import socket
+import subprocess
+
 import pytest
 
+from hermes.kanban.boards import Access, BoardInfo
 from hermes.kanban.dispatcher import Dispatcher, DispatchRules
-from hermes.kanban.lifecycle import Completion, complete_task, release_rate_limited
+from hermes.kanban.lifecycle import (
+    ClaimTerms,
+    Completion,
+    claim_task,
+    complete_task,
+    release_rate_limited,
+)
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, create_task, find_task
 from hermes.kanban.worker import Worker
+from hermes.kanban.worker_process import claimer_is_gone
+from hermes.kit.ids import new_worker_id
 from hermes.schema.board import Task, TaskStatus
 from hermes.schema.errors import SandboxError
 from hermes.testing.clock import FakeClock
@@ -45,6 +57,7 @@ class Workers:
             rules=rules or DispatchRules(),
             workers=self,
             can_run=lambda profile: profile in {"ada", "eve"},
+            is_gone=claimer_is_gone,
         )
 
 
@@ -133,6 +146,16 @@ async def test_expired_claim_and_exceeded_time_end_a_run(
     assert silent in (await dispatcher.dispatch("default")).ended
 
 
+async def test_time_limit_of_zero_is_none(service: BoardService, clock: FakeClock) -> None:
+    workers = Workers()
+    new = NewTask(title="long", assignee="ada", max_runtime_seconds=0)
+    await service.write(None, lambda rows: create_task(rows, new, service.now()))
+    dispatcher = workers.dispatcher(service)
+    await dispatcher.dispatch("default")
+    await clock.advance(61)
+    assert not (await dispatcher.dispatch("default")).ended
+
+
 async def test_rate_limited_task_waits_for_its_cooldown(
     service: BoardService, clock: FakeClock
 ) -> None:
@@ -168,3 +191,43 @@ async def test_dry_run_changes_nothing(service: BoardService, woken: list[str]) 
     assert not workers.started
     assert not woken
     assert await status_of(service, task) is TaskStatus.READY
+
+
+def ended_process() -> int:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    return process.pid
+
+
+async def test_run_of_a_dead_process_of_this_machine_ends_after_the_grace(
+    service: BoardService, clock: FakeClock
+) -> None:
+    """Not a claim by hand, whose process ends at once, nor that of another machine."""
+    host, dead, own = socket.gethostname(), ended_process(), new_worker_id()
+    _, place, pid, start, token = own.split("/")
+    locks = {
+        f"{host}:{dead}:{host}/{place}/{dead}/{start}/{token}": True,
+        f"{host}:{pid}:{host}/another-boot.1/{pid}/{start}/{token}": True,
+        f"{host}:{pid}:{own}": False,
+        f"{host}:{dead}": False,
+        f"elsewhere:{dead}:elsewhere/{place}/{dead}/{start}/{token}": False,
+    }
+    tasks = await add(service, *locks, assignee="ada")
+    for task, lock in zip(tasks, locks, strict=True):
+        terms = ClaimTerms(lock=lock, expires=service.now() + 900)
+        await service.write(
+            None,
+            lambda rows, task=task, terms=terms: claim_task(rows, task, terms, service.now()),
+        )
+    dispatcher = Workers().dispatcher(service)
+    assert not (await dispatcher.dispatch("default")).ended
+    await clock.advance(31)
+    ended = (await dispatcher.dispatch("default")).ended
+    assert ended == [task for task, gone in zip(tasks, locks.values(), strict=True) if gone]
+
+
+async def test_profile_without_access_to_the_board_gets_no_task(service: BoardService) -> None:
+    service.boards.save(BoardInfo(slug="default", access={"eve": Access.WRITE}))
+    (task,) = await add(service, "task")
+    report = await Workers().dispatcher(service).dispatch("default")
+    assert report.skipped == [(task, "The profile ada may not work on this board.")]

@@ -8,12 +8,13 @@ from hermes.gateway.messages import OutboxMessage, outbox_post, read_outbox_mess
 from hermes.kanban.lifecycle import Completion, block_task, complete_task, unblock_task
 from hermes.kanban.notifier import MAX_EVENTS, Notifier
 from hermes.kanban.service import BoardService
-from hermes.kanban.tasks import NewTask, create_task, subscribe
+from hermes.kanban.tasks import NewTask, assign_task, create_task, subscribe
 from hermes.ports.board import BoardRows
 from hermes.ports.message_sender import Followups
 from hermes.ports.store import Store, Write
 from hermes.schema.board import BlockKind, BoardSubscription
 from hermes.schema.errors import StoreError
+from hermes.schema.messages import Trust
 from hermes.schema.scope import Address, Scope
 from hermes.testing.clock import FakeClock
 
@@ -47,7 +48,9 @@ class Sessions(Followups):
         self.woken: list[str] = []
         self.texts: list[str] = []
 
-    def rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
+    def rows(
+        self, scope: Scope, key: str, text: str, *, trust: Trust = Trust.DATA
+    ) -> Sequence[Write]:
         self.texts.append(text)
         return []
 
@@ -218,3 +221,14 @@ async def test_repeated_block_is_reported(
         f"⏸ @ada Kanban {task} blocked: which year?",
         f"⏸ @ada Kanban {task} blocked again and needs triage: which year?",
     ]
+
+
+async def test_chat_is_told_how_to_answer_a_task_that_waits_for_a_person(
+    service: BoardService, store: Store, clock: FakeClock
+) -> None:
+    task = await add_task(service, "1")
+    now = service.now()
+    await service.write(None, lambda rows: assign_task(rows, task, "@bob", now))
+    await notifier(service, store, Outbox(clock)).notify("default")
+    ((text,),) = (await sent(store, "1")).values()
+    assert text == f"🔄 @bob Kanban {task} → ready\nAnswer: /kanban answer {task} TEXT"

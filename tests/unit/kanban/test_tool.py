@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from hermes.kanban.boards import BoardInfo
+from hermes.kanban.boards import Access, BoardInfo
 from hermes.kanban.lifecycle import ClaimTerms, claim_task, reclaim_task
-from hermes.kanban.service import BoardService
+from hermes.kanban.service import BoardService, DownloadedFile, GoalVerdict
 from hermes.kanban.tasks import NewTask, create_task
 from hermes.kanban.tool import TOOLS
 from hermes.kanban.worker import Worker
@@ -19,6 +19,7 @@ from hermes.ports.tool import ToolContext
 from hermes.schema.errors import LeaseLost, StateConflict, UsageError
 from hermes.schema.scope import Address, Role, Scope
 from hermes.tools.feature_tool import WrappedTool
+from support.board_agents import NoAgents
 
 pytestmark = pytest.mark.anyio
 
@@ -44,9 +45,11 @@ async def call(
     return msgspec.json.decode(msgspec.json.encode(answer))
 
 
-async def started(service: BoardService) -> Worker:
+async def started(service: BoardService, **fields: object) -> Worker:
+    new = msgspec.convert({"title": "task", "assignee": "ada", **fields}, NewTask)
+
     def work(rows: BoardRows) -> Worker:
-        task = create_task(rows, NewTask(title="task", assignee="ada"), service.now())
+        task = create_task(rows, new, service.now())
         terms = ClaimTerms(lock="host:1", expires=service.now() + 900)
         return Worker("default", task.id, claim_task(rows, task.id, terms, service.now()).id)
 
@@ -82,6 +85,16 @@ async def test_worker_whose_run_was_taken_back_completes_nothing(service: BoardS
     await service.write(None, lambda rows: reclaim_task(rows, worker.task, "stale", service.now()))
     with pytest.raises(LeaseLost):
         await call(service, "complete", context(worker), summary="late")
+    terms = ClaimTerms(lock="host:2", expires=service.now() + 900)
+    next_run = await service.write(
+        None, lambda rows: claim_task(rows, worker.task, terms, service.now())
+    )
+    for name, args in {"complete": {"summary": "late"}, "heartbeat": {}}.items():
+        with pytest.raises(LeaseLost):
+            await call(service, name, context(worker), **args)
+    task = await service.read(None, lambda rows: rows.task(worker.task))
+    assert task is not None
+    assert task.current_run_id == next_run.id
 
 
 async def test_completion_with_invented_tasks_is_refused_and_recorded(
@@ -194,3 +207,135 @@ async def test_reviewer_gets_the_work_and_sends_it_back(service: BoardService) -
     task = await service.read(None, lambda rows: rows.task(worker.task))
     assert task is not None
     assert task.assignee == "ada"
+
+
+async def test_artifacts_are_stored_with_the_end_of_the_task(
+    service: BoardService, tmp_path: Path
+) -> None:
+    worker = await started(service)
+    folder = tmp_path / "kanban/workspaces" / worker.task
+    folder.mkdir(parents=True)
+    (folder / "a.txt").write_text("text")
+    (tmp_path / "secret").write_text("key")
+    kept = tmp_path / "kanban/attachments" / worker.task
+    names = [str(folder / "a.txt"), str(tmp_path / "secret")]
+    given = {"summary": "written", "artifacts": names}
+    with pytest.raises(StateConflict):
+        await call(service, "complete", context(worker), **given, created_cards=["t_missing"])
+    assert not [*kept.glob("*")]
+    await call(service, "complete", context(worker), **given)
+    (stored,) = await service.read(None, lambda rows: rows.attachments(worker.task))
+    assert Path(stored.stored_path).read_text() == "text"
+    (run,) = await service.read(None, lambda rows: rows.runs(worker.task))
+    assert (run.metadata or {})["artifacts"] == [stored.stored_path, names[1]]
+    assert [one.name for one in kept.iterdir()] == ["a.txt"]
+
+
+async def test_artifacts_of_reviewed_work_are_copied_once(
+    service: BoardService, tmp_path: Path
+) -> None:
+    worker = await started(service)
+    folder = tmp_path / "kanban/workspaces" / worker.task
+    folder.mkdir(parents=True)
+    (folder / "a.txt").write_text("text")
+    given = {"artifacts": ["a.txt"], "pages": 1}
+    await call(service, "request_review", context(worker), summary="look", metadata=given)
+    (stored,) = await service.read(None, lambda rows: rows.attachments(worker.task))
+    (run,) = await service.read(None, lambda rows: rows.runs(worker.task))
+    assert run.metadata == {"artifacts": [stored.stored_path], "pages": 1}
+    await call(service, "complete", context(), task_id=worker.task, summary="accepted")
+    assert len(await service.read(None, lambda rows: rows.attachments(worker.task))) == 1
+
+
+async def test_agent_without_access_may_not_change_a_board(service: BoardService) -> None:
+    worker = await started(service)
+    service.boards.save(BoardInfo(slug="default", access={"default": Access.READ}))
+    await call(service, "show", context(), task_id=worker.task)
+    with pytest.raises(UsageError, match="may not change the board default"):
+        await call(service, "comment", context(), task_id=worker.task, body="hello")
+    service.boards.save(BoardInfo(slug="default", access={"eve": Access.WRITE}))
+    with pytest.raises(UsageError, match="may not read the board default"):
+        await call(service, "list", context())
+
+
+async def test_file_at_an_address_is_attached_unless_untrusted_text_asks_for_it(
+    service: BoardService, agents: NoAgents
+) -> None:
+    worker = await started(service)
+    agents.files["https://example.org/a.pdf"] = DownloadedFile(b"%PDF", "application/pdf", "a.pdf")
+    url = {"url": "https://example.org/a.pdf"}
+    added = await call(service, "attach_url", context(worker), **url)
+    (stored,) = await service.read(None, lambda rows: rows.attachments(worker.task))
+    assert (added["attachment_id"], added["size"]) == (stored.id, 4)
+    assert (stored.filename, stored.content_type) == ("a.pdf", "application/pdf")
+
+    async def deny(request: ApprovalRequest) -> Decision:
+        return Decision(allowed=False, why=f"no: {request.action}")
+
+    untrusted = structs.replace(context(worker), foreign=True, request_approval=deny)
+    with pytest.raises(UsageError, match=r"no: download https://example\.org/a\.pdf"):
+        await call(service, "attach_url", untrusted, **url)
+
+
+async def test_worker_in_goal_mode_is_done_when_the_judge_says_so(
+    service: BoardService, agents: NoAgents
+) -> None:
+    worker = await started(service, goal_mode=True)
+    agents.verdicts = [GoalVerdict(met=False, reason="no test ran"), GoalVerdict(met=True)]
+    with pytest.raises(StateConflict, match="not done yet: no test ran"):
+        await call(service, "complete", context(worker), summary="done")
+    with pytest.raises(UsageError, match="until it is done"):
+        await call(service, "block", context(worker), reason="hard", kind="capability")
+    done = await call(service, "complete", context(worker), summary="done")
+    assert done["ok"]
+    assert agents.asked == ["task", "task"]
+    events = await service.read(None, lambda rows: rows.events(worker.task, 50))
+    assert [one.kind for one in events][-2:] == ["completion_rejected", "completed"]
+
+
+async def test_reviewer_and_orchestrator_of_a_goal_decide_themselves(service: BoardService) -> None:
+    worker = await started(service, goal_mode=True)
+    await call(service, "request_review", context(worker), summary="look", reviewer="eve")
+    terms = ClaimTerms(lock="host:1", expires=service.now() + 900)
+    run = await service.write(
+        None, lambda rows: claim_task(rows, worker.task, terms, service.now())
+    )
+    reviewer = Worker("default", worker.task, run.id)
+    assert (await call(service, "complete", context(reviewer), summary="fine"))["ok"]
+    other = await started(service, goal_mode=True)
+    assert (await call(service, "complete", context(), task_id=other.task, summary="ok"))["ok"]
+
+
+@pytest.mark.parametrize(
+    ("contract", "named", "problem"),
+    [
+        ("ada/boats", None, "pull request of ada/boats"),
+        ("ada/boats", "https://github.com/eve/boats/pull/7", "pull request of ada/boats"),
+        ("ada/boats", "https://github.com/ada/boats/pull/8", "checks are still running"),
+        ("ada/boats", "https://github.com/ada/boats/pull/7", ""),
+        ("https://github.com/ada/boats/pull/7", "https://github.com/ada/boats/pull/8", "/pull/7"),
+        ("https://github.com/ada/boats/pull/7", "https://github.com/ada/boats/pull/7", ""),
+        ("local-only", "https://github.com/ada/boats/pull/7", "stay local"),
+        ("local-only", None, ""),
+    ],
+)
+async def test_completion_contract_is_met_before_the_task_is_done(
+    service: BoardService, agents: NoAgents, contract: str, named: str | None, problem: str
+) -> None:
+    agents.pull_requests = {
+        "https://github.com/ada/boats/pull/7": "",
+        "https://github.com/ada/boats/pull/8": "its checks are still running.",
+    }
+    worker = await started(service, completion_contract=contract)
+    metadata = {"published_pr": named} if named else {}
+    done = call(service, "complete", context(worker), summary="done", metadata=metadata)
+    if problem:
+        with pytest.raises(StateConflict, match=problem):
+            await done
+    else:
+        assert (await done)["ok"]
+
+
+async def test_unreadable_contract_is_refused(service: BoardService) -> None:
+    with pytest.raises(UsageError, match="not a completion contract"):
+        await started(service, completion_contract="all tests green")

@@ -1,24 +1,32 @@
 """The actions of `hermes kanban`."""
 
+import os
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from hermes.cli.arguments.features import add_verb
+from hermes.commands.feature_commands import action_first
 from hermes.kanban.service import BoardService
 from hermes.kanban.verb import VERB
 from hermes.ports.feature import ActionCall, ActionReply
+from hermes.ports.store import Store
 from hermes.schema.board import TaskChange, TaskStatus
-from hermes.schema.errors import NotFound, StateConflict, UsageError
-from hermes.schema.scope import Address
+from hermes.schema.errors import ModelError, NotFound, StateConflict, UsageError
+from hermes.schema.scope import Address, Requester, Role, Scope
+from hermes.testing.clock import FakeClock
+from support.board_agents import NoAgents
 
 pytestmark = pytest.mark.anyio
 
 
 async def run(service: BoardService, action: str, /, **values: Any) -> ActionReply:
     address, folder = values.pop("address", None), values.pop("folder", "")
-    call = ActionCall(values=values, address=address, folder=folder)
+    scope = Scope("default", "s1", "", "", address=address) if address else None
+    call = ActionCall(values=values, scope=scope, folder=folder)
     return await VERB.find(action).run(service, call)
 
 
@@ -137,3 +145,156 @@ async def test_log_is_read_only_for_a_task(service: BoardService, tmp_path: Path
     (tmp_path / "kanban/logs").mkdir()
     with pytest.raises(NotFound, match="no task"):
         await run(service, "log", task="../secret")
+
+
+async def test_session_that_creates_a_task_by_command_is_woken(
+    service: BoardService, store: Store
+) -> None:
+    task = await create(service, "task", address=Address("telegram", "42"))
+    (watch,) = await store.board_watches.of_board("default")
+    assert watch.task == task
+    assert watch.scope is not None
+    assert (watch.scope.session, watch.scope.address) == ("s1", Address("telegram", "42"))
+
+
+async def test_change_by_hand_is_taken_back_once(service: BoardService) -> None:
+    task = await create(service, "task", assignee="ada", priority=2)
+    await run(service, "bulk", tasks=f"{task} t_missing", priority=7, archive=True)
+    assert (await data_of(service, "show", task=task))["task"]["status"] == "archived"
+    await run(service, "undo", task=task)
+    found = (await data_of(service, "show", task=task))["task"]
+    assert (found["status"], found["priority"]) == ("ready", 2)
+    with pytest.raises(StateConflict):
+        await run(service, "undo", task=task)
+    await run(service, "assign", task=task, assignee="eve")
+    await run(service, "claim", task=task)
+    with pytest.raises(StateConflict, match="running"):
+        await run(service, "undo", task=task)
+
+
+async def test_bulk_change_says_what_failed(service: BoardService) -> None:
+    task = await create(service, "task")
+    reply = await run(service, "bulk", tasks=f"{task} t_missing", assignee="ada")
+    assert reply.code == 1
+    results = msgspec.json.decode(msgspec.json.encode(reply.data))
+    assert [one["ok"] for one in results] == [True, False]
+
+
+async def test_person_answers_a_blocked_task_and_a_task_of_their_own(service: BoardService) -> None:
+    blocked, own = await create(service, "one"), await create(service, "two", assignee="@bob")
+    await run(service, "block", task=blocked, reason="which color?")
+    await run(service, "answer", task=blocked, text="blue")
+    shown = await data_of(service, "show", task=blocked)
+    assert shown["task"]["status"] == "ready"
+    assert shown["comments"][-1]["body"] == "blue"
+    await run(service, "answer", task=own, text="it is 42")
+    shown = await data_of(service, "show", task=own)
+    assert (shown["task"]["status"], shown["task"]["result"]) == ("done", "it is 42")
+    with pytest.raises(StateConflict, match="waits for nobody"):
+        await run(service, "answer", task=own, text="again")
+
+
+async def test_diagnostics_name_what_does_not_go_on(service: BoardService) -> None:
+    nobody = await create(service, "nobody")
+    gone = await create(service, "gone", assignee="ada")
+    await service.write(None, lambda rows: rows.change_task(gone, TaskChange(assignee="ghost")))
+    await create(service, "fine", assignee="ada")
+    found = await data_of(service, "diagnostics")
+    kinds = {one["task_id"]: one["kind"] for one in found}
+    assert kinds == {gone: "unknown_profile", nobody: "no_assignee"}
+    (worst,) = await data_of(service, "diagnostics", severity="error")
+    assert worst["task_id"] == gone
+
+
+async def test_model_specifies_and_splits_a_task(service: BoardService, agents: NoAgents) -> None:
+    task = await create(service, "site", triage=True)
+    agents.answers.append('Here: {"title": "Build the site", "body": "Two pages."}')
+    await run(service, "specify", task=task)
+    found = (await data_of(service, "show", task=task))["task"]
+    assert (found["title"], found["status"]) == ("Build the site", "ready")
+    plan = [
+        {"title": "draw", "assignee": "eve"},
+        {"title": "write", "assignee": "nobody", "after": [0, 5]},
+    ]
+    agents.answers.append(msgspec.json.encode({"tasks": plan}).decode())
+    await run(service, "decompose", task=task)
+    shown = await data_of(service, "show", task=task)
+    draw, write = [await data_of(service, "show", task=one) for one in shown["parents"]]
+    assert shown["task"]["status"] == "todo"
+    assert (draw["task"]["assignee"], draw["task"]["status"]) == ("eve", "ready")
+    assert (write["task"]["assignee"], write["parents"]) == ("default", [draw["task"]["id"]])
+    agents.answers.append("I would rather not.")
+    with pytest.raises(ModelError):
+        await run(service, "specify", task=task)
+
+
+def test_board_may_be_named_before_the_action() -> None:
+    assert action_first(VERB, ["--board", "work", "list"]) == ["list", "--board", "work"]
+    assert action_first(VERB, ["--board=work", "list", "--mine"]) == [
+        "list",
+        "--mine",
+        "--board=work",
+    ]
+    parser = ArgumentParser()
+    add_verb("kanban", parser)
+    given = parser.parse_args(["--board", "work", "list"])
+    assert (given.board, given.before_board) == (None, "work")
+
+
+async def test_copies_that_nothing_names_are_deleted_after_a_day(
+    service: BoardService, tmp_path: Path, clock: FakeClock
+) -> None:
+    task = await create(service, "task")
+    (tmp_path / "plan.txt").write_text("plan")
+    await run(service, "attach", task=task, path="plan.txt", folder=str(tmp_path))
+    folder = tmp_path / "kanban/attachments" / task
+    (folder / "left.txt").write_text("left")
+    (folder / "new.txt").write_text("new")
+    for name, age in {"plan.txt": 90_000, "left.txt": 90_000, "new.txt": 0}.items():
+        at = service.now() - age
+        os.utime(folder / name, (at, at))
+    await run(service, "gc")
+    assert {one.name for one in folder.iterdir()} == {"plan.txt", "new.txt"}
+
+
+def person(values: dict[str, Any], principal: str, chat: str = "5") -> ActionCall:
+    scope = Scope(
+        "default", "s1", "", "", principal=principal, role=Role.MEMBER,
+        address=Address("telegram", chat), asker=Requester(name="the owner"),
+    )  # fmt: skip
+    return ActionCall(values=values, scope=scope)
+
+
+async def test_other_people_answer_their_own_tasks_and_no_others(service: BoardService) -> None:
+    people = "eve=telegram:42,eve=slack:U1,bob=telegram:-100"
+    await run(service, "boards", what="set-people", slug="default", value=people)
+    mine = await create(service, "choose a color", assignee="@eve")
+    other = await create(service, "choose a name", assignee="@bob")
+    answer = VERB.find("answer")
+    for task in (other, "t_missing", f"{mine} {other}"):
+        with pytest.raises(UsageError, match="No such task of this board is yours"):
+            await answer.run(service, person({"task": task, "text": "red"}, "telegram:42"))
+    with pytest.raises(UsageError, match="is yours"):
+        await answer.run(service, person({"task": mine, "text": "red"}, "telegram:43"))
+    assert (
+        "choose a color"
+        in (await VERB.find("show").run(service, person({"task": mine}, "slack:U1"))).text
+    )
+    given = {"task": mine, "text": "red", "author": "owner"}
+    reply = await answer.run(service, person(given, "telegram:42"))
+    assert "done" in reply.text
+    in_chat = person({"task": other, "text": "Ann"}, "telegram:77", chat="-100")
+    assert "done" in (await answer.run(service, in_chat)).text
+    assert {one.name for one in VERB.actions if one.for_others} == {
+        "answer", "show", "request-changes",
+    }  # fmt: skip
+
+
+async def test_answer_of_another_person_has_their_name(service: BoardService) -> None:
+    await run(service, "boards", what="set-people", slug="default", value="eve=telegram:42")
+    task = await create(service, "choose a color", assignee="@eve")
+    await run(service, "block", task=task, reason="which?")
+    given = {"task": task, "text": "red", "author": "owner"}
+    await VERB.find("answer").run(service, person(given, "telegram:42"))
+    comments = await service.read(None, lambda rows: rows.comments(task))
+    assert comments[-1].author == "@eve"

@@ -1,9 +1,8 @@
-import pytest
-
 from hermes.kit.files import image_type
+from support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("data", "kind"),
     [
         (b"\x89PNG\r\n\x1a\n....", "image/png"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.kit.files import read_regular_file, write_atomic, write_error_hint
+from hermes.kit.files import read_file_below, read_regular_file, write_atomic, write_error_hint
 
 
 def mode(path: Path) -> int:
@@ -125,3 +125,16 @@ def test_full_disk_has_its_own_hint():
         OSError(errno.ENOSPC, "No space left on device"), "Check"
     )
     assert write_error_hint(OSError(errno.EACCES, "Permission denied"), "Check") == "Check"
+
+
+def test_links_below_a_folder_are_not_followed(tmp_path: Path):
+    folder = tmp_path / "folder"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub/file").write_bytes(b"text")
+    (tmp_path / "secret").write_bytes(b"key")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    (folder / "up").symlink_to(tmp_path)
+    assert read_file_below(folder, folder / "sub/file") == b"text"
+    for name in ("link", "up/secret"):
+        with pytest.raises(OSError, match=name.partition("/")[0]):
+            read_file_below(folder, folder / name)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.kit.html_text import html_text
+from support.cases import cases
 
 ORDINARY = "<p>The ferry <a href='/x'>leaves</a> at noon.</p>\n"
 SIZE = 160_000
@@ -17,7 +18,7 @@ HOSTILE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@cases(
     ("html", "text"),
     [
         ("<svg><svg></svg>drawn</svg>seen", "seen"),

@@ -4,13 +4,10 @@ import os
 import subprocess
 import sys
 
-import pytest
+from hermes.kit.ids import is_surely_dead, process_id
+from support.cases import cases
 
-from hermes.kit.process_identity import is_surely_dead, process_id
-
-_CHILD = (
-    "from hermes.kit.process_identity import process_id\nprint(process_id(), flush=True)\ninput()"
-)
+_CHILD = "from hermes.kit.ids import process_id\nprint(process_id(), flush=True)\ninput()"
 
 
 def parts() -> tuple[str, str, str, str]:
@@ -59,6 +56,6 @@ def test_unknown_process_counts_as_alive() -> None:
     assert not is_surely_dead(f"{host}/{boot}.other-container/4999999/{start}")
 
 
-@pytest.mark.parametrize("holder", ["", "me", "a/b", "a/b/c/d", "////", f"{parts()[0]}/x/²/1"])
+@cases("holder", ["", "me", "a/b", "a/b/c/d", "////", f"{parts()[0]}/x/²/1"])
 def test_unparsable_holder_counts_as_alive(holder: str) -> None:
     assert not is_surely_dead(holder)

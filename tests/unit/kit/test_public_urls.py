@@ -1,8 +1,7 @@
 """Which URLs count as public."""
 
-import pytest
-
 from hermes.kit.hosts import is_public_url, parse_http_url
+from support.cases import cases
 
 PUBLIC = [
     "https://example.com/hook",
@@ -57,18 +56,18 @@ INVALID = [
 ]
 
 
-@pytest.mark.parametrize("url", PUBLIC)
+@cases("url", PUBLIC)
 def test_public_url_is_accepted(url: str) -> None:
     assert is_public_url(url)
 
 
-@pytest.mark.parametrize("url", PRIVATE)
+@cases("url", PRIVATE)
 def test_private_url_is_rejected_in_any_notation(url: str) -> None:
     assert parse_http_url(url) is not None
     assert not is_public_url(url)
 
 
-@pytest.mark.parametrize("url", INVALID)
+@cases("url", INVALID)
 def test_invalid_url_is_rejected(url: str) -> None:
     assert parse_http_url(url) is None
     assert not is_public_url(url)

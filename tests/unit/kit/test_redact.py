@@ -1,6 +1,5 @@
-import pytest
-
 from hermes.kit.redact import MASK, Redactor
+from support.cases import cases
 
 PEM = "-----BEGIN KEY-----\nMIIEpAIBAAKCAQEA0Zx4\nq7/9Zk3JcVx2Lw8sPdYt\n-----END KEY-----"
 
@@ -12,16 +11,14 @@ def test_a_secret_of_several_lines_is_masked_line_by_line():
     assert text == f"7|-----BEGIN KEY-----\n8|{MASK}\n9|{MASK}\n10|-----END KEY-----"
 
 
-@pytest.mark.parametrize("sign", "?&")
-@pytest.mark.parametrize(
-    "name", ["apikey", "API-Key", "x_api_key", "access_key", "X-Amz-Signature", "authToken"]
-)
+@cases("sign", "?&")
+@cases("name", ["apikey", "API-Key", "x_api_key", "access_key", "X-Amz-Signature", "authToken"])
 def test_keys_in_a_query_are_masked(sign: str, name: str):
     text = Redactor().redact(f"GET https://h/v1{sign}{name}=t0ps3cret&page=2 now")
     assert text == f"GET https://h/v1{sign}{name}={MASK}&page=2 now"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("address", "shown"),
     [
         ("https://t0ps3cret@git.example/x", f"https://{MASK}@git.example/x"),

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.kit.redact import MASK, Redactor
+from support.cases import cases
 from support.examples import at_most
 
 alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -99,7 +100,7 @@ def test_masking_is_idempotent(shape, token):
     assert redactor.redact(once) == once
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "",

@@ -2,11 +2,11 @@
 
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.kit.terminal_text import display_width, escape_controls, fit, pad, single_line
+from support.cases import cases
 
 ANYTHING = st.text(st.characters(exclude_categories=()))
 
@@ -37,7 +37,7 @@ def test_padded_text_fills_its_column(text: str, width: int) -> None:
     assert display_width(pad(fit(text, width), width, right=True)) == width
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "width"),
     [("abc", 3), ("日本語", 6), ("e\u0301", 1), ("🙂", 2), ("ﾊﾝｶｸ", 4), ("\u200b", 0), ("שלום", 4)],
 )

@@ -1,13 +1,13 @@
 """Cutting text to size."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.kit.text import did_you_mean, head_and_tail, one_line, plural
+from support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "width", "line"),
     [
         ("", 5, ""),

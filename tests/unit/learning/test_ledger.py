@@ -66,7 +66,7 @@ async def test_change_is_applied_undone_and_redone(ledger: Ledger, home: Path) -
     assert states == [ChangeState.UNDONE, ChangeState.UNDONE, ChangeState.APPLIED]
 
 
-@pytest.mark.parametrize("step", ["ledger.noted", "ledger.one_file_written", "ledger.carried_out"])
+@pytest.mark.parametrize("step", ["ledger.recorded", "ledger.one_file_written", "ledger.applied"])
 async def test_cancellation_leaves_nothing_half_done(ledger: Ledger, home: Path, step: str) -> None:
     loop = asyncio.get_running_loop()
     with anyio.CancelScope() as waiting:
@@ -132,7 +132,7 @@ async def test_undone_change_cannot_be_undone_again(ledger: Ledger) -> None:
         await ledger.undo(done.id)
 
 
-@pytest.mark.parametrize("step", ["ledger.noted", "ledger.one_file_written", "ledger.carried_out"])
+@pytest.mark.parametrize("step", ["ledger.recorded", "ledger.one_file_written", "ledger.applied"])
 async def test_interrupted_change_is_completed(
     store: SqliteStore, home: Path, clock: FakeClock, step: str
 ) -> None:

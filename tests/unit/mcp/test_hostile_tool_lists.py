@@ -28,6 +28,7 @@ from hermes.mcp.tool_list import (
     ToolListReader,
 )
 from hermes.schema.tools import Effect
+from support.cases import cases
 from support.mcp_listing import listed_specs
 
 SERVER = ServerConfig(name="play", endpoint=HttpEndpoint(url="http://127.0.0.1:1/mcp", headers={}))
@@ -230,7 +231,7 @@ def test_server_with_too_many_acting_tools_is_never_trusted(tmp_path: Path) -> N
     assert ActingTools(path).has("other", "whatever")
 
 
-@pytest.mark.parametrize("name", ["a__b", "a..b", "a._b", "a_", "a.", "_a"])
+@cases("name", ["a__b", "a..b", "a._b", "a_", "a.", "_a"])
 def test_server_prefix_is_unambiguous(name: str) -> None:
     assert not NAME_PATTERN.fullmatch(name)
 

@@ -20,6 +20,7 @@ from hermes.schema.scope import Role
 from hermes.schema.tools import ToolSpec
 from support.app_profile import ENV as MODEL
 from support.app_profile import make_scope, open_profile
+from support.cases import cases
 from support.cli_process import TEST_TIMEOUT
 from support.turns import FakeTool
 
@@ -55,7 +56,7 @@ def test_url_server_is_configured() -> None:
     assert server.address == "https://a.example/mcp"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "why"),
     [
         ({}, "either a command to start or a url to call"),

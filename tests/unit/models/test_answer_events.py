@@ -7,10 +7,10 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from hermes.models.answer_events import AnswerEvents
 from hermes.models.endpoint import EndpointSettings, StreamCoalescer
 from hermes.models.http_client import Disconnected
 from hermes.models.http_response import HttpResponse
+from hermes.models.wire_model import AnswerEvents
 
 pytestmark = pytest.mark.anyio
 

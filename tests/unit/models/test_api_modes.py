@@ -1,13 +1,12 @@
 """API modes by provider and address, and the features of models there."""
 
-import pytest
-
 from hermes.models.catalog import with_model_features
 from hermes.models.providers import PROVIDERS, EffortFormat, find_provider, model_profile_for
 from hermes.models.resolver import ModelTarget, resolve_models
 from hermes.models.selection import configured_keys
 from hermes.models.settings import CustomProvider, FallbackModel, ModelOverrides, ModelSettings
 from hermes.models.urls import ANTHROPIC, CHAT, GEMINI, RESPONSES
+from support.cases import cases
 
 KEYS = {f"{name}_API_KEY": "k" for name in ("OPENAI", "ANTHROPIC", "GEMINI", "XAI", "GROQ")}
 
@@ -16,7 +15,7 @@ def target(settings: ModelSettings, env: dict[str, str] | None = None, **flags: 
     return resolve_models(settings, (KEYS | (env or {})).get, ModelOverrides(**flags)).primary
 
 
-@pytest.mark.parametrize(
+@cases(
     ("provider", "env", "mode", "url"),
     [
         ("openai", {}, RESPONSES, "https://api.openai.com/v1"),
@@ -52,7 +51,7 @@ def test_api_mode_setting_applies_to_its_own_provider():
     assert target(settings, provider="anthropic").api_mode == ANTHROPIC
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "configured", "mode", "base"),
     [
         ("https://api.z.ai/api/anthropic", "", ANTHROPIC, "https://api.z.ai/api/anthropic"),
@@ -73,7 +72,7 @@ def test_api_mode_of_custom_providers(url: str, configured: str, mode: str, base
     assert (found.api_mode, found.base_url) == (mode, base)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mode", "model", "effort"),
     [
         (ANTHROPIC, "claude-opus-4-5-20251101", EffortFormat.BUDGET),
@@ -95,7 +94,7 @@ def test_model_features(mode: str, model: str, effort: EffortFormat):
     assert with_model_features(model_profile_for(openai, model), mode, model).effort is effort
 
 
-@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda one: one.name)
+@cases("provider", PROVIDERS)
 def test_chat_profiles_are_unchanged(provider):
     profile = model_profile_for(provider, provider.default_model)
     assert with_model_features(profile, CHAT, provider.default_model) == profile

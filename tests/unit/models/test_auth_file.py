@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from hermes.models.auth_file import AuthFile, Cooldown, Credential, fingerprint, parse_timestamp
-from hermes.models.key_pool import AuthFileCooldowns, KeyPool, key_statuses, next_key
-from hermes.models.key_ring import KeyRing, KeyStrategy
-from hermes.models.settings import ModelSettings
+from hermes.models.key_pool import AuthFileCooldowns, KeyPool, KeyRing, key_statuses, next_key
+from hermes.models.settings import KeyStrategy, ModelSettings
 from hermes.schema.errors import ConfigError, UsageError
 from hermes.testing.clock import FakeClock
+from support.cases import cases
 
 pytestmark = pytest.mark.anyio
 
@@ -124,7 +124,7 @@ def test_cooldown_without_a_reset_time_ends(file: AuthFile):
     assert file.cooldowns("openai")[fingerprint("k")].until == NOW.timestamp() + 3600
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "wanted"),
     [(None, None), (5, 5.0), ("7.5", 7.5), (NOW.isoformat(), NOW.timestamp()), ("soon", None)],
 )
@@ -171,7 +171,7 @@ def test_pool_is_added_to_the_settings(file: AuthFile):
     assert pool.with_keys(ModelSettings()).pools == {"openai": ("sk-1",)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rests", "strategy", "index", "why"),
     [
         ((0, 0), KeyStrategy.FILL_FIRST, 0, "first key that is ready"),

@@ -13,11 +13,12 @@ from hermes.models.providers import (
     model_profile_for,
 )
 from hermes.schema.messages import Usage
+from support.cases import cases
 
 MILLION = Usage(input=1_000_000, output=1_000_000)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("model", "provider", "usage", "cost"),
     [
         ("gpt-4o", "openai", MILLION, 12.5),
@@ -45,7 +46,7 @@ def test_prices(model: str, provider: str, usage: Usage, cost: float | None):
     assert price(model, provider, usage) == pytest.approx(cost)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("model", "window"),
     [
         ("gpt-5", 400_000),
@@ -86,7 +87,7 @@ def test_providers_are_found_by_name_and_alias():
     assert find_provider("nobody") is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("provider", "model", "form"),
     [
         ("openai", "gpt-5-mini", EffortFormat.FIELD),

@@ -2,7 +2,6 @@ import json
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
@@ -18,7 +17,7 @@ from hermes.models.providers import (
     nearest_effort,
 )
 from hermes.models.wire.chat_completions import ChatWire
-from hermes.models.wire_model import ServedModel
+from hermes.models.wire.codec import ServedModel
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import (
     Assistant,
@@ -32,6 +31,7 @@ from hermes.schema.messages import (
     User,
 )
 from hermes.schema.tools import ToolSpec
+from support.cases import cases
 
 OFFICIAL = TypeAdapter(CompletionCreateParamsStreaming)
 LOOK = ToolSpec(
@@ -178,7 +178,7 @@ def test_empty_parts_are_omitted():
     assert message["content"] == ""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("replay", "provider", "seen"),
     [
         (ReasoningReplay.NEVER, "acme", {"content": "Looking."}),
@@ -204,7 +204,7 @@ def test_reasoning_is_sent_back_to_its_provider_only(
     assert {key: message[key] for key in message if key not in {"role", "tool_calls"}} == seen
 
 
-@pytest.mark.parametrize(
+@cases(
     ("form", "effort", "sent"),
     [
         (EffortFormat.NONE, "high", {}),

@@ -23,6 +23,7 @@ from hermes.models.wire.chat_stream import (
 )
 from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, Usage
+from support.cases import cases
 
 
 def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> bytes:
@@ -82,7 +83,7 @@ def test_deltas_of_one_batch_are_merged():
     assert stream.feed(batch) == [ReasoningDelta("ab"), TextDelta("cd")]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("usage", "expected"),
     [
         (
@@ -121,7 +122,7 @@ def test_usage_formats(usage: dict[str, Any], expected: Usage):
         assert answer.usage == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "delta",
     [
         {"reasoning_content": "hm", "content": None},
@@ -248,7 +249,7 @@ def test_missing_or_duplicate_ids_are_generated():
     assert all(ids)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sent", "args", "broken"),
     [
         ("", "{}", ""),
@@ -273,7 +274,7 @@ def test_truncated_arguments_are_not_repaired():
         assert calls(half, finish=finish) == [("write", "{}", '{"path": "a", "text": "half of i')]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("finish", "with_call", "stop"),
     [
         ("stop", False, Stop.END),
@@ -306,9 +307,7 @@ def test_answer_without_streaming_is_read():
     assert [call.name for call in answer.calls] == ["look"]
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b"[]", b"\xff", b'"x"', b'{"choices": 5}', b"nonsense"]
-)
+@cases("data", [b"", b"{", b"[]", b"\xff", b'"x"', b'{"choices": 5}', b"nonsense"])
 def test_invalid_chunk_is_an_error(data: bytes):
     with pytest.raises(InvalidChunk):
         ChatStream().feed([data])
@@ -364,7 +363,7 @@ def test_all_stored_content_counts_towards_the_limit(delta: dict[str, Any]):
     assert stream.runaway
 
 
-@pytest.mark.parametrize(
+@cases(
     ("delta", "grows"),
     [
         ({"content": "x"}, True),

@@ -9,8 +9,8 @@ from hermes.models.embedded.small_profile import small_profile
 from hermes.models.providers import ModelProfile
 from hermes.models.urls import ANTHROPIC, CHAT, GEMINI, RESPONSES
 from hermes.models.wire.chat_completions import ChatWire
+from hermes.models.wire.codec import ServedModel
 from hermes.models.wire.openai_responses import ResponsesWire
-from hermes.models.wire_model import ServedModel
 from hermes.ports.model import ModelRequest, OutputConstraints, OutputFormat
 from hermes.schema.messages import Text, User
 

@@ -1,10 +1,10 @@
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.models.json_repair import repair_json
+from support.cases import cases
 
 JSON = st.recursive(
     st.none()
@@ -45,7 +45,7 @@ def test_truncated_object_is_complete_or_not_repaired(
         assert list(kept.items()) == list(value.items())[: len(kept)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "value"),
     [
         ('{"a": 1,}', {"a": 1}),

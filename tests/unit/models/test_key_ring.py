@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.models.key_ring import KeyRing, KeyStrategy
+from hermes.models.key_pool import KeyRing
+from hermes.models.settings import KeyStrategy
 
 
 def taken(ring: KeyRing, count: int, now: float = 0.0) -> str:

@@ -4,9 +4,10 @@ import pytest
 
 from hermes.models.discovery import check_listed, is_listed
 from hermes.schema.errors import UsageError
+from support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "listed", "there"),
     [
         ("gpt", ["gpt"], True),

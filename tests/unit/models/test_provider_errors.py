@@ -23,6 +23,7 @@ from hermes.schema.errors import (
     RateLimited,
     Unauthorized,
 )
+from support.cases import cases
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 ACME = RequestOrigin(
@@ -75,7 +76,7 @@ def refused(status: int | None, body: object, headers: dict[str, str] | None = N
     return classify_error(status, raw.encode(), headers or {}, ACME, NOW)
 
 
-@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
+@cases("refusal", REFUSALS)
 def test_each_refusal_becomes_its_error(refusal: Refusal):
     error = refused(refusal.status, refusal.body)
     assert type(error) is refusal.kind
@@ -90,7 +91,7 @@ def test_table_covers_every_error():
     assert {refusal.error for refusal in REFUSALS} == set(KINDS)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("headers", "message", "wait"),
     [
         ({"Retry-After": "4"}, "", 4.0),
@@ -142,7 +143,7 @@ def test_provider_message_is_shortened():
     assert message.endswith("…")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("row", "part"),
     [
         ("openai key", "ACME_API_KEY"),
@@ -202,7 +203,7 @@ def test_deeply_nested_body_is_handled():
     assert read_error_body(b'{"error":' * 50_000).codes == frozenset()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "seconds"),
     [("6m0s", 360.0), ("1h2m3s", 3723.0), ("12", 12.0), ("20 ms", 0.02), ("x", None), ("", None)],
 )
@@ -225,7 +226,7 @@ def test_key_in_an_address_is_redacted():
     assert "hunter2" not in str(refused(404, openai(said, "x")))
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "9" * 400 + "h", "NaNms"])
+@cases("value", ["nan", "inf", "-inf", "1e999", "9" * 400 + "h", "NaNms"])
 def test_infinite_retry_delay_is_ignored(value: str):
     names = ("retry-after", "retry-after-ms", "x-ratelimit-reset-requests")
     gone = {"x-ratelimit-remaining-requests": "0"}

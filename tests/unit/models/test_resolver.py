@@ -3,24 +3,25 @@ from collections.abc import Mapping, Sequence
 import pytest
 from msgspec import structs
 
-from hermes.models.discovery import resolve_with_discovery
-from hermes.models.key_ring import KeyStrategy
 from hermes.models.resolver import (
     ModelTarget,
     NoModelChosen,
     NoProviderConfigured,
     ResolvedModels,
     resolve_models,
+    resolve_with_discovery,
 )
 from hermes.models.settings import (
     CustomProvider,
     FallbackModel,
+    KeyStrategy,
     LocalServer,
     ModelOverrides,
     ModelSettings,
 )
 from hermes.models.urls import is_local, normalize_url
 from hermes.schema.errors import ConfigError
+from support.cases import cases
 
 OLLAMA = LocalServer(
     provider="ollama",
@@ -58,7 +59,7 @@ ROUTER = {"OPENROUTER_API_KEY": "or-key"}
 BOTH = {**ROUTER, "OPENAI_API_KEY": "oa-key"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "env", "flags", "expected"),
     [
         ({}, ROUTER, {}, ("openrouter", "anthropic/claude-sonnet-4.5")),
@@ -133,7 +134,7 @@ def test_missing_configuration_has_a_hint():
     assert "hermes setup" in caught.value.hint
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "message", "hint"),
     [
         ({"provider": "openai"}, "no key is set for OpenAI", "OPENAI_API_KEY"),
@@ -194,7 +195,7 @@ def test_several_keys_are_collected():
     assert target.key_env == "OPENAI_API_KEY"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "flags"),
     [
         ({"provider": "custom:box"}, {}),
@@ -313,7 +314,7 @@ class TestDiscovery:
             await self.live(settings, {})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "tidy"),
     [
         ("https://api.acme.test/v1/", "https://api.acme.test/v1"),
@@ -328,7 +329,7 @@ def test_addresses_are_normalized(url: str, tidy: str):
     assert normalize_url(url) == tidy
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "local"),
     [
         ("http://localhost:1/v1", True),
@@ -349,7 +350,7 @@ def test_local_addresses_are_recognised(url: str, local: bool):
 OPENAI_KEY = {"OPENAI_API_KEY": "oa-key"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "env", "flags", "keys"),
     [
         ({"provider": "custom", "base_url": "http://evil.test/v1"}, {}, {}, ()),
@@ -382,7 +383,7 @@ def test_fallback_gets_only_its_named_key():
     assert [target.keys for target in found] == [("oa-key",), ()]
 
 
-@pytest.mark.parametrize("key", ["sk-a\nb", "sk-a\rb", "sk-\x00", "sk-\x1b[0m", "sk-\u00e9"])
+@cases("key", ["sk-a\nb", "sk-a\rb", "sk-\x00", "sk-\x1b[0m", "sk-\u00e9"])
 def test_invalid_key_is_reported_without_it(key: str):
     box = CustomProvider(name="box", base_url="http://10.0.0.5/v1", api_key=key)
     custom = ModelSettings(provider="box", default="m", custom_providers=(box,))
@@ -434,7 +435,7 @@ def test_pooled_keys_do_not_go_to_another_address():
     assert chosen(structs.replace(box, base_url="", api_key="")).keys == ("of-box",)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "flags"),
     [
         (ModelSettings(default="m", api_key="whose"), ModelOverrides()),

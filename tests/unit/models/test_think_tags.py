@@ -3,6 +3,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes.models.think_tags import TAG_NAMES, PieceKind, TextPiece, ThinkTagParser
+from support.cases import cases
 
 
 def read(pieces: list[str]) -> tuple[str, str, list[TextPiece]]:
@@ -26,7 +27,7 @@ def read(pieces: list[str]) -> tuple[str, str, list[TextPiece]]:
     return spoken, thought, merged
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "spoken", "thought"),
     [
         ("plain", "plain", ""),

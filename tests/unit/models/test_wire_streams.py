@@ -11,9 +11,9 @@ from msgspec import Raw
 
 from hermes.models.wire.answer_builder import MAX_CALLS
 from hermes.models.wire.anthropic_stream import AnthropicStream
+from hermes.models.wire.codec import MAX_ANSWER, InvalidChunk, StreamError, WireStream
 from hermes.models.wire.gemini_native import GeminiStream
 from hermes.models.wire.responses_stream import ResponsesStream
-from hermes.models.wire.stream import MAX_ANSWER, InvalidChunk, StreamError, WireStream
 from hermes.schema.events import ReasoningDelta, TextDelta
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall, Usage
 

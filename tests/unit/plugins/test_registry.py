@@ -9,7 +9,7 @@ import pytest
 
 from hermes.agent.plan import Plan, RuntimePlan
 from hermes.app.build import App, AppOptions, open_app
-from hermes.app.plugins import RuntimeSelector
+from hermes.app.planner import RuntimeSelector
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.models.embedded.servers import ModelServerPool

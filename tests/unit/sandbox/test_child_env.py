@@ -1,10 +1,10 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.config.env import DEFAULT_PATH
 from hermes.sandbox.child_env import EnvRules, child_env, isolated_env
 from hermes.schema.scope import Address, Scope
+from support.cases import cases
 
 SCOPE = Scope("default", "s1", "r1", "/work")
 SESSION = {
@@ -61,7 +61,7 @@ def test_ssh_agent_is_only_for_the_owner():
     assert "SSH_AUTH_SOCK" not in child_env(rules, guest)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "expected"),
     [
         ("http://user:pa55@proxy:3128", "http://proxy:3128"),

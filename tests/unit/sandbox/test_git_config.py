@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from hermes.sandbox.git_config import parse_config, unsafe_settings
+from support.cases import cases
 
 PIECES = (
     "[core]", "[include]", '[a "b\\"c"]', '[A.b "C"]', "[a.B]", "[ core]", "[]", "path", "=", " ",
@@ -47,7 +48,7 @@ def test_parser_agrees_with_git():
         assert _without_spaces(read) == _without_spaces(parse_with_git(text.encode())), text
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
     [
         "core.fsmonitor", "core.sshCommand", "core.pager", "core.editor", "core.askPass",

@@ -4,10 +4,19 @@ from pathlib import Path
 
 import pytest
 
+from hermes.config.env import Env
 from hermes.config.home import Home
+from hermes.config.sections.execution import Terminal
 from hermes.ports.protected_paths import principal_folder
-from hermes.sandbox.filesystem_policy import private_paths, tmp_for
-from hermes.sandbox.home_policy import instruction_folders, protected_paths
+from hermes.ports.sandbox import ProcessPermissions
+from hermes.sandbox.filesystem_policy import (
+    is_hidden,
+    path_rules,
+    policy_for,
+    private_paths,
+    tmp_for,
+)
+from hermes.sandbox.home_policy import filesystem_policy, instruction_folders, protected_paths
 from hermes.schema.scope import OWNER, Scope
 from hermes.tools.paths import SessionPaths
 
@@ -155,3 +164,20 @@ def test_root_only_files_need_approval_for_an_agent_of_root(tmp_path: Path, path
     places = SessionPaths(tmp_path, private=private)
     assert places.blocked(private=True).covers(Path(path))
     assert not places.blocked().covers(Path(path))
+
+
+def test_files_of_tasks_are_open_to_the_owner_only(tmp_path: Path) -> None:
+    file = tmp_path / "kanban/boards/work/attachments/t_1/plan.txt"
+    file.parent.mkdir(parents=True)
+    file.write_text("x")
+    (tmp_path / "kanban/boards/work/kanban.db").write_text("x")
+    home = Home(tmp_path, tmp_path / "profiles/ada", "ada")
+    places = SessionPaths(tmp_path, protected_paths(home))
+    assert not places.is_protected(file, places.blocked(OWNER))
+    assert places.is_protected(file, places.blocked("telegram:7"))
+    assert places.is_protected(file.parents[2] / "kanban.db", places.blocked(OWNER))
+    policy = filesystem_policy(home, Env({"HOME": str(tmp_path)}), Terminal())
+    writable = ProcessPermissions(writable=(str(tmp_path / "kanban/workspaces"),))
+    for principal, hidden in ((OWNER, False), ("telegram:7", True)):
+        rules = path_rules(policy_for(policy, principal), writable)
+        assert is_hidden(str(file), rules) is hidden

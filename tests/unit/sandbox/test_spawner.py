@@ -76,6 +76,16 @@ async def test_child_reads_and_writes(spawner: Spawner):
         assert await child.read() == b""
 
 
+@pytest.mark.parametrize("size", [1, 1_000_000], ids=["before the write", "during the write"])
+async def test_closing_the_input_ends_a_write(spawner: Spawner, size: int):
+    start = shell("sleep 1000", talk=True)
+    async with spawner.open(start) as child, anyio.create_task_group() as tg:
+        tg.start_soon(child.write_stdin, b"x" * size)
+        if size > 1:
+            await anyio.wait_all_tasks_blocked()
+        child.close_stdin()
+
+
 async def test_child_inherits_only_standard_files(spawner: Spawner):
     script = "import os; print(*(n for n in range(64) if os.path.exists(f'/proc/self/fd/{n}')))"
     async with spawner.open(

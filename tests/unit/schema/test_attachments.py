@@ -2,10 +2,9 @@
 
 from datetime import UTC, datetime
 
-from hermes.cli.verbs.sessions import documents
-from hermes.cli.verbs.sessions.jsonl import SessionExport
-from hermes.schema.attachments import FILES_HEADER, PAGES_HEADER, display_parts, typed_text
-from hermes.schema.messages import Text, User
+from hermes.app import session_documents as documents
+from hermes.app.session_export import SessionExport
+from hermes.schema.messages import FILES_HEADER, PAGES_HEADER, Text, User, display_parts, typed_text
 from hermes.schema.sessions import Session, StoredMessage
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -21,6 +21,7 @@ from hermes.schema.messages import (
     User,
 )
 from hermes.schema.sessions import StoredMessage
+from support.cases import cases
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -40,7 +41,7 @@ def called(arguments: object) -> tuple[bytes, str]:
     return bytes(call.args), call.broken
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "args", "broken"),
     [
         ('{"a" : 1 }', b'{"a" : 1 }', ""),
@@ -84,7 +85,7 @@ def test_system_prompt_is_not_a_message():
     assert from_wire(WireMessage(role="system", content="be kind"), NOON) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "message",
     [
         User("m", (Text("hi"),), Trust.GUEST),

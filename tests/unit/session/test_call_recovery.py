@@ -10,7 +10,7 @@ from hermes.schema.messages import Message, Result, ToolCall, text_of
 from hermes.schema.sessions import Session
 from hermes.schema.tools import Effect
 from hermes.session.lease import Lease
-from hermes.session.transcripts import close_lost_calls
+from hermes.session.turn_request import close_lost_calls
 from hermes.testing.clock import FakeClock
 from hermes.testing.history_validators import check_request
 from hermes.testing.scripted_model import answer_script

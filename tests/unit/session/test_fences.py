@@ -17,8 +17,7 @@ from hermes.schema.messages import Message, Result, Text, User
 from hermes.schema.sessions import Session
 from hermes.session.lease import Lease
 from hermes.session.runner import Runner
-from hermes.session.transcripts import close_lost_calls
-from hermes.session.turn_request import TurnRequest
+from hermes.session.turn_request import TurnRequest, close_lost_calls
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import ScriptedModel, answer_script
 from support.conversation import (
@@ -137,6 +136,8 @@ async def test_lease_is_released_whatever_fails() -> None:
         await harness.submit("hello")
         questions.broken = True
         harness.planner.broken = "There is no such model."
+        session = harness.conversation.session
+        resumed = TurnRequest(session=session, message=None, note=user_message("continue"))
         with pytest.raises(StoreError, match="disk is full"):
-            await harness.submit("and now?")
-        assert not await harness.store.leases.held(harness.conversation.session.id)
+            await harness.runner.run(resumed)
+        assert not await harness.store.leases.held(session.id)

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from hermes.ports.store import QueueItem
-from hermes.session.heartbeat import heartbeat
+from hermes.session.lease import heartbeat
 from hermes.store.memory import MemoryDatabase
 from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock

@@ -8,7 +8,7 @@ from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.events import StreamReset, TextDelta
 from hermes.schema.messages import Assistant, Stop, text_of
 from hermes.schema.sessions import Session
-from hermes.session.partial_answers import INTERVAL
+from hermes.session.recorder import INTERVAL
 from hermes.testing.clock import FakeClock, wait_until_idle
 from hermes.testing.scripted_model import Pause, Script, answer_script
 from support.conversation import ConversationHarness, conversation_harness

@@ -31,8 +31,12 @@ from hermes.schema.messages import Result, Usage
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
 from hermes.session.lease import Lease
-from hermes.session.partial_answers import PartialAnswerWriter
-from hermes.session.recorder import AcceptedMessages, Recorder
+from hermes.session.recorder import (
+    AcceptedMessages,
+    PartialAnswer,
+    PartialAnswerWriter,
+    Recorder,
+)
 from hermes.session.runner import Runner
 from hermes.session.turn_request import TurnRequest
 from hermes.testing.clock import FakeClock
@@ -156,7 +160,7 @@ def broken_sink(
         price=lambda *_: None,
         scope=SCOPE,
         lease=lease,
-        partial=partial_answers.of_turn(SCOPE, lease),
+        partial=PartialAnswer(partial_answers, SCOPE, lease),
         publish=ear.events.append,
         accepted=accepted,
         own=own,

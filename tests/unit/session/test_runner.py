@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 from hermes.bus.memory import MemoryBus
-from hermes.kit.process_identity import process_id
+from hermes.kit.ids import process_id
 from hermes.ports.store import (
     WORKER_TTL,
     AppendMessage,

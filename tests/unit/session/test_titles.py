@@ -10,6 +10,7 @@ from hermes.schema.sessions import SessionChange
 from hermes.session.titles import DerivedTitles, SessionTitles, TitleSettings, derive_title
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import ScriptedModel, ScriptStep, answer_script
+from support.cases import cases
 from support.compaction import PRICE_PER_TOKEN, token_price
 from support.conversation import ConversationHarness, conversation_harness
 
@@ -88,7 +89,7 @@ async def test_failure_has_no_consequences(
     assert told in caplog.text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("message", "title"),
     [
         ("please fix the test in calc.py, it breaks", "Fix the test in calc.py, it breaks"),

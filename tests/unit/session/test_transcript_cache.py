@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from hermes.agent.history import History
 from hermes.schema.messages import Assistant, Message, Reasoning, Result, Stop, Text, ToolCall, User
-from hermes.session.transcripts import BYTES_PER_MESSAGE, TranscriptCache
+from hermes.session.turn_request import BYTES_PER_MESSAGE, TranscriptCache
 
 
 def history(length: int) -> History:

@@ -14,7 +14,7 @@ MAX_MODULES = 520
 DEFERRED = """
 aiohttp http apsw sqlite3 ruamel yaml markdown_it pygments linkify_it rich.traceback
 textual.widgets._markdown hermes.app hermes.agent hermes.store hermes.tools hermes.sandbox
-hermes.ipc.in_process hermes.ipc.socket_client hermes.session
+hermes.ipc.conversation_service hermes.ipc.socket_client hermes.session
 """
 PROBE = """
 import sys

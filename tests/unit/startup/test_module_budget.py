@@ -29,7 +29,7 @@ BUDGETS = {
     "model --help": Budget(95, f"{NETWORK} asyncio anyio apsw yaml ruamel json logging shutil"),
     "config get model.default": Budget(120, f"{NETWORK} asyncio anyio apsw ruamel shutil"),
     "profile list": Budget(115, f"{NETWORK} asyncio anyio apsw ruamel"),
-    "completion bash": Budget(170, f"{NETWORK} asyncio anyio apsw ruamel"),
+    "completion bash": Budget(175, f"{NETWORK} asyncio anyio apsw ruamel"),
     "sessions list": Budget(265, "aiohttp http email yaml ruamel hermes.models hermes.tools"),
     "-z hello": Budget(
         450,
@@ -76,6 +76,7 @@ def loaded(arguments: list[str], env: dict[str, str]) -> set[str]:
     return set(done.stderr.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", BUDGETS)
 def test_command_stays_within_its_module_budget(command: str, env: dict[str, str]) -> None:
     budget = BUDGETS[command]

@@ -15,12 +15,11 @@ from hermes.ports.store import AppendMessage, ChangeSession, OpenSession, QueueI
 from hermes.schema.errors import NotFound, StoreError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange, SessionFilter
-from hermes.store.archive import SEARCH_BATCHES
 from hermes.store.connection import Connection
 from hermes.store.database_file import open_writer
 from hermes.store.engine import MAX_WAITING_WRITES, Engine
 from hermes.store.search_index import INDEX_ROWS
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.sqlite import SEARCH_BATCHES, SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
 from support.cli_process import TEST_TIMEOUT

@@ -33,6 +33,7 @@ from hermes.store.search_text import (
 from hermes.store.writes import apply_writes
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import result_message, session, user_message
+from support.cases import cases
 from support.examples import at_most
 
 LETTERS = "abcdeéßŁÖñ東京タワ한국🎉_-./:()\"'*%^+&|~ \n\t019"
@@ -103,7 +104,7 @@ def test_folded_offsets_map_back_to_the_text(text: str):
     assert places[-1] == len(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "folded"),
     [
         ("Crème BRÛLÉE", "creme brulee"),

@@ -14,7 +14,7 @@ from hermes.kit.clock import Clock
 from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.errors import StoreCorrupt, StoreError, StoreLocked
 from hermes.schema.scope import OWNER
-from hermes.store.relocation import move_database
+from hermes.store.database_file import move_database
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
@@ -32,7 +32,7 @@ MOVE = """
 import sys
 from pathlib import Path
 from hermes.store.database_file import open_writer
-from hermes.store.relocation import move_database
+from hermes.store.database_file import move_database
 
 home = Path(sys.argv[1])
 sys.stdin.readline()

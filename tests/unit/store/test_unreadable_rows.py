@@ -141,7 +141,7 @@ async def test_writer_survives_failed_idle_work(path: Path, caplog: pytest.LogCa
     connection.failing = "SELECT coalesce(max(id), 0) FROM messages"
     writer = Writer(connection, path)
     await connection.failed.wait()
-    await writer.run(lambda _: None)
+    await writer.mailbox.run(lambda _: None)
     await writer.close()
     assert f"indexing {path} failed" in caplog.text
     assert "died" not in caplog.text
@@ -152,7 +152,7 @@ async def test_writer_survives_a_failed_group(path: Path):
     writer = Writer(connection, path)
     connection.failing = "BEGIN IMMEDIATE"
     with pytest.raises(StoreError, match="could not be written"):
-        await writer.run(lambda _: None)
+        await writer.mailbox.run(lambda _: None)
     connection.failing = ""
-    assert await writer.run(lambda _: 7) == 7
+    assert await writer.mailbox.run(lambda _: 7) == 7
     await writer.close()

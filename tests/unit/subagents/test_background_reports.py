@@ -242,7 +242,7 @@ async def test_killed_after_one_reported(database: MemoryDatabase) -> None:
 
 
 async def test_killed_after_reporting(database: MemoryDatabase) -> None:
-    message, _ = await kill_at(database, "delegation.brought")
+    message, _ = await kill_at(database, "delegation.result_stored")
     assert "2 of 2 completed" in message
 
 

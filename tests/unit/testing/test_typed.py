@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
+
 TYPED = runpy.run_path(str(Path(__file__).parents[3] / "scripts" / "typed.py"))
 
 BEFORE = '''
@@ -34,7 +36,7 @@ def outside(text: str) -> str:
     return ast.dump(TYPED["Outside"]().visit(ast.parse(text)))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("old", "new"),
     [
         ('word = "open"', "word = os.fspath('open')"),
@@ -52,7 +54,7 @@ def test_change_inside_a_function_or_docstring_is_not_public(old: str, new: str)
     assert BEFORE.replace(old, new) != BEFORE
 
 
-@pytest.mark.parametrize(
+@cases(
     ("old", "new"),
     [
         ("LIMIT: int = 3", "LIMIT: float = 3"),
@@ -87,7 +89,9 @@ def test_public_change_reaches_transitive_importers(
 ) -> None:
     texts = {"box": BEFORE, "room": "ROOM = 1", "house": "", "garden": "GARDEN = 1"}
     imported = {"box": set(), "room": {"box"}, "house": {"room", "box"}, "garden": set()}
-    before = TYPED["digests"](texts, imported.__getitem__)
+    declarations: dict[str, str] = {}
+    before = TYPED["digests"](texts, imported.__getitem__, declarations)
     texts[changed] = texts[changed].replace(old, new)
-    after = TYPED["digests"](texts, imported.__getitem__)
+    after = TYPED["digests"](texts, imported.__getitem__, declarations)
+    assert after == TYPED["digests"](texts, imported.__getitem__), "known declarations differ"
     assert {one for one in texts if before[one] != after[one]} == reached

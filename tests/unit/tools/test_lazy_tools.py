@@ -8,8 +8,7 @@ from msgspec import Raw
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.scope import Scope
 from hermes.testing.tools import all_tools
-from hermes.tools.tool_wrappers import SPECS_FILE, LazyTool, encode_specs, load_specs
-from hermes.tools.toolsets import OPTIONAL
+from hermes.tools.catalog import OPTIONAL, SPECS_FILE, LazyTool, encode_specs, load_specs
 from support.turns import FakeTool, assistant_message, tool_call, tool_result, user_message
 
 pytestmark = pytest.mark.anyio

@@ -9,13 +9,13 @@ from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Result, text_of
 from hermes.schema.scope import Scope
+from hermes.tools.catalog import RedactedTool
 from hermes.tools.files.edit_conflicts import SeenFiles
 from hermes.tools.files.editor import FileEditor
 from hermes.tools.files.patch import Patch
 from hermes.tools.paths import SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.thread_runner import ThreadRunner
-from hermes.tools.tool_wrappers import RedactedTool
 
 pytestmark = pytest.mark.anyio
 KEY = "key-that-must-not-be-shown"

@@ -6,6 +6,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from hermes.schema.errors import ToolError
 from hermes.tools.tool_io import Arguments
+from support.cases import cases
 
 
 class Item(Struct, forbid_unknown_fields=True):
@@ -54,7 +55,7 @@ def test_null_is_ignored_and_numbers_may_be_text():
     assert args == Args("x", 7)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("raw", "message"),
     [
         (b"{}", "the parameter `path` (text) is missing."),

@@ -9,7 +9,7 @@ import pytest
 from hermes.ports.tool import Tool
 from hermes.testing.contracts.tool import ToolContract
 from hermes.testing.tools import all_tools
-from hermes.tools.toolsets import OPTIONAL, built_in_toolsets
+from hermes.tools.catalog import OPTIONAL, built_in_toolsets
 
 MAX_WIRE = 13_200
 

@@ -16,10 +16,15 @@ from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
 from hermes.testing.clock import FakeClock
 from hermes.testing.tools import all_tools
-from hermes.tools.catalog import BUILT_IN, Registration, build_tools
+from hermes.tools.catalog import (
+    BUILT_IN,
+    Registration,
+    Toolsets,
+    build_tools,
+    encode_specs,
+    load_specs,
+)
 from hermes.tools.collaborators import ToolCollaborators
-from hermes.tools.tool_wrappers import encode_specs, load_specs
-from hermes.tools.toolsets import Toolsets
 from support.slash_commands import FakeCheckpoints
 
 pytestmark = pytest.mark.anyio

@@ -19,6 +19,7 @@ from hermes.tools.tool_search import (
     limit_tools,
     stemmed_words,
 )
+from support.cases import cases
 from support.many_tools import SEARCHES, TOOL_COUNT, make_tool_specs
 from support.turns import SCOPE, FakeTool
 
@@ -41,7 +42,7 @@ def text(output: ToolOutput) -> str:
     return "".join(getattr(part, "text", "") for part in output.parts)
 
 
-@pytest.mark.parametrize(("query", "name"), SEARCHES)
+@cases(("query", "name"), SEARCHES)
 def test_plain_words_find_the_right_tool(query: str, name: str) -> None:
     assert next(spec.name for spec in ToolRanking(make_tool_specs()).best(query, 3)) == name
 

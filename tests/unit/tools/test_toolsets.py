@@ -4,14 +4,15 @@ import pytest
 
 from hermes.schema.errors import UsageError
 from hermes.testing.tools import all_tools
-from hermes.tools.toolsets import built_in_toolsets, known_toolsets, tools_of
+from hermes.tools.catalog import built_in_toolsets, known_toolsets, tools_of
+from support.cases import cases
 
 SHELL = ["terminal", "process"]
 FILES = ["read_file", "write_file", "patch", "search_files"]
 LEARNING = ["memory", "skills_list", "skill_view", "skill_manage", "session_search"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("names", "tools"),
     [
         ([], []),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes.commands.completion import suggestions
 from hermes.tools.references import find_references
-from hermes.tui.completion import suggestions
 from hermes.tui.input_history import InputHistory
 from hermes.tui.widgets.prompt import PastedTexts
 

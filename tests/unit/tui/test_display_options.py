@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from textual.events import Paste
 
-from hermes.cli.verbs.chat.options import display_options_of
+from hermes.cli.verbs.chat import display_options_of
 from hermes.config.home import Home
 from hermes.config.loader import load_config
 from hermes.schema.events import ReasoningDelta

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from textual.events import Paste
 
-from hermes.schema.attachments import SHELL_HEADER
+from hermes.schema.messages import SHELL_HEADER
 from hermes.tui.images import ImageChips, pasted_image
+from support.cases import cases
 from support.fake_tui_client import FakeTuiClient
 from support.tui_screen import TuiScreen, tui_screen
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_dropped_image_is_recognized(photo: Path, form: str) -> None:
     assert pasted_image(text) == photo
 
 
-@pytest.mark.parametrize("text", ["", "/no/such.png", "see photo.png there", "notes.txt", "'x.png"])
+@cases("text", ["", "/no/such.png", "see photo.png there", "notes.txt", "'x.png"])
 def test_other_pasted_text_is_no_image(text: str) -> None:
     assert pasted_image(text) is None
 

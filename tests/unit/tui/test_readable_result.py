@@ -1,11 +1,10 @@
 """JSON results of tools are formatted for reading."""
 
-import pytest
-
 from hermes.tui.readable_result import readable_result
+from support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "shown"),
     [
         ("plain text", "plain text"),

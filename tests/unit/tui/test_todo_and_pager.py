@@ -9,7 +9,7 @@ from hermes.tui.widgets.todo import TodoPanel
 from support.fake_tui_client import FakeTuiClient, answer_events, tool_events
 from support.tui_screen import TuiScreen, tui_screen
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 LIST = "[x] sow\n[>] water\n[ ] harvest"
 LONG = "\n".join(f"row {number}" for number in range(100))
@@ -75,3 +75,8 @@ async def test_long_output_is_folded_and_shown_in_the_pager(tmp_path: Path) -> N
         await screen.pilot.press("q")
         await screen.wait_for("Ask anything")
         assert "open again" not in screen.text
+        await screen.submit("/output")
+        await screen.wait_for("terminal ls · 101 lines")
+        await screen.pilot.press("q")
+        await screen.submit("/output 2")
+        await screen.wait_for("There is no such long output.")

@@ -16,7 +16,7 @@ from hermes.config.home import Home
 from hermes.gateway.shutdown_budget import DRAIN_SECONDS, stop_timeout
 from hermes.kit.clock import Clock
 from hermes.kit.errors import HermesError
-from hermes.kit.process_identity import pid_exists
+from hermes.kit.ids import pid_exists
 
 STOP_TIMEOUT = stop_timeout(DRAIN_SECONDS)
 """Default seconds to wait when the gateway's settings are unknown."""

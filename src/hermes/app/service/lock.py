@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from hermes.config.home import DEFAULT_PROFILE, Home
 from hermes.kit.errors import ConfigError, HermesError
 from hermes.kit.files import file_error, read_regular_file
-from hermes.kit.process_identity import is_surely_dead, process_id, runs_here
+from hermes.kit.ids import is_surely_dead, process_id, runs_here
 
 RECORD_KIND = "hermes-gateway"
 _TRIES = 100

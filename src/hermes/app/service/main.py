@@ -5,6 +5,7 @@ import logging
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import anyio
 import anyio.abc
@@ -31,14 +32,15 @@ from hermes.app.service.restart_guard import StartAdvice
 from hermes.app.service.router import Router
 from hermes.app.service.state_file import phase_of, platforms_of
 from hermes.app.service.status import Phase, PlatformState, Snapshot
-from hermes.config.dotenv import profile_env
-from hermes.config.env import Env
+from hermes.app.service.web_host import WebHost
+from hermes.config.env import Env, profile_env
 from hermes.config.home import Home, profile_home
 from hermes.config.loader import load_config
 from hermes.config.profiles import profiles_to_serve
 from hermes.config.schema import Config
 from hermes.gateway.failure_messages import with_profile_flag
 from hermes.gateway.shutdown_budget import stop_timeout
+from hermes.kanban.boards import dispatcher_lock
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import HermesError
 from hermes.kit.file_lock import FileLock
@@ -74,6 +76,7 @@ class GatewayService:
         self._clock = SystemClock()
         self._profile_services: dict[str, ProfileService] = {}
         self._api_host = ApiHost(self._clock, self.status)
+        self._web_host = WebHost(self._clock)
         self._unserved: dict[str, str] = {}
         self._ending: Ending | None = None
         self._assembled = False
@@ -96,7 +99,10 @@ class GatewayService:
             manifests=self._manifests,
             restart=self.restart,
             api_host=self._api_host,
-            dispatcher_lock=FileLock(homes[0].dispatcher_lock),
+            web_host=self._web_host,
+            dispatcher_lock=FileLock(self._dispatcher_lock(homes[0])),
+            board_workers=set(),
+            served=frozenset(home.profile for home in homes),
             park_interrupted=advice.park,
             multiplexed=multiplexed,
             worker_ttl=self._gateway_process.options.worker_ttl,
@@ -120,14 +126,19 @@ class GatewayService:
             group.cancel_scope.cancel()
         return self._ending or Ending.FAILED
 
+    def _dispatcher_lock(self, owner: Home) -> Path:
+        return dispatcher_lock(owner.root, profile_env(owner.dotenv, self._env))
+
     async def _start(self, owner: Home, stack: AsyncExitStack) -> None:
         """Start the API server and the opened profiles; return once they listen."""
         # Logged only now, because the log files were not open before.
         log.info("starting the gateway for %s", ", ".join(self._profile_services))
         # Before the profiles start: a profile that is closed takes its app with it.
         await self._api_host.open(self._profile_services[owner.profile].app, stack)
+        await self._web_host.open(self._profile_services[owner.profile].app, stack)
         for service in self._profile_services.values():
             await self._api_host.attach(service.profile, service.app)
+            self._web_host.attach(service.profile, service.app)
         Router(self._profile_services).assemble()
         self._assembled = True
         for service in self._profile_services.values():
@@ -205,6 +216,7 @@ class GatewayService:
         self._notifier.stopping("waiting for running turns", stop_timeout(drain))
         self._closing.set()
         self._api_host.drain()
+        self._web_host.drain()
         for service in self._profile_services.values():
             service.close()
         snapshot = self._snapshot()
@@ -224,7 +236,7 @@ class GatewayService:
     def _snapshot(self) -> Snapshot:
         platforms: dict[str, PlatformState] = {}
         phases: set[Phase] = set()
-        active = self._api_host.active
+        active = self._api_host.active + self._web_host.active
         for service in self._profile_services.values():
             states = service.gateway.supervisor.snapshot()
             found = platforms_of(states) | _failed_platforms(service)
@@ -238,7 +250,7 @@ class GatewayService:
                 Phase.DEGRADED if service.failure or service.failed_platforms else phase_of(states)
             )
             active += service.running
-        api = self._api_host.states()
+        api = self._api_host.states() | self._web_host.states()
         owner = self._gateway_process.home.profile
         platforms |= {name: _with_profile_hint(state, owner) for name, state in api.items()}
         phases |= {Phase.DEGRADED for api_state in api.values() if api_state.error_code}

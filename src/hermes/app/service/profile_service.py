@@ -17,6 +17,7 @@ from hermes.app.chat_directory import ChatDirectory
 from hermes.app.gateway import build_access, build_gateway, gateway_rules, with_retries
 from hermes.app.maintenance import ProfileMaintenance
 from hermes.app.service.status import PlatformState
+from hermes.app.service.web_host import WebHost
 from hermes.app.unserved import unserved
 from hermes.channels import MANIFESTS
 from hermes.config.env import Env
@@ -31,6 +32,7 @@ from hermes.gateway.targets import home_channels
 from hermes.hooks.home import open_profile_hooks
 from hermes.ipc.protocol import env_fingerprint
 from hermes.ipc.server import IpcServer
+from hermes.kanban.worker import Worker
 from hermes.kit.clock import Clock
 from hermes.kit.errors import ConfigError
 from hermes.kit.file_lock import FileLock
@@ -38,7 +40,7 @@ from hermes.kit.retry import Backoff
 from hermes.logs import LogScope, log_to
 from hermes.ports.channel import Channel, ChannelManifest
 from hermes.ports.store import WORKER_TTL
-from hermes.schema.errors import StoreError
+from hermes.schema.errors import HermesError, StoreError
 from hermes.schema.scope import platform_of
 
 if TYPE_CHECKING:
@@ -129,6 +131,8 @@ STABLE_SECONDS = 600.0
 class ProfileServiceDeps(Struct, frozen=True, kw_only=True):
     """What all profile services of a process share; `owner` is the process's own home.
 
+    `served` are the names of all profiles that the process serves.
+
     `park_interrupted` parks interrupted turns, because the process restarted too often. `retry`
     overrides the backoff of every part.
     """
@@ -138,7 +142,10 @@ class ProfileServiceDeps(Struct, frozen=True, kw_only=True):
     shared: ProcessResources
     restart: Callable[[], None]
     api_host: ApiHost
+    web_host: WebHost
     dispatcher_lock: FileLock
+    board_workers: set[Worker]
+    served: frozenset[str] = frozenset()
     manifests: Mapping[str, ChannelManifest] = {}
     park_interrupted: bool = False
     multiplexed: bool = False
@@ -294,10 +301,32 @@ class ProfileService:
             self.failure = ""
 
     def _board_worker(self) -> "BoardWorker":
-        from hermes.app.kanban import build_board_worker  # noqa: PLC0415 - composed from the app
+        from hermes.app.board_worker import build_board_worker  # noqa: PLC0415 - composed from the app
 
-        lock = self._deps.dispatcher_lock
-        return build_board_worker(self.app, self.app.features.get("kanban"), lock)
+        deps, boards = self._deps, self.app.features.get("kanban")
+        is_owner = self.app.home == deps.owner
+
+        def starts_for(profile: str) -> bool:
+            """One profile of the process starts worker processes for those not served here."""
+            return is_owner and profile not in deps.served and profile in boards.profiles()
+
+        return build_board_worker(
+            self.app,
+            boards,
+            lock=deps.dispatcher_lock,
+            process=deps.env,
+            starts_for=starts_for,
+            process_workers=deps.board_workers,
+            channels=(*self.channels, *self._borrowed),
+        )
+
+    async def _start_heartbeat(self) -> None:
+        from hermes.app.cron import start_heartbeat  # noqa: PLC0415 - composed from the app
+
+        try:
+            await start_heartbeat(self.app, self.app.features.get("cron").service)
+        except (HermesError, OSError) as error:
+            log.warning("there is no heartbeat: %s", error)
 
     def _cron_worker(self) -> "CronWorker":
         from hermes.app.cron import build_worker  # noqa: PLC0415 - composed from the app
@@ -318,11 +347,14 @@ class ProfileService:
             group.start_soon(self._recover_regularly)
             group.start_soon(self._directory.run)
             worker = self._cron_worker()
+            await self._start_heartbeat()
             group.start_soon(worker.run)
             boards = self._board_worker()
             group.start_soon(boards.run)
             for task in self.app.plugins.gateway_tasks:
                 group.start_soon(task)
+            if await self.app.store.goals.active():
+                group.start_soon(self.app.features.get("goals").recover)
             await self._post_restart_notices()
             await self.gateway.run(self._handle_inbound)
             # Local and API turns were asked to end together with the chats.
@@ -331,6 +363,7 @@ class ProfileService:
                 boards.drain()
                 await local.wait_idle()
                 await self._deps.api_host.wait_idle()
+                await self._deps.web_host.wait_idle()
                 await worker.wait_idle()
                 await boards.wait_idle()
             group.cancel_scope.cancel()
@@ -374,6 +407,7 @@ async def serve_profile(
                 await service.run()
             finally:
                 deps.api_host.detach(service.profile)
+                deps.web_host.detach(service.profile)
                 service.ended.set()
             # Keep its files open until the process ends, for the last log lines.
             await anyio.sleep_forever()

@@ -1,17 +1,26 @@
 """A thin client of the Bot API: calls methods, and turns its errors into those of channels."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
 
-import aiohttp
 import anyio
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
+from hermes.channels.account import BadToken, BotToken
+from hermes.channels.http_client import (
+    CALL_TIMEOUT,
+    UPLOAD_TIMEOUT,
+    HttpBody,
+    HttpClient,
+    Upload,
+    form_body,
+    json_body,
+    open_http_client,
+)
+from hermes.channels.telegram import TelegramOptions
 from hermes.channels.telegram.objects import (
     ALLOWED_UPDATES,
     File,
@@ -21,31 +30,14 @@ from hermes.channels.telegram.objects import (
     User,
     WebhookInfo,
 )
-from hermes.ports.channel import MarkupRejected, NotSent, Offline, TargetGone, Throttled
-from hermes.schema.errors import ConfigError, HermesError
+from hermes.ports.channel import MarkupRejected, NotSent, Offline, TargetGone
+from hermes.schema.errors import HermesError
 
 T = TypeVar("T")
 
-CONNECT_TIMEOUT = 10.0
-CALL_TIMEOUT = 20.0
-UPLOAD_TIMEOUT = 300.0
 POLL_SECONDS = 25
 POLL_GRACE = 15.0
 """How much longer than asked an answer to a poll may take before the connection counts as dead."""
-
-_HTTP_PROXIES = frozenset({"http", "https"})
-
-
-class UnknownOutcome(HermesError):
-    """The connection or the server failed after the call may have had its effect."""
-
-    code = "unknown_outcome"
-
-
-class BadToken(Offline):
-    """Telegram does not accept the token."""
-
-    code = "bad_token"
 
 
 class OtherPoller(Offline):
@@ -104,44 +96,22 @@ class _Response(Struct, frozen=True, kw_only=True):
     parameters: ResponseParameters = ResponseParameters()
 
 
-class Upload(Struct, frozen=True):
-    """A file to send: the field of the method, its name, type and content."""
-
-    field: str
-    name: str
-    media_type: str
-    data: bytes
-
-
-class BotToken:
-    """The token as `read` returned it last; it can be replaced while the program runs."""
-
-    def __init__(self, read: Callable[[], str]) -> None:
-        self._read = read
-        self.value = read()
-
-    def reload(self) -> None:
-        self.value = self._read()
-
-
 class BotApi:
     """Calls of one bot. Nothing is retried here."""
 
     def __init__(
         self,
-        session: aiohttp.ClientSession,
+        http: HttpClient,
         token: BotToken,
         *,
         base_url: str,
         base_file_url: str = "",
-        proxy: str = "",
     ) -> None:
         base = base_url.rstrip("/")
         files = base_file_url.rstrip("/") or f"{base}/file"
-        self._session = session
+        self._http = http
         self._token = token
         self._url, self._file_url = _bot_url(base), _bot_url(files)
-        self._proxy = proxy or None
 
     async def get_me(self) -> User:
         return await self.call("getMe", User)
@@ -173,23 +143,8 @@ class BotApi:
         file = await self.call("getFile", File, {"file_id": file_id})
         if local and file.file_path.startswith("/"):
             return await _read_local(file.file_path, most)
-        try:
-            async with self._session.get(
-                f"{self._file_url}{self._token.value}/{file.file_path}",
-                proxy=self._proxy,
-                timeout=_timeout(UPLOAD_TIMEOUT),
-            ) as response:
-                if response.status != 200:
-                    # Not aiohttp's own error: it names the address, which contains the token.
-                    raise Offline(f"A file could not be downloaded: {response.status}")
-                data = bytearray()
-                async for chunk in response.content.iter_chunked(65536):
-                    data += chunk
-                    if len(data) > most:
-                        raise NotSent("The file is too large.")
-                return bytes(data)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise Offline(f"A file could not be downloaded: {_reason(error)}") from error
+        url = f"{self._file_url}{self._token.value}/{file.file_path}"
+        return await self._http.download(url, most=most)
 
     async def call(
         self,
@@ -201,52 +156,32 @@ class BotApi:
         seconds: float = CALL_TIMEOUT,
     ) -> T:
         """Call a method and return its result. Raises the errors of `Channel.send`."""
-        data, headers = _body(fields or {}, uploads)
-        try:
-            async with self._session.post(
-                f"{self._url}{self._token.value}/{method}",
-                data=data,
-                headers=headers,
-                proxy=self._proxy,
-                timeout=_timeout(seconds),
-            ) as response:
-                body = await response.read()
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise Offline(f"Telegram cannot be reached: {_reason(error)}") from error
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise UnknownOutcome(f"No answer from Telegram: {_reason(error)}") from error
-        try:
-            answer = msgspec.json.decode(body, type=_Response)
-            if answer.ok:
-                return msgspec.json.decode(answer.result, type=result)
-        except msgspec.MsgspecError as error:
-            raise UnknownOutcome(
-                f"The Bot API server gave an unexpected answer ({response.status})."
-            ) from error
-        raise _error(answer)
+        url = f"{self._url}{self._token.value}/{method}"
+        answer = await self._http.call("POST", url, _body(fields or {}, uploads), seconds=seconds)
+        response = self._http.decode(answer, _Response)
+        if not response.ok:
+            raise self._error(response)
+        return self._http.decode(structs.replace(answer, body=bytes(response.result)), result)
 
-
-def _error(answer: _Response) -> HermesError:
-    """The error of a refused call; its description is Telegram's own."""
-    text, parameters = answer.description, answer.parameters
-    match answer.error_code:
-        case 429:
-            wait = max(parameters.retry_after, 1.0)
-            return Throttled(f"Telegram is limiting requests: {text}", wait=wait)
-        case 401 | 404 if text in {"Unauthorized", "Not Found"}:
-            return BadToken(
-                "Telegram does not accept the bot token.",
-                hint="Get a new one from @BotFather and set it with: hermes gateway setup telegram",
-            )
-        case 409:
-            return OtherPoller(
-                f"Another program receives this bot's updates ({text}).",
-                hint="Stop the other program, or give it a bot of its own.",
-            )
-        case code if code >= 500:
-            return UnknownOutcome(f"Telegram failed: {text}")
-        case _:
-            return _refusal(text, parameters.migrate_to_chat_id)
+    def _error(self, answer: _Response) -> HermesError:
+        """The error of a refused call; its description is Telegram's own."""
+        text, parameters = answer.description, answer.parameters
+        match answer.error_code:
+            case 401 | 404 if text in {"Unauthorized", "Not Found"}:
+                return BadToken(
+                    "Telegram does not accept the bot token.",
+                    hint="Get a new one from @BotFather and set it with: "
+                    "hermes gateway setup telegram",
+                )
+            case 409:
+                return OtherPoller(
+                    f"Another program receives this bot's updates ({text}).",
+                    hint="Stop the other program, or give it a bot of its own.",
+                )
+            case code if code == 429 or code >= 500:
+                return self._http.error(code, text, wait=max(parameters.retry_after, 1.0))
+            case _:
+                return _refusal(text, parameters.migrate_to_chat_id)
 
 
 def _refusal(text: str, migrated: int) -> NotSent:
@@ -257,37 +192,20 @@ def _refusal(text: str, migrated: int) -> NotSent:
     return next(known, NotSent)(text)
 
 
-def _body(
-    fields: Mapping[str, object], uploads: Sequence[Upload]
-) -> tuple[bytes | aiohttp.FormData, dict[str, str]]:
+def _body(fields: Mapping[str, object], uploads: Sequence[Upload]) -> HttpBody:
     given = {name: value for name, value in fields.items() if value is not None}
     if not uploads:
-        return msgspec.json.encode(given), {"Content-Type": "application/json"}
-    form = aiohttp.FormData()
-    for name, value in given.items():
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        form.add_field(name, text)
-    for upload in uploads:
-        form.add_field(
-            upload.field, upload.data, filename=upload.name, content_type=upload.media_type
-        )
-    return form, {}
+        return json_body(given)
+    return form_body({name: _form_text(value) for name, value in given.items()}, uploads)
+
+
+def _form_text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _bot_url(base: str) -> str:
     """The address before the token; the public system also accepts it with `/bot` at its end."""
     return base if base.endswith("/bot") else f"{base}/bot"
-
-
-def _timeout(total: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=total, sock_connect=CONNECT_TIMEOUT)
-
-
-def _reason(error: Exception) -> str:
-    """What failed, without the address: it contains the token."""
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return str(error.os_error.strerror or type(error.os_error).__name__)
-    return "timed out" if isinstance(error, TimeoutError) else type(error).__name__
 
 
 async def _read_local(path: str, most: int) -> bytes:
@@ -301,18 +219,6 @@ async def _read_local(path: str, most: int) -> bytes:
 
 
 @asynccontextmanager
-async def open_http(proxy: str) -> AsyncGenerator[aiohttp.ClientSession]:
-    """Open the HTTP client. Raises `ConfigError` for a proxy it does not support."""
-    if proxy and urlsplit(proxy).scheme not in _HTTP_PROXIES:
-        raise ConfigError(
-            f"Telegram's proxy {urlsplit(proxy).scheme}:// is not supported.",
-            hint="Use an http:// or https:// proxy (TELEGRAM_PROXY).",
-        )
-    # The poll holds one connection; the others are for sends and downloads.
-    connector = aiohttp.TCPConnector(limit=64, keepalive_timeout=15)
-    async with aiohttp.ClientSession(connector=connector) as session:
-        try:
-            yield session
-        finally:
-            # Connections are closed in the next rounds of the event loop.
-            await asyncio.sleep(0)
+async def open_bot_api(options: TelegramOptions, token: BotToken) -> AsyncGenerator[BotApi]:
+    async with open_http_client("Telegram", options.proxy_url, variable="TELEGRAM_PROXY") as http:
+        yield BotApi(http, token, base_url=options.base_url, base_file_url=options.base_file_url)

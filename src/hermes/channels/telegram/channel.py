@@ -10,17 +10,18 @@ from functools import partial
 import anyio
 from msgspec import structs
 
+from hermes.channels.account import BotToken, account_options, bot_token, check_address
+from hermes.channels.connection import LastSeen, Retries, first_error
+from hermes.channels.received_files import received_files
 from hermes.channels.telegram import DOWNLOAD_LIMIT, MANIFEST, TelegramOptions
 from hermes.channels.telegram.attached_files import FileReader
 from hermes.channels.telegram.bot_api import (
     BotApi,
-    BotToken,
     Migrated,
     NotModified,
     OtherPoller,
     ThreadGone,
-    UnknownOutcome,
-    open_http,
+    open_bot_api,
 )
 from hermes.channels.telegram.command_menu import menu_entries, publish_commands
 from hermes.channels.telegram.inbound import GroupFilter, InboundBuilder
@@ -36,20 +37,19 @@ from hermes.channels.telegram.outbound import (
     text_fields,
 )
 from hermes.channels.telegram.update_batch import UpdateBatch
-from hermes.channels.telegram.webhook import WebhookServer
+from hermes.channels.telegram.webhook import WebhookUpdates
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
     ChannelCapabilities,
     ChannelDeps,
     Inbound,
-    NotSent,
     Offline,
     Outbound,
     Receipt,
     Throttled,
+    UnknownOutcome,
 )
-from hermes.ports.channel_options import read_options
 from hermes.ports.store import Blobs
 from hermes.schema.errors import ConfigError, HermesError
 from hermes.schema.scope import Address
@@ -60,12 +60,12 @@ HandleInbound = Callable[[Inbound], Awaitable[None]]
 ALBUM_SECONDS = 0.8
 """How long the parts of an album may be apart."""
 MAX_ALBUM_WAITS = 5
-MAX_CUT_POLLS = 3
 POLL_PAUSE = 0.5
 CHECK_SECONDS = 20.0
 """Between two checks of a webhook: well below the time after which a channel counts as silent."""
 LOCAL_LIMIT = 128 * 1024 * 1024
 MAX_MOVED_CHATS = 1_000
+_TOKEN = re.compile(r"(\d+:[\w-]+)")
 
 
 class TelegramChannel:
@@ -95,7 +95,7 @@ class TelegramChannel:
         self._files = files
         self._clock = clock
         self._commands = commands
-        self._heard: datetime | None = None
+        self._seen = LastSeen(clock)
         self._moved: LruMap[str, str] = LruMap(MAX_MOVED_CHATS)
         """New ids of groups that became supergroups."""
 
@@ -111,7 +111,7 @@ class TelegramChannel:
             await self._poll(builder, deliver)
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
-        self._check(to)
+        check_address(to, self._name)
         if post.attachments:
             (attachment,) = post.attachments
             data = await self._blobs.read(attachment.media.digest)
@@ -122,7 +122,7 @@ class TelegramChannel:
         return Receipt(to, await self._send(to, call))
 
     async def edit(self, receipt: Receipt, post: Outbound) -> None:
-        self._check(receipt.address)
+        check_address(receipt.address, self._name)
         fields = {
             "chat_id": chat_id(self._current(receipt.address).chat),
             "message_id": message_number(receipt.id),
@@ -153,7 +153,7 @@ class TelegramChannel:
         await self._api.call("setMessageReaction", bool, fields)
 
     def last_seen_at(self) -> datetime | None:
-        return self._heard
+        return self._seen.at
 
     async def _send(self, to: Address, call: SendCall) -> str:
         """Send, if necessary to the group's new id or outside a topic that no longer exists."""
@@ -177,12 +177,12 @@ class TelegramChannel:
             bot = await self._api.get_me()
         except UnknownOutcome as error:
             raise Offline(str(error)) from error
-        self._heard = self._clock.now()
+        self._seen.mark()
         return bot
 
     async def _poll(self, builder: InboundBuilder, deliver: HandleInbound) -> None:
         """Ask for updates; each request acknowledges the batch before it, durable by then."""
-        offset = failures = 0
+        offset, retries = 0, Retries(self._clock, pause=POLL_PAUSE)
         while True:
             try:
                 updates = await self._api.get_updates(offset)
@@ -193,15 +193,10 @@ class TelegramChannel:
                 await self._api.delete_webhook()
                 continue
             except (UnknownOutcome, Throttled) as error:
-                # A cut connection is common; only several in a row are a failure.
-                failures += 1
-                if failures > MAX_CUT_POLLS:
-                    raise
-                log.info("a poll failed: %s", error)
-                await self._clock.sleep(max(POLL_PAUSE * failures, getattr(error, "wait", 0.0)))
+                await retries.failed(error)
                 continue
-            failures = 0
-            self._heard = self._clock.now()
+            retries.succeeded()
+            self._seen.mark()
             if not updates:
                 continue
             batch = await self._with_whole_albums(UpdateBatch(updates))
@@ -216,7 +211,7 @@ class TelegramChannel:
             await self._clock.sleep(ALBUM_SECONDS)
             # The same offset again: nothing of the batch is acknowledged yet.
             more = UpdateBatch(await self._api.get_updates(batch.first_id, 0))
-            self._heard = self._clock.now()
+            self._seen.mark()
             grown = more.album_sizes != batch.album_sizes
             batch = more if more.updates else batch
             if not grown:
@@ -226,16 +221,16 @@ class TelegramChannel:
     async def _serve_webhook(self, builder: InboundBuilder, deliver: HandleInbound) -> None:
         async def receive(updates: Sequence[Update]) -> None:
             await self._deliver(UpdateBatch(updates), builder, deliver)
-            self._heard = self._clock.now()
+            self._seen.mark()
 
         options = self._options
-        server = WebhookServer(options, receive, self._clock, ALBUM_SECONDS)
-        async with server:
+        updates = WebhookUpdates(options, receive, self._clock, ALBUM_SECONDS)
+        async with updates.server():
             await self._api.set_webhook(options.webhook_url, options.webhook_secret)
             reported = 0
             while True:
                 info = await self._api.get_webhook_info()
-                self._heard = self._clock.now()
+                self._seen.mark()
                 if info.url != options.webhook_url:
                     raise Offline("Another program has taken over this bot's webhook.")
                 if info.last_error_message and info.last_error_date > reported:
@@ -260,7 +255,7 @@ class TelegramChannel:
                 for groups in batch.by_chat():
                     group.start_soon(deliver_chat, groups)
         except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+            raise first_error(failures) from None
 
     async def _acknowledge_press(self, update: Update) -> None:
         """End the button's waiting sign; it is too late for that if the press is old."""
@@ -274,10 +269,6 @@ class TelegramChannel:
 
     def _current(self, to: Address) -> Address:
         return structs.replace(to, chat=self._moved.get(to.chat) or to.chat)
-
-    def _check(self, to: Address) -> None:
-        if to.channel != self._name:
-            raise NotSent(f"Cannot send to {to.channel}: this channel is {self._name}.")
 
 
 def _group_filter(options: TelegramOptions) -> GroupFilter:
@@ -298,9 +289,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def checked_options(deps: ChannelDeps) -> TelegramOptions:
     """Read the options. Raises `ConfigError` if they cannot be used."""
-    options = read_options(
-        TelegramOptions, deps.name, deps.settings.extra, deps.env, MANIFEST.variables
-    )
+    options = account_options(TelegramOptions, deps, MANIFEST)
     _group_filter(options)
     if options.webhook_url and not options.webhook_secret:
         raise ConfigError(
@@ -310,37 +299,17 @@ def checked_options(deps: ChannelDeps) -> TelegramOptions:
     return options
 
 
-def bot_token(deps: ChannelDeps) -> str:
+def current_token(deps: ChannelDeps) -> str:
     """The token of the account now. Raises `ConfigError` if there is none."""
-    variable = "" if deps.account else deps.current_env().get(MANIFEST.enabled_by[0], "")
-    token = (variable or deps.settings.token).strip()
-    if not re.fullmatch(r"\d+:[\w-]+", token):
-        raise ConfigError(
-            f"{deps.name} has no valid bot token." if token else f"{deps.name} has no bot token.",
-            hint="Get one from @BotFather and set it with: hermes gateway setup telegram",
-        )
-    return token
+    return bot_token(deps, MANIFEST, _TOKEN, "from @BotFather")
 
 
 @asynccontextmanager
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[TelegramChannel]:
-    options, token = checked_options(deps), BotToken(partial(bot_token, deps))
-    async with open_http(options.proxy_url) as session:
-        api = BotApi(
-            session,
-            token,
-            base_url=options.base_url,
-            base_file_url=options.base_file_url,
-            proxy=options.proxy_url,
-        )
-        files = FileReader(
-            api,
-            deps.blobs,
-            deps.clock,
-            folder=deps.home / "cache" / "blobs" / "received",
-            most=LOCAL_LIMIT if options.local_mode else DOWNLOAD_LIMIT,
-            local=options.local_mode,
-        )
+    options, token = checked_options(deps), BotToken(partial(current_token, deps))
+    async with open_bot_api(options, token) as api:
+        most = LOCAL_LIMIT if options.local_mode else DOWNLOAD_LIMIT
+        files = FileReader(api, received_files(deps, most), most=most, local=options.local_mode)
         yield TelegramChannel(
             name=deps.name,
             api=api,

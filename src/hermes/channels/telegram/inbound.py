@@ -18,8 +18,7 @@ from hermes.ports.channel import (
     NewMessage,
     PressedButton,
 )
-from hermes.schema.attachments import SENT_FILES_HEADER, quoted_text
-from hermes.schema.messages import Media, Text
+from hermes.schema.messages import SENT_FILES_HEADER, Media, Text, quoted_text
 from hermes.schema.scope import Address
 
 GENERAL_TOPIC = "1"

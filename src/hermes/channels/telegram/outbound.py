@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from hermes.channels.telegram.bot_api import Upload
+from hermes.channels.http_client import Upload
 from hermes.channels.telegram.inbound import GENERAL_TOPIC
 from hermes.ports.channel import Attachment, Choice, Markup, NotSent, Outbound
 from hermes.schema.scope import Address

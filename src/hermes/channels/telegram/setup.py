@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
+from hermes.channels.account import BotToken
 from hermes.channels.telegram import MANIFEST, TelegramOptions
-from hermes.channels.telegram.bot_api import BotApi, BotToken, open_http
+from hermes.channels.telegram.bot_api import open_bot_api
 from hermes.config.sections import FreeTable
 from hermes.ports.channel import AccountCheck
 from hermes.ports.channel_options import read_options
@@ -20,10 +21,7 @@ OTHER_WEBHOOK = "Another program has set a webhook ({}); it ends when the gatewa
 async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:
     """Ask Telegram about the bot. Raises `HermesError` if it does not accept the token."""
     options = read_options(TelegramOptions, MANIFEST.name, extra, env, MANIFEST.variables)
-    async with open_http(options.proxy_url) as session:
-        api = BotApi(
-            session, BotToken(lambda: token), base_url=options.base_url, proxy=options.proxy_url
-        )
+    async with open_bot_api(options, BotToken(lambda: token)) as api:
         bot = await api.get_me()
         webhook = await api.get_webhook_info()
     notes: list[str] = []

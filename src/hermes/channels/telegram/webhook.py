@@ -1,34 +1,28 @@
-"""Receive updates that Telegram posts to this machine; each is answered once it is durable."""
+"""The updates that Telegram posts to this machine, in batches; each is answered once durable."""
 
 import hmac
-import logging
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
 import anyio
 import msgspec
-from aiohttp import web
 
+from hermes.channels.http_calls import CallResponse, HttpCall
 from hermes.channels.telegram import TelegramOptions
 from hermes.channels.telegram.objects import Update
+from hermes.channels.webhook_server import WebhookServer
 from hermes.kit.clock import Clock
-from hermes.kit.http_server import listen_error, shut_down_server
 
-log = logging.getLogger(__name__)
-
-MAX_BODY = 1024 * 1024
-SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105 - only its name
+SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - only its name
 
 Receive = Callable[[Sequence[Update]], Awaitable[None]]
 
 
-class WebhookServer:
-    """Listens while it is entered.
+class WebhookUpdates:
+    """Telegram sends several updates at the same time.
 
-    Telegram sends several updates at the same time. They are received in batches, so that each chat
-    keeps its order; the parts of an album may be `album_seconds` apart.
+    They are received in batches, so that each chat keeps its order; the parts of an album may be
+    `album_seconds` apart.
     """
 
     def __init__(
@@ -40,51 +34,27 @@ class WebhookServer:
         self._album_seconds = album_seconds
         self._waiting: list[_Arrived] = []
         self._lock = anyio.Lock()
-        self._runner: web.AppRunner | None = None
-        self.port = 0
 
-    async def __aenter__(self) -> Self:
+    def server(self) -> WebhookServer:
+        """The server that receives them."""
         options = self._options
-        app = web.Application(client_max_size=MAX_BODY)
-        app.router.add_post(urlsplit(options.webhook_url).path or "/", self._handle)
-        runner = self._runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, options.webhook_host, options.webhook_port).start()
-        except OSError as error:
-            await runner.cleanup()
-            raise listen_error(
-                "telegram", options.webhook_host, options.webhook_port, error
-            ) from error
-        self.port = runner.addresses[0][1]
-        return self
+        return WebhookServer(
+            "telegram",
+            [urlsplit(options.webhook_url).path or "/"],
+            self._clock,
+            verify=self._has_secret,
+            receive=self._accept_call,
+            host=options.webhook_host,
+            port=options.webhook_port,
+        )
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._runner is not None:
-            await shut_down_server(self._runner)
+    def _has_secret(self, call: HttpCall) -> bool:
+        given = call.headers.get(SECRET_HEADER, "").encode()
+        return hmac.compare_digest(given, self._options.webhook_secret.encode())
 
-    async def _handle(self, request: web.Request) -> web.Response:
-        given = request.headers.get(SECRET_HEADER, "").encode()
-        if not hmac.compare_digest(given, self._options.webhook_secret.encode()):
-            return web.Response(status=403)
-        try:
-            update = msgspec.json.decode(await request.read(), type=Update)
-        except msgspec.MsgspecError:
-            log.warning("an update could not be read")
-            return web.Response(status=400)
-        try:
-            await self._accept(update)
-        except Exception:
-            log.exception(
-                "update %d could not be stored; Telegram sends it again", update.update_id
-            )
-            return web.Response(status=503)
-        return web.Response()
+    async def _accept_call(self, call: HttpCall) -> CallResponse:
+        await self._accept(msgspec.json.decode(call.body, type=Update))
+        return CallResponse()
 
     async def _accept(self, update: Update) -> None:
         """Wait until the update is stored, together with all that came while others were."""

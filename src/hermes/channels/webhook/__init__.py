@@ -6,5 +6,5 @@ MANIFEST = ChannelManifest(
     name="webhook",
     label="Webhooks",
     factory="hermes.channels.webhook.channel:open_channel",
-    caps=ChannelCapabilities(max_text=16_000, direct=False, senders_retry=True),
+    caps=ChannelCapabilities(max_text=16_000, direct=False),
 )

@@ -1,10 +1,12 @@
-"""Calls, responses and rejections that the listener and a profile's channel exchange."""
+"""Calls that the listener and a profile's channel exchange, and their limits."""
 
 from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
 from msgspec import Struct
+
+from hermes.channels.http_calls import CallResponse
 
 SINGLE_HEADERS = frozenset(
     (
@@ -24,28 +26,6 @@ class Call(Struct, frozen=True):
     route: str
     headers: Mapping[str, str]
     body: bytes
-
-
-class CallResponse(Struct, frozen=True):
-    status: int
-    body: Mapping[str, object]
-    wait: int = 0
-    """Seconds for Retry-After; 0 omits the header."""
-
-
-class CallRejected(Exception):
-    """The call is rejected; `code` is for programs, the message for people."""
-
-    def __init__(self, status: int, code: str, message: str, *, wait: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.wait = wait
-
-    @property
-    def answer(self) -> CallResponse:
-        error = {"code": self.code, "message": str(self)}
-        return CallResponse(self.status, {"error": error}, self.wait)
 
 
 class ListenerInfo(Protocol):

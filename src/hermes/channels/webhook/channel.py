@@ -12,17 +12,12 @@ from pathlib import Path
 import anyio
 from msgspec import Struct, structs
 
+from hermes.channels.http_calls import CallRejected, CallResponse
+from hermes.channels.http_listener import ListenerLimits
 from hermes.channels.webhook import MANIFEST
-from hermes.channels.webhook.calls import (
-    Call,
-    CallRejected,
-    CallResponse,
-    CallWindow,
-    ListenerInfo,
-    RecentCalls,
-)
+from hermes.channels.webhook.calls import Call, CallWindow, ListenerInfo, RecentCalls
 from hermes.channels.webhook.filters import FilterInput, matches_filters
-from hermes.channels.webhook.listener import Listener, ListenerLimits
+from hermes.channels.webhook.listener import Listener
 from hermes.channels.webhook.payload import (
     Event,
     Payload,
@@ -292,6 +287,7 @@ def _inbound(route: Route, delivery: str, event: Event, payload: Payload) -> Inb
         about=InboundDetails(chat_type=NAME, chat_name=route.name, user_name=route.name),
         answer_to=route.answer_to,
         verbatim=route.verbatim,
+        job=route.job,
     )
 
 

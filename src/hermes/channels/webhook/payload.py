@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
-from hermes.channels.webhook.calls import CallRejected
+from hermes.channels.http_calls import CallRejected
 from hermes.config.values import as_list, as_mapping
 from hermes.kit.text import head_and_tail
 from hermes.schema.messages import Text

@@ -33,6 +33,8 @@ _CHAT_FIELDS = ("chat_id", "thread_id", "message_thread_id")
 class Route(Struct, frozen=True, kw_only=True):
     """One route. `answer_to` are the answer's targets; without any it is only logged.
 
+    With `job`, a call fires that scheduled job and starts no turn of its own.
+
     `unserved`: why calls are rejected. `notes`: warnings for the owner. For schemes that sign only
     the body, `form` accepts forms as well as JSON, and `repeats` trusts the unsigned id of a call:
     equal bodies with another id count again, and so does a replay. `shares`: all routes with the
@@ -50,6 +52,7 @@ class Route(Struct, frozen=True, kw_only=True):
     repeats: bool = False
     answer_to: str = ""
     verbatim: bool = False
+    job: str = ""
     enabled: bool = True
     description: str = ""
     unserved: str = ""
@@ -65,7 +68,7 @@ class Route(Struct, frozen=True, kw_only=True):
 
 
 class _RouteSettings(Struct, frozen=True, kw_only=True):
-    """A route as stored; the last six fields belong to features that do not exist yet."""
+    """A route as stored; some of the last fields belong to features that do not exist yet."""
 
     secret: str = ""
     prompt: str = ""
@@ -84,12 +87,12 @@ class _RouteSettings(Struct, frozen=True, kw_only=True):
     script: object = None
     skills: object = None
     toolsets: object = None
-    cron_job: object = None
+    cron_job: str | None = None
     coalesce: object = None
 
 
 _FIELDS = frozenset(_RouteSettings.__struct_fields__)
-_UNSUPPORTED = ("script", "skills", "toolsets", "cron_job", "coalesce")
+_UNSUPPORTED = ("script", "skills", "toolsets", "coalesce")
 
 
 def read_route(name: str, value: object, default_secret: str = "") -> Route:
@@ -115,6 +118,7 @@ def read_route(name: str, value: object, default_secret: str = "") -> Route:
         repeats=settings.allow_repeats,
         answer_to=answer_to,
         verbatim=settings.deliver_only,
+        job=(settings.cron_job or "").strip(),
         enabled=settings.enabled,
         description=settings.description,
         unserved=_unserved(settings),

@@ -19,7 +19,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from hermes.channels.webhook.calls import CallRejected
+from hermes.channels.http_calls import CallRejected
 
 TOLERANCE = 300
 """Seconds the sender's clock may differ, and that a signed call stays valid."""

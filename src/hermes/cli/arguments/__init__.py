@@ -8,7 +8,7 @@ from hermes.cli.parser import Parser
 _GROUPS = {
     "agent": "chat setup model auth config profile status doctor logs completion",
     "extensions": "memory skills bundles tools mcp hooks",
-    "gateway": "gateway send pairing webhook",
+    "gateway": "gateway dashboard send pairing webhook slack",
     "sessions": "sessions",
     "features": "cron kanban",
 }

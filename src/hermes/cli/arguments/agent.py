@@ -118,6 +118,9 @@ def _add_config_arguments(parser: ArgumentParser) -> None:
     show.add_argument("section", nargs="?", help="only this section, such as agent")
     add_switch(show, "--all", "include defaults")
     add_switch(show, "--json", "print JSON instead of YAML")
+    listing = add_action(verbs, "list", "list settings and what they do")
+    listing.add_argument("text", nargs="?", default="", help="only those that contain this text")
+    add_json_flag(listing)
     get = add_action(verbs, "get", "print one setting")
     change = add_action(verbs, "set", "change a setting, or a variable such as OPENAI_API_KEY")
     unset = add_action(verbs, "unset", "reset a setting to its default")
@@ -165,7 +168,14 @@ def _add_status_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_doctor_arguments(parser: ArgumentParser) -> None:
-    add_switch(parser, "--fix", "apply safe fixes: permissions, missing folders, stale locks")
+    parser.add_argument(
+        "--fix",
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="ID",
+        help="apply safe fixes: permissions, missing folders, stale locks; or the one with this id",
+    )
     add_json_flag(parser)
 
 

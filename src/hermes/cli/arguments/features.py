@@ -10,11 +10,19 @@ from hermes.cli.parser import add_actions, add_json_flag
 from hermes.ports.feature import Action, Argument, ArgumentKind
 from hermes.ports.feature_catalog import FEATURES, feature_verb
 
+BEFORE_ACTION = "before_"
+"""Begins the names of values that were given before the action."""
+
 
 def add_verb(name: str, parser: ArgumentParser) -> None:
     """Add the actions of a feature's verb, each with `--json`."""
+    verb = feature_verb(name)
+    for option in verb.options:
+        # Under another name: the default of the action's own flag would replace the value.
+        dest = f"{BEFORE_ACTION}{option.key}"
+        parser.add_argument(option.name, dest=dest, metavar=option.key.upper(), help=option.help)
     actions = add_actions(parser)
-    for action in feature_verb(name).actions:
+    for action in verb.actions:
         for alias in (action.name, *action.aliases):
             about = action.summary if alias == action.name else f"the same as {action.name}"
             parsed = actions.add_parser(alias, help=about, description=_sentence(action))
@@ -68,5 +76,5 @@ def _sentence(action: Action[Any]) -> str:
 
 
 ARGUMENTS: Mapping[str, Callable[[ArgumentParser], None]] = {
-    name: partial(add_verb, name) for name in FEATURES
+    name: partial(add_verb, name) for name, entry in FEATURES.items() if entry.verb
 }

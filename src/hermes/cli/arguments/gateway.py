@@ -48,6 +48,17 @@ def _add_gateway_arguments(parser: ArgumentParser) -> None:
     )
 
 
+def _add_dashboard_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--host", help="address to listen at (default: dashboard.host)")
+    parser.add_argument("--port", type=int, help="port to listen at (default: dashboard.port)")
+    add_switch(parser, "--status", "say where the page is served; exit code 3 if it is not")
+    add_switch(parser, "--stop", "stop the page that `hermes dashboard` serves")
+    add_switch(parser, "--no-open", "only print the login link, and open no browser")
+    parser.add_argument(
+        "--set-password", metavar="USER", help="set a user name and a password to log in with"
+    )
+
+
 def _add_send_arguments(parser: ArgumentParser) -> None:
     parser.epilog = (
         "Exit codes: 0 delivered, or stored in the outbox; 1 could not be delivered; 2 usage error."
@@ -131,9 +142,16 @@ def _add_subscribe_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--description", metavar="TEXT", default="", help="note for yourself")
 
 
+def _add_slack_arguments(parser: ArgumentParser) -> None:
+    manifest = add_action(add_actions(parser), "manifest", "print the manifest to paste")
+    manifest.add_argument("--name", default="Hermes", help="name of the app (default: Hermes)")
+
+
 ARGUMENTS: Mapping[str, Callable[[ArgumentParser], None]] = {
     "gateway": _add_gateway_arguments,
+    "dashboard": _add_dashboard_arguments,
     "send": _add_send_arguments,
     "pairing": _add_pairing_arguments,
     "webhook": _add_webhook_arguments,
+    "slack": _add_slack_arguments,
 }

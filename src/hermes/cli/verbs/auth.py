@@ -15,9 +15,9 @@ from hermes.kit.terminal_text import single_line
 from hermes.kit.text import did_you_mean, plural
 from hermes.models.auth_file import OAUTH, AuthFile, Credential
 from hermes.models.key_pool import KeyStatus, key_statuses, next_key
-from hermes.models.key_ring import KeyStrategy
 from hermes.models.providers import CUSTOM, PROVIDERS, find_provider
 from hermes.models.selection import configured_keys, configured_provider
+from hermes.models.settings import KeyStrategy
 from hermes.models.urls import normalize_url
 from hermes.schema.errors import UsageError
 

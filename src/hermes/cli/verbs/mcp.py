@@ -15,11 +15,10 @@ from hermes.app.toolbox import reserved_toolsets
 from hermes.cli.context import CliContext
 from hermes.cli.output import Printer
 from hermes.config.editor import set_setting, unset_setting
-from hermes.config.effective import secrets_in
 from hermes.config.loader import expand_references, load_config
 from hermes.config.sections.execution import McpServer
 from hermes.config.values import format_path
-from hermes.config.variables import is_secret_name, secret_values
+from hermes.config.variables import is_secret_name, secret_values, secrets_in
 from hermes.kit.clock import SystemClock
 from hermes.kit.redact import MASK, Redactor
 from hermes.kit.terminal_text import single_line

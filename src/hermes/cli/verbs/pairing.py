@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from hermes.cli.context import CliContext
 from hermes.cli.dates import relative_time
 from hermes.cli.output import Printer
-from hermes.config.dotenv import read_dotenv
 from hermes.config.editor import set_variable, unset_variable
+from hermes.config.env import read_dotenv
 from hermes.config.home import DEFAULT_PROFILE
 from hermes.gateway.pairing import (
     PairedUser,

@@ -118,7 +118,7 @@ def _sessions(home: Home) -> str:
 
 
 def _model(context: CliContext, home: Home) -> str:
-    from hermes.config.dotenv import profile_env
+    from hermes.config.env import profile_env
     from hermes.config.loader import load_config
 
     try:

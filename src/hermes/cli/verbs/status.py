@@ -17,11 +17,11 @@ from hermes.app.unserved import unserved
 from hermes.cli.context import CliContext
 from hermes.cli.dates import relative_time
 from hermes.cli.output import Printer
-from hermes.config.dotenv import profile_env
-from hermes.config.env import Env
+from hermes.config.env import Env, profile_env
 from hermes.config.home import Home
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
+from hermes.config.variables import proxy_url
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
@@ -29,6 +29,8 @@ from hermes.learning.ledger import Ledger
 from hermes.models.key_pool import KeyPool
 from hermes.models.resolver import NoModelChosen, NoProviderConfigured, resolve_models
 from hermes.models.settings import ModelOverrides
+from hermes.models.urls import redacted_url
+from hermes.runtimes.codex.settings import codex_is_installed, codex_program, codex_runs_turns
 from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ConfigError, StoreError
@@ -118,6 +120,10 @@ def _settings(home: Home, env: Env) -> tuple[Config, Env] | None:
 async def _model(home: Home, settings: tuple[Config, Env], clock: Clock) -> tuple[str, str]:
     """The model's name, and the error that a turn would report for a missing model or key."""
     config, env = settings
+    if codex_runs_turns(config):
+        program = codex_program(env)
+        missing = f"codex runs the turns, but {program} was not found: hermes doctor"
+        return f"codex ({program})", "" if codex_is_installed(env) else missing
     blobs = open_blobs(home)
     selector = ModelSelector(home, env, model_settings(config), blobs, clock)
     name = NO_MODEL
@@ -129,7 +135,11 @@ async def _model(home: Home, settings: tuple[Config, Env], clock: Clock) -> tupl
             resolve_models(KeyPool(home.auth, clock).with_keys(model_settings(config)), env.get)
     except (NoProviderConfigured, NoModelChosen) as error:
         # A name without configuration comes from a local server.
-        return name, error.sentence if name == NO_MODEL else ""
+        if name != NO_MODEL:
+            return name, ""
+        if (remote := proxy_url(config, env)) is not None:
+            return f"none here; chat turns run on the gateway at {redacted_url(remote)}", ""
+        return name, error.sentence
     except ConfigError as error:
         return name, error.sentence
     finally:

@@ -19,7 +19,7 @@ from hermes.channels.webhook.signatures import Scheme, sign
 from hermes.channels.webhook.subscriptions import Subscriptions, Table, subscribed_routes
 from hermes.cli.context import CliContext
 from hermes.cli.output import Printer
-from hermes.config.dotenv import profile_env
+from hermes.config.env import profile_env
 from hermes.config.home import DEFAULT_PROFILE, Home, profile_home
 from hermes.config.loader import load_config
 from hermes.config.sections.messaging import Platform

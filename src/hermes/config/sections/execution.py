@@ -223,7 +223,10 @@ class Curator(Struct, frozen=True, kw_only=True):
 
 
 class Goals(Struct, frozen=True, kw_only=True):
+    """Limits of a goal; `max_cost` in dollars."""
+
     max_turns: Count = 20
+    max_cost: float | None = None
 
 
 class Kanban(Struct, frozen=True, kw_only=True):
@@ -238,6 +241,7 @@ class Kanban(Struct, frozen=True, kw_only=True):
     auto_decompose_per_tick: Count = 3
     dispatch_stale_timeout_seconds: Seconds = 14400
     worker_log_rotate_bytes: Count = 2097152
+    worker_processes: bool = False
     orchestrator_profile: str = ""
     auto_subscribe_on_create: bool = True
 
@@ -248,6 +252,7 @@ class Cron(Struct, frozen=True, kw_only=True):
     max_parallel_jobs: Count | None = None
     output_retention: Count = 50
     provider: str = ""
+    heartbeat: str = "30m"  # how often HEARTBEAT.md is worked on; empty: never
 
 
 class Lsp(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):

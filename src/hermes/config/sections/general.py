@@ -12,6 +12,7 @@ from hermes.config.sections import (
     Count,
     FreeTable,
     NameList,
+    Port,
     Seconds,
 )
 
@@ -134,6 +135,16 @@ class BasicAuth(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class Dashboard(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """The web page. `trusted_proxies` are addresses that speak TLS for it."""
+
+    enabled: bool = False
+    host: str = "127.0.0.1"
+    port: Port = 9119
+    tls_cert: str = ""
+    tls_key: str = ""
+    trusted_proxies: NameList = ()
+    allowed_hosts: NameList = ()
+    max_upload_mb: Count = 25
     theme: str = ""
     basic_auth: BasicAuth = BasicAuth()
     oauth: FreeTable = {}

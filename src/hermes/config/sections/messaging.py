@@ -212,20 +212,88 @@ class Telegram(ChatPlatform, frozen=True, kw_only=True):
     disable_link_previews: bool = False
 
 
+class Slack(ChatPlatform, frozen=True, kw_only=True):
+    """Slack's behavior in channels; the keys of its channel may stand here, too."""
+
+    allow_from: NameList = ()
+    group_allow_from: NameList = ()
+    allow_bots: str = ""
+    strict_mention: bool = False
+    mention_patterns: NameList = ()
+    reply_in_thread: bool = True
+    reply_broadcast: bool = False
+    dm_top_level_threads_as_sessions: bool = True
+    rich_blocks: bool = False
+    suggested_prompts: tuple[FreeTable, ...] = ()
+    assistant_thread_titles: bool = True
+    proxy_url: str = ""
+
+
+class Mattermost(ChatPlatform, frozen=True, kw_only=True):
+    """The keys of Mattermost's channel may stand here, too."""
+
+    url: str = ""
+    reply_mode: Literal["off", "thread"] = "off"
+    allow_from: NameList = ()
+    group_allow_from: NameList = ()
+    allow_bots: str = ""
+    proxy_url: str = ""
+
+
 class Matrix(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """Matrix's behavior in rooms; the keys of its channel may stand here, too."""
+
     require_mention: bool | None = None
+    thread_require_mention: bool = False
     free_response_rooms: NameList = ()
     allowed_rooms: NameList = ()
     channel_prompts: Mapping[str, str] = {}
+    allow_from: NameList = ()
+    group_allow_from: NameList = ()
+    allowed_users: NameList = ()
+    allow_public_rooms: bool = False
+    allow_room_mentions: bool = False
+    auto_thread: bool = True
+    dm_auto_thread: bool = False
+    dm_mention_threads: bool = False
+    session_scope: Literal["auto", "room", "thread"] = "auto"
+    ignore_user_patterns: NameList = ()
+    process_notices: bool = False
+    reactions: bool = True
+    encryption: bool = True
+    e2ee_mode: Literal["", "off", "optional", "required"] = ""
+    max_media_bytes: Count = 104857600
+    max_message_length: Count = 16000
+    room_identity_ttl_seconds: Seconds = 60
+    proxy_url: str = ""
 
 
 class Discord(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """Discord's behavior in servers; the keys of its channel may stand here, too."""
+
     require_mention: bool = True
+    thread_require_mention: bool = False
     free_response_channels: NameList = ()
     allowed_channels: NameList = ()
+    ignored_channels: NameList = ()
+    no_thread_channels: NameList = ()
     channel_prompts: Mapping[str, str] = {}
     auto_thread: bool = True
+    ignore_no_mention: bool = True
+    allow_from: NameList = ()
+    group_allow_from: NameList = ()
+    allowed_users: NameList = ()
+    allowed_roles: NameList = ()
+    dm_role_auth_guild: str = ""
+    allow_bots: str = ""
+    bots_require_inline_mention: bool = False
     history_backfill: bool = True
     history_backfill_limit: Count = 50
+    missed_message_backfill: FreeTable = {}
     reactions: bool = True
+    allow_mentions: FreeTable = {}
     max_attachment_bytes: Count = 33554432
+    slash_commands: bool = True
+    command_sync_policy: Literal["safe", "bulk", "off"] = "safe"
+    websocket_heartbeat_ack_max_age_seconds: Seconds = 50
+    proxy_url: str = ""

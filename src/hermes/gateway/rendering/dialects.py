@@ -52,6 +52,7 @@ class LineDialect(Struct, frozen=True, kw_only=True):
     code_block: Callable[[str, str], str] = _code_only
     quote: tuple[str, str] = ("> ", "")
     quote_lines: bool = True  # the sign stands before each line
+    quote_code: bool = True  # blocks of code in quotes are quoted, too
     bullet: str = "•"
     rule: str = "———"
 
@@ -66,7 +67,8 @@ class LineDialect(Struct, frozen=True, kw_only=True):
                 body = f"{self.heading[0]}{inner}{self.heading[1]}" if inner else ""
             case BlockKind.TEXT:
                 body = self._spans(unit.spans)
-        return self._quoted(self._in_list(body, unit), unit.quote)
+        quoted = unit.kind is not BlockKind.CODE or self.quote_code
+        return self._quoted(self._in_list(body, unit), unit.quote if quoted else 0)
 
     def gap(self, unit: TextUnit) -> str:
         return "\n" if unit.close else "\n\n"
@@ -279,6 +281,8 @@ _SLACK = LineDialect(
     link=_slack_link,
     heading=("*", "*"),
     code_block=_slack_code,
+    # Slack would show the signs in the code.
+    quote_code=False,
 )
 _WHATSAPP = LineDialect(
     styles={

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeAlias, assert_never
 
-from hermes.gateway.rendering.graphemes import is_boundary
+from hermes.kit.graphemes import is_boundary
 from hermes.ports.channel import LengthUnit
 
 LengthFunction: TypeAlias = Callable[[str], int]

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from hermes.gateway.rendering.dialects import DIALECTS, PLAIN, Dialect
 from hermes.gateway.rendering.document import BlockKind, Span, TextUnit, parse_markdown
-from hermes.gateway.rendering.graphemes import last_boundary
 from hermes.gateway.rendering.length import LengthFunction, count_graphemes, length_in
 from hermes.gateway.rendering.source import MIN_UNITS, ChunkLimits, split_text
+from hermes.kit.graphemes import last_boundary
 from hermes.kit.text import one_line
 from hermes.ports.channel import (
     Attachment,

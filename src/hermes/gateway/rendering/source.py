@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct, structs
 
-from hermes.gateway.rendering.graphemes import is_boundary, last_boundary
 from hermes.gateway.rendering.length import LengthFunction, count_characters
+from hermes.kit.graphemes import is_boundary, last_boundary
 
 _LINE = re.compile(r"[^\n]*(?:\n|$)")
 _LINK = re.compile(r"!?\[[^\[\]\n]*\]\([^()\s]*\)|https?://[^\s<>]+")

@@ -16,8 +16,7 @@ from hermes.agent.plan import Plan, RuntimePlan, no_steering
 from hermes.agent.provenance import find_sources
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import Clock
-from hermes.kit.ids import new_id, new_session_id
-from hermes.kit.process_identity import new_holder_id
+from hermes.kit.ids import new_holder_id, new_id, new_session_id
 from hermes.kit.text import head_and_tail
 from hermes.learning.ledger import Ledger
 from hermes.learning.provenance import REVIEW_SOURCE

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -154,17 +155,9 @@ def _skill_folders(root: Path) -> Iterator[tuple[str, FileStamp]]:
             count += 1
             yield folder, stamp
         elif depth < MAX_DEPTH:
-            stack.extend((f"{folder}/{name}", depth + 1) for name in _folders_in(folder))
-
-
-def _folders_in(folder: str) -> list[str]:
-    """In reverse order, for the stack."""
-    try:
-        with os.scandir(folder) as entries:
-            names = [one.name for one in entries if one.name[0] != "." and one.is_dir()]
-    except OSError:
-        return []
-    return sorted(names, reverse=True)
+            with suppress(OSError), os.scandir(folder) as entries:
+                names = [one.name for one in entries if one.name[0] != "." and one.is_dir()]
+                stack.extend((f"{folder}/{name}", depth + 1) for name in sorted(names)[::-1])
 
 
 def _file_stamp(file: str) -> FileStamp | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from anyio.to_thread import run_sync
 
+from hermes.kit.installation import pip_module
 from hermes.models.embedded.download import (
     PACKAGES,
     DownloadDeps,
@@ -32,7 +33,7 @@ PACKAGES_PER_RUN = 3
 """Packages per pip run: starting pip takes about as long as one download."""
 _TAIL = 2_000
 _BLOCK = 1 << 20
-PIP_ARGUMENTS = ("-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
+PIP_ARGUMENTS = ("--disable-pip-version-check", "--no-input", "--quiet")
 
 
 async def download_from_packages(
@@ -78,10 +79,11 @@ async def _download_packages(
 
 async def run_pip(deps: DownloadDeps, folder: Path, *args: str) -> None:
     """Run pip to its end; raise `SourceFailed` with the last line of its output."""
+    if not (module := pip_module()):
+        raise SourceFailed("pip is missing")
     output = b""
-    command = Program(
-        argv=(deps.python, *PIP_ARGUMENTS, *args), cwd=str(folder), env=deps.env, label="pip"
-    )
+    argv = (deps.python, "-P", *module, *PIP_ARGUMENTS, *args)
+    command = Program(argv=argv, cwd=str(folder), env=deps.env, label="pip")
     try:
         async with deps.launch(command) as process:
             process.close_stdin()

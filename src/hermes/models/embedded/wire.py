@@ -25,9 +25,7 @@ from hermes.models.embedded.turn_state import TurnState, turn_state_of
 from hermes.models.images import ImageUrlMap, part_text
 from hermes.models.wire.answer_builder import CallDelta, FunctionDelta
 from hermes.models.wire.chat_stream import ChatStream, ContentPart
-from hermes.models.wire.request_codec import RequestCodec
-from hermes.models.wire.stream import MAX_ANSWER, StreamDelta
-from hermes.models.wire_model import ServedModel
+from hermes.models.wire.codec import MAX_ANSWER, RequestCodec, ServedModel, StreamDelta
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, User, text_of
 
@@ -41,7 +39,7 @@ class EngineMessage(Struct):
 
 
 class EmbeddedWire(RequestCodec):
-    """Implements `wire.stream.Wire` for one request: its tools decide how it is answered."""
+    """Implements `wire.codec.Wire` for one request: its tools decide how it is answered."""
 
     def __init__(
         self, served: ServedModel, request: ModelRequest, repeated: Sequence[ToolCall] = ()

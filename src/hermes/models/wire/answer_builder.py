@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 from hermes.kit.ids import new_id
 from hermes.models.json_repair import is_json, repair_json
-from hermes.models.wire.stream import (
+from hermes.models.wire.codec import (
     MAX_ANSWER,
     DeltaBuffer,
     InvalidChunk,
@@ -167,7 +167,7 @@ def parse_call_arguments(text: str, *, cut: bool) -> tuple[Raw, str]:
 class BlockStream(Generic[_Event]):
     """Builds an answer from blocks, in the order in which they began.
 
-    It implements most of `wire.stream.WireStream`; a wire format adds `_take`. Content beyond the
+    It implements most of `wire.codec.WireStream`; a wire format adds `_take`. Content beyond the
     limits is dropped, and `runaway` says so. Events of unknown types are ignored if
     `known_events` are given. Finish reasons that are not in `stops` are a normal end.
     """

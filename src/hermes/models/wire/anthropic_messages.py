@@ -14,8 +14,7 @@ from hermes.models.wire.anthropic_stream import (
     AnthropicStream,
     ReasoningSignature,
 )
-from hermes.models.wire.request_codec import RequestCodec, portable_call_id, read_signature
-from hermes.models.wire_model import ServedModel
+from hermes.models.wire.codec import RequestCodec, ServedModel, portable_call_id, read_signature
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import (
     Assistant,
@@ -45,7 +44,7 @@ class RoleMessage(Struct):
 
 
 class AnthropicWire(RequestCodec):
-    """Implements `wire.stream.Wire`."""
+    """Implements `wire.codec.Wire`."""
 
     rejection_patterns: ClassVar[Mapping[str, str]] = {
         "display": r"display",

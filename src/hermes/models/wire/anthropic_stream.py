@@ -4,7 +4,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream
-from hermes.models.wire.stream import StreamDelta, StreamError, clamp_tokens
+from hermes.models.wire.codec import StreamDelta, StreamError, clamp_tokens
 from hermes.schema.messages import Stop, Usage
 
 THINKING = "thinking"
@@ -83,7 +83,7 @@ _DECODER = msgspec.json.Decoder(StreamEvent, strict=False)
 
 
 class AnthropicStream(BlockStream[StreamEvent]):
-    """Implements `wire.stream.WireStream`."""
+    """Implements `wire.codec.WireStream`."""
 
     def __init__(self) -> None:
         super().__init__(_DECODER, _STOPS, _KNOWN_EVENTS)

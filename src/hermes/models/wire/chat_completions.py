@@ -15,13 +15,13 @@ from hermes.kit.lru_map import LruMap
 from hermes.models.images import ImageUrlMap, is_image, missing_image_text, part_text
 from hermes.models.providers import EffortFormat, ModelProfile, ReasoningReplay, nearest_effort
 from hermes.models.wire.chat_stream import ChatStream
-from hermes.models.wire.request_codec import (
+from hermes.models.wire.codec import (
     RequestCodec,
+    ServedModel,
     openai_schema,
     openai_tool_choice,
     read_signature,
 )
-from hermes.models.wire_model import ServedModel
 from hermes.ports.model import UNCONSTRAINED, ModelRequest
 from hermes.schema.messages import (
     Assistant,
@@ -50,7 +50,7 @@ MAX_CONVERSATIONS = 8
 
 
 class ChatWire(RequestCodec):
-    """Implements `wire.stream.Wire`."""
+    """Implements `wire.codec.Wire`."""
 
     rejection_patterns: ClassVar[Mapping[str, str]] = {
         "stream_options": r"stream_options",

@@ -10,7 +10,7 @@ from msgspec import Struct
 from hermes.kit.ids import new_id
 from hermes.models.think_tags import PieceKind, TextPiece, ThinkTagParser
 from hermes.models.wire.answer_builder import CallBuilder, CallDelta
-from hermes.models.wire.stream import (
+from hermes.models.wire.codec import (
     MAX_ANSWER,
     DeltaBuffer,
     InvalidChunk,
@@ -94,7 +94,7 @@ _DECODER = msgspec.json.Decoder(StreamChunk, strict=False)
 
 
 class ChatStream:
-    """Implements `wire.stream.WireStream`."""
+    """Implements `wire.codec.WireStream`."""
 
     def __init__(self) -> None:
         self._tags = ThinkTagParser()

@@ -12,8 +12,7 @@ from hermes.models.images import ImageUrlMap, InlineImage, LinkedImage, image_co
 from hermes.models.providers import EffortFormat, ModelProfile, nearest_effort
 from hermes.models.urls import gemini_version
 from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream
-from hermes.models.wire.request_codec import RequestCodec, read_signature
-from hermes.models.wire.stream import StreamError, clamp_tokens
+from hermes.models.wire.codec import RequestCodec, StreamError, clamp_tokens, read_signature
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import (
     Assistant,
@@ -95,7 +94,7 @@ _DECODER = msgspec.json.Decoder(StreamEvent, strict=False)
 
 
 class GeminiStream(BlockStream[StreamEvent]):
-    """Implements `wire.stream.WireStream`.
+    """Implements `wire.codec.WireStream`.
 
     A signature on text or a call becomes an empty reasoning part before it, so that it can be sent
     back in the same position.
@@ -174,7 +173,7 @@ class Content(Struct):
 
 
 class GeminiWire(RequestCodec):
-    """Implements `wire.stream.Wire`."""
+    """Implements `wire.codec.Wire`."""
 
     rejection_patterns: ClassVar[Mapping[str, str]] = {"thinking": r"thinking"}
 

@@ -10,16 +10,16 @@ from msgspec import Raw, Struct
 
 from hermes.models.images import ImageUrlMap, missing_image_text, part_text
 from hermes.models.providers import EffortFormat, nearest_effort
-from hermes.models.wire.request_codec import (
+from hermes.models.wire.codec import (
     RequestCodec,
+    ServedModel,
+    WireStream,
     openai_schema,
     openai_tool_choice,
     portable_call_id,
     read_signature,
 )
 from hermes.models.wire.responses_stream import EncryptedReasoning, ResponsesStream
-from hermes.models.wire.stream import WireStream
-from hermes.models.wire_model import ServedModel
 from hermes.ports.model import ModelRequest
 from hermes.schema.messages import (
     Assistant,
@@ -99,7 +99,7 @@ Item: TypeAlias = dict[str, Any]
 
 
 class ResponsesWire(RequestCodec):
-    """Implements `wire.stream.Wire`."""
+    """Implements `wire.codec.Wire`."""
 
     rejection_patterns: ClassVar[Mapping[str, str]] = {
         "summary": r"reasoning[.\s_']*summar",

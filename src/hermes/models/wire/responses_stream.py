@@ -4,7 +4,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream
-from hermes.models.wire.stream import StreamError, clamp_tokens
+from hermes.models.wire.codec import StreamError, clamp_tokens
 from hermes.schema.messages import Assistant, Stop, Usage
 
 _ITEM_KINDS = {
@@ -105,7 +105,7 @@ _DECODER = msgspec.json.Decoder(StreamEvent, strict=False)
 
 
 class ResponsesStream(BlockStream[StreamEvent]):
-    """Implements `wire.stream.WireStream`."""
+    """Implements `wire.codec.WireStream`."""
 
     def __init__(self) -> None:
         super().__init__(_DECODER, _STOPS, _KNOWN_EVENTS)

@@ -29,7 +29,6 @@ from hermes.runtimes.codex.notifications import (
     reasoning_text,
 )
 from hermes.runtimes.codex.protocol import RpcMessage
-from hermes.schema.attachments import has_untrusted_text
 from hermes.schema.events import (
     MessageAdded,
     Notice,
@@ -38,7 +37,16 @@ from hermes.schema.events import (
     ToolProgress,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, ToolCall, User
+from hermes.schema.messages import (
+    Assistant,
+    Reasoning,
+    Result,
+    Stop,
+    Text,
+    ToolCall,
+    User,
+    has_untrusted_text,
+)
 
 ABORTED_MARK = re.compile(r"<turn_aborted\s*/?>")
 """Some versions end a turn with this text instead of a notification."""

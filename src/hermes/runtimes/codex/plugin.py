@@ -13,6 +13,8 @@ from hermes.ports.tool import SupportsRestore, Tool
 from hermes.runtimes.codex.runtime import CodexRuntime
 from hermes.runtimes.codex.service import CodexService
 from hermes.runtimes.codex.settings import (
+    CODEX_PROVIDERS,
+    NAME,
     codex_env,
     codex_program,
     codex_service_deps,
@@ -26,9 +28,6 @@ from hermes.schema.messages import Message
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 
-NAME = "codex_app_server"
-CODEX_PROVIDERS = frozenset({"", "auto", "openai", "openai-codex"})
-"""Providers whose models codex can use; sessions with other providers stay here."""
 MIN_VERSION = (0, 163, 0)
 """The oldest tested version."""
 SHARED_TOOLS = frozenset(

@@ -18,10 +18,9 @@ from hermes.runtimes.codex.event_mapper import ALL_ITEMS, OUTCOME_UNKNOWN, Event
 from hermes.runtimes.codex.notifications import FileChange
 from hermes.runtimes.codex.protocol import Json, RpcMessage
 from hermes.runtimes.codex.threads import messages_since_question
-from hermes.schema.attachments import has_untrusted_text
 from hermes.schema.errors import ToolError
 from hermes.schema.events import Event, MessageAdded, QuestionAnswered, QuestionAsked
-from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, User
+from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, User, has_untrusted_text
 
 _MAX_CHARACTERS, _MAX_LINES = 7_000, 350
 """Limits for the changes to show; the prompt itself allows somewhat more."""

@@ -13,6 +13,9 @@ from hermes.kit.redact import Redactor
 from hermes.ports.plugins import LaunchProgram
 from hermes.runtimes.codex.service import CodexServiceDeps
 
+NAME = "codex_app_server"
+CODEX_PROVIDERS = frozenset({"", "auto", "openai", "openai-codex"})
+"""Providers whose models codex can use; sessions with other providers stay here."""
 CODEX_VARIABLES = ("CODEX_HOME", "CODEX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
 NEVER_COMPACT = 1_000_000_000_000
 """More tokens than any thread has: codex then compacts only at 90 % of its window."""
@@ -22,6 +25,17 @@ def codex_program(env: Mapping[str, str]) -> str:
     """The executable; a bare name if it is not found, so that starting it fails clearly."""
     configured = env.get("CODEX_PATH", "").strip()
     return configured or shutil.which("codex", path=env.get("PATH")) or "codex"
+
+
+def codex_runs_turns(config: Config) -> bool:
+    """Whether codex runs the turns of a session without a model of its own."""
+    model = config.main_model
+    wanted = model.openai_runtime == NAME and not model.base_url
+    return wanted and model.provider in CODEX_PROVIDERS
+
+
+def codex_is_installed(env: Mapping[str, str]) -> bool:
+    return shutil.which(codex_program(env), path=env.get("PATH")) is not None
 
 
 def codex_service_deps(

@@ -1,6 +1,6 @@
 """Holders of rows, some of which are alive."""
 
-from hermes.kit.process_identity import process_id
+from hermes.kit.ids import process_id
 from hermes.ports.store import Store
 
 

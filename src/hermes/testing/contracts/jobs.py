@@ -72,7 +72,7 @@ class JobsContract:
         with pytest.raises(StateConflict):
             await store.commit(SaveFire(claimed))
         assert await store.jobs.next_start() == fire.at
-        assert await store.jobs.busy() == {"0123456789ab"}
+        assert await store.jobs.busy(["0123456789ab", "ba9876543210"]) == {"0123456789ab"}
         ended = structs.replace(fire, state=FireState.COMPLETED)
         with pytest.raises(StateConflict):
             await store.commit(SaveFire(ended, (FireState.RUNNING,)))

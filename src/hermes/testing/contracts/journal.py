@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from hermes.kit.process_identity import process_id
+from hermes.kit.ids import process_id
 from hermes.ports.journal import (
     AppendRunEvents,
     RunEvent,

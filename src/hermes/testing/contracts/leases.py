@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from hermes.kit.process_identity import new_holder_id, process_id
+from hermes.kit.ids import new_holder_id, process_id
 from hermes.ports.store import (
     Fence,
     OpenSession,

@@ -5,10 +5,11 @@ from datetime import timedelta
 import pytest
 from msgspec import Raw
 
-from hermes.kit.process_identity import process_id
+from hermes.kit.ids import process_id
 from hermes.ports.store import (
     AmendItem,
     CompleteItem,
+    DropItems,
     EnqueueItem,
     ItemStatus,
     OpenSession,
@@ -224,3 +225,11 @@ class QueuesContract:
         assert await claimed_keys(store) == []
         await store.commit(EnqueueItem(queue_item("k1")))
         assert await claimed_keys(store) == ["k1"]
+
+    async def test_dropped_items_are_not_claimed(self, store: Store) -> None:
+        for key in ("goal:a:1", "goal:ab:1", "goal:a:2", "other"):
+            await store.queues.put(queue_item(key))
+        assert await claimed_keys(store, limit=1) == ["goal:a:1"]
+        await store.commit(DropItems("inbox", "goal:a:"), DropItems("outbox", "other"))
+        assert await store.queues.held("goal:a:1", "me")
+        assert await claimed_keys(store) == ["goal:ab:1", "other"]

@@ -26,9 +26,11 @@ from hermes.ports.delegation import (
     TaskReport,
     TaskStatus,
 )
+from hermes.ports.goals import DeleteGoal, Goal, GoalState, SaveGoal
 from hermes.ports.processes import AddProcess, BackgroundProcess, ChangeProcess, ProcessState
-from hermes.ports.store import OpenSession, Store
+from hermes.ports.store import OpenSession, RecordUsage, Store
 from hermes.schema.errors import StateConflict
+from hermes.schema.messages import Usage
 from hermes.schema.questions import Question, QuestionKind
 from hermes.schema.scope import OWNER, Address, Role, Scope
 from hermes.testing.contracts.chat_records import (
@@ -186,6 +188,7 @@ class ProcessRecordsContract:
             await store.commit(AddProcess(process(name, clock), holder))
         ended = structs.replace(process("p", clock), state=ProcessState.EXITED, ended=clock.now())
         await store.commit(AddProcess(ended, ""))
+        assert await store.has_background_work()
         assert await store.processes.count_running() == 5
         assert await store.processes.count_running(not_by=store.workers.own) == 4
         abandoned = [one.id for one in await store.processes.abandoned()]
@@ -229,8 +232,10 @@ class DelegationRecordsContract:
         assert await store.delegations.running() == [delegation("d2")]
 
     async def test_delegations_of_dead_workers_are_abandoned(self, store: Store) -> None:
+        assert not await store.has_background_work()
         for name, holder in holders_of(store).items():
             await store.commit(AddDelegation(delegation(name, holder)))
+        assert await store.has_background_work()
         abandoned = [one.id for one in await store.delegations.abandoned()]
         assert abandoned == ["old, dead", "none", "elsewhere"]
 
@@ -257,6 +262,59 @@ class BoardWatchesContract:
         assert await store.board_watches.of_board("b") == []
 
 
+class GoalsContract:
+    async def test_goal_is_read_back_and_changed_by_its_revision(
+        self, store: Store, clock: Clock
+    ) -> None:
+        scope = Scope(profile="p", session="s1", run="", workspace="/w", role=Role.OWNER)
+        goal = Goal(session="s1", text="é", scope=scope, created_at=clock.now(), subgoals=("a",))
+        await store.commit(SaveGoal(goal))
+        stored = structs.replace(goal, revision=1)
+        assert await store.goals.get("s1") == stored
+        done = structs.replace(stored, state=GoalState.DONE, evidence=("x",), max_cost=0.5)
+        await store.commit(SaveGoal(done))
+        assert await store.goals.active() == []
+        with pytest.raises(StateConflict):
+            await store.commit(SaveGoal(stored))
+        with pytest.raises(StateConflict):
+            await store.commit(SaveGoal(goal))
+        await store.commit(DeleteGoal("s1"))
+        assert await store.goals.get("s1") is None
+
+    async def test_older_goal_does_not_replace_the_one_set_after_it_was_deleted(
+        self, store: Store, clock: Clock
+    ) -> None:
+        scope = Scope(profile="p", session="s1", run="", workspace="")
+        new = Goal(session="s1", text="new", scope=scope, created_at=clock.now())
+        old = structs.replace(new, text="old", created_at=clock.now() - timedelta(1), revision=1)
+        await store.commit(SaveGoal(new))
+        with pytest.raises(StateConflict):
+            await store.commit(SaveGoal(old))
+
+    async def test_cost_includes_subagents_but_no_branches(
+        self, store: Store, clock: Clock
+    ) -> None:
+        top = session(clock, "top")
+        child = structs.replace(session(clock, "child"), source="subagent", parent="top")
+        below = structs.replace(session(clock, "below"), source="subagent", parent="child")
+        branch = structs.replace(session(clock, "branch"), parent="top")
+        for number, one in enumerate([top, child, below, branch]):
+            cost = RecordUsage(one.id, "", "m", "p", Usage(1, 1), float(10**number), clock.now())
+            await store.commit(OpenSession(one), cost)
+        unknown = RecordUsage("top", "", "m", "p", Usage(1, 1), None, clock.now())
+        await store.commit(unknown)  # hides nothing of what is known
+        assert await store.goals.cost("top") == 111
+        assert await store.goals.cost("none") == 0
+
+    async def test_goal_of_a_deleted_session_is_deleted(self, store: Store, clock: Clock) -> None:
+        scope = Scope(profile="p", session="s1", run="", workspace="")
+        goal = Goal(session="s1", text="x", scope=scope, created_at=clock.now())
+        await store.commit(OpenSession(session(clock, "s1")), SaveGoal(goal))
+        assert [one.session for one in await store.goals.active()] == ["s1"]
+        await store.archive_for(OWNER).delete(["s1"])
+        assert await store.goals.get("s1") is None
+
+
 class RepositoriesContract(
     ApprovalRecordsContract,
     ProcessRecordsContract,
@@ -266,5 +324,6 @@ class RepositoriesContract(
     ApiRecordsContract,
     LedgerRecordsContract,
     BoardWatchesContract,
+    GoalsContract,
 ):
     """All repositories."""

@@ -364,6 +364,9 @@ class SummariesContract:
         latest = await archive.latest()
         assert latest is not None
         assert latest.id == "s4"
+        await store.commit(OpenSession(session(clock, "branch", source="tui", parent="s1")))
+        assert await ids(SessionFilter(parent="s1")) == ["branch"]
+        assert await ids(SessionFilter(parent="s2")) == []
 
 
 class StoreContract(

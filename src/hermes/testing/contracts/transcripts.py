@@ -87,6 +87,11 @@ class TranscriptContract:
         await store.commit(HideMessages("s1", 5))
         assert await tail(9, 1) == ([4], 3)
         assert await tail(2) == ([3, 4], 2)
+        before = await archive.tail("s1", 2, 10**6, before=3)
+        assert ([row.seq for row in before.rows], before.more) == ([1, 2], 0)
+        before = await archive.tail("s1", 1, 10**6, before=3)
+        assert ([row.seq for row in before.rows], before.more) == ([2], 1)
+        assert (await archive.tail("s1", 9, 10**6, before=1)).rows == ()
         assert (await archive.tail("unknown", 9, 9)).rows == ()
         assert (await store.archive_for("eve").tail("s1", 9, 10**6)).rows == ()
         assert len((await store.archive_for(OWNER).tail("s1", 9, 10**6)).rows) == 4

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import Raw
 
-from hermes.kit.process_identity import new_holder_id
+from hermes.kit.ids import new_holder_id
 from hermes.ports.store import (
     AmendItem,
     BeginTurn,

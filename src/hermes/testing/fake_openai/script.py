@@ -117,7 +117,8 @@ class Fault(Struct, forbid_unknown_fields=True):
 class Reply(Struct, forbid_unknown_fields=True):
     """One answer; `chunk` is the number of characters per delta, or 0 for a single delta.
 
-    `first_byte` and `pace` are delays in seconds before the answer and after each chunk.
+    `first_byte` and `pace` are delays in seconds before the answer and after each chunk. An answer
+    with a `gate` waits for `FakeOpenAiServer.open_gate`.
     """
 
     text: str = ""
@@ -129,6 +130,7 @@ class Reply(Struct, forbid_unknown_fields=True):
     finish: str = ""
     usage: TokenCounts | None = TokenCounts()
     first_byte: float = 0.0
+    gate: str = ""
     pace: float = 0.0
     chunk: int = 8
     headers: dict[str, str] = {}

@@ -1,6 +1,7 @@
 """The fake server: it listens on a real socket and records every request."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 
@@ -59,6 +60,11 @@ class FakeOpenAiServer:
         self.requests: list[RecordedRequest] = []
         self.others: list[RecordedRequest] = []
         self._queue = list(script.replies)
+        self._gates: defaultdict[str, anyio.Event] = defaultdict(anyio.Event)
+
+    def open_gate(self, name: str) -> None:
+        """Let the answers behind this gate go out."""
+        self._gates[name].set()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -102,6 +108,8 @@ class FakeOpenAiServer:
             body = msgspec.json.encode({"error": {"message": str(error), "type": "invalid"}})
             return _json(body, 400)
         reply = self._queue.pop(0) if self._queue else self._ruled(*asked.last())
+        if reply.gate:
+            await self._gates[reply.gate].wait()
         if reply.first_byte:
             await anyio.sleep(reply.first_byte)
         fault, number = reply.fault, len(self.requests)

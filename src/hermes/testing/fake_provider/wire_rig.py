@@ -9,8 +9,8 @@ import anyio
 from hermes.kit.clock import SystemClock
 from hermes.models.endpoint import Endpoint, EndpointSettings
 from hermes.models.images import ImageUrls
-from hermes.models.wire.stream import Wire
-from hermes.models.wire_model import ServedModel, WireModel
+from hermes.models.wire.codec import ServedModel, Wire
+from hermes.models.wire_model import WireModel
 from hermes.schema.errors import (
     BadRequest,
     ContextTooLong,

@@ -6,7 +6,8 @@ the question, followed by the tool results.
 
 The model is served over the chat completions API. Each account has its own URL, so a request shows
 whose model was called. A question with `hang:connect` gets no response; with `hang:model` the
-response starts and stalls; with `hang:stream` it never ends; with `fail:model` it is rejected.
+response starts and stalls; with `hang:stream` it never ends, nor with `hang:drip`, at reading
+speed; with `fail:model` it is rejected.
 """
 
 from collections.abc import Callable, Iterable
@@ -127,9 +128,10 @@ class FakeModelServer:
         reply = Reply("I begin, ", chunk=0)
         first_frames = [*stream_frames(reply, model, self.calls, usage=False)][:2]
         await response.write(b"".join(first_frames))
-        while "hang:stream" in question:
+        pause = 0.001 if "hang:stream" in question else 0.1
+        while "hang:stream" in question or "hang:drip" in question:
             await response.write(first_frames[-1])
-            await anyio.sleep(0.001)
+            await anyio.sleep(pause)
         await anyio.sleep_forever()
         return response
 

@@ -7,76 +7,58 @@ The gateway needs `TELEGRAM_BOT_TOKEN=4242:test` and `platforms.telegram.extra.b
 that has any, `!edit TEXT` changes your last message, `!file PATH` sends a file.
 """
 
-import argparse
-import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
 import msgspec
 
-from hermes.testing.telegram.server import TelegramServer, serve_telegram
+from hermes.testing.telegram.server import serve_telegram
 from hermes.testing.telegram.state import EmulatedMessage, EmulatedTelegram
+from hermes.testing.terminal_chat import TerminalChat, run_terminal_chat
 
 PERSON = 1001
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m hermes.testing.telegram")
-    parser.add_argument("--port", type=int, default=8798)
-    parser.add_argument("--token", default="4242:test")
-    args = parser.parse_args()
+class Chat:
+    """A person's private chat with the bot."""
+
+    def __init__(self, telegram: EmulatedTelegram) -> None:
+        self._telegram = telegram
+        self._last = 0
+
+    def act(self, line: str) -> None:
+        """Do what the line says."""
+        telegram = self._telegram
+        word, _, rest = line.partition(" ")
+        if word == "!edit":
+            telegram.edit(PERSON, self._last, rest)
+        elif word == "!file":
+            path = Path(rest)
+            document = telegram.document(path.read_bytes(), path.name)
+            self._last = telegram.say(PERSON, more={"document": document})
+        elif word.startswith("!") and word[1:].isdecimal():
+            post = next(one for one in reversed(telegram.posts(PERSON)) if _buttons(one))
+            telegram.press(PERSON, post.id, [*_buttons(post)][int(word[1:]) - 1])
+        elif line:
+            self._last = telegram.say(PERSON, line)
+
+
+@asynccontextmanager
+async def _open_chat(token: str, port: int) -> AsyncGenerator[TerminalChat[EmulatedMessage]]:
     telegram = EmulatedTelegram()
-    telegram.add_bot(args.token)
+    telegram.add_bot(token)
     telegram.chat(PERSON, known=True)
-    try:
-        anyio.run(_chat, telegram, args.port)
-    except KeyboardInterrupt:
-        return
+    async with serve_telegram(telegram, port=port) as server:
+        greeting = f"Bot API at {server.url}; you are {PERSON}."
+        yield TerminalChat(server, greeting, Chat(telegram).act, telegram.changes, _describe)
 
 
-async def _chat(telegram: EmulatedTelegram, port: int) -> None:
-    async with serve_telegram(telegram, port=port) as server, anyio.create_task_group() as group:
-        _print_line(f"Bot API at {server.url}; you are {PERSON}.")
-        group.start_soon(_show_changes, server)
-        last = 0
-        while line := await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
-            last = _act(telegram, line.strip(), last)
-        group.cancel_scope.cancel()
-
-
-def _act(telegram: EmulatedTelegram, line: str, last: int) -> int:
-    """Do what the line says; return the id of the last written message."""
-    word, _, rest = line.partition(" ")
-    if word == "!edit":
-        telegram.edit(PERSON, last, rest)
-    elif word == "!file":
-        path = Path(rest)
-        document = telegram.document(path.read_bytes(), path.name)
-        return telegram.say(PERSON, more={"document": document})
-    elif word.startswith("!") and word[1:].isdecimal():
-        post = next(one for one in reversed(telegram.posts(PERSON)) if _buttons(one))
-        telegram.press(PERSON, post.id, [*_buttons(post)][int(word[1:]) - 1])
-    elif line:
-        return telegram.say(PERSON, line)
-    return last
-
-
-async def _show_changes(server: TelegramServer) -> None:
-    shown = 0
-    changes = server.telegram.changes
-    while True:
-        await server.until(lambda seen=shown: len(changes) > seen)
-        for post in changes[shown:]:
-            _show(post)
-        shown = len(changes)
-
-
-def _show(post: EmulatedMessage) -> None:
+def _describe(post: EmulatedMessage) -> str:
     edited = " (edited)" if len(post.forms) > 1 else ""
     buttons = "".join(f" [{label}]" for label in _buttons(post).values())
     file = f" <file of {len(post.file)} bytes>" if post.file else ""
-    _print_line(f"{post.id}{edited}: {post.text}{file}{buttons}")
+    return f"{post.id}{edited}: {post.text}{file}{buttons}"
 
 
 def _buttons(post: EmulatedMessage) -> dict[str, str]:
@@ -86,10 +68,5 @@ def _buttons(post: EmulatedMessage) -> dict[str, str]:
     return {one["callback_data"]: one["text"] for row in rows for one in row}
 
 
-def _print_line(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    run_terminal_chat("telegram", _open_chat, port=8798, token="4242:test")  # noqa: S106 - of the emulator

@@ -1,6 +1,6 @@
-"""Serve the emulated Bot API over HTTP, with faults, long polling and webhooks."""
+"""Serve the emulated Bot API over HTTP, with long polling and webhooks."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -9,15 +9,10 @@ import msgspec
 from aiohttp import web
 from msgspec import structs
 
-from hermes.kit.http_server import shut_down_server
-from hermes.testing.fake_openai.server import listen
-from hermes.testing.platform.model import FakeModelServer
-from hermes.testing.platform.state import CallFault
+from hermes.testing.http_emulator import HttpEmulator, cut, json_response
 from hermes.testing.telegram.methods import ApiError, Call, Methods, UploadedFile
 from hermes.testing.telegram.state import EmulatedBot, EmulatedTelegram, Json
 
-LOOPBACK = "127.0.0.1"
-MAX_BODY = 64 * 1024 * 1024
 MAX_WAIT = 50
 MAX_CONNECTIONS = 40
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105 - only its name
@@ -31,46 +26,26 @@ WEBHOOK_ACTIVE = (
 )
 
 
-class TelegramServer:
-    """Serves `telegram`, and a `model` that a gateway can use.
+class TelegramServer(HttpEmulator):
+    """Serves `telegram`.
 
     `failing` are errors of all calls of a method; `reject_markup` refuses every text with markup.
     """
 
     def __init__(self, telegram: EmulatedTelegram) -> None:
+        routes = [
+            web.get("/file/bot{token}/{path:.*}", self._file),
+            web.route("*", "/bot{token}/{method}", self._handle),
+        ]
+        super().__init__(telegram, routes)
         self.telegram = telegram
-        self.model = FakeModelServer()
         self.reject_markup = False
-        self.runner = web.AppRunner(self.app(), handler_cancellation=True, shutdown_timeout=0.5)
-        self.url = ""
         self.failing: dict[str, ApiError] = {}
         self._methods = Methods(telegram)
-        self._changed = anyio.Event()
-        self._unsure: set[str] = set()
-        telegram.on_change = self.changed
-
-    def changed(self) -> None:
-        """Wake everything that waits for a change."""
-        self._changed.set()
-        self._changed = anyio.Event()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            await self._changed.wait()
 
     async def acknowledged(self) -> None:
         """Wait until the bot has confirmed all updates."""
         await self.until(lambda: not self.telegram.unacknowledged())
-
-    async def stop_listening(self) -> None:
-        await shut_down_server(self.runner)
-
-    def app(self) -> web.Application:
-        app = web.Application(client_max_size=MAX_BODY)
-        app.router.add_get("/file/bot{token}/{path:.*}", self._file)
-        app.router.add_route("*", "/bot{token}/{method}", self._handle)
-        app.router.add_routes(self.model.routes())
-        return app
 
     async def _file(self, request: web.Request) -> web.Response:
         if request.match_info["token"] not in self.telegram.bots:
@@ -84,11 +59,11 @@ class TelegramServer:
         try:
             bot = self._bot(request.match_info["token"])
             call = await _read_call(request, bot)
-            self.telegram.calls.append(method)
+            self.calls.append(method)
             if method.lower() == "getupdates":
                 return await self._get_updates(request, call)
             self._check_failing(method, call)
-            return self._with_faults(request, method, call)
+            return await self._perform(request, method, call)
         except ApiError as error:
             return _error(error)
 
@@ -105,30 +80,16 @@ class TelegramServer:
             raise ApiError(404, "Not Found") if malformed else ApiError(401, "Unauthorized")
         return self.telegram.bots[token]
 
-    def _with_faults(self, request: web.Request, method: str, call: Call) -> web.StreamResponse:
-        match self._fault(method):
-            case CallFault.NONE:
-                return _result(self._methods.call(method, call))
-            case CallFault.REFUSED:
-                raise ApiError(400, "Bad Request: the emulator refused the call")
-            case CallFault.THROTTLED:
-                raise ApiError(429, "Too Many Requests: retry after 1", retry_after=1)
-            case CallFault.DROPPED:
-                return _cut(request)
-            case CallFault.LOST_REPLY:
-                self._methods.call(method, call)
-                return _cut(request)
-
-    def _fault(self, method: str) -> CallFault:
-        """Two unknown outcomes in a row would make the gateway give the answer up."""
+    async def _perform(self, request: web.Request, method: str, call: Call) -> web.StreamResponse:
         if not method.lower().startswith(("send", "edit")):
-            return CallFault.NONE
-        fault = self.telegram.faults.draw(self.telegram.chance)
-        unsure = fault in {CallFault.DROPPED, CallFault.LOST_REPLY}
-        if unsure and method in self._unsure:
-            fault = CallFault.NONE
-        (self._unsure.add if unsure else self._unsure.discard)(method)
-        return fault
+            return _result(self._methods.call(method, call))
+        return await self.with_faults(
+            request,
+            method,
+            lambda: _result(self._methods.call(method, call)),
+            refused=_error(ApiError(400, "Bad Request: the emulator refused the call")),
+            throttled=_error(ApiError(429, "Too Many Requests: retry after 1", retry_after=1)),
+        )
 
     async def _get_updates(self, request: web.Request, call: Call) -> web.StreamResponse:
         bot = call.bot
@@ -144,16 +105,18 @@ class TelegramServer:
         updates = self.telegram.updates_from(bot, offset, limit)
         with anyio.move_on_after(seconds):
             while not updates:
-                await self._changed.wait()
+                await self.next_change()
                 if bot.polls != own:
                     raise ApiError(409, OTHER_POLLER)
                 updates = self.telegram.updates_from(bot, offset, limit)
         faults, chance = self.telegram.faults, self.telegram.chance
         if updates and chance.random() < faults.cut_poll:
-            return _cut(request)
+            return cut(request)
         if chance.random() < faults.repeated:
-            # As if an acknowledgment had been lost.
-            updates += chance.choices(self.telegram.updates_sent, k=3)
+            # As if an acknowledgment had been lost. Never a later update than the batch has: the
+            # next offset would confirm what lies between, which the bot has not seen.
+            last = max([offset - 1, *(int(str(one["update_id"])) for one in updates)])
+            updates += self.telegram.earlier_updates(last, 3)
         if faults.shuffled:
             chance.shuffle(updates)
         return _result(updates)
@@ -167,7 +130,7 @@ class TelegramServer:
                         async with anyio.create_task_group() as group:
                             for update in [*bot.updates][:MAX_CONNECTIONS]:
                                 group.start_soon(self._post_update, session, bot, update)
-                await self._changed.wait()
+                await self.next_change()
 
     async def _post_update(
         self, session: aiohttp.ClientSession, bot: EmulatedBot, update: Json
@@ -208,8 +171,7 @@ async def _read_call(request: web.Request, bot: EmulatedBot) -> Call:
 
 
 def _result(value: object) -> web.Response:
-    body = msgspec.json.encode({"ok": True, "result": value})
-    return web.Response(body=body, content_type="application/json")
+    return json_response({"ok": True, "result": value})
 
 
 def _error(error: ApiError) -> web.Response:
@@ -218,14 +180,7 @@ def _error(error: ApiError) -> web.Response:
     }  # fmt: skip
     if error.parameters:
         content["parameters"] = error.parameters
-    body = msgspec.json.encode(content)
-    return web.Response(status=error.code, body=body, content_type="application/json")
-
-
-def _cut(request: web.Request) -> web.StreamResponse:
-    if request.transport is not None:
-        request.transport.abort()
-    return web.Response()
+    return json_response(content, error.code)
 
 
 @asynccontextmanager
@@ -233,6 +188,5 @@ async def serve_telegram(
     telegram: EmulatedTelegram, *, port: int = 0
 ) -> AsyncGenerator[TelegramServer]:
     """Serve the emulator on loopback during the block; port 0 picks a free one."""
-    server = TelegramServer(telegram)
-    async with listen(server.runner, LOOPBACK, port) as server.url:
+    async with TelegramServer(telegram).serving(port) as server:
         yield server

@@ -104,7 +104,6 @@ class EmulatedTelegram:
         self.files: dict[str, tuple[str, bytes]] = {}
         self.queries: set[str] = set()
         self.answered: list[str] = []
-        self.calls: list[str] = []
         self.updates_sent: list[Json] = []
         self.changes: list[EmulatedMessage] = []
         """The post of each change to a post, in order."""
@@ -277,6 +276,12 @@ class EmulatedTelegram:
         self.bot.updates.append(update)
         self.bot.acknowledged = 0
         self.on_change()
+
+    def earlier_updates(self, last: int, count: int) -> list[Json]:
+        """Choose some of the updates up to number `last`."""
+        first = _id(self.updates_sent[0]) if self.updates_sent else last + 1
+        known = self.updates_sent[: max(last + 1 - first, 0)]
+        return self.chance.choices(known, k=count) if known else []
 
     def updates_from(self, bot: EmulatedBot, offset: int, limit: int) -> list[Json]:
         """Confirm everything before `offset` and return the next updates."""

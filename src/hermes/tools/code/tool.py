@@ -17,6 +17,7 @@ from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
+from hermes.tools.catalog import load_specs
 from hermes.tools.collaborators import ToolCollaborators, required
 from hermes.tools.paths import RemotePaths, SessionPaths, reset_remote_folder
 from hermes.tools.provenance.command_provenance import (
@@ -42,7 +43,6 @@ from hermes.tools.terminal.output_cleaner import (
 )
 from hermes.tools.terminal.shell import shell_exit_code
 from hermes.tools.tool_io import Arguments, encode_result, require_approval
-from hermes.tools.tool_wrappers import load_specs
 
 MAX_STDOUT = 50_000
 MAX_STDERR = 10_000

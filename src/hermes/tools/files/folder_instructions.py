@@ -22,12 +22,12 @@ from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Message, Text, text_of
 from hermes.schema.scope import Role, Scope
+from hermes.tools.catalog import ToolWrapper
 from hermes.tools.paths import SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.provenance.instruction_files import INSTRUCTION_FILES, MAX_INSTRUCTIONS
 from hermes.tools.thread_runner import ThreadRunner
 from hermes.tools.tool_io import earlier_results
-from hermes.tools.tool_wrappers import ToolWrapper
 
 MAX_SHOWN = 8_000
 """Characters of one file; of longer ones the beginning and the end are shown."""

@@ -13,6 +13,7 @@ from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
+from hermes.tools.catalog import RedactedTool
 from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.files.drafts import Drafts, TextFormat
 from hermes.tools.files.editor import NO_PATHS, FileEditor, WriteProvenance
@@ -27,7 +28,6 @@ from hermes.tools.files.fuzzy_match import (
 from hermes.tools.files.lint import LintResult
 from hermes.tools.files.v4a import MOVE, Add, Delete, Operation, Update, apply_update, parse_patch
 from hermes.tools.tool_io import Arguments, encode_result
-from hermes.tools.tool_wrappers import RedactedTool
 
 MAX_DIFF = 10_000
 MAX_FILES = 100

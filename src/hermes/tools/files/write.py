@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect
+from hermes.tools.catalog import RedactedTool
 from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.files.drafts import Draft, diff_text
 from hermes.tools.files.editor import FileEditor
@@ -15,7 +16,6 @@ from hermes.tools.files.file_changes import FileChange
 from hermes.tools.files.lint import LintResult, check_syntax
 from hermes.tools.files.safe_open import Forbids
 from hermes.tools.tool_io import Arguments, encode_result
-from hermes.tools.tool_wrappers import RedactedTool
 
 MAX_CONTENT = 20_000_000
 

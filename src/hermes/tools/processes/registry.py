@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
-from hermes.kit.process_identity import new_holder_id
+from hermes.kit.ids import new_holder_id
 from hermes.kit.retry import Backoff
 from hermes.ports.approvals import Isolation
 from hermes.ports.message_sender import Followups
@@ -373,7 +373,7 @@ class ProcessRegistry:
             writes += self._deps.followups.rows(scope, key, text)
         await self._deps.store.commit(ChangeProcess(record), *writes)
         if writes:
-            failpoint("processes.brought")
+            failpoint("processes.result_stored")
             self._deps.followups.wake(scope)
 
 

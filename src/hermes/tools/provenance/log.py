@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes.kit.files import append_line, open_locked, write_atomic
-from hermes.kit.process_identity import pid_exists
+from hermes.kit.ids import pid_exists
 
 MAX_AGE = 90 * 86_400.0
 MAX_SPANS = 20_000

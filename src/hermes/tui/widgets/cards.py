@@ -18,8 +18,8 @@ from hermes.schema.messages import Result, Text, ToolCall
 from hermes.schema.shell import ShellResult
 from hermes.tui.display_text import failure_text, result_text
 from hermes.tui.options import DisplayOptions
+from hermes.tui.todo_list import TodoList
 from hermes.tui.widgets import app_of
-from hermes.tui.widgets.todo import todo_progress
 
 _MAX_OUTPUT = 20_000
 """Characters shown of one output."""
@@ -124,17 +124,24 @@ class ExpandableCard(Vertical):
         if self._body is not None:
             self._body.update(self._folded())
 
+    @property
+    def is_long(self) -> bool:
+        """Whether its details are folded."""
+        return self.details().plain.count("\n") >= FOLD_LINES
+
     async def action_flip(self) -> None:
         """Open the card, then the pager if it is long, then close it."""
         if not self.is_open:
             await self.open()
             return
-        details = self.details()
-        if details.plain.count("\n") >= FOLD_LINES:
-            from hermes.tui.pager import Pager  # noqa: PLC0415 - rarely needed
-
-            app_of(self).push_screen(Pager(self.title, details))
+        if self.is_long:
+            self.show_in_pager()
         await self.close()
+
+    def show_in_pager(self) -> None:
+        from hermes.tui.pager import Pager  # noqa: PLC0415 - rarely needed
+
+        app_of(self).push_screen(Pager(self.title, self.details()))
 
     async def on_click(self, event: events.Click) -> None:
         if event.widget is self.header:
@@ -280,7 +287,7 @@ class ToolCard(ExpandableCard):
         self._result = result
         status = card_status(result, self.call.name)
         if is_todo_list(self.call, result):
-            status = CardStatus(todo_progress(result.shown))
+            status = CardStatus(TodoList.parse(result.shown).progress)
         time = f"{took:.1f} s" if took >= MIN_SHOWN_SECONDS else ""
         end = " · ".join(filter(None, (status.text, time)))
         if result.failed:

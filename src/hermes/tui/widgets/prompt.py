@@ -12,8 +12,8 @@ from textual.message import Message
 from textual.widgets import OptionList, TextArea
 from textual.widgets.option_list import Option
 
+from hermes.commands.completion import Suggestion, suggestions
 from hermes.kit.terminal_text import display_width, pad
-from hermes.tui.completion import Suggestion, suggestions
 from hermes.tui.images import ImageChips, pasted_image
 from hermes.tui.input_history import InputHistory
 from hermes.tui.options import BusyMode

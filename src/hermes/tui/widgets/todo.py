@@ -3,11 +3,10 @@
 from textual.content import Content
 from textual.widgets import Static
 
-from hermes.kit.terminal_text import escape_controls, fit, single_line
+from hermes.kit.terminal_text import fit
+from hermes.tui.todo_list import TodoList
 
-_MAX_LINES = 6
-_DONE = ("[x]", "[-]")
-_STYLES = {"[x]": ("✓", "dim"), "[-]": ("-", "dim strike"), "[>]": ("▸", "bold $accent")}
+_STYLES = {"✓": "dim", "-": "dim strike", "▸": "bold $accent"}
 
 
 class TodoPanel(Static):
@@ -21,14 +20,13 @@ class TodoPanel(Static):
 
     def __init__(self) -> None:
         super().__init__(markup=False)
-        self._items: list[str] = []
+        self._list = TodoList()
         self._compact = True
 
     def show_list(self, text: str) -> None:
         """Show the list as the `todo` tool prints it; hide it if nothing is left to do."""
-        items = [line for line in escape_controls(text).splitlines() if line.startswith("[")]
-        self._items = items if any(not item.startswith(_DONE) for item in items) else []
-        self.set_class(bool(self._items), "shown")
+        self._list = TodoList.parse(text)
+        self.set_class(self._list.is_open, "shown")
         self._draw()
 
     def set_compact(self, *, compact: bool) -> None:
@@ -38,32 +36,17 @@ class TodoPanel(Static):
             self._draw()
 
     def _draw(self) -> None:
-        if self._items:
+        if self._list.is_open:
             width = max(self.screen.size.width - 4, 8)
-            self.update(_content(self._items, width, compact=self._compact))
+            compact = Content(fit(self._list.summary, width)) if self._compact else None
+            self.update(compact or _content(self._list, width))
 
 
-def todo_progress(text: str) -> str:
-    """How much of a list is done, for the header of its card."""
-    items = [line for line in text.splitlines() if line.startswith("[")]
-    return f"{sum(item.startswith(_DONE) for item in items)} of {len(items)} done" if items else ""
-
-
-def _content(items: list[str], width: int, *, compact: bool) -> Content:
-    """A heading and the items around the current one, or both in a line."""
-    done = sum(item.startswith(_DONE) for item in items)
-    current = next(
-        (index for index, item in enumerate(items) if not item.startswith(_DONE)), len(items)
-    )
-    heading = f"Todo · {done} of {len(items)} done"
-    if compact:
-        return Content(fit(f"{heading} · next: {single_line(items[current][4:])}", width))
-    first = max(min(current - 1, len(items) - _MAX_LINES), 0)
-    shown = items[first : first + _MAX_LINES]
-    lines = [Content.styled(heading, "bold")]
-    for item in shown:
-        mark, style = _STYLES.get(item[:3], ("○", ""))
-        lines.append(Content.styled(fit(f"{mark} {single_line(item[4:])}", width), style))
-    if hidden := len(items) - first - len(shown):
+def _content(todo: TodoList, width: int) -> Content:
+    """A heading and the items around the current one."""
+    items, hidden = todo.around_current()
+    lines = [Content.styled(todo.heading, "bold")]
+    lines += [Content.styled(fit(one.line, width), _STYLES.get(one.mark, "")) for one in items]
+    if hidden:
         lines.append(Content.styled(f"  … {hidden} more", "dim"))
     return Content("\n").join(lines)

@@ -17,6 +17,7 @@ from hermes.app.service.profile_service import (
     ProfileServiceDeps,
     serve_profile,
 )
+from hermes.app.service.web_host import WebHost
 from hermes.config.env import Env
 from hermes.config.home import profile_home
 from hermes.gateway.hooks import HookDecision
@@ -55,8 +56,9 @@ async def closed_profile(folder: Path) -> AsyncGenerator[tuple[ProfileService, a
     async with open_process_resources() as shared, anyio.create_task_group() as group:
         deps = ProfileServiceDeps(
             owner=home, env=Env({}), shared=shared, restart=lambda: None,
-            dispatcher_lock=FileLock(home.dispatcher_lock),
-            api_host=ApiHost(SystemClock()),
+            dispatcher_lock=FileLock(home.kanban / ".dispatcher.lock"),
+            board_workers=set(),
+            api_host=ApiHost(SystemClock()), web_host=WebHost(SystemClock()),
         )  # fmt: skip
         service: ProfileService = await group.start(keep, deps)
         service.assemble({})
@@ -111,8 +113,10 @@ async def test_rebuilt_gateway_sends_no_second_restart_notice(
     ):
         deps = ProfileServiceDeps(
             owner=home, env=Env({}), shared=shared, restart=lambda: None, restarted=True,
-            dispatcher_lock=FileLock(home.dispatcher_lock),
-            api_host=ApiHost(SystemClock()), retry=Backoff(base=0.01, cap=0.01),
+            dispatcher_lock=FileLock(home.kanban / ".dispatcher.lock"),
+            board_workers=set(),
+            api_host=ApiHost(SystemClock()), web_host=WebHost(SystemClock()),
+            retry=Backoff(base=0.01, cap=0.01),
         )  # fmt: skip
         service = ProfileService(app, {"fake": channel}, {}, hooks, deps)
         for place in (Address("fake", "1"), Address("gone", "1")):

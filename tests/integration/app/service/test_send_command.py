@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +25,7 @@ from hermes.ports.store import CompleteItem
 from hermes.schema.scope import Address
 from hermes.store.sqlite import open_store
 from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, CliResult
+from support.preloaded_python import run_python
 
 CONFIG = """\
 platforms:
@@ -47,11 +47,9 @@ class SendHome:
         }
 
     def __call__(self, *args: str, stdin: bytes | None = None, **env: str) -> CliResult:
-        given = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
-        done = subprocess.run(
-            [HERMES_PROGRAM, "send", *args], env=self.env | env, capture_output=True,
+        done = run_python(
+            [HERMES_PROGRAM, "send", *args], env=self.env | env, cwd=self.home.path, stdin=stdin,
             timeout=TEST_TIMEOUT,
-            check=False, cwd=self.home.path, **given,
         )  # fmt: skip
         return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 

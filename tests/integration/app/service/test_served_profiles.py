@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from support.cli_process import (
     fake_model_process,
     reserved_port,
 )
+from support.preloaded_python import PreloadedPython
 
 pytestmark = pytest.mark.anyio
 
@@ -71,8 +71,8 @@ class ProfilesHarness:
 
     @contextmanager
     def gateway(self) -> Iterator[RunningCli]:
-        command = [sys.executable, "-m", "hermes.testing.platform.gateway"]
-        with subprocess.Popen(
+        command = ["-m", "hermes.testing.platform.gateway"]
+        with PreloadedPython(
             command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as process:
             try:

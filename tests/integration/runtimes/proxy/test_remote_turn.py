@@ -1,7 +1,6 @@
 """Turns as runs of a real remote gateway: what is sent, what comes back, what fails."""
 
-import subprocess
-import sys
+import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from anyio.streams.text import TextReceiveStream
 from msgspec import structs
 
 from hermes.agent.plan import RuntimePlan
@@ -27,6 +25,7 @@ from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script, serve
 from hermes.testing.faulty_link import BreakKind, FaultyLink, LinkBreak, faulty_link
 from support.api_server import KEY, ApiHarness, api_harness
 from support.polling import pause
+from support.preloaded_python import preloaded_program
 from support.turns import SCOPE, EventRecorder, assistant_message, running_turn, user_message
 
 pytestmark = pytest.mark.anyio
@@ -269,13 +268,9 @@ async def test_run_that_ends_while_the_link_is_down_is_fetched(tmp_path: Path) -
 @asynccontextmanager
 async def remote_gateway_process(home: Path, model: str) -> AsyncGenerator[int]:
     """Yield the port of a remote gateway in a separate process, which is killed at the end."""
-    command = [sys.executable, str(PROGRAM), str(home), model]
-    async with await anyio.open_process(command, stderr=None, stdin=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
-        try:
-            yield int((await TextReceiveStream(process.stdout).receive()).strip())
-        finally:
-            process.kill()
+    env = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    async with preloaded_program([str(PROGRAM), str(home), model], env=env) as process:
+        yield int(await anext(process.stdout))
 
 
 async def test_restarted_remote_gateway_reports_the_interruption(tmp_path: Path) -> None:

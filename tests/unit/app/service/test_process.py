@@ -23,7 +23,7 @@ from hermes.app.service.main import run_gateway
 from hermes.app.service.process import GatewayProcess, hold_gateway
 from hermes.app.service.state_file import StateFile
 from hermes.app.service.status import Phase, Snapshot, gateway_status, read_state
-from hermes.cli.verbs.chat.options import has_gateway
+from hermes.cli.verbs.chat import has_gateway
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.sections.messaging import Gateway
@@ -179,7 +179,7 @@ def test_state_of_another_process_is_ignored(home: Home) -> None:
 @pytest.mark.parametrize(("reason", "awaited"), [("stop", False), ("restart", True)])
 def test_killed_gateway_is_not_waited_for(home: Home, reason: str, awaited: bool) -> None:
     """Also when it was about to restart itself."""
-    code = "import hermes.kit.process_identity as h; print(h.process_id(), flush=True); input()"
+    code = "import hermes.kit.ids as h; print(h.process_id(), flush=True); input()"
     words = [sys.executable, "-c", code]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None

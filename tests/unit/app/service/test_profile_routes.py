@@ -1,12 +1,12 @@
 """The most specific profile route wins."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.app.service.router import routed_profile
 from hermes.config.sections.messaging import ProfileRoute
 from hermes.session.keys import SessionSource
+from support.cases import cases
 
 HERE = SessionSource(
     platform="discord",
@@ -27,7 +27,7 @@ def test_no_matching_route_gives_no_profile() -> None:
     assert routed_profile(HERE, [route("a", platform="slack"), route("b", chat_id="x")]) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "other",
     [
         {"platform": "slack"},

@@ -3,8 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
-
 from hermes.app.service.lifecycle import Ending
 from hermes.app.service.restart_guard import (
     MAX_STARTS,
@@ -16,6 +14,7 @@ from hermes.app.service.restart_guard import (
 )
 from hermes.config.home import Home
 from hermes.config.sections.messaging import Gateway, RespawnStorm, RestartLoopGuard
+from support.cases import cases
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -24,7 +23,7 @@ def starts(*ages: float, after: Ending | None = Ending.CRASHED) -> list[StartRec
     return [StartRecord(at=NOW - timedelta(seconds=age), pid=1, after=after) for age in ages]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ages", "park", "wait"),
     [
         ([], False, 0),

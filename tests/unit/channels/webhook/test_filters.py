@@ -4,6 +4,7 @@ import pytest
 
 from hermes.channels.webhook.filters import FilterInput, matches_filters, read_filters
 from hermes.schema.errors import ConfigError
+from support.cases import cases
 
 INPUT = FilterInput(
     "push",
@@ -19,7 +20,7 @@ INPUT = FilterInput(
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("test", "wanted"),
     [
         ({"field": "action", "equals": "opened"}, True),
@@ -77,7 +78,7 @@ def test_all_conditions_must_hold() -> None:
     assert not matches_filters(read_filters([good, bad]), INPUT)
 
 
-@pytest.mark.parametrize(
+@cases(
     "wrong",
     [
         {"action": "opened"},

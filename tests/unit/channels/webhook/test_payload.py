@@ -3,11 +3,12 @@
 import pytest
 from inline_snapshot import snapshot
 
-from hermes.channels.webhook.calls import CallRejected
+from hermes.channels.http_calls import CallRejected
 from hermes.channels.webhook.payload import as_text, event_of, read_payload, value_at
+from support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     "kind",
     [
         "application/json",
@@ -42,7 +43,7 @@ def test_json_in_a_form_is_decoded() -> None:
     assert form.raw == '{"a":1}'
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "body", "status"),
     [
         ("text/plain", b"hello", 415),
@@ -88,7 +89,7 @@ def test_as_text() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("headers", "value", "name", "also"),
     [
         ({"x-github-event": "push"}, {}, "push", {"push"}),

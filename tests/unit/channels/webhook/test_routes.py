@@ -11,6 +11,7 @@ from hermes.channels.webhook.routes import (
 )
 from hermes.channels.webhook.signatures import Scheme
 from hermes.schema.errors import ConfigError
+from support.cases import cases
 
 SECRET = "a-secret-of-some-length"
 
@@ -60,7 +61,7 @@ def test_route_with_all_fields() -> None:
     assert (whole.unserved, whole.notes) == ("", ())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("events", "name", "wanted"),
     [
         ([], "push", True),
@@ -74,7 +75,7 @@ def test_wanted_events(events: object, name: str, wanted: bool) -> None:
     assert route(events=events).wants(frozenset({name})) is wanted
 
 
-@pytest.mark.parametrize(
+@cases(
     ("deliver", "extra", "answer_to"),
     [
         ("log", {}, ""),
@@ -93,9 +94,7 @@ def test_answer_targets(deliver: str, extra: dict, answer_to: str) -> None:
     assert route(deliver=deliver, deliver_extra=extra).answer_to == answer_to
 
 
-@pytest.mark.parametrize(
-    "deliver", ["origin", "log,telegram", "tele gram", "telegram:", ":5", "a,,b"]
-)
+@cases("deliver", ["origin", "log,telegram", "tele gram", "telegram:", ":5", "a,,b"])
 def test_invalid_answer_target(deliver: str) -> None:
     assert "deliver" in str(parse_error({"secret": SECRET, "deliver": deliver}))
 
@@ -110,14 +109,13 @@ def test_deliver_only_requires_a_target() -> None:
     assert "no target to deliver to" in str(parse_error({"secret": SECRET, "deliver_only": True}))
 
 
-@pytest.mark.parametrize(
+@cases(
     "written",
     [
         {"skills": ["review"]},
         {"script": "filter.py"},
         {"deliver": "github_comment", "deliver_extra": {"repo": "a/b", "pr_number": "1"}},
         {"toolsets": ["web"]},
-        {"cron_job": "daily"},
         {"coalesce": {"key": "number"}},
     ],
 )
@@ -125,6 +123,11 @@ def test_unsupported_features_are_reported(written: dict) -> None:
     found = route(**written)
     assert next(iter(written)) in found.unserved
     assert found.notes == ()
+
+
+def test_route_may_name_a_scheduled_job() -> None:
+    found = route(cron_job=" daily ")
+    assert (found.job, found.unserved) == ("daily", "")
 
 
 def test_route_notes() -> None:
@@ -135,7 +138,7 @@ def test_route_notes() -> None:
     assert "repo" in route(deliver_extra={"repo": "a/b"}).notes[0]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("written", "place"),
     [
         ({"events": 5}, "events"),
@@ -149,7 +152,7 @@ def test_route_errors_name_the_field(written: dict, place: str) -> None:
     assert str(parse_error({"secret": SECRET} | written)).startswith(f"{place}:")
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a b", "a:b", "-a", "ä", "a" * 65])
+@cases("name", ["", "a/b", "a b", "a:b", "-a", "ä", "a" * 65])
 def test_route_name_must_be_url_safe(name: str) -> None:
     assert "name" in str(parse_error({"secret": SECRET}, name))
 
@@ -168,7 +171,7 @@ def test_settings_defaults_and_variables() -> None:
     assert read_settings({"port": "7", "secret": "own"}, env).port == 7
 
 
-@pytest.mark.parametrize(
+@cases(
     ("extra", "place"),
     [
         ({"port": "many"}, "port"),

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.webhook.calls import CallRejected
+from hermes.channels.http_calls import CallRejected
 from hermes.channels.webhook.signatures import TOLERANCE, Proof, Scheme, sign, verify
+from support.cases import cases
 
 SECRET = "sixteen-chars-at-least"
 BODY = b'{"a":1}'
@@ -96,27 +97,27 @@ def flipped_bits(text: bytes) -> list[bytes]:
     ]
 
 
-@pytest.mark.parametrize(("secret", "headers", "body"), VECTORS)
+@cases(("secret", "headers", "body"), VECTORS)
 def test_published_test_vectors(secret: str, headers: dict[str, str], body: bytes) -> None:
     proof = verify(secret, headers, body, NOW)
     assert headers[SIGNATURES[proof.scheme]]
     assert refused(headers, body, secret + "x") == "signature"
 
 
-@pytest.mark.parametrize("scheme", Scheme)
+@cases("scheme", Scheme)
 def test_own_signatures_are_valid(scheme: Scheme) -> None:
     for secret in (SECRET, "whsec_c2l4dGVlbi1jaGFycy1hdC1sZWFzdA==", "ab" * 32, "whsec_", "ümläut"):
         assert verify(secret, sign(secret, "d-1", NOW, BODY, scheme), BODY, NOW).scheme is scheme
 
 
-@pytest.mark.parametrize("scheme", [one for one in Scheme if one is not Scheme.GITLAB])
+@cases("scheme", [one for one in Scheme if one is not Scheme.GITLAB])
 def test_changed_body_is_refused(scheme: Scheme) -> None:
     headers = sign(SECRET, "d-1", NOW, BODY, scheme)
     for body in (*flipped_bits(BODY), BODY + b" ", BODY[:-1], b""):
         assert refused(headers, body) == "signature"
 
 
-@pytest.mark.parametrize("scheme", Scheme)
+@cases("scheme", Scheme)
 def test_changed_signature_is_refused(scheme: Scheme) -> None:
     headers = sign(SECRET, "d-1", NOW, BODY, scheme)
     name = SIGNATURES[scheme]
@@ -139,8 +140,8 @@ def test_changed_time_or_id_is_refused(scheme: Scheme) -> None:
         assert refused({one: text for one, text in headers.items() if one != name}) == "signature"
 
 
-@pytest.mark.parametrize("scheme", TIMED)
-@pytest.mark.parametrize("sign_of", [1, -1])
+@cases("scheme", TIMED)
+@cases("sign_of", [1, -1])
 def test_clock_may_differ_by_five_minutes(scheme: Scheme, sign_of: int) -> None:
     headers = sign(SECRET, "d-1", NOW, BODY, scheme)
     edge = timedelta(seconds=TOLERANCE * sign_of)
@@ -149,7 +150,7 @@ def test_clock_may_differ_by_five_minutes(scheme: Scheme, sign_of: int) -> None:
     assert refused(headers, now=NOW + timedelta(hours=sign_of)) == "stale"
 
 
-@pytest.mark.parametrize("stamp", ["1e9", "-5", "٣", "9" * 13, "soon", "1614265330.0"])
+@cases("stamp", ["1e9", "-5", "٣", "9" * 13, "soon", "1614265330.0"])
 def test_signed_time_must_be_a_plain_number(stamp: str) -> None:
     signature = hmac.new(SECRET.encode(), f"{stamp}.".encode() + BODY, hashlib.sha256).hexdigest()
     headers = {"x-webhook-timestamp": stamp, "x-webhook-signature-v2": signature}
@@ -186,8 +187,8 @@ def as_legacy(headers: Mapping[str, str], scheme: Scheme) -> str:
     return base64.b64decode(signature.removeprefix("v1,")).hex()
 
 
-@pytest.mark.parametrize("scheme", TIMED)
-@pytest.mark.parametrize("delivery", ["msg_p5jXN8AQ", "17", "a.b.c", "x=y", "two words"])
+@cases("scheme", TIMED)
+@cases("delivery", ["msg_p5jXN8AQ", "17", "a.b.c", "x=y", "two words"])
 def test_signed_content_is_not_accepted_as_body_of_another_scheme(
     scheme: Scheme, delivery: str
 ) -> None:
@@ -218,8 +219,8 @@ def test_id_is_not_accepted_as_time() -> None:
     assert refused(forged, f"{STAMP}.a=1".encode(), now=later) == "signature"
 
 
-@pytest.mark.parametrize("scheme", [Scheme.GITHUB, Scheme.LEGACY])
-@pytest.mark.parametrize(
+@cases("scheme", [Scheme.GITHUB, Scheme.LEGACY])
+@cases(
     "body",
     [
         b'{"v": "x.1614265330.y"}',

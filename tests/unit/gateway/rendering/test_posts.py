@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.rendering.graphemes import is_boundary
 from hermes.gateway.rendering.length import count_graphemes, keep_end, length_in
 from hermes.gateway.rendering.posts import compose_posts, render_text
+from hermes.kit.graphemes import is_boundary
 from hermes.ports.channel import (
     Attachment,
     ChannelCapabilities,
@@ -21,6 +21,7 @@ from hermes.ports.channel import (
     MediaLimits,
 )
 from hermes.schema.messages import Media, Text
+from support.cases import cases
 from support.examples import at_most
 
 SAMPLE = """# Title
@@ -96,12 +97,12 @@ RENDERED = {
 }
 
 
-@pytest.mark.parametrize("markup", Markup)
+@cases("markup", Markup)
 def test_sample_in_each_dialect(markup: Markup) -> None:
     assert rendered(SAMPLE, markup) == RENDERED[markup]
 
 
-@pytest.mark.parametrize("markup", Markup)
+@cases("markup", Markup)
 def test_every_post_has_the_same_text_without_markup(markup: Markup) -> None:
     posts = render_text(SAMPLE * 5, caps(markup, 150))
     assert len(posts) > 5

@@ -13,6 +13,7 @@ from hermes.gateway.rendering.source import (
     count_characters,
     split_text,
 )
+from support.cases import cases
 from support.examples import at_most
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
@@ -170,7 +171,7 @@ def test_code_block_that_fits_is_not_split(many: int) -> None:
     assert texts(f"Hi.\n{block}\n{said}", 80)[0].startswith("Hi.\n```python\nx = 1\n")
 
 
-@pytest.mark.parametrize("units", range(60, 130))
+@cases("units", range(60, 130))
 def test_no_post_has_an_empty_code_block(units: int) -> None:
     text = "word " * 10 + "\n```py\n" + "x = 1\n" * 30 + "```\n" + "word " * 10
     assert not any("```py\n```" in post for post in texts(text, units))

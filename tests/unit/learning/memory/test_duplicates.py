@@ -15,6 +15,7 @@ from hermes.learning.memory import (
 )
 from hermes.ports.ledger import Author
 from hermes.testing.clock import FakeClock
+from support.cases import cases
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +23,7 @@ LONG = "The build needs Python 3.11 and runs with make test from the root."
 SHORT = "Build runs with make test, needs Python 3.11."
 
 
-@pytest.mark.parametrize(
+@cases(
     ("entries", "dropped"),
     [
         ([LONG, SHORT], [SHORT]),

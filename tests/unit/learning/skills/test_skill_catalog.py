@@ -15,6 +15,7 @@ from hermes.learning.skills.catalog import (
 )
 from hermes.learning.skills.document import InvalidSkill, check_name, parse_skill
 from hermes.learning.skills.usage import SkillUsageLog
+from support.cases import cases
 
 HEAD = "---\nname: {name}\ndescription: {what}\n{more}---\n\n# {name}\n\nDo it.\n"
 
@@ -120,7 +121,7 @@ def test_full_header_is_parsed() -> None:
     assert document.body == "Body\n---\nmore"
 
 
-@pytest.mark.parametrize("name", ["", "A", "a b", "../a", "a/b", ".a", "a..b", "x" * 65, "-"])
+@cases("name", ["", "A", "a b", "../a", "a/b", ".a", "a..b", "x" * 65, "-"])
 def test_invalid_names_are_rejected(name: str) -> None:
     with pytest.raises(InvalidSkill):
         check_name(name)

@@ -25,6 +25,7 @@ from hermes.learning.skills.installer import (
     read_folder,
     scan_package,
 )
+from support.cases import cases
 
 TEXT = b"---\nname: tea\ndescription: How to make tea.\n---\n\nBoil water.\n"
 GOOD = {"tea/SKILL.md": TEXT, "tea/scripts/boil.sh": b"#!/bin/sh\necho hi\n"}
@@ -73,14 +74,14 @@ def test_archive_is_read_completely(pack: Pack, tmp_path: Path) -> None:
     assert scan_package(package) == [f"scripts/boil.sh {IS_PROGRAM}"]
 
 
-@pytest.mark.parametrize("pack", PACKS)
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
+@cases("pack", PACKS)
+@cases("name", HOSTILE_NAMES)
 def test_paths_outside_are_rejected(pack: Pack, name: str) -> None:
     with pytest.raises(InvalidSkill):
         read_archive(pack({**GOOD, name: b"x"}))
 
 
-@pytest.mark.parametrize(
+@cases(
     "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE]
 )
 def test_links_and_devices_are_rejected(kind: bytes) -> None:
@@ -144,7 +145,7 @@ def test_names_differing_in_case_are_rejected() -> None:
         read_archive(zipped({**GOOD, "tea/skill.MD": b"other"}))
 
 
-@pytest.mark.parametrize(
+@cases(
     "data", [b"", b"PK\x03\x04", b"\x1f\x8b", b"\x1f\x8bxxxx", b"no archive" * 100, b"\0" * 1024]
 )
 def test_other_data_is_rejected_or_empty(data: bytes) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from hermes.models.embedded.answer_parser import AnswerParser, ParsedCall
+from support.cases import cases
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
@@ -73,7 +74,7 @@ def test_incomplete_call_is_returned_on_close(text: str) -> None:
     assert choosing.calls == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("escaped", "meant"),
     [
         (r"\ud83d\ude00", "😀"),
@@ -84,7 +85,7 @@ def test_incomplete_call_is_returned_on_close(text: str) -> None:
         (r"\/", "/"),
     ],
 )
-@pytest.mark.parametrize("size", [1, 2, 3, 50])
+@cases("size", [1, 2, 3, 50])
 def test_escapes_are_decoded(escaped: str, meant: str, size: int) -> None:
     pieces, _ = parse_in_pieces(f'{{"reply": "{escaped}"}}', [size])
     assert "".join(pieces) == meant

@@ -17,7 +17,8 @@ from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.events import TextDelta
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
 from hermes.testing.contracts.model import read_stream
-from hermes.tools.tool_wrappers import load_specs
+from hermes.tools.catalog import load_specs
+from support.cases import cases
 from support.embedded_engine import embedded_model
 
 TOOLS = [load_specs()[name] for name in ("terminal", "write_file")]
@@ -62,7 +63,7 @@ def test_sandbox_failure_is_escalated(output: str, note: str, how: str, why: str
     assert call.name == "terminal"
 
 
-@pytest.mark.parametrize(
+@cases(
     "request_",
     [
         request_after(failed("./a.sh: Permission denied", OUTSIDE)),
@@ -129,7 +130,7 @@ async def test_answer_without_model_needs_no_engine(tmp_path: Path) -> None:
         await read_stream(model, bound)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("question", "kept"),
     [
         ("Remember that I like tea", True),

@@ -16,11 +16,12 @@ from hermes.models.embedded.result_text import (
 from hermes.models.embedded.small_profile import answer_format, small_profile, small_prompt
 from hermes.models.embedded.turn_state import turn_state_of
 from hermes.models.embedded.wire import EmbeddedWire, repeats_calls
-from hermes.models.wire_model import ServedModel
+from hermes.models.wire.codec import ServedModel
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
 from hermes.schema.tools import ToolSpec
-from hermes.tools.tool_wrappers import load_specs
+from hermes.tools.catalog import load_specs
+from support.cases import cases
 
 SERVED = ServedModel(model="tiny", provider="embedded", window=8192, profile=small_profile())
 
@@ -128,7 +129,7 @@ def test_names_are_ignored_without_file_tools() -> None:
     assert offers(ModelRequest("", history, [spec])) == ["weather", "reply"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asked", "may"),
     [
         ("When is the launch? It is in plan.txt.", ["reply"]),
@@ -297,7 +298,7 @@ def test_unknown_tool_keeps_its_own_schema() -> None:
     assert branch["properties"]["args"] == schema
 
 
-@pytest.mark.parametrize(
+@cases(
     ("output", "words"),
     [
         ('{"output":"a\\nb\\n","exit_code":0,"error":null}', "a\nb"),

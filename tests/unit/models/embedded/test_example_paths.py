@@ -1,13 +1,13 @@
 """Example paths that a small model makes up."""
 
-import pytest
 from msgspec import Raw
 
 from hermes.models.embedded.wire import has_no_such_path, replace_example_paths
 from hermes.schema.messages import Text, User
+from support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("written", "meant"),
     [
         ('{"path": "/path/to/folder"}', '{"path": "."}'),
@@ -25,7 +25,7 @@ def test_example_path_is_replaced(written: str, meant: str) -> None:
     assert bytes(replace_example_paths(Raw(written.encode()))).decode() == meant
 
 
-@pytest.mark.parametrize(
+@cases(
     "written",
     [
         '{"path":"a.txt"}',

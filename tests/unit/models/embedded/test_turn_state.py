@@ -15,6 +15,7 @@ from hermes.models.embedded.turn_state import (
 from hermes.ports.model import ModelRequest
 from hermes.schema.events import TextDelta
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
+from support.cases import cases
 
 
 def step(number: int, name: str, args: str, output: str, *, failed: bool = False) -> list[Message]:
@@ -34,7 +35,7 @@ COUNT = step(0, "terminal", '{"command": "wc -l"}', '{"output":"7 diary.txt","ex
 DONE = step(1, "write_file", '{"path": "b.txt", "content": "x"}', '{"bytes_written":1}')
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "names"),
     [
         ("Rename draft.txt to final.txt, please.", ["draft.txt", "final.txt"]),
@@ -48,7 +49,7 @@ def test_names_are_found_in_a_question(words: str, names: list[str]) -> None:
     assert names_in(words) == names
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "know", "do"),
     [
         ("Which file mentions Maria?", True, False),
@@ -90,7 +91,7 @@ def test_file_name_alone_is_not_its_content() -> None:
     assert turn_state_of(conversation("Which file mentions x?", found)).untouched_names == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("history", "reply", "rest"),
     [
         (
@@ -136,7 +137,7 @@ def test_urls_are_found_in_a_question(words: str, pages: list[str]) -> None:
     assert urls_in(words) == pages
 
 
-@pytest.mark.parametrize(
+@cases(
     "steps",
     [
         [],

@@ -17,6 +17,7 @@ from hermes.models.embedded.weights import (
     weights_catalog,
 )
 from hermes.schema.errors import ConfigError
+from support.cases import cases
 
 GB = 10**9
 
@@ -43,7 +44,7 @@ def test_engine_is_pinned_by_digest() -> None:
     assert "http" not in text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("memory", "disk", "name"),
     [
         (4 * GB, 2 * GB, "qwen2.5-coder-1.5b"),

@@ -1,6 +1,5 @@
 """Which errors of codex ask for a login."""
 
-import pytest
 from msgspec import Raw
 
 from hermes.runtimes.codex.errors import (
@@ -12,9 +11,10 @@ from hermes.runtimes.codex.errors import (
     turn_failed,
 )
 from hermes.schema.errors import ModelError, OutOfCredit, Unauthorized, Unreachable
+from support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     "message",
     [
         "invalid_grant",
@@ -35,7 +35,7 @@ def test_login_errors_are_recognised(message: str) -> None:
     assert error.hint == LOGIN_HINT
 
 
-@pytest.mark.parametrize(
+@cases(
     "message",
     [
         "the model burns",

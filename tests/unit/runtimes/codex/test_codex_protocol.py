@@ -1,6 +1,5 @@
 """Decoding of lines from a process: any chunking, length and content."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +8,7 @@ from hermes.runtimes.codex.protocol import (
     decode_message,
     encode_line,
 )
+from support.cases import cases
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
@@ -45,7 +45,7 @@ def test_any_line_is_handled(line: bytes) -> None:
     assert message is None or message.method or message.id is not None
 
 
-@pytest.mark.parametrize("line", [b"[" * 5000, b"{}", b"null", b'{"id":null}', b'{"method":5}'])
+@cases("line", [b"[" * 5000, b"{}", b"null", b'{"id":null}', b'{"method":5}'])
 def test_invalid_message_is_none(line: bytes) -> None:
     assert decode_message(line) is None
 

@@ -12,9 +12,10 @@ from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.event_mapper import EventMapper
 from hermes.runtimes.codex.notifications import ThreadItem
 from hermes.runtimes.codex.protocol import RpcMessage
-from hermes.schema.attachments import FILES_HEADER, PAGES_HEADER
 from hermes.schema.events import MessageAdded, Notice, ToolProgress, ToolStarted
 from hermes.schema.messages import (
+    FILES_HEADER,
+    PAGES_HEADER,
     Assistant,
     Reasoning,
     Result,
@@ -25,6 +26,7 @@ from hermes.schema.messages import (
     User,
     text_of,
 )
+from support.cases import cases
 
 
 def note(method: str, **params: object) -> RpcMessage:
@@ -169,7 +171,7 @@ def test_aborted_turn_is_recognised_by_its_marker() -> None:
         assert all("turn_aborted" not in str(event) for event in mapper.close())
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "Codex ends a turn with `<turn_aborted>`. That is all.",
@@ -289,7 +291,7 @@ def foreign(events: list[RuntimeEvent]) -> list[bool]:
     return [one.foreign for one in messages if isinstance(one, Result)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("item", "untrusted"),
     [
         ({"type": "webSearch", "query": "news"}, True),
@@ -315,9 +317,7 @@ def test_untrusted_items_are_marked(item: dict[str, object], *, untrusted: bool)
     assert (foreign(events), mapper.has_untrusted_text) == ([untrusted], untrusted)
 
 
-@pytest.mark.parametrize(
-    "kind", sorted(protocol.TRUSTED_ITEMS - {"commandExecution", "fileChange"})
-)
+@cases("kind", sorted(protocol.TRUSTED_ITEMS - {"commandExecution", "fileChange"}))
 def test_own_messages_are_trusted(kind: str) -> None:
     mapper = EventMapper()
     fed(mapper, note(protocol.ITEM_COMPLETED, item={"type": kind, "id": "a", "text": "hm"}))

@@ -19,9 +19,17 @@ from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.event_mapper import EventMapper
 from hermes.runtimes.codex.protocol import RpcMessage
 from hermes.runtimes.codex.server_requests import ServerRequestHandler, UnknownRequest
-from hermes.schema.attachments import PAGES_HEADER
 from hermes.schema.events import MessageAdded
-from hermes.schema.messages import Assistant, Message, Result, Text, ToolCall, Trust, User
+from hermes.schema.messages import (
+    PAGES_HEADER,
+    Assistant,
+    Message,
+    Result,
+    Text,
+    ToolCall,
+    Trust,
+    User,
+)
 from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
 from support.turns import SCOPE, assistant_message, tool_call, tool_result, user_message

@@ -48,6 +48,7 @@ from hermes.schema.events import MessageAdded, Notice, Outcome, StreamReset, Tex
 from hermes.schema.messages import Message, Stop, Text, Trust, User
 from hermes.schema.scope import Role
 from hermes.store.blobs import FileBlobs
+from support.cases import cases
 from support.turns import (
     SCOPE,
     EventRecorder,
@@ -356,7 +357,7 @@ FEATURES = dict.fromkeys((*REQUIRED_FEATURES, "run_steer", "file_input", "run_ro
 ALL = RemoteCapabilities(runs=True, steering=True, files=True, roles=True)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("decoded", "able"),
     [
         ({"object": HERMES_OBJECT, "features": FEATURES}, ALL),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes.tools.files.lint import MAX_CHECKED, MAX_DEPTH, check_syntax
+from support.cases import cases
 
 BOMBS = {
     "flow.yaml": "[" * 149_000,
@@ -23,7 +24,7 @@ BOMBS = {
 """Each of these took a parser seconds, minutes, or its stack."""
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@cases("name", BOMBS)
 def test_deeply_nested_file_is_reported_quickly(name: str):
     lint = check_syntax(Path(name), BOMBS[name])
     assert (lint.status, lint.output) == ("error", "nested too deeply")

@@ -13,6 +13,7 @@ from hermes.tools.files.lint import check_syntax
 from hermes.tools.paths import SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.thread_runner import ThreadRunner
+from support.cases import cases
 
 pytestmark = pytest.mark.anyio
 
@@ -115,7 +116,7 @@ async def test_failed_write_is_explained(call, workspace: Path, path: str, messa
     assert (workspace / "file").read_text() == "x"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "text", "status", "output"),
     [
         ("a.py", "x = 1\n", "ok", ""),

@@ -389,4 +389,4 @@ async def test_record_and_report_are_one_commit(
             sandbox.started[0].exit()
             await wait_ended(registry, record)
     ours = [name for name in seen if name.startswith("processes.")]
-    assert ours == ["processes.exited", "processes.brought"]
+    assert ours == ["processes.exited", "processes.result_stored"]

@@ -83,9 +83,10 @@ def test_instructions_in_untrusted_sibling_folder_are_not_followed(workspace: Pa
     assert origins.may_be_followed(workspace / "HERMES.md", b"Mine.", inner)
 
 
-def test_refused_instruction_file_is_foreign_when_read(guide: Path, scope: Scope) -> None:
-    origins = FileProvenance(SystemClock())
-    origins.record_untrusted_work(guide.parent)
+def test_refused_instruction_file_is_foreign_when_read(workspace: Path, scope: Scope) -> None:
+    # The file is new: what was there long enough before the work began would be trusted.
+    origins, guide = FileProvenance(SystemClock()), workspace / "AGENTS.md"
+    origins.record_untrusted_work(workspace)
     guide.write_bytes(RULE)
     (guide.parent / "notes.md").write_bytes(RULE)
     assert origins.is_foreign(scope, guide)

@@ -13,6 +13,7 @@ from hermes.kit.files import surplus_files
 from hermes.kit.redact import MASK, Redactor
 from hermes.tools.terminal.output import OutputFiles
 from hermes.tools.terminal.output_cleaner import StreamCleaner, strip_controls
+from support.cases import cases
 
 SECRET = "canary-4711-secret"
 KEY = "-----BEGIN RSA PRIVATE KEY-----\n" + "c2VjcmV0\n" * 30 + "-----END RSA PRIVATE KEY-----\n"
@@ -58,8 +59,8 @@ def test_endless_line_does_not_split_a_secret(key: str):
         assert cleaned == _clean(line)
 
 
-@pytest.mark.parametrize("size", [500, 65_536])
-@pytest.mark.parametrize("line", ["c2VjcmV0\n", "x", "-----", "-----EN "])
+@cases("size", [500, 65_536])
+@cases("line", ["c2VjcmV0\n", "x", "-----", "-----EN "])
 def test_endless_private_key_is_cleaned_once(line: str, size: int):
     cleaned_sizes: list[int] = []
 

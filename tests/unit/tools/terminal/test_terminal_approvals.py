@@ -15,6 +15,7 @@ from hermes.schema.scope import Scope
 from hermes.tools.catalog import build_tools
 from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.terminal.isolation import denial_hint
+from support.cases import cases
 from support.fake_processes import FakeSandbox
 
 pytestmark = pytest.mark.anyio
@@ -114,7 +115,7 @@ async def test_sandbox_denial_suggests_escalation(deps: ToolCollaborators, scope
     assert "note" not in await TerminalHarness(deps, scope, "", YES).run(command="touch /x")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("output", "reaching", "escalation"),
     [
         ("touch: cannot touch '/x': Read-only file system", Isolation.INSIDE, "outside"),

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from hermes.cli.boundary import print_error, silence_stdout
 from hermes.cli.context import CliContext
-from hermes.cli.verbs.chat.options import conversation_options, display_options_of, has_gateway
+from hermes.cli.verbs.chat import conversation_options, display_options_of, has_gateway
 from hermes.config.env import Env
 from hermes.config.schema import Config
 from hermes.ipc import client as local

@@ -21,9 +21,14 @@ from msgspec import structs
 from hermes.cli.boundary import INTERRUPTED
 from hermes.cli.context import CliContext
 from hermes.cli.output import Style
-from hermes.cli.verbs.chat import decode_argument
-from hermes.cli.verbs.chat.listeners import EventPrinter
-from hermes.cli.verbs.chat.options import conversation_options, has_gateway, load_display_options
+from hermes.cli.verbs.chat import (
+    conversation_options,
+    decode_argument,
+    has_gateway,
+    load_display_options,
+)
+from hermes.cli.verbs.chat.event_printer import EventPrinter
+from hermes.cli.verbs.chat.kept_output import KeptOutput
 from hermes.cli.verbs.chat.signals import (
     ReceivedSignal,
     Terminated,
@@ -41,17 +46,17 @@ from hermes.ipc.client import AgentClient, Interrupted, UserInput
 from hermes.ipc.connect import connect
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
-from hermes.kit.terminal_text import escape_controls, single_line
+from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.kit.text import one_line
-from hermes.schema.attachments import shell_attachment
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, MessageAdded, QuestionAsked, RunEnded
-from hermes.schema.messages import Media, Text
+from hermes.schema.messages import Media, Text, shell_attachment
 from hermes.schema.shell import ShellResult
 from hermes.schema.terminal import (
     LineReply,
     NotACommand,
     QuitReply,
+    RecentHistory,
     ResumedReply,
     ScreenAction,
     ScreenReply,
@@ -61,6 +66,7 @@ from hermes.schema.terminal import (
 from hermes.tui.display_text import chat_hint
 from hermes.tui.images import ImageChips
 from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode, parse_toggle
+from hermes.tui.todo_list import TodoList, last_todo_list
 
 T = TypeVar("T")
 _CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
@@ -97,6 +103,7 @@ class InteractiveChat:
         self._chips: list[str] = []
         """Pasted images that go with the next message."""
         self._shell_results: list[ShellResult] = []
+        self._kept = KeptOutput("/output shows them")
         self._stopped = False
         self._leaving = False
         """Ctrl+C was the last input; another one ends the chat."""
@@ -105,6 +112,8 @@ class InteractiveChat:
         try:
             with raise_on_terminate():
                 self._greet()
+                self._load_todo_list()
+                self._show_todo_list()
                 with self._editor:
                     code = self._converse()
             if self._agent.state.started:
@@ -148,12 +157,30 @@ class InteractiveChat:
             if not line.lstrip().startswith("/"):
                 self._submit_line(line)
                 return True
-            return self._handle_reply(self._wait(lambda: self._agent.command(line)), line)
+            session = self._agent.state.session
+            reply = self._wait(lambda: self._agent.command(line))
+            if self._agent.state.session != session:
+                self._load_todo_list()
+            return self._handle_reply(reply, line)
         except Interrupted:
             self._print("Interrupted.", "yellow")
         except HermesError as error:
             self._print_failure(error)
         return True
+
+    def _load_todo_list(self) -> None:
+        """Continue the todo list of the session that was resumed or begun."""
+        try:
+            history = self._agent.recent_history() if self._agent.state.started else RecentHistory()
+        except HermesError as error:
+            self._print_failure(error)
+            return
+        self._kept.todo = TodoList.parse(last_todo_list(history))
+
+    def _show_todo_list(self) -> None:
+        """Keep what is still to be done above the prompt."""
+        if self._kept.todo.is_open:
+            self._print(fit(self._kept.todo.summary, self._style.columns - 1), "dim")
 
     def _print_failure(self, error: HermesError) -> None:
         self._context.stdout.flush()
@@ -169,6 +196,7 @@ class InteractiveChat:
                 self._print_reply(reply)
             case ResumedReply(text=text):
                 self._print(escape_controls(text))
+                self._show_todo_list()
             case SubmitReply(parts=parts, notice=text):
                 if text:
                     self._print(escape_controls(text))
@@ -213,6 +241,12 @@ class InteractiveChat:
                     self._editor.add_to_history(text)
                     self._print(self._style("> ", "bold") + escape_controls(text))
                     self._run_turn([Text(text)])
+            case ScreenAction.OUTPUT:
+                from hermes.cli.pager import show_in_pager
+
+                text = escape_controls(self._kept.output(int(reply.argument or "1")))
+                if not self._style.can_rewrite or not show_in_pager(text, self._context.env):
+                    self._print(text.rstrip("\n"))
             case ScreenAction.THEME:
                 self._print("The line-mode chat uses the colors of the terminal.")
             case ScreenAction.PASTE:
@@ -258,7 +292,7 @@ class InteractiveChat:
     def _run_turn(self, parts: Sequence[Text | Media], images: Sequence[str] = ()) -> None:
         """Run a turn. Ctrl+C stops it; a second Ctrl+C exits without waiting."""
         clock, options = SystemClock(), self._display_options
-        printer = EventPrinter(self._context.stdout, self._style, clock, options)
+        printer = EventPrinter(self._context.stdout, self._style, clock, options, kept=self._kept)
         question = UserInput(tuple(parts), tuple(os.fsencode(path) for path in images))
         if options.times:
             self._print(f"{clock.now().astimezone():%H:%M}", "dim")
@@ -292,6 +326,7 @@ class InteractiveChat:
             cost = self._agent.usage_report(ended).estimated_cost_usd
             if cost is not None:
                 self._print(f"(cost: ${cost:.4f})", "dim")
+        self._show_todo_list()
         if self._display_options.bell:
             self._context.stdout.write("\a")
         if not self._display_options.compact:

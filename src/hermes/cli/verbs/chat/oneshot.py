@@ -12,17 +12,12 @@ from msgspec import structs
 from hermes.cli.boundary import silence_stdout, write_stderr
 from hermes.cli.context import CliContext
 from hermes.cli.output import Style
-from hermes.cli.verbs.chat.listeners import (
-    AnswerListener,
-    EventPrinter,
-    JsonListener,
-    Listener,
-)
-from hermes.cli.verbs.chat.options import (
+from hermes.cli.verbs.chat import (
     conversation_options,
     image_paths,
     load_display_options,
 )
+from hermes.cli.verbs.chat.listeners import AnswerListener, JsonListener, Listener
 from hermes.cli.verbs.chat.signals import ReceivedSignal, end_on_signals
 from hermes.ipc.client import AgentClient, UsageReport, UserInput
 from hermes.ipc.connect import connect
@@ -75,7 +70,11 @@ def run_input(agent: AgentClient, question: UserInput, args: Namespace, context:
             listener(RunEnded("", Outcome.FAILED, error.sentence, error.code))
         raise
     finally:
-        _print(args, agent, listener, context)
+        if isinstance(listener, AnswerListener):
+            _print_answer(listener, context)
+        context.stdout.flush()
+        if args.query is not None and not args.json and agent.state.started:
+            write_stderr(f"session_id: {agent.state.session}\n")
     if args.usage_file:
         _write_usage(Path(args.usage_file), agent.usage_report(listener.ended))
     return code or (REFUSED if listener.refused else 0)
@@ -147,17 +146,12 @@ def _make_listener(args: Namespace, context: CliContext) -> Listener:
         return JsonListener(context.stdout)
     if args.quiet or args.query is None:
         return AnswerListener(context.stderr)
+    from hermes.cli.verbs.chat.event_printer import EventPrinter
+    from hermes.cli.verbs.chat.kept_output import KeptOutput
+
     options = load_display_options(context)
-    return EventPrinter(context.stdout, Style(context.stdout, context.env), SystemClock(), options)
-
-
-def _print(args: Namespace, agent: AgentClient, listener: Listener, context: CliContext) -> None:
-    """Print the answer to stdout and the session id to stderr."""
-    if isinstance(listener, AnswerListener):
-        _print_answer(listener, context)
-    context.stdout.flush()
-    if args.query is not None and not args.json and agent.state.started:
-        write_stderr(f"session_id: {agent.state.session}\n")
+    style = Style(context.stdout, context.env)
+    return EventPrinter(context.stdout, style, SystemClock(), options, kept=KeptOutput())
 
 
 def _print_answer(listener: Listener, context: CliContext) -> None:

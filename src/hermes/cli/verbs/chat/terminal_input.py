@@ -16,9 +16,9 @@ from typing import Self, TextIO
 from hermes.cli.context import CliContext
 from hermes.cli.output import Style
 from hermes.kit.clock import Clock, SystemClock
+from hermes.kit.tasks import Worker
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import one_line
-from hermes.kit.threads import Worker
 from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
 from hermes.tui.attention import Attention, notification_sequence
 
@@ -132,7 +132,7 @@ class LineEditor:
         if text.startswith("/"):
             return [word + " " for word in self._commands if word.startswith(text)]
         if text.startswith("@"):
-            from hermes.tui.completion import suggestions
+            from hermes.commands.completion import suggestions
 
             found = [one.text for one in suggestions(text, {}, self._folder)]
             return found if len(found) == 1 else _with_typed_prefix(text, found)

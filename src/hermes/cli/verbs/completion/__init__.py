@@ -40,7 +40,7 @@ def _known_names(kind: str) -> Iterable[str]:
 
             return [one.name for one in (*PROVIDERS, CUSTOM)]
         case "toolset":
-            from hermes.tools.toolsets import known_toolsets
+            from hermes.tools.catalog import known_toolsets
 
             return known_toolsets()
         case _:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def run(args: argparse.Namespace, context: CliContext) -> int:
     actions: Mapping[str, Callable[[], int]] = {
         "show": lambda: _show(context, args.section, args.all, args.json),
+        "list": lambda: _list(context, args.text, args.json),
         "get": lambda: _get(context, args.key, args.json),
         "set": lambda: _set(context, args.key, args.value, args.force),
         "unset": lambda: _unset(context, args.key),
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 
 
 def _show(context: CliContext, section: str | None, everything: bool, as_json: bool) -> int:
-    from hermes.config.effective import as_yaml, effective_value, printable_settings
+    from hermes.config.loader import as_yaml, effective_value, printable_settings
 
     whole = everything or section is not None
     shown = printable_settings(context.home(), context.profile_env(), everything=whole)
@@ -45,8 +46,28 @@ def _show(context: CliContext, section: str | None, everything: bool, as_json: b
     return _say(context, as_yaml(shown)) if shown else 0
 
 
+def _list(context: CliContext, text: str, as_json: bool) -> int:
+    import msgspec
+
+    from hermes.cli.output import Printer
+    from hermes.config.setting_catalog import settings
+
+    wanted = text.casefold()
+    found = [one for one in settings() if wanted in f"{one.key} {one.description}".casefold()]
+    if not found:
+        raise HermesError(f"No setting contains {text!r}.", hint="All of them: hermes config list")
+    if as_json:
+        return _say(context, _as_json(msgspec.to_builtins(found)))
+    printer = Printer(context)
+    for one in found:
+        printer.line(printer.style(one.key, "bold"))
+        words = f" One of: {', '.join(one.words)}." if one.words else ""
+        printer.line(printer.style.wrap_text(f"  {one.description}{words}", indent="  "))
+    return 0
+
+
 def _get(context: CliContext, key: str, as_json: bool) -> int:
-    from hermes.config.effective import as_yaml, effective_value, load_effective
+    from hermes.config.loader import as_yaml, effective_value, load_effective
 
     env = context.profile_env()
     value: object = env.get(key)

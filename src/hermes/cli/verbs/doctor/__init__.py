@@ -21,7 +21,7 @@ from hermes.kit.redact import Redactor
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
 from hermes.logs import LogSettings, set_up_logs
-from hermes.schema.errors import ConfigError, HermesError
+from hermes.schema.errors import ConfigError, HermesError, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +44,13 @@ def run(args: Namespace, context: CliContext) -> int:
     with _log_checks(context):
         findings = anyio.run(_all_findings, context)
     if args.fix:
-        findings = [_apply_fix(one) for one in findings]
+        chosen = (True, *(one.id for one in findings))
+        if args.fix not in chosen:
+            raise UsageError("There is no such problem any more.", hint="hermes doctor --json")
+        findings = [_apply_fix(one) if args.fix in {True, one.id} else one for one in findings]
     findings = [_for_profile(one, context) for one in findings]
     if args.json:
-        fields = ("check", "grade", "says", "fix")
+        fields = ("id", "check", "grade", "says", "fix", "is_fixable")
         context.print_json([{name: getattr(one, name) for name in fields} for one in findings])
     else:
         _print(context, findings)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from enum import StrEnum
+from hashlib import sha256
 from typing import Self
 
 from msgspec import Struct
@@ -38,6 +39,16 @@ class Finding(Struct, frozen=True, kw_only=True):
     says: str
     fix: str = ""
     repair: Callable[[], None] | None = None
+
+    @property
+    def id(self) -> str:
+        """The same for the same problem, so that one of several can be fixed."""
+        return sha256(f"{self.check} {self.says}".encode()).hexdigest()[:12]
+
+    @property
+    def is_fixable(self) -> bool:
+        """Whether `--fix` would fix it."""
+        return self.repair is not None and self.grade in {Grade.WARNING, Grade.ERROR}
 
     @classmethod
     def ok(cls, check: str, says: str) -> Self:

@@ -15,7 +15,7 @@ from hermes.app.setting_problems import BACKEND, PROVIDER, is_server_or_hook
 from hermes.cli.context import CliContext
 from hermes.cli.verbs.config.lint import check_settings, group_unused
 from hermes.cli.verbs.doctor.finding import CheckContext, Finding
-from hermes.config.dotenv import profile_env
+from hermes.config.env import profile_env
 from hermes.config.home import INITIAL_FOLDERS, Home, ensure_home
 from hermes.config.loader import load_config
 from hermes.config.problems import Problem, Severity

@@ -1,7 +1,5 @@
 """Check that a model is configured and can be reached with its key."""
 
-import shutil
-
 import anyio
 
 from hermes.app.model_settings import model_settings
@@ -22,8 +20,7 @@ from hermes.models.providers import EMBEDDED
 from hermes.models.resolver import ModelTarget
 from hermes.models.settings import ModelOverrides
 from hermes.models.urls import redacted_url
-from hermes.runtimes.codex.plugin import CODEX_PROVIDERS, NAME
-from hermes.runtimes.codex.settings import codex_program
+from hermes.runtimes.codex.settings import codex_is_installed, codex_program, codex_runs_turns
 from hermes.schema.errors import BadRequest, ConfigError, ModelError
 
 MODEL_TIMEOUT = 5.0
@@ -32,11 +29,10 @@ MODEL_TIMEOUT = 5.0
 
 def _codex_finding(context: CheckContext) -> Finding | None:
     """What runs the turns if codex does: it has a login of its own and needs no key here."""
-    model = context.config.main_model
-    if model.openai_runtime != NAME or model.base_url or model.provider not in CODEX_PROVIDERS:
+    if not codex_runs_turns(context.config):
         return None
     program = codex_program(context.env)
-    if shutil.which(program, path=context.env.get("PATH")) is None:
+    if not codex_is_installed(context.env):
         fix = "Install it (npm package @openai/codex) or set CODEX_PATH"
         return Finding.error("model", f"codex runs the turns, but {program} was not found.", fix)
     return Finding.ok("model", f"codex runs the turns ({program})")

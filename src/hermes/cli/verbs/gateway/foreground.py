@@ -41,11 +41,10 @@ def run(args: Namespace, context: CliContext) -> int:
 
 def _redactor(home: Home, env: Env) -> Redactor:
     """A redactor for the secrets of all profiles that may be served."""
-    from hermes.config.dotenv import profile_env
-    from hermes.config.effective import secrets_in
+    from hermes.config.env import profile_env
     from hermes.config.loader import load_config
     from hermes.config.profiles import profiles_to_serve
-    from hermes.config.variables import secret_values
+    from hermes.config.variables import secret_values, secrets_in
 
     secrets: list[str] = []
     for name, _ in profiles_to_serve(True, home):

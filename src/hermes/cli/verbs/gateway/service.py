@@ -15,8 +15,7 @@ from hermes.app.service.systemd import (
     unit_path,
 )
 from hermes.cli.context import CliContext
-from hermes.config.dotenv import profile_env
-from hermes.config.env import Env
+from hermes.config.env import Env, profile_env
 from hermes.config.home import Home, ensure_home
 from hermes.config.loader import load_config
 from hermes.gateway.shutdown_budget import DRAIN_SECONDS, stop_timeout

@@ -4,6 +4,7 @@ Only the check runs in an event loop: a question inside one could not be interru
 """
 
 from argparse import Namespace
+from collections.abc import Mapping
 from importlib import import_module
 from typing import cast
 
@@ -22,6 +23,8 @@ from hermes.schema.errors import HermesError, UsageError
 
 MAX_ATTEMPTS = 3
 ALLOWED_USERS = "ALLOWED_USERS"
+NONE = "-"
+"""The answer that leaves out an optional variable."""
 
 
 def setup(args: Namespace, context: CliContext) -> int:
@@ -32,11 +35,13 @@ def setup(args: Namespace, context: CliContext) -> int:
     if dialog.interactive:
         for number, step in enumerate(steps.steps, 1):
             context.print(f"  {number}. {step}")
-    token, found = _checked_token(args, context, dialog, manifest, steps)
-    set_variable(home, steps.variable, token)
-    context.print(
-        f"Connected as {single_line(found.account)}. The token is stored in {home.dotenv}."
-    )
+    answers = _answers(context, dialog, steps)
+    token, found = _checked_token(args, context, dialog, manifest, steps, answers)
+    secret = {steps.variable: token} if token else {}
+    for name, value in {**answers, **found.variables, **secret}.items():
+        set_variable(home, name, value)
+    stored = f"The {steps.secret.lower()} is" if token else "The answers are"
+    context.print(f"Connected as {single_line(found.account)}. {stored} stored in {home.dotenv}.")
     for note in found.notes:
         context.print(f"Note: {single_line(note)}")
     _save_users(args, context, dialog, manifest, steps)
@@ -57,26 +62,52 @@ def _platform(args: Namespace, dialog: TerminalDialog) -> tuple[ChannelManifest,
     return manifest, manifest.setup
 
 
+def _answers(context: CliContext, dialog: TerminalDialog, steps: ChannelSetup) -> Mapping[str, str]:
+    """Ask for what the platform needs besides the token; without a terminal it must be set."""
+    answers: dict[str, str] = {}
+    env = context.profile_env()
+    for question in steps.questions:
+        first = next(iter(answers.values()), "")
+        default = question.default.replace("{domain}", first.rpartition("@")[2])
+        known = env.get(question.variable, "").strip()
+        if dialog.interactive and question.secret:
+            known = dialog.ask_secret(question.label, known)
+        elif dialog.interactive:
+            none = NONE if question.optional else ""
+            known = dialog.ask_line(question.label, known or default or none)
+        if question.optional and known in {"", NONE}:
+            continue
+        if known:
+            answers[question.variable] = known
+        else:
+            raise UsageError(
+                f"{question.variable} is not set.",
+                hint=f"Set {question.variable} in the environment or in .env, then try again.",
+            )
+    return answers
+
+
 def _checked_token(
     args: Namespace,
     context: CliContext,
     dialog: TerminalDialog,
     manifest: ChannelManifest,
     steps: ChannelSetup,
+    answers: Mapping[str, str],
 ) -> tuple[str, AccountCheck]:
     """Ask until the platform accepts the token. Raises the last error."""
     for attempt in range(1, MAX_ATTEMPTS + 1):
         if args.token_stdin:
-            token = dialog.key_from_stdin()
+            token = dialog.key_from_stdin(optional=steps.secret_optional)
         elif dialog.interactive:
-            token = dialog.ask_key(manifest.label, "Token")
+            token = dialog.ask_key(manifest.label, steps.secret, optional=steps.secret_optional)
         else:
             raise UsageError(
-                "The token is asked for at a terminal.",
+                f"The {steps.secret.lower()} is asked for at a terminal.",
                 hint=f"hermes gateway setup {manifest.name} --token-stdin < FILE",
             )
         try:
-            return token, _check(token, context, manifest, steps)
+            return token, _check(token, context, manifest, steps, answers)
         except HermesError as error:
             if args.token_stdin or attempt == MAX_ATTEMPTS:
                 raise
@@ -85,12 +116,16 @@ def _checked_token(
 
 
 def _check(
-    token: str, context: CliContext, manifest: ChannelManifest, steps: ChannelSetup
+    token: str,
+    context: CliContext,
+    manifest: ChannelManifest,
+    steps: ChannelSetup,
+    answers: Mapping[str, str],
 ) -> AccountCheck:
     module, _, name = steps.check.partition(":")
     check = cast("CheckAccount", getattr(import_module(module), name))
     extra = ChatSettings(context.load_config().config).platform(manifest.name).extra
-    return anyio.run(check, token, extra, context.profile_env())
+    return anyio.run(check, token, extra, {**context.profile_env(), **answers})
 
 
 def _save_users(

@@ -24,8 +24,7 @@ from hermes.cli.context import CliContext
 from hermes.cli.dates import local_time, relative_time
 from hermes.cli.output import Printer
 from hermes.cli.verbs.gateway.service import installed_service
-from hermes.config.dotenv import profile_env
-from hermes.config.env import Env
+from hermes.config.env import Env, profile_env
 from hermes.config.home import Home, hermes_root
 from hermes.config.loader import load_config
 from hermes.gateway.messages import outbox_name

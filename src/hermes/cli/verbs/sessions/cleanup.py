@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import anyio
 
+from hermes.app.session_documents import session_name
 from hermes.cli.verbs.sessions import NO_SESSIONS, SessionsAction
-from hermes.cli.verbs.sessions.documents import session_name
 from hermes.cli.verbs.sessions.session_list import (
     SessionSelection,
     matching_sessions,

@@ -8,17 +8,16 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from hermes.app.storage import open_blobs
-from hermes.cli.verbs.sessions import SessionsAction
-from hermes.cli.verbs.sessions.documents import (
+from hermes.app.session_documents import (
     PAGE_END,
     page_start,
     render_html,
     render_markdown,
 )
-from hermes.cli.verbs.sessions.jsonl import SessionExport, encode
+from hermes.app.session_export import SessionExport, encode, load_session
+from hermes.app.storage import open_blobs
+from hermes.cli.verbs.sessions import SessionsAction
 from hermes.cli.verbs.sessions.session_list import matching_sessions, selection_from
-from hermes.cli.verbs.sessions.transcript import load_session
 from hermes.kit.text import plural
 from hermes.ports.store import Blobs, Store
 from hermes.schema.errors import NotFound, StoreError, UsageError

@@ -13,9 +13,9 @@ from typing import BinaryIO, assert_never, cast
 
 from msgspec import Struct, structs
 
+from hermes.app.session_export import SessionExport, decode
 from hermes.app.storage import open_blobs
 from hermes.cli.verbs.sessions import SessionsAction
-from hermes.cli.verbs.sessions.jsonl import SessionExport, decode
 from hermes.config.home import ensure_home
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural

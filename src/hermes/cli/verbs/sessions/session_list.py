@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
+from hermes.app.session_documents import session_name
 from hermes.cli.dates import local_time, relative_time
 from hermes.cli.verbs.sessions import NO_SESSIONS, SessionsAction
-from hermes.cli.verbs.sessions.documents import session_name
 from hermes.kit.terminal_text import fit, single_line
 from hermes.kit.text import one_line
 from hermes.ports.store import SessionArchive, Store

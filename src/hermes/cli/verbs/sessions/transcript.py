@@ -2,16 +2,15 @@
 
 from collections.abc import Collection, Sequence
 
+from hermes.app.session_documents import SPEAKERS, STOP_NOTES, session_facts, session_name
+from hermes.app.session_export import SessionExport, encode, load_session
 from hermes.cli.dates import local_time
 from hermes.cli.output import Style
 from hermes.cli.tool_summary import describe_call
 from hermes.cli.verbs.sessions import SessionsAction
-from hermes.cli.verbs.sessions.documents import SPEAKERS, STOP_NOTES, session_facts, session_name
-from hermes.cli.verbs.sessions.jsonl import SessionExport, encode
 from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.kit.text import plural
 from hermes.ports.store import Store
-from hermes.schema.attachments import display_parts
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -21,9 +20,9 @@ from hermes.schema.messages import (
     ToolCall,
     Trust,
     User,
+    display_parts,
     text_of,
 )
-from hermes.schema.scope import OWNER
 from hermes.schema.sessions import StoredMessage
 from hermes.session.recap import INTERRUPTED, interrupted_at
 from hermes.session.recorder import failure_reasons
@@ -52,13 +51,6 @@ async def _load(store: Store, name: str) -> tuple[SessionExport, frozenset[int]]
     going_on = await store.leases.held(copy.session.id)
     ends = await failure_reasons(store, copy.session.id)
     return copy, interrupted_at(copy.messages, running=going_on, failures=ends)
-
-
-async def load_session(store: Store, name: str) -> SessionExport:
-    archive = store.archive_for(OWNER)
-    session = await archive.find(name)
-    messages = await archive.messages(session.id)
-    return SessionExport(session, messages, await archive.usage(session.id))
 
 
 class _Transcript:

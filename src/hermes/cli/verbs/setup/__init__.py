@@ -15,6 +15,7 @@ from hermes.app.model_settings import PROVIDER_SETTINGS, model_settings
 from hermes.cli.context import CliContext
 from hermes.cli.dialog import TerminalDialog, check_key
 from hermes.cli.verbs.setup.local_model import DownloadDeclined, local_model_note, offer_local_model
+from hermes.cli.verbs.setup.other_home import offer_other_home
 from hermes.config.editor import change_settings, set_variable
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
@@ -85,12 +86,23 @@ class _Declined(Exception):
 
 
 def run(args: Namespace, context: CliContext) -> int:
-    home = context.home()
+    set_up(args, context)
+    context.print(f"Start chatting: hermes{f' -p {context.profile}' if context.profile else ''}")
+    return 0
+
+
+def set_up(args: Namespace, context: CliContext) -> None:
+    """Choose a model, or copy the settings of another home, and save that."""
+    home, dialog = context.home(), TerminalDialog(context, interactive=not args.yes)
+    copied = offer_other_home(context, home, dialog)
     ensure_home(home)
-    env, dialog = context.profile_env(), TerminalDialog(context, interactive=not args.yes)
+    env = context.profile_env()
     configured = model_settings(context.load_config().config)
     settings = KeyPool(home.auth, SystemClock()).with_keys(configured)
     setup = _SetupContext(args, home, env, settings, dialog)
+    if copied and settings.default:
+        context.print("To choose another model: hermes setup")
+        return
     if dialog.interactive and settings.default:
         name = "/".join(filter(None, (settings.provider, settings.default)))
         context.print(f"Current model: {single_line(name)}. Press Ctrl+C to keep it.")
@@ -101,8 +113,6 @@ def run(args: Namespace, context: CliContext) -> int:
     context.print(f"Using {used} from now on.")
     if chosen.key:
         context.print(f"The key is stored in {home.dotenv}, readable only by you.")
-    context.print(f"Start chatting: hermes{f' -p {context.profile}' if context.profile else ''}")
-    return 0
 
 
 def _choose(setup: _SetupContext, context: CliContext) -> ModelChoice | None:
@@ -214,8 +224,8 @@ def _search_provider(
     rows = found
     titles = ", ".join(title for _, title in others[:_NAMED_PROVIDERS])
     setup.dialog.print(
-        f"Found on this machine are those below. Of {plural(len(others), 'more provider')} "
-        f"({titles}, …), type a part of the name, or ? for all."
+        f"There are {plural(len(others), 'more provider')} ({titles}, …): type a part of the name, "
+        "or ? to list them."
     )
     while True:
         name = setup.dialog.choose(

@@ -1,0 +1,211 @@
+"""Compose what works on the tasks of boards for one profile, and notifies its chats."""
+
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from hermes.app.build import App
+from hermes.app.chat_directory import CachedSendTargets
+from hermes.app.learning_commands import LearningCommands
+from hermes.config.env import Env
+from hermes.config.home import DEFAULT_PROFILE, Home
+from hermes.config.sections.execution import Kanban
+from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
+from hermes.kanban.board_worker import BoardWorker
+from hermes.kanban.dispatcher import Dispatcher, DispatchRules
+from hermes.kanban.lifecycle import CLAIM_SECONDS
+from hermes.kanban.notifier import Notifier
+from hermes.kanban.run_records import RunRecords
+from hermes.kanban.running_tasks import RunningTasks
+from hermes.kanban.service import BoardService, ServeOptions
+from hermes.kanban.task_runner import RunnerSettings, TaskRunner
+from hermes.kanban.triage_planner import TriagePlanner
+from hermes.kanban.worker import Worker
+from hermes.kanban.worker_process import WorkerProcesses, claimer_is_gone
+from hermes.kanban.workspaces import Workspaces
+from hermes.kit.clock import Clock
+from hermes.kit.file_lock import FileLock
+from hermes.kit.ids import new_worker_id
+from hermes.kit.text import one_line
+from hermes.ports.bus import Bus
+from hermes.ports.sandbox import ProcessSpec
+from hermes.ports.store import Write
+from hermes.sandbox.local import LocalSandbox
+from hermes.schema.board import Task
+from hermes.schema.errors import UsageError
+from hermes.schema.scope import Address, Scope
+
+MAX_WORKERS = 8
+"""Tasks that a profile works on at the same time, unless the settings say otherwise."""
+_GIT_SECONDS = 120.0
+_AS_CONFIGURED = ServeOptions()
+
+
+def build_board_worker(
+    app: App,
+    service: BoardService,
+    *,
+    lock: FileLock,
+    process: Mapping[str, str],
+    starts_for: Callable[[str], bool],
+    process_workers: set[Worker],
+    channels: Collection[str] = (),
+    options: ServeOptions = _AS_CONFIGURED,
+) -> BoardWorker:
+    """All profiles of a process share `lock` and `process_workers`; `process` is its environment.
+
+    For profiles that `starts_for` accepts, it starts worker processes. `channels` are those that
+    the gateway has open for this profile, also with another profile's bot.
+    """
+    settings = app.config.kanban
+    # Each worker of a process has its own lock: it ends only its own runs.
+    claimer = f"{service.lock}:{new_worker_id()}"
+    limit = settings.failure_limit if options.failure_limit is None else options.failure_limit
+    records = RunRecords(service=service, lock=claimer, failure_limit=limit)
+    runner = build_task_runner(app, service, records)
+    processes = WorkerProcesses(
+        service=service,
+        records=records,
+        sandbox=LocalSandbox(app.spawner),
+        command=_program,
+        environment=process,
+        folder=app.home.root,
+        log_limit=settings.worker_log_rotate_bytes,
+        redact=app.redactor.redact,
+    )
+    own = app.home.profile
+
+    async def work(worker: Worker, task: Task) -> None:
+        profile = task.assignee or settings.default_assignee
+        if profile == own and not settings.worker_processes:
+            await runner.run(worker, task)
+        else:
+            await processes.run(worker, profile)
+
+    tasks = RunningTasks(work=work, records=records, process_workers=process_workers)
+    interval = settings.dispatch_interval_seconds if options.interval is None else options.interval
+    return BoardWorker(
+        service=service,
+        clock=app.clock,
+        bus=app.bus,
+        dispatcher=Dispatcher(
+            service=service,
+            rules=_rules(app, options, limit),
+            workers=tasks,
+            can_run=lambda profile: profile == own or starts_for(profile),
+            is_gone=claimer_is_gone,
+        ),
+        notifier=Notifier(
+            service=service,
+            store=app.store,
+            delivery=BoardDelivery(
+                home=app.home, env=app.env, clock=app.clock, bus=app.bus, channels=channels
+            ),
+            followups=app.followups,
+        ),
+        tasks=tasks,
+        lock=lock,
+        clean_up=runner.remove_old_workspaces,
+        plan=TriagePlanner(service=service, limit=_tasks_to_plan(settings, own)).plan,
+        interval=float(interval),
+        dispatches=settings.dispatch_in_gateway,
+    )
+
+
+def _tasks_to_plan(settings: Kanban, profile: str) -> int:
+    """Only one profile of a home plans tasks."""
+    plans = profile == (settings.orchestrator_profile or DEFAULT_PROFILE)
+    return settings.auto_decompose_per_tick if settings.auto_decompose and plans else 0
+
+
+def _rules(app: App, options: ServeOptions, failure_limit: int) -> DispatchRules:
+    settings, default = app.config.kanban, DispatchRules()
+    workers = options.max_workers or settings.max_in_progress_per_profile or MAX_WORKERS
+    return DispatchRules(
+        failure_limit=failure_limit,
+        default_assignee=settings.default_assignee,
+        max_in_progress=settings.max_in_progress,
+        max_in_progress_per_profile=settings.max_in_progress_per_profile,
+        max_starts=settings.max_spawn,
+        max_workers=workers,
+        stale_seconds=int(settings.dispatch_stale_timeout_seconds),
+        claim_seconds=_seconds(app, "CLAIM_TTL", default.claim_seconds),
+        crash_grace_seconds=_seconds(app, "CRASH_GRACE", default.crash_grace_seconds),
+        rate_limit_cooldown_seconds=_seconds(
+            app, "RATE_LIMIT_COOLDOWN", default.rate_limit_cooldown_seconds
+        ),
+    )
+
+
+def _seconds(app: App, name: str, default: int) -> int:
+    text = app.env.get(f"HERMES_KANBAN_{name}_SECONDS", "")
+    return int(text) if text.isdecimal() else default
+
+
+def _program(profile: str) -> Sequence[str]:
+    return (sys.executable, "-P", "-m", "hermes", "--profile", profile)
+
+
+class BoardDelivery:
+    """Implements `hermes.kanban.notifier.EventDelivery` with the profile's outbox."""
+
+    def __init__(
+        self, *, home: Home, env: Env, clock: Clock, bus: Bus, channels: Collection[str]
+    ) -> None:
+        self._profile = home.profile
+        self._clock = clock
+        self._bus = bus
+        self._channels = frozenset(channels)
+        self._targets = CachedSendTargets(home, env)
+
+    def problem(self, address: Address) -> str:
+        if address.channel in self._channels or address.channel in self._targets.load().platforms:
+            return ""
+        return f"The profile {self._profile} has no platform {address.channel}."
+
+    def rows(self, key: str, address: Address, text: str) -> Sequence[Write]:
+        return [outbox_post(key, OutboxMessage(address=address, text=text, at=self._clock.now()))]
+
+    def wake(self, address: Address) -> None:
+        wake_outbox(self._bus, address)
+
+
+def build_task_runner(app: App, service: BoardService, records: RunRecords) -> TaskRunner:
+    git = partial(_run_git, app)
+
+    def workspaces(board: str) -> Workspaces:
+        boards = service.boards
+        return Workspaces(paths=boards.paths(board), info=boards.info(board), git=git)
+
+    return TaskRunner(
+        service=service,
+        records=records,
+        store=app.store,
+        clock=app.clock,
+        runner=app.runner,
+        workspaces=workspaces,
+        skill_text=LearningCommands(app.home, app.env, app.learning).skill_instructions,
+        settings=RunnerSettings(
+            profile=app.home.profile,
+            claim_seconds=_seconds(app, "CLAIM_TTL", CLAIM_SECONDS),
+            goal_turns=app.config.goals.max_turns,
+        ),
+    )
+
+
+async def _run_git(
+    app: App, arguments: Sequence[str], folder: Path, variables: Mapping[str, str]
+) -> str:
+    scope = Scope(profile=app.home.profile, session="", run="", workspace=str(folder))
+    spec = ProcessSpec(
+        argv=("git", *arguments),
+        cwd=str(folder),
+        env={**app.child_env(scope), **variables},
+        timeout=_GIT_SECONDS,
+    )
+    result = await LocalSandbox(app.spawner).run(spec)
+    text = result.output.decode("utf-8", "replace")
+    if result.exit_code:
+        raise UsageError(f"git {arguments[0]} failed: {one_line(text, 300)}")
+    return text

@@ -1,0 +1,277 @@
+"""Build what a turn uses besides its plan: approvals, compaction, titles, background reviews."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import structs
+
+from hermes.agent.history import CompactionLimits
+from hermes.app.learning import Learning
+from hermes.app.models import ModelSelector, auxiliary_flags, summary_flags
+from hermes.approvals.policy import ApprovalMode, ApprovalRules
+from hermes.approvals.questions import QuestionForwarder
+from hermes.approvals.service import ApprovalService, QuestionTimeouts
+from hermes.compaction.service import CompactionService
+from hermes.config.env import Env
+from hermes.config.home import Home, user_home
+from hermes.config.schema import Config
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.ports.model import Model, ModelRequest
+from hermes.ports.store import Store
+from hermes.schema.errors import ModelError
+from hermes.schema.events import Outcome
+from hermes.schema.messages import Assistant, Text, Trust, User
+from hermes.session.recorder import PriceFunction
+from hermes.session.runner import AfterTurn, Planner
+from hermes.session.turn_request import TurnRequest
+from hermes.tools.catalog import load_specs
+
+if TYPE_CHECKING:
+    from hermes.app.session_notices import SessionNotices
+    from hermes.compaction.compactor import Compactor
+    from hermes.learning.review.reviewer import ReviewedTurn
+    from hermes.learning.review.scheduler import ReviewRules, ReviewScheduler
+
+TIMEOUT_FACTOR = 5
+"""A review makes several requests: its timeout is this many times that of one."""
+
+
+class BackgroundReviews:
+    """Schedules a review after each turn; its code is loaded with the first one."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        store: Store,
+        clock: Clock,
+        notices: "SessionNotices",
+        planner: Planner,
+        price: PriceFunction,
+        models: ModelSelector,
+        learning: Learning,
+        compaction: CompactionService | None,
+        profile: str,
+        tasks: TaskGroup,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._clock = clock
+        self._notices = notices
+        self._planner = planner
+        self._price = price
+        self._models = models
+        self._learning = learning
+        self._compaction = compaction
+        self._profile = profile
+        self._tasks = tasks
+        self._reviews: ReviewScheduler | None = None
+
+    def turn_ended(self, turn: TurnRequest, outcome: Outcome) -> None:
+        if not self._models.is_small(turn.session):
+            self._scheduler().turn_ended(turn, outcome)
+
+    async def notify(self, turn: "ReviewedTurn", text: str) -> None:
+        """Send a notice: to a chat through its outbox, or kept until a terminal asks for it."""
+        rows = self._notices.rows(f"{new_id('rev')}:told", turn.address, text)
+        await self._store.commit(*rows)
+        self._notices.post(turn.session, turn.address, text)
+
+    def _scheduler(self) -> "ReviewScheduler":
+        if self._reviews is None:
+            from hermes.learning.review.reviewer import ReviewDeps, unchanged_messages  # noqa: PLC0415 - as above
+            from hermes.learning.review.scheduler import ReviewScheduler  # noqa: PLC0415 - as above
+
+            review = ReviewDeps(
+                store=self._store,
+                clock=self._clock,
+                planner=self._planner,
+                price=self._price,
+                ledger=lambda: self._learning.ledger,
+                profile=self._profile,
+                visible_messages=self._compaction.visible_messages
+                if self._compaction is not None
+                else unchanged_messages,
+                model=self._model,
+            )
+            rules = review_rules(self._config)
+            self._reviews = ReviewScheduler(review, rules, self.notify, self._tasks)
+        return self._reviews
+
+    async def _model(self) -> Model | None:
+        """The model of the slot `auxiliary.background_review`, if one is set."""
+        flags = auxiliary_flags(self._config, self._config.auxiliary.background_review)
+        return await self._models.model_for_flags(flags) if flags else None
+
+
+def review_rules(config: Config) -> "ReviewRules":
+    from hermes.learning.review.scheduler import (  # noqa: PLC0415 - only when needed
+        NotificationLevel,
+        ReviewRules,
+    )
+    from hermes.learning.review.triggers import ReviewIntervals  # noqa: PLC0415 - as above
+
+    memory, slot = config.memory, config.auxiliary.background_review
+    setting = config.display.memory_notifications.strip().lower()
+    level = {"false": "off", "true": "on"}.get(setting, setting)
+    known = level in {one.value for one in NotificationLevel}
+    return ReviewRules(
+        intervals=ReviewIntervals(
+            memory=memory.nudge_interval, skills=config.skills.creation_nudge_interval
+        ),
+        memory=memory.memory_enabled or memory.user_profile_enabled,
+        timeout=(slot.timeout or 120) * TIMEOUT_FACTOR,
+        notifications=NotificationLevel(level) if known else NotificationLevel.ON,
+    )
+
+
+def _derived_titles(store: Store, redact: Callable[[str], str], tasks: TaskGroup) -> AfterTurn:
+    """Name the sessions that a person starts at the terminal."""
+
+    def ended(turn: TurnRequest, outcome: Outcome) -> None:
+        session, message = turn.session, turn.message
+        at_terminal = turn.attended and session.source == "cli"
+        if turn.new and at_terminal and message is not None and outcome is Outcome.DONE:
+            from hermes.session.titles import DerivedTitles  # noqa: PLC0415 - as below
+
+            tasks.start_soon(DerivedTitles(store, redact).name, session, message)
+
+    return ended
+
+
+def title_callbacks(
+    config: Config,
+    *,
+    store: Store,
+    clock: Clock,
+    models: ModelSelector,
+    price: PriceFunction,
+    redact: Callable[[str], str],
+    tasks: TaskGroup,
+) -> Sequence[AfterTurn]:
+    """What gives new sessions a title after their first turn, if enabled."""
+    slot = config.auxiliary.title_generation
+    if not slot.enabled:
+        return ()
+    flags = auxiliary_flags(config, slot)
+    if flags is None:
+        return (_derived_titles(store, redact, tasks),)
+    from hermes.session.titles import SessionTitles, TitleSettings  # noqa: PLC0415 - only when enabled
+
+    async def model() -> Model:
+        return await models.model_for_flags(flags)
+
+    settings = TitleSettings(
+        model=model, redact=redact, timeout=slot.timeout or 30.0, language=slot.language
+    )
+    titles = SessionTitles(store, clock, price, settings)
+
+    def ended(turn: TurnRequest, outcome: Outcome) -> None:
+        if turn.new and outcome is Outcome.DONE and not turn.session.title:
+            tasks.start_soon(titles.generate, turn.session)
+
+    return (ended,)
+
+
+MAX_OPINION_TOKENS = 16
+"""The opinion is one word."""
+_TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+
+
+def build_approvals(
+    home: Home,
+    config: Config,
+    env: Env,
+    *,
+    store: Store,
+    clock: Clock,
+    models: ModelSelector,
+    forwarder: QuestionForwarder,
+) -> ApprovalService:
+    settings = config.approvals
+    rules = ApprovalRules(
+        mode=ApprovalMode(settings.mode),
+        deny=settings.deny,
+        allow=config.command_allowlist,
+        members=settings.members,
+        cron=settings.cron_mode in {"approve", "allow"},
+        yolo=env.get("HERMES_YOLO_MODE", "").strip().lower() in _TRUE_WORDS,
+        home=str(user_home(env)),
+        hermes_home=str(home.root),
+        path=env.get("PATH", ""),
+    )
+    limits = QuestionTimeouts(clarify=config.agent.clarify_timeout)
+    if settings.timeout is not None:
+        limits = structs.replace(limits, approval=settings.timeout, terminal=settings.timeout)
+    opinion = partial(_ask_model, config, models)
+    return ApprovalService(store, clock, rules, limits, opinion, forwarder)
+
+
+async def _ask_model(config: Config, models: ModelSelector, system: str, question: str) -> str:
+    """Ask the model of the slot `auxiliary.approval`, or the default one."""
+    slot = config.auxiliary.approval
+    with anyio.fail_after(slot.timeout or 30):
+        flags = auxiliary_flags(config, slot)
+        model = await (models.model_for_flags(flags) if flags else models.find())
+        message = User(new_id("msg"), (Text(question),), Trust.PROGRAM)
+        effort = slot.reasoning_effort or None
+        request = ModelRequest(system, [message], max_output=MAX_OPINION_TOKENS, effort=effort)
+        async with model.stream(request) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, Assistant):
+                    return chunk.text
+    raise ModelError("The model gave no answer.")
+
+
+def build_compaction(
+    config: Config,
+    *,
+    store: Store,
+    clock: Clock,
+    models: ModelSelector,
+    price: PriceFunction,
+    redact: Callable[[str], str],
+) -> CompactionService | None:
+    """None if disabled."""
+    settings = config.compression
+    if not settings.enabled:
+        return None
+    slot = config.auxiliary.compression
+
+    async def summary_models(usual: Model) -> Sequence[Model]:
+        """The configured summary model if there is one, then the turn's model."""
+        flags = summary_flags(config)
+        return [usual] if flags is None else [await models.model_for_flags(flags), usual]
+
+    def build(limits: CompactionLimits) -> "Compactor":
+        from hermes.compaction.compactor import Compactor, ViewStore  # noqa: PLC0415 - loaded on first use
+        from hermes.compaction.summary import SummaryWriter  # noqa: PLC0415 - as above
+
+        writer = SummaryWriter(
+            models=summary_models,
+            redact=redact,
+            timeout=slot.timeout or 120.0,
+            effort=slot.reasoning_effort or None,
+        )
+        return Compactor(ViewStore(store, clock), clock, price, limits, writer)
+
+    return CompactionService(store, _limits(config), build)
+
+
+def _limits(config: Config) -> CompactionLimits:
+    settings = config.compression
+    return CompactionLimits(
+        threshold=settings.threshold,
+        target=settings.target_ratio,
+        keep_first=settings.protect_first_n,
+        keep_last=settings.protect_last_n,
+        max_messages=settings.hygiene_hard_message_limit,
+        max_output=config.main_model.max_tokens or 0,
+        codex_raise=settings.codex_gpt55_autoraise,
+        abort=settings.abort_on_summary_failure,
+        stateful=tuple(name for name, spec in load_specs().items() if spec.stateful),
+    )

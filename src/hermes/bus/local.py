@@ -1,0 +1,152 @@
+"""The bus of the processes that share a store on one machine: wake-ups reach all of them.
+
+A process that listens has a datagram socket in a folder beside the store. Events stay within the
+process. A wake-up that gets lost costs time only: readers look at their rows regularly, and a
+request to stop a turn is repeated while somebody waits for its answer.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from hermes.bus.memory import MemoryBus, Wakeups
+from hermes.kit.ids import new_id
+from hermes.kit.socket_address import short_address
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.05
+MAX_TRIES = 100
+"""How often a process that is too busy, or frozen, is tried."""
+_PREFIX = "wake_"
+"""How the names of sockets begin; other files in the folder are left alone."""
+_BATCH = 50
+"""Wake-ups in a datagram."""
+_MAX_BYTES = 65_536
+_Wakeup: TypeAlias = tuple[str, str]
+_DECODER = msgspec.json.Decoder(list[_Wakeup])
+
+
+class LocalBus(MemoryBus):
+    """Implements `hermes.ports.bus.Bus` for the processes that use the store in this file."""
+
+    def __init__(self, store: Path) -> None:
+        super().__init__()
+        self._store = store
+        self._name = ""
+        self._has_warned = False
+        self._receiver: socket.socket | None = None
+        self._listening = 0
+        self._unsent: dict[str, dict[_Wakeup, None]] = {}
+
+    def wake(self, topic: str, key: str = "") -> None:
+        self.wake_here(topic, key)
+        for name in self._others():
+            if (unsent := self._unsent.get(name)) is not None:
+                unsent[topic, key] = None
+            else:
+                self._send(name, {(topic, key): None})
+
+    @property
+    def misses_wakeups(self) -> bool:
+        return self._receiver is None
+
+    @contextmanager
+    def listen(self, topic: str) -> Generator[Wakeups]:
+        self._listening += 1
+        try:
+            if self._receiver is None:
+                self._open_receiver()
+            with super().listen(topic) as wakeups:
+                yield wakeups
+        finally:
+            self._listening -= 1
+            if not self._listening:
+                self._close_receiver()
+
+    @cached_property
+    def _folder(self) -> Path:
+        # Two homes may share a store through a link.
+        return Path(f"{self._store.resolve()}-wakeups")
+
+    def _others(self) -> list[str]:
+        try:
+            names = os.listdir(self._folder)  # noqa: PTH208 - on the way of every message
+        except OSError:
+            return []
+        return [name for name in names if name.startswith(_PREFIX) and name != self._name]
+
+    def _send(self, name: str, wakeups: dict[_Wakeup, None], tries: int = 1) -> None:
+        """Send to a process, later if it is too busy; the socket of a dead one is removed."""
+        self._unsent.pop(name, None)
+        try:
+            with (
+                short_address(self._folder, name) as address,
+                socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
+            ):
+                sender.setblocking(False)
+                while wakeups:
+                    batch = [*islice(wakeups, _BATCH)]
+                    sender.sendto(msgspec.json.encode(batch), address)
+                    for wakeup in batch:
+                        del wakeups[wakeup]
+                    tries = 1
+        except BlockingIOError:
+            if tries < MAX_TRIES:
+                self._unsent[name] = wakeups
+                loop = asyncio.get_running_loop()
+                loop.call_later(RETRY_SECONDS, self._send, name, wakeups, tries + 1)
+        except ConnectionRefusedError:
+            with suppress(OSError):
+                (self._folder / name).unlink()
+        except OSError as error:
+            log.info("the process with socket %s cannot be woken: %s", name, error)
+
+    def _open_receiver(self) -> None:
+        # A name is never used again: a process that failed to send to the closed socket of that
+        # name may be about to remove its file.
+        self._name = new_id("wake")
+        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        receiver.setblocking(False)
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            with short_address(self._folder, self._name) as address:
+                receiver.bind(address)
+            asyncio.get_running_loop().add_reader(receiver, self._receive, receiver)
+        except OSError as error:
+            if not self._has_warned:
+                log.warning("other processes cannot wake this one: %s", error)
+            self._has_warned = True
+            receiver.close()
+            return
+        self._receiver = receiver
+
+    def _receive(self, receiver: socket.socket) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                data = receiver.recv(_MAX_BYTES)
+                try:
+                    wakeups = _DECODER.decode(data)
+                except msgspec.DecodeError as error:
+                    log.warning("a wake-up cannot be read: %s", error)
+                    continue
+                for topic, key in wakeups:
+                    self.wake_here(topic, key)
+
+    def _close_receiver(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is None:
+            return
+        asyncio.get_running_loop().remove_reader(receiver)
+        receiver.close()
+        with suppress(OSError):
+            (self._folder / self._name).unlink()

@@ -1,0 +1,42 @@
+"""Fetch the files of a message and describe them for the model."""
+
+from functools import partial
+
+from hermes.channels.discord.objects import AttachmentObject, Message, MessageFlag
+from hermes.channels.discord.rest_api import RestApi
+from hermes.channels.received_files import AttachedFile, ReceivedFiles, media_type_of
+from hermes.schema.messages import Media, Text
+
+
+class FileReader:
+    """Reads the files of messages."""
+
+    def __init__(self, api: RestApi, received: ReceivedFiles, *, most: int) -> None:
+        self._api = api
+        self._received = received
+        self._most = most
+
+    async def parts(self, message: Message) -> list[Text | Media]:
+        """The files of a message; one that cannot be had is said to be missing."""
+        voice = bool(message.flags & MessageFlag.VOICE)
+        forwarded = [file for one in message.message_snapshots for file in one.message.attachments]
+        files = [*message.attachments, *forwarded]
+        return [part for file in files for part in await self._read(file, voice=voice)]
+
+    async def _read(self, file: AttachmentObject, *, voice: bool) -> list[Text | Media]:
+        download = partial(self._api.download, file.url, most=self._most)
+        return await self._received.fetch(_attached_file(file, voice=voice), download)
+
+
+def _attached_file(file: AttachmentObject, *, voice: bool) -> AttachedFile:
+    media_type = media_type_of(file.filename, file.content_type)
+    is_audio, is_video = media_type.startswith("audio/"), media_type.startswith("video/")
+    audio = "voice message" if voice else "audio file"
+    return AttachedFile(
+        name=file.filename,
+        media_type=media_type,
+        kind=audio if is_audio else "video" if is_video else "file",
+        size=file.size,
+        seconds=file.duration_secs or 0.0,
+        recording="audio" if is_audio else "video" if is_video else "",
+    )

@@ -1,0 +1,157 @@
+"""Turn posts into calls of Discord's API."""
+
+import base64
+import hashlib
+import re
+import struct
+from collections.abc import Mapping, Sequence
+
+from hermes.channels.discord import AllowedMentions
+from hermes.channels.discord.objects import MessageFlag
+from hermes.channels.http_client import Upload
+from hermes.ports.channel import Attachment, Choice, Markup, NotSent, Outbound
+
+FILE_FIELD = "files[0]"
+MAX_TEXT = 2000
+MAX_CUSTOM_ID = 100
+MAX_BUTTONS_PER_ROW = 5
+MAX_AS_BUTTONS = 10
+"""More choices than this are a menu."""
+MAX_OPTIONS = 25
+MAX_OPTION_LABEL = 100
+MENU_ID = "menu"
+VOICE_TYPES = frozenset({"audio/ogg", "audio/opus"})
+_OPUS_RATE = 48_000
+_FLAT_WAVEFORM = base64.b64encode(bytes([96] * 64)).decode()
+_ROW, _BUTTON, _SELECT = 1, 2, 3
+_PRIMARY, _SECONDARY, _DANGER = 1, 2, 4
+_DENIALS = ("deny", "no", "stop", "cancel", "reject")
+_SPECIAL = re.compile(
+    # A backslash after an address would become a part of it.
+    r"(https?://[^\s<]+<?)|[\\*_~`|\[\]<@]"
+    r"|^[ \t]*(?:#{1,3}|-#|[->+])(?=[ \t>])|^[ \t]*\d+(?=\.[ \t])|^>",
+    re.MULTILINE,
+)
+
+Fields = dict[str, object]
+
+
+def message_fields(post: Outbound, mentions: AllowedMentions) -> Fields:
+    """The text and buttons of a post; the same for new and edited messages."""
+    return {
+        "content": shown_text(post),
+        "components": _components(post.choices),
+        "allowed_mentions": _allowed(mentions),
+    }
+
+
+def new_message_fields(post: Outbound, mentions: AllowedMentions, reply_to: str | None) -> Fields:
+    fields = message_fields(post, mentions)
+    if post.key:
+        fields |= {"nonce": nonce(post.key), "enforce_nonce": True}
+    if reply_to is not None and reply_to.isdecimal():
+        # The message may have been deleted meanwhile: then the post quotes nothing.
+        fields["message_reference"] = {"message_id": reply_to, "fail_if_not_exists": False}
+    return fields
+
+
+def with_file(fields: Fields, attachment: Attachment, data: bytes) -> tuple[Fields, Upload]:
+    """The fields of a post with one file, and the file."""
+    media = attachment.media
+    if attachment.voice and media.media_type in VOICE_TYPES:
+        entry = {
+            "id": 0, "filename": "voice-message.ogg",
+            "duration_secs": opus_seconds(data), "waveform": _FLAT_WAVEFORM,
+        }  # fmt: skip
+        kept = ("nonce", "enforce_nonce", "message_reference", "allowed_mentions")
+        voice: Fields = {name: fields[name] for name in kept if name in fields}
+        voice |= {"flags": int(MessageFlag.VOICE), "attachments": [entry]}
+        return voice, Upload(FILE_FIELD, "voice-message.ogg", "audio/ogg", data)
+    name = media.name or "file"
+    content = fields["content"] or attachment.caption[:MAX_TEXT]
+    entries = [{"id": 0, "filename": name}]
+    return {**fields, "content": content, "attachments": entries}, Upload(
+        FILE_FIELD, name, media.media_type, data
+    )
+
+
+def shown_text(post: Outbound) -> str:
+    """The text as Discord takes it: without markup of its own, signs are escaped."""
+    if post.markup is not Markup.PLAIN:
+        return post.text
+    escaped = escape(post.text)
+    # Escaping makes it longer; a text that does not fit any more is sent as it is.
+    return escaped if len(escaped) <= MAX_TEXT else post.text
+
+
+def escape(text: str) -> str:
+    """Escape what Discord would take for markup, but not within addresses."""
+
+    def escaped(found: re.Match[str]) -> str:
+        sign = found[0]
+        if found[1]:
+            return sign
+        bare = sign.lstrip(" \t")
+        indent = sign[: len(sign) - len(bare)]
+        return f"{sign}\\" if bare.isdecimal() else f"{indent}\\{bare}"
+
+    return _SPECIAL.sub(escaped, text)
+
+
+def nonce(key: str) -> str:
+    """At most 25 characters, the same for each attempt at a post."""
+    digest = hashlib.sha256(key.encode()).digest()
+    return base64.b32encode(digest)[:25].decode()
+
+
+def message_id(message: str) -> str:
+    if not message.isdecimal():
+        raise NotSent(f"{message!r} is not the id of a message.")
+    return message
+
+
+def opus_seconds(data: bytes) -> float:
+    """The length of an Ogg Opus file: the sample number of its last page."""
+    place = data.rfind(b"OggS")
+    if place < 0 or len(data) < place + 14:
+        return 1.0
+    (samples,) = struct.unpack_from("<q", data, place + 6)
+    return round(max(samples / _OPUS_RATE, 0.1), 2)
+
+
+def _allowed(mentions: AllowedMentions) -> Mapping[str, object]:
+    kinds = ("everyone", "roles", "users")
+    return {
+        "parse": [name for name in kinds if getattr(mentions, name)],
+        "replied_user": mentions.replied_user,
+    }
+
+
+def _components(choices: Sequence[Choice]) -> list[Fields]:
+    """Rows of buttons, or one menu if there are many choices."""
+    if any(len(choice.value) > MAX_CUSTOM_ID for choice in choices):
+        raise NotSent("The value of a button is longer than Discord accepts.")
+    if len(choices) > MAX_AS_BUTTONS:
+        options = [
+            {"label": one.label[:MAX_OPTION_LABEL], "value": one.value}
+            for one in choices[:MAX_OPTIONS]
+        ]
+        menu = {"type": _SELECT, "custom_id": MENU_ID, "options": options}
+        return [{"type": _ROW, "components": [menu]}]
+    rows = range(0, len(choices), MAX_BUTTONS_PER_ROW)
+    return [
+        {
+            "type": _ROW,
+            "components": [_button(one) for one in choices[start : start + MAX_BUTTONS_PER_ROW]],
+        }
+        for start in rows
+    ]
+
+
+def _button(choice: Choice) -> Fields:
+    label = choice.label[:80]
+    word = label.lower()
+    style = _DANGER if word.startswith(_DENIALS) else _SECONDARY
+    if word.startswith(("allow", "yes", "approve")):
+        style = _PRIMARY
+    return {"type": _BUTTON, "style": style, "label": label, "custom_id": choice.value}

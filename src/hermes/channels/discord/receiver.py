@@ -1,0 +1,299 @@
+"""Receive the events of one connection: order per chat, missed messages, interactions in time."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from msgspec import Struct, structs
+
+from hermes.channels.chat_queues import ChatQueues
+from hermes.channels.discord import DiscordOptions
+from hermes.channels.discord.chats import ChatDirectory
+from hermes.channels.discord.gateway_connection import GatewayEvent
+from hermes.channels.discord.inbound import InboundBuilder
+from hermes.channels.discord.objects import (
+    Guild,
+    Interaction,
+    InteractionType,
+    Message,
+    MessageDeleted,
+    MessageFlag,
+    ReactionEvent,
+    Ready,
+    snowflake_at,
+)
+from hermes.channels.discord.position import OVERLAP, EventLog
+from hermes.channels.discord.rest_api import RestApi
+from hermes.kit.clock import Clock
+from hermes.ports.channel import EditedMessage, Inbound, NewMessage, NotSent, Offline, Throttled
+from hermes.schema.errors import HermesError
+
+log = logging.getLogger(__name__)
+
+HandleInbound = Callable[[Inbound], Awaitable[None]]
+ACKNOWLEDGE_SECONDS = 2.0
+"""An interaction must be acknowledged within 3 seconds, stored or not."""
+GUILD_SECONDS = 30.0
+"""How long the servers of a new session may take to be described."""
+PAGE = 100
+GUILDS = "guilds"
+_DEFERRED_UPDATE, _REPLY = 6, 4
+_QUEUED = frozenset(
+    {
+        "MESSAGE_CREATE", "MESSAGE_UPDATE", "MESSAGE_DELETE", "MESSAGE_DELETE_BULK",
+        "MESSAGE_REACTION_ADD", "MESSAGE_REACTION_REMOVE",
+    }
+)  # fmt: skip
+
+
+class MissedSearch(Struct, frozen=True):
+    """Look in a chat for messages that were missed."""
+
+    chat: str
+    guild: str
+    since: datetime
+
+
+class _Where(Struct, frozen=True):
+    channel_id: str
+
+
+class _ReadyGuilds(Struct, frozen=True):
+    guilds: tuple[Guild, ...] = ()
+
+
+class _BulkDeleted(Struct, frozen=True):
+    ids: tuple[str, ...]
+    channel_id: str
+    guild_id: str = ""
+
+
+class Receiver:
+    """Passes what the events mean to `deliver`; an event has ended once that is durable."""
+
+    def __init__(
+        self,
+        *,
+        group: TaskGroup,
+        api: RestApi,
+        builder: InboundBuilder,
+        chats: ChatDirectory,
+        events: EventLog,
+        options: DiscordOptions,
+        clock: Clock,
+        deliver: HandleInbound,
+    ) -> None:
+        self._group = group
+        self._api = api
+        self._builder = builder
+        self._chats = chats
+        self._events = events
+        self._missed = options.missed_message_backfill
+        self._clock = clock
+        self._deliver = deliver
+        self._queues: ChatQueues[GatewayEvent | MissedSearch] = ChatQueues(group, self._handle)
+        self._since: datetime | None = None
+        self._awaited: set[str] = set()
+        self._fetched = 0
+
+    async def has_room(self) -> None:
+        await self._queues.has_room()
+
+    def receive(self, event: GatewayEvent) -> None:
+        """Take an event; called for each in the order of arrival."""
+        if event.name == "READY":
+            self._new_session(event)
+            return
+        if event.name == "RESUMED":
+            self._events.caught_up()
+        self._events.began(event)
+        try:
+            if event.name in _QUEUED:
+                where = msgspec.json.decode(event.data, type=_Where)
+                self._queues.put(where.channel_id, event)
+                return
+            if event.name == "INTERACTION_CREATE":
+                self._group.start_soon(self._interaction, event)
+                return
+            if (guild := self._chats.read(event)) is not None:
+                self._search_guild(guild)
+        except msgspec.MsgspecError as error:
+            log.warning("an event %s could not be read: %s", event.name, error)
+        self._events.ended(event)
+
+    def _new_session(self, event: GatewayEvent) -> None:
+        """Discord replays nothing in a new session: look for what was missed since the last."""
+        ready = msgspec.json.decode(event.data, type=Ready)
+        guilds = msgspec.json.decode(event.data, type=_ReadyGuilds).guilds
+        since = self._events.position.handled_until
+        self._since, self._fetched = None, 0
+        if since is not None and self._missed.enabled:
+            self._since = max(since - OVERLAP, self._oldest())
+            self._awaited = {one.id for one in guilds}
+            if self._awaited:
+                self._events.began_search(GUILDS, self._since)
+                self._group.start_soon(self._stop_waiting)
+            for chat in self._events.direct:
+                self._search(chat, "")
+        self._events.opened(ready.session_id, ready.resume_gateway_url)
+        self._events.began(event)
+        self._events.ended(event)
+
+    async def _stop_waiting(self) -> None:
+        """A server that is out of order is not waited for."""
+        await self._clock.sleep(GUILD_SECONDS)
+        self._awaited.clear()
+        self._events.ended_search(GUILDS)
+
+    def _search_guild(self, guild: Guild) -> None:
+        if self._since is None:
+            return
+        # A server may be described again much later: after it was out of order, or a new one.
+        self._since = max(self._since, self._oldest())
+        after = snowflake_at(self._since)
+        for chat in (*guild.channels, *guild.threads):
+            if chat.last_message_id and int(chat.last_message_id) >= after:
+                self._search(chat.id, guild.id, chat.parent_id or "")
+        if guild.id in self._awaited:
+            self._awaited.discard(guild.id)
+            if not self._awaited:
+                self._events.ended_search(GUILDS)
+
+    def _oldest(self) -> datetime:
+        return self._clock.now() - timedelta(seconds=self._missed.window_seconds)
+
+    def _search(self, chat: str, guild: str, parent: str = "") -> None:
+        """A listed channel includes its threads."""
+        listed = self._missed.channels
+        if self._since is None or (listed and chat not in listed and parent not in listed):
+            return
+        self._events.began_search(chat, self._since)
+        self._queues.put(chat, MissedSearch(chat, guild, self._since))
+
+    async def _handle(self, event: GatewayEvent | MissedSearch) -> None:
+        if isinstance(event, MissedSearch):
+            await self._fetch(event)
+            self._events.ended_search(event.chat)
+            return
+        try:
+            updates = await self._updates(event)
+        except (HermesError, OSError):
+            raise
+        except Exception:
+            # It would fail again after each restart, and nothing after it would be handled.
+            log.exception("an event %s could not be read", event.name)
+            updates = []
+        for inbound in updates:
+            await self._deliver(inbound)
+        self._events.ended(event)
+
+    async def _updates(self, event: GatewayEvent) -> list[Inbound]:
+        found: list[Inbound | None] = []
+        match event.name:
+            case "MESSAGE_CREATE":
+                message = msgspec.json.decode(event.data, type=Message)
+                if not message.guild_id:
+                    self._events.add_direct(message.channel_id)
+                found = [await self._builder.message(message, NewMessage())]
+            case "MESSAGE_UPDATE":
+                message = msgspec.json.decode(event.data, type=Message)
+                # Previews of links change a message, too, but not what was written.
+                if message.edited_timestamp is not None:
+                    found = [await self._builder.message(message, EditedMessage())]
+            case "MESSAGE_DELETE":
+                deleted = msgspec.json.decode(event.data, type=MessageDeleted)
+                found = [self._builder.deletion(deleted)]
+            case "MESSAGE_DELETE_BULK":
+                bulk = msgspec.json.decode(event.data, type=_BulkDeleted)
+                found = [
+                    self._builder.deletion(MessageDeleted(id=one, channel_id=bulk.channel_id))
+                    for one in bulk.ids
+                ]
+            case _:
+                changed = msgspec.json.decode(event.data, type=ReactionEvent)
+                removed = event.name == "MESSAGE_REACTION_REMOVE"
+                key = f"{event.session}:{event.sequence}"
+                found = [await self._builder.reaction(changed, key, removed=removed)]
+        return [one for one in found if one is not None]
+
+    async def _fetch(self, search: MissedSearch) -> None:
+        try:
+            messages = await self._messages_since(search)
+        except Offline:
+            # The search is not finished: it is repeated with the next connection.
+            raise
+        except NotSent as error:
+            # Such as a channel that the bot may not read.
+            log.info("channel %s cannot be searched for missed messages: %s", search.chat, error)
+            return
+        most = self._missed.max_dispatches
+        for message in messages:
+            if most and self._fetched >= most:
+                log.warning("further missed messages are left out: max_dispatches is %d", most)
+                return
+            inbound = await self._builder.message(
+                structs.replace(message, guild_id=search.guild), NewMessage()
+            )
+            if inbound is not None:
+                self._fetched += 1
+                await self._deliver(inbound)
+
+    async def _messages_since(self, search: MissedSearch) -> list[Message]:
+        """The latest messages after that time, oldest first, as many as the settings allow."""
+        after = snowflake_at(search.since)
+        before = str(snowflake_at(self._clock.now() + timedelta(days=1)))
+        found: list[Message] = []
+        while len(found) < self._missed.limit:
+            page = await self._page(search.chat, before)
+            found = [*(one for one in page if int(one.id) >= after), *found]
+            if len(page) < PAGE or int(page[0].id) < after:
+                break
+            before = page[0].id
+        return found[-self._missed.limit :]
+
+    async def _page(self, chat: str, before: str) -> list[Message]:
+        """Wait for the rate limit however long it takes: many channels may be searched at once."""
+        while True:
+            try:
+                return await self._api.messages(chat, before=before, limit=PAGE)
+            except Throttled as error:
+                await self._clock.sleep(error.wait)
+
+    async def _interaction(self, event: GatewayEvent) -> None:
+        """Store it, and acknowledge it in time even if that takes longer."""
+        try:
+            interaction = msgspec.json.decode(event.data, type=Interaction)
+            inbound = await self._builder.interaction(interaction)
+        except msgspec.MsgspecError as error:
+            log.warning("an interaction could not be read: %s", error)
+            inbound = interaction = None
+        if inbound is not None and interaction is not None:
+            stored = anyio.Event()
+
+            async def acknowledge(interaction: Interaction = interaction) -> None:
+                with anyio.move_on_after(ACKNOWLEDGE_SECONDS):
+                    await stored.wait()
+                await self._acknowledge(interaction)
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(acknowledge)
+                await self._deliver(inbound)
+                stored.set()
+        self._events.ended(event)
+
+    async def _acknowledge(self, interaction: Interaction) -> None:
+        """It is too late for that if the interaction is replayed after an outage."""
+        response: dict[str, object] = {"type": _DEFERRED_UPDATE}
+        if interaction.type == InteractionType.COMMAND:
+            words = [str(one.value) for one in interaction.data.options if one.value is not None]
+            text = " ".join([f"/{interaction.data.name}", *words])
+            data = {"content": text[:1900], "flags": int(MessageFlag.EPHEMERAL)}
+            response = {"type": _REPLY, "data": data}
+        path = f"/interactions/{interaction.id}/{interaction.token}/callback"
+        try:
+            await self._api.call("POST", path, object, response)
+        except HermesError as error:
+            log.info("an interaction could not be acknowledged: %s", error)

@@ -1,0 +1,248 @@
+"""A thin client of Discord's HTTP API: one attempt per call, with the errors of channels."""
+
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.channels.account import BadToken, BotToken
+from hermes.channels.discord import DiscordOptions
+from hermes.channels.discord.objects import Application, Channel, GatewayInfo, Member, Message, User
+from hermes.channels.discord.rate_limits import RateLimits
+from hermes.channels.http_client import (
+    CALL_TIMEOUT,
+    UPLOAD_TIMEOUT,
+    HttpAnswer,
+    HttpBody,
+    HttpClient,
+    Upload,
+    form_body,
+    json_body,
+    open_http_client,
+    retry_after,
+)
+from hermes.kit.clock import Clock
+from hermes.ports.channel import NotSent, TargetGone, Throttled
+from hermes.schema.errors import HermesError
+
+T = TypeVar("T")
+
+MAX_PATIENCE = 30.0
+USER_AGENT = "DiscordBot (https://hermes.invalid, 1)"
+
+_MAJOR = re.compile(r"^/(?:channels|guilds|webhooks)/(\d+)")
+_IDS = re.compile(r"/\d{5,}")
+_EMOJI = re.compile(r"/reactions/[^/]+")
+_TOKEN = re.compile(r"^/(interactions|webhooks)/(\d+)/[^/]+")
+
+
+class UnknownChannel(TargetGone):
+    """There is no channel or thread with this id."""
+
+    code = "unknown_channel"
+
+
+class NoPermission(TargetGone):
+    """The bot may not do this here."""
+
+    code = "no_permission"
+
+
+class UnknownMessage(NotSent):
+    """The message was deleted, or never existed."""
+
+    code = "unknown_message"
+
+
+class ThreadExists(NotSent):
+    """The message has a thread already."""
+
+    code = "thread_exists"
+
+
+_REFUSALS: Mapping[int, type[NotSent]] = {
+    10003: UnknownChannel,
+    10008: UnknownMessage,
+    50001: NoPermission,
+    50007: TargetGone,  # the person does not take messages of this bot
+    50013: NoPermission,
+    50278: TargetGone,  # the person shares no server with the bot
+    160004: ThreadExists,
+}
+
+
+class _Problem(Struct, frozen=True, kw_only=True):
+    """The body of a refused call."""
+
+    code: int = 0
+    message: str = ""
+    errors: Raw = Raw(b"")
+    retry_after: float = 0.0
+    # In the documentation this field is called `global`, which Python reserves.
+    everywhere: bool = msgspec.field(name="global", default=False)
+
+
+class RestApi:
+    """Calls of one bot. Nothing is retried, except by `patient_call`."""
+
+    def __init__(
+        self,
+        http: HttpClient,
+        token: BotToken,
+        limits: RateLimits,
+        clock: Clock,
+        *,
+        base_url: str,
+    ) -> None:
+        self._http = http
+        self._token = token
+        self._limits = limits
+        self._clock = clock
+        self._base = base_url.rstrip("/")
+
+    async def get_me(self) -> User:
+        return await self.patient_call("GET", "/users/@me", User)
+
+    async def application(self) -> Application:
+        return await self.patient_call("GET", "/applications/@me", Application)
+
+    async def gateway(self) -> GatewayInfo:
+        return await self.patient_call("GET", "/gateway/bot", GatewayInfo)
+
+    async def channel(self, channel: str) -> Channel:
+        return await self.patient_call("GET", f"/channels/{channel}", Channel)
+
+    async def message(self, channel: str, message: str) -> Message:
+        return await self.patient_call("GET", f"/channels/{channel}/messages/{message}", Message)
+
+    async def messages(
+        self, channel: str, *, after: str = "", before: str = "", limit: int = 100
+    ) -> list[Message]:
+        """Messages of a channel, oldest first; up to 100."""
+        query = f"limit={min(limit, 100)}"
+        query += f"&after={after}" if after else f"&before={before}"
+        found = await self.patient_call("GET", f"/channels/{channel}/messages?{query}", list[Raw])
+        # One message of a kind that cannot be read does not hide the others.
+        read = [one for raw in found if (one := _message(raw)) is not None]
+        return sorted(read, key=lambda one: int(one.id))
+
+    async def member(self, guild: str, user: str) -> Member:
+        return await self.patient_call("GET", f"/guilds/{guild}/members/{user}", Member)
+
+    async def open_direct(self, user: str) -> Channel:
+        """The channel of direct messages with a person."""
+        return await self.call("POST", "/users/@me/channels", Channel, {"recipient_id": user})
+
+    async def download(self, url: str, *, most: int) -> bytes:
+        """Return the content of a file. Raises `NotSent` if it is too large."""
+        return await self._http.download(url, most=most)
+
+    async def show_sign(self, method: str, path: str) -> None:
+        """Show or remove a sign, such as typing or a reaction; posts have precedence."""
+        await self._request(method, path, None, (), optional=True)
+
+    async def patient_call(
+        self, method: str, path: str, result: type[T], fields: object = None
+    ) -> T:
+        """Call, and wait for the rate limit as often as necessary; for calls without a post."""
+        return await self.patiently(lambda: self.call(method, path, result, fields))
+
+    async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try again after the time that Discord asks for, up to half a minute in all."""
+        until = self._clock.monotonic() + MAX_PATIENCE
+        while True:
+            try:
+                return await attempt()
+            except Throttled as error:
+                if self._clock.monotonic() + error.wait > until:
+                    raise
+                await self._clock.sleep(error.wait)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        result: type[T],
+        fields: object = None,
+        uploads: Sequence[Upload] = (),
+    ) -> T:
+        """Call once and return the result. Raises the errors of `Channel.send`."""
+        answer = await self._request(method, path, fields, uploads)
+        return self._http.decode(answer, result)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        fields: object,
+        uploads: Sequence[Upload],
+        *,
+        optional: bool = False,
+    ) -> HttpAnswer:
+        route, major = _route(method, path)
+        self._limits.count(route, major, optional=optional)
+        answer = await self._http.call(
+            method,
+            self._base + path,
+            _body(fields, uploads),
+            {"Authorization": f"Bot {self._token.value}", "User-Agent": USER_AGENT},
+            seconds=UPLOAD_TIMEOUT if uploads else CALL_TIMEOUT,
+        )
+        self._limits.learn(route, major, answer.headers)
+        if answer.ok:
+            return answer
+        error = self._error(answer)
+        if isinstance(error, Throttled):
+            self._limits.pause(route, major, error.wait, everywhere=error.all_chats)
+        raise error
+
+    def _error(self, answer: HttpAnswer) -> HermesError:
+        try:
+            problem = msgspec.json.decode(answer.body, type=_Problem)
+        except msgspec.MsgspecError:
+            problem = _Problem(message=f"status {answer.status}")
+        text = problem.message
+        if problem.errors:
+            text += f" {bytes(problem.errors).decode()}"
+        if answer.status == 401:
+            return BadToken(
+                "Discord does not accept the bot token.",
+                hint="Reset it at https://discord.com/developers/applications and set it with: "
+                "hermes gateway setup discord",
+            )
+        if answer.status < 429 and (refusal := _REFUSALS.get(problem.code)) is not None:
+            return refusal(f"Discord refused: {text}")
+        wait = max(problem.retry_after or retry_after(answer.headers), 0.05)
+        return self._http.error(answer.status, text, wait=wait, all_chats=problem.everywhere)
+
+
+def _message(raw: Raw) -> Message | None:
+    try:
+        return msgspec.json.decode(raw, type=Message)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _route(method: str, path: str) -> tuple[str, str]:
+    """The route without its ids, and the id that has a limit of its own."""
+    bare = path.partition("?")[0]
+    found = _MAJOR.match(bare)
+    bare = _TOKEN.sub(r"/\1/\2", bare)
+    return f"{method} {_IDS.sub('/id', _EMOJI.sub('/reactions', bare))}", found[1] if found else ""
+
+
+def _body(fields: object, uploads: Sequence[Upload]) -> HttpBody | None:
+    if not uploads:
+        return None if fields is None else json_body(fields)
+    return form_body({"payload_json": msgspec.json.encode(fields)}, uploads)
+
+
+@asynccontextmanager
+async def open_rest_api(
+    options: DiscordOptions, token: BotToken, clock: Clock
+) -> AsyncGenerator[RestApi]:
+    async with open_http_client("Discord", options.proxy_url, variable="DISCORD_PROXY") as http:
+        yield RestApi(http, token, RateLimits(clock), clock, base_url=options.base_url)

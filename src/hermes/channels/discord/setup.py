@@ -1,0 +1,46 @@
+"""Check a bot token for `hermes gateway setup`."""
+
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+from msgspec import Struct
+
+from hermes.channels.account import BotToken
+from hermes.channels.discord import MANIFEST, DiscordOptions
+from hermes.channels.discord.rest_api import open_rest_api
+from hermes.config.sections import FreeTable
+from hermes.kit.clock import SystemClock
+from hermes.ports.channel import AccountCheck
+from hermes.ports.channel_options import read_options
+
+PERMISSIONS = 70_677_981_940_800
+"""View channels, send messages (in threads), create threads, embed links, attach files, read
+history, add reactions, send voice messages."""
+NO_CONTENT = (
+    "The bot cannot read messages in servers that do not mention it. Turn on Message Content "
+    "Intent on the page Bot at https://discord.com/developers/applications/{}/bot"
+)
+NO_SERVER = "The bot is in no server yet. Add it: {}"
+NO_PACKAGE = "The package discord.py is missing. Install it: {} -m pip install 'hermes[discord]'"
+INVITE = "To add the bot to a server: {}"
+_URL = "https://discord.com/oauth2/authorize?client_id={}&scope=bot+applications.commands&permissions={}"
+
+
+class _Server(Struct, frozen=True):
+    id: str
+
+
+async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:
+    """Ask Discord about the bot. Raises `HermesError` if it does not accept the token."""
+    options = read_options(DiscordOptions, MANIFEST.name, extra, env, MANIFEST.variables)
+    async with open_rest_api(options, BotToken(lambda: token), SystemClock()) as api:
+        bot = await api.get_me()
+        application = await api.application()
+        servers = await api.patient_call("GET", "/users/@me/guilds?limit=1", list[_Server])
+    url = _URL.format(application.id, PERMISSIONS)
+    notes = [] if application.reads_messages else [NO_CONTENT.format(application.id)]
+    if find_spec("discord") is None:
+        notes.append(NO_PACKAGE.format(sys.executable))
+    notes.append((INVITE if servers else NO_SERVER).format(url))
+    return AccountCheck(account=bot.name, notes=tuple(notes))

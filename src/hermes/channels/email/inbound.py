@@ -1,0 +1,125 @@
+"""Turn a mail into what the gateway accepts, or say why it is ignored."""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from hermes.channels.email.automatic_mail import LoopGuard, reason_to_ignore
+from hermes.channels.email.mail_records import MailRecords
+from hermes.channels.email.received_mail import ReceivedMail, bare_subject
+from hermes.channels.email.sender_check import problem_with_sender
+from hermes.channels.received_files import ReceivedFiles
+from hermes.ports.channel import Inbound, InboundDetails
+from hermes.schema.messages import SENT_FILES_HEADER, Media, Text, quoted_text
+from hermes.schema.scope import Address
+
+MAX_TEXT = 100_000
+MAX_QUOTE = 20_000
+CUT = "\n(The mail is longer; the rest was cut off.)"
+TOO_LARGE = "(The mail is too large to be read: only its header is here. Say so.)"
+
+
+class InboundRules(Struct, frozen=True, kw_only=True):
+    """Whose mails are believed, and what is done with files.
+
+    `trust_from`: the `From` header is believed without a proof.
+    """
+
+    trust_from: bool
+    authserv_id: str
+    skip_attachments: bool
+    max_file_bytes: int
+
+
+class InboundBuilder:
+    """Builds updates for the channel `name`, whose address is `own`."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        own: str,
+        rules: InboundRules,
+        records: MailRecords,
+        files: ReceivedFiles,
+        loops: LoopGuard,
+    ) -> None:
+        self._name = name
+        self._own = own
+        self._rules = rules
+        self._records = records
+        self._files = files
+        self._loops = loops
+
+    def reason_to_ignore(self, mail: ReceivedMail) -> str:
+        """Return why the mail is not answered; empty if it is. Large headers take time."""
+        if reason := reason_to_ignore(mail.mail, mail.sender, self._own):
+            return reason
+        if not self._rules.trust_from:
+            results, server = mail.authentication_results, self._rules.authserv_id
+            if problem := problem_with_sender(mail.sender, results, server):
+                return f"its sender is not authenticated: {problem}"
+        return ""
+
+    def is_loop(self, mail: ReceivedMail, arrived: datetime) -> bool:
+        return self._loops.is_loop(mail.sender, mail.thread, mail.key, arrived)
+
+    def delivered(self, mail: ReceivedMail) -> None:
+        """Remember that the session has the mail: replies need not repeat what they quote."""
+        self._records.add_thread(mail.sender, mail.thread, bare_subject(mail.subject))
+
+    async def build(self, mail: ReceivedMail, *, whole: bool = True) -> Inbound:
+        """The update. Without `whole`, only the header of the mail is there."""
+        known = self._records.knows_thread(mail.sender, mail.thread)
+        parts = await self._parts(mail, known=known) if whole else [_titled(mail, TOO_LARGE)]
+        return Inbound(
+            key=f"{self._own}:{mail.key}",
+            address=Address(self._name, mail.sender, mail.thread),
+            sender=mail.sender,
+            parts=tuple(parts),
+            reply_to=mail.parent or None,
+            message=mail.message_id,
+            about=InboundDetails(
+                chat_name=mail.sender_name or mail.sender,
+                chat_topic=mail.subject,
+                user_name=mail.sender_name,
+                mentions=True,
+            ),
+        )
+
+    async def _parts(self, mail: ReceivedMail, *, known: bool) -> list[Text | Media]:
+        """What was written, then files, then what others wrote: it is no instruction."""
+        files: list[Text | Media] = []
+        for one in mail.attachments:
+            if self._rules.skip_attachments:
+                files.append(Text(f"(file {one.name} was left out, as the settings say.)"))
+            elif len(one.data) > self._rules.max_file_bytes:
+                limit = self._rules.max_file_bytes // 1_000_000
+                files.append(Text(f"(file {one.name} was left out: it is larger than {limit} MB.)"))
+            else:
+                files += await self._files.add(one.name, one.media_type, one.data)
+        # The session of a known thread has what the mail quotes, but not what is answered.
+        is_repeated = known and mail.is_reply and not mail.text.follows
+        quoted = "" if is_repeated else mail.text.quoted
+        others = [Text(quoted_text("an earlier mail", _cut(quoted, MAX_QUOTE)))] if quoted else []
+        text = _cut(mail.text.written, MAX_TEXT)
+        needs_text = not files or others or _is_attachment(files[0])
+        if not text and needs_text:
+            text = "(no text)"
+        written = [_titled(mail, text)] if text else []
+        return [*written, *files, *others]
+
+
+def _titled(mail: ReceivedMail, text: str) -> Text:
+    """The first mail of a thread has its subject above; a slash command must stay the first."""
+    if mail.is_reply or not mail.subject or text.startswith("/"):
+        return Text(text)
+    return Text(f"[Subject: {mail.subject}]\n\n{text}")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + CUT
+
+
+def _is_attachment(part: Text | Media) -> bool:
+    return isinstance(part, Text) and part.text.startswith(SENT_FILES_HEADER)

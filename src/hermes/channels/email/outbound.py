@@ -1,0 +1,82 @@
+"""Turn posts into mails, with an id that is the same each time a post is sent again."""
+
+import hashlib
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+
+from hermes.channels.email.automatic_mail import LOOP_HEADER
+from hermes.channels.email.sender_check import domain_of
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.kit.text import one_line
+from hermes.ports.channel import Markup, NotSent, Outbound
+from hermes.schema.scope import Address
+
+MAX_TITLE = 70
+PAGE = (
+    '<!DOCTYPE html>\n<html><head><meta charset="utf-8"></head>'
+    '<body style="font-family: sans-serif">\n{}\n</body></html>\n'
+)
+
+
+class MailComposer:
+    """Composes mails from the address `own`."""
+
+    def __init__(self, own: str, clock: Clock) -> None:
+        self._own = own
+        self._clock = clock
+
+    def compose(self, to: Address, post: Outbound, subject: str) -> EmailMessage:
+        """A mail without files; `subject` is that of the thread, if there is one."""
+        mail = EmailMessage(policy=SMTP)
+        mail["From"] = self._own
+        mail["To"] = _recipient(to)
+        mail["Subject"] = one_line(_subject(to, post, subject), 200)
+        mail["Date"] = format_datetime(self._clock.now())
+        mail["Message-ID"] = f"<{self._message_id(post.key)}>"
+        if to.thread:
+            parent = post.reply_to or to.thread
+            mail["In-Reply-To"] = f"<{parent}>"
+            mail["References"] = " ".join(f"<{one}>" for one in dict.fromkeys((to.thread, parent)))
+        elif post.reply_to:
+            mail["In-Reply-To"] = mail["References"] = f"<{post.reply_to}>"
+        mail["Auto-Submitted"] = "auto-replied" if to.thread else "auto-generated"
+        mail[LOOP_HEADER] = self._own
+        is_html = post.markup is Markup.HTML
+        mail.set_content((post.plain if is_html else post.text) or post.plain, cte=None)
+        if is_html and post.text:
+            mail.add_alternative(PAGE.format(post.text), subtype="html")
+        return mail
+
+    def _message_id(self, key: str) -> str:
+        name = (
+            hashlib.sha256(f"{self._own}\n{key}".encode()).hexdigest()[:32]
+            if key
+            else new_id("mail")
+        )
+        return f"hermes.{name}@{domain_of(self._own)}"
+
+
+def attach(mail: EmailMessage, data: bytes, media_type: str, name: str) -> None:
+    main, _, sub = media_type.partition(";")[0].partition("/")
+    if not main or not sub or main in {"multipart", "message"}:
+        main, sub = "application", "octet-stream"
+    mail.add_attachment(data, maintype=main, subtype=sub, filename=one_line(name, 120) or "file")
+
+
+def _recipient(to: Address) -> str:
+    if "@" not in to.chat or not to.chat.isprintable() or set(to.chat) & set(' ,;<>"'):
+        raise NotSent(f"{to.chat!r} is not an e-mail address.")
+    if not to.chat.isascii():
+        raise NotSent(f"{to.chat!r} cannot be sent to: only ASCII addresses are supported.")
+    return to.chat
+
+
+def _subject(to: Address, post: Outbound, subject: str) -> str:
+    if to.thread:
+        return f"Re: {subject}" if subject else "Re: your mail"
+    named = post.attachments[0].media.name if post.attachments else ""
+    lines = [line.strip("#*_ ") for line in post.plain.splitlines()]
+    first = next(filter(None, lines), "") or named or "A message"
+    return one_line(first, MAX_TITLE)

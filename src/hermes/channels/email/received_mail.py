@@ -1,0 +1,194 @@
+"""A mail as the channel sees it: parsed once, from bytes that anybody may have sent."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from email.headerregistry import Address as MailAddress
+from email.headerregistry import AddressHeader
+from email.message import EmailMessage, MIMEPart
+from email.parser import BytesParser
+from email.policy import EmailPolicy
+from mimetypes import guess_extension
+from typing import Any
+
+from msgspec import Struct
+
+from hermes.channels.email.automatic_mail import count_fields
+from hermes.channels.email.quoted_text import SplitText, split_html, split_plain
+from hermes.kit.text import one_line
+
+MAX_ATTACHMENTS = 30
+MAX_ID = 250
+MAX_SUBJECT = 300
+MAX_FIELD = 16_000
+MAX_STRUCTURED_FIELD = 4_000
+MAX_CONTENT = 1_000_000
+"""Characters of a text, of which much less is used."""
+MAX_BOUNDARIES = 5_000
+_MESSAGE_ID = re.compile(r"<([^<>\s]{1,998})>")
+_REPLY_PREFIX = re.compile(
+    r"\s*((re|aw|antw|sv|rép|res|fwd?|wg|tr)\s*(\[\d+\])?\s*:\s*)+", re.IGNORECASE
+)
+_NO_ATTACHMENTS = frozenset({"application/pgp-signature", "application/pkcs7-signature"})
+
+
+class _BoundedPolicy(EmailPolicy):
+    """Refuses large fields: the time that the standard library needs for one is quadratic."""
+
+    def header_fetch_parse(self, name: str, value: str) -> Any:
+        is_structured = name.lower() == "from" or name.lower().startswith("content-")
+        if len(value) > (MAX_STRUCTURED_FIELD if is_structured else MAX_FIELD):
+            raise ValueError(f"the header {name} is too large")
+        return super().header_fetch_parse(name, value)
+
+
+_PARSER = BytesParser(policy=_BoundedPolicy(max_line_length=None))
+
+
+class AttachedPart(Struct, frozen=True, kw_only=True):
+    name: str
+    media_type: str
+    data: bytes
+
+
+class ReceivedMail(Struct, frozen=True, kw_only=True):
+    """`sender` is the address in `From`; `thread` the id of the first mail of its thread."""
+
+    mail: EmailMessage
+    sender: str
+    sender_name: str
+    message_id: str
+    parent: str
+    thread: str
+    subject: str
+    text: SplitText
+    attachments: tuple[AttachedPart, ...]
+
+    @property
+    def is_reply(self) -> bool:
+        return bool(self.parent)
+
+    @property
+    def key(self) -> str:
+        """The same each time the mail arrives; nobody else's mail can have it."""
+        return _digest(f"{self.sender}\n{self.message_id}")[:40]
+
+    @property
+    def authentication_results(self) -> list[str]:
+        return [str(one) for one in self.mail.get_all("Authentication-Results", [])]
+
+
+def has_too_many_parts(data: bytes) -> bool:
+    """Whether it would take the parser long to read the mail, which is then not parsed."""
+    return data.count(b"\n--") + data.count(b"\r--") > MAX_BOUNDARIES
+
+
+def parse_mail(data: bytes) -> ReceivedMail | None:
+    """Return the mail, or None if it has no single sender with a usable address."""
+    mail = _PARSER.parsebytes(data)
+    if not isinstance(mail, EmailMessage):
+        raise TypeError("The policy makes other messages.")
+    senders = _senders(mail) if count_fields(mail, "From") == 1 else []
+    if len(senders) != 1 or not senders[0].username or not senders[0].domain:
+        return None
+    sender = senders[0].addr_spec.lower()
+    if not sender.isprintable():
+        # Bytes that are no text: it could not be answered.
+        return None
+    references = [
+        *_MESSAGE_ID.findall(_header(mail, "References")),
+        *_MESSAGE_ID.findall(_header(mail, "In-Reply-To")),
+    ]
+    given = _MESSAGE_ID.search(_header(mail, "Message-ID"))
+    message_id = given[1] if given else f"{hashlib.sha256(data).hexdigest()[:40]}@no-message-id"
+    return ReceivedMail(
+        mail=mail,
+        sender=sender,
+        sender_name=one_line(senders[0].display_name, 80),
+        message_id=message_id,
+        parent=references[-1] if references else "",
+        thread=thread_id([*references, message_id][0]),
+        subject=one_line(_header(mail, "Subject"), MAX_SUBJECT),
+        text=_text(mail),
+        attachments=tuple(_attachments(mail)),
+    )
+
+
+def thread_id(message_id: str) -> str:
+    """The id of a thread's first mail, unless it is too long for the name of a session."""
+    if len(message_id) <= MAX_ID and message_id.isprintable():
+        return message_id
+    return _digest(message_id)
+
+
+def bare_subject(subject: str) -> str:
+    """The subject without `Re:` and the like."""
+    return _REPLY_PREFIX.sub("", subject, count=1).strip()
+
+
+def _digest(text: str) -> str:
+    """Headers may contain bytes that are no text, as surrogates."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _header(mail: EmailMessage, name: str) -> str:
+    value = mail.get(name)
+    return "" if value is None else str(value)
+
+
+def _senders(mail: EmailMessage) -> list[MailAddress]:
+    """The addresses in `From`, as the parser of the standard library understands them."""
+    headers = [one for one in mail.get_all("From", []) if isinstance(one, AddressHeader)]
+    return [one for header in headers for one in header.addresses]
+
+
+def _text(mail: EmailMessage) -> SplitText:
+    body = mail.get_body(("plain", "html"))
+    if body is None:
+        return SplitText("", "")
+    content = _content(body)
+    if body.get_content_subtype() == "html":
+        return split_html(content)
+    html = mail.get_body(("html",))
+    if not content.strip() and html is not None:
+        return split_html(_content(html))
+    return split_plain(content)
+
+
+def _content(part: MIMEPart) -> str:
+    data = part.get_payload(decode=True)
+    if not isinstance(data, bytes):
+        return ""
+    data = data[: 4 * MAX_CONTENT]
+    try:
+        text = data.decode(part.get_content_charset("utf-8"), "replace")
+    except LookupError:
+        text = data.decode("utf-8", "replace")
+    return text[:MAX_CONTENT]
+
+
+def _attachments(mail: EmailMessage) -> Iterator[AttachedPart]:
+    bodies = [mail.get_body(("plain",)), mail.get_body(("html",))]
+    found = 0
+    for part in _leaves(mail):
+        kind, name = part.get_content_type(), part.get_filename() or ""
+        is_body = part.get_content_maintype() == "text" and not part.is_attachment() and not name
+        if is_body or any(part is one for one in bodies) or kind in _NO_ATTACHMENTS:
+            continue
+        data = part.as_bytes() if kind == "message/rfc822" else part.get_payload(decode=True)
+        if isinstance(data, bytes) and data and found < MAX_ATTACHMENTS:
+            found += 1
+            suffix = ".eml" if kind == "message/rfc822" else guess_extension(kind) or ""
+            name = one_line(name, 120) or f"attachment-{found}{suffix}"
+            yield AttachedPart(name=name, media_type=kind, data=data)
+
+
+def _leaves(mail: EmailMessage) -> Iterator[MIMEPart]:
+    """The parts without parts of their own; a mail within the mail is one of them."""
+    waiting: list[MIMEPart] = [mail]
+    while waiting:
+        part = waiting.pop()
+        if part.is_multipart() and part.get_content_type() != "message/rfc822":
+            waiting += reversed(list(part.iter_parts()))
+        else:
+            yield part

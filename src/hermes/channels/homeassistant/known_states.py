@@ -1,0 +1,68 @@
+"""What was last known about the devices of a home, also after a restart."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from hermes.channels.homeassistant.objects import State
+from hermes.channels.state_file import StateFile
+
+MAX_DEVICES = 10_000
+
+
+class Position(Struct, frozen=True):
+    """Until when changes were reported, and the last known state of each watched device."""
+
+    until: datetime
+    states: dict[str, str] = {}
+
+
+class KnownStates:
+    """The last known state of each watched device.
+
+    At its start Home Assistant resets the times of all changes, so these do not tell what changed.
+    """
+
+    def __init__(self, file: StateFile[Position]) -> None:
+        self._file = file
+        self._states: dict[str, str] = {}
+        self._since: datetime | None = None
+        """Until when changes were reported before this connection."""
+        self._until: datetime | None = None
+        """None until the missed changes are reported: a crash before must not skip them."""
+
+    def load(self) -> None:
+        """Begin a connection with what was stored."""
+        stored = self._file.read()
+        self._since = stored.until if stored is not None else None
+        self._states = dict(stored.states) if stored is not None else {}
+        self._until = None
+
+    def is_known(self, state: State) -> bool:
+        return self._states.get(state.entity_id) == state.state
+
+    def missed(self, states: Iterable[State]) -> list[State]:
+        """Those that changed since the last connection; none if there was no connection before."""
+        if (since := self._since) is None:
+            return []
+        # Two devices can change at the same time, and only one of them may have been reported.
+        changed = [one for one in states if one.last_changed >= since]
+        return sorted(changed, key=lambda one: one.last_changed)
+
+    def remember(self, state: State) -> None:
+        self._states.pop(state.entity_id, None)
+        self._states[state.entity_id] = state.state
+        if len(self._states) > MAX_DEVICES:
+            del self._states[next(iter(self._states))]
+
+    async def finish_missed(self, until: datetime) -> None:
+        """All changes until then are reported. Raises `OSError`."""
+        self._until = until.astimezone(UTC)
+        await self._file.write(Position(self._until, self._states))
+
+    async def finish(self, state: State) -> None:
+        """The change to this state is reported. Raises `OSError`."""
+        self.remember(state)
+        if self._until is not None:
+            await self.finish_missed(max(self._until, state.last_changed))

@@ -1,0 +1,288 @@
+"""An HTTP server that platforms call, with limits on size, time and concurrency."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import aiohttp
+import anyio
+import msgspec
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestHandler
+from msgspec import Struct
+
+from hermes.channels.http_calls import CallRejected, CallResponse, HttpCall
+from hermes.kit.clock import Clock
+from hermes.kit.hosts import is_loopback
+from hermes.kit.http_server import (
+    ACCEPT_BATCH,
+    Connections,
+    connection_limit,
+    extend_backlog,
+    listen_error,
+    shut_down_server,
+)
+from hermes.kit.text import one_line
+
+log = logging.getLogger(__name__)
+
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ListenerLimits(Struct, frozen=True, kw_only=True):
+    """Bytes of a body; concurrent requests and connections; seconds for head, body and shutdown.
+
+    A rejected body is read for `linger` more seconds, so that its sender sees the response.
+    """
+
+    body: int = 1024 * 1024
+    requests: int = 64
+    connections: int = 256
+    head_seconds: float = 15.0
+    body_seconds: float = 15.0
+    drain: float = 5.0
+    linger: float = 2.0
+
+
+class _HttpLog(logging.Logger):
+    """Logs errors of the HTTP library in one line, because any client can cause them."""
+
+    def handle(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else ""
+        log.info("%s %s", record.getMessage(), one_line(str(error), 200))
+
+
+class _Connection(RequestHandler):
+    def __init__(self, server: web.Server, among: Connections, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._connections = among
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._connections.remove(self)
+        super().connection_lost(exc)
+
+
+class _TooManyConnections(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.write(_BUSY)
+        transport.close()
+
+
+class _Body(Struct):
+    data: bytearray
+    broken: bool = False
+    whole: bool = False
+
+
+class HttpListener:
+    """Serves `routes` while it is entered.
+
+    `platform` is the name in errors, and `prefix` that of its settings for `host` and `port`.
+    """
+
+    def __init__(
+        self,
+        platform: str,
+        routes: Sequence[web.RouteDef],
+        clock: Clock,
+        *,
+        host: str,
+        port: int,
+        limits: ListenerLimits | None = None,
+        prefix: str = "",
+    ) -> None:
+        self._platform = platform
+        self._routes = routes
+        self._clock = clock
+        self.host = host
+        self.requested_port = port
+        self._prefix = prefix
+        self._limits = limits or ListenerLimits()
+        self._server: asyncio.Server | None = None
+        self._runner: web.AppRunner | None = None
+        self._busy = 0
+        self._http_log = _HttpLog(__name__)
+        self._connections = Connections(connection_limit(self._limits.connections))
+
+    @property
+    def serving(self) -> bool:
+        return self._server is not None and self._server.is_serving()
+
+    @property
+    def loopback(self) -> bool:
+        """Judged by the bound sockets, or by the host name before binding."""
+        if self._server is None or not self._server.sockets:
+            return is_loopback(self.host)
+        return all(is_loopback(one.getsockname()[0]) for one in self._server.sockets)
+
+    @property
+    def port(self) -> int:
+        """The bound port, even when the system chose it."""
+        if self._server is None or not self._server.sockets:
+            return self.requested_port
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def __aenter__(self) -> Self:
+        runner = self._app_runner()
+        await runner.setup()
+        self._runner = runner
+        try:
+            self._server = await self._bind()
+        except BaseException:
+            await shut_down_server(runner)
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._runner is not None:
+            # Requests in progress get some time to finish.
+            await shut_down_server(self._runner)
+
+    @asynccontextmanager
+    async def admitted(self, request: web.Request) -> AsyncGenerator[None]:
+        """Count a request while it is handled. Raises `CallRejected` if there are too many."""
+        if self._busy >= self._limits.requests:
+            raise CallRejected(503, "busy", "Too many concurrent calls.", wait=1)
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+        self._connections.mark_trusted(request.protocol)
+
+    async def read(self, request: web.Request, once: Collection[str] = ()) -> HttpCall:
+        """Read a request as it was sent; headers of `once` must not occur twice."""
+        if not request.raw_path.startswith("/"):
+            raise CallRejected(400, "target", "The request target must be a path, not a full URL.")
+        return HttpCall(
+            method=request.method,
+            path=request.path,
+            query=dict(request.query),
+            headers=_headers(request, once),
+            body=await self._body(request),
+        )
+
+    def _app_runner(self) -> web.AppRunner:
+        app = web.Application(middlewares=[self._guard])
+        app.router.add_routes(self._routes)
+        return web.AppRunner(app, access_log=None, shutdown_timeout=self._limits.drain)
+
+    async def _bind(self) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        try:
+            server = await loop.create_server(
+                self._connection, self.host, self.requested_port, backlog=ACCEPT_BATCH
+            )
+        except OSError as error:
+            raise listen_error(
+                self._platform, self.host, self.requested_port, error, prefix=self._prefix
+            ) from error
+        extend_backlog(server.sockets)
+        return server
+
+    def _connection(self) -> asyncio.Protocol:
+        server = self._runner.server if self._runner is not None else None
+        now = self._clock.monotonic()
+        self._connections.close_silent(now - self._limits.head_seconds)
+        if server is None or not self._connections.make_room():
+            return _TooManyConnections()
+        connection = _Connection(
+            server,
+            self._connections,
+            loop=asyncio.get_running_loop(),
+            # Signatures cover the bytes as sent.
+            auto_decompress=False,
+            keepalive_timeout=self._limits.head_seconds,
+            lingering_time=self._limits.linger,
+            logger=self._http_log,
+            access_log=None,
+        )
+        self._connections.add(connection, now)
+        return connection
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Turn every outcome of a request into one response format."""
+        self._connections.request_started(request.protocol)
+        try:
+            return await handler(request)
+        except CallRejected as rejected:
+            return http_response(rejected.answer)
+        except web.HTTPException as error:
+            allowed = error.headers.get("Allow", "")
+            message = f"Only {allowed} is allowed here." if allowed else "Not found."
+            code = "method" if allowed else "not_found"
+            response = http_response(CallRejected(error.status, code, message).answer)
+            if allowed:
+                response.headers["Allow"] = allowed
+            return response
+        except Exception:
+            log.exception("a call of %s failed", self._platform)
+            return http_response(
+                CallRejected(500, "internal", "Internal error; see the log.").answer
+            )
+        finally:
+            self._connections.request_ended(request.protocol)
+
+    async def _body(self, request: web.Request) -> bytes:
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise CallRejected(415, "content_encoding", "The body must not be compressed.")
+        limit, size = self._limits.body, request.content_length or 0
+        body = _Body(bytearray())
+        if size <= limit:
+            await self._read(request, body)
+        if max(size, len(body.data)) > limit:
+            raise CallRejected(413, "too_large", f"The body is larger than {limit:,} bytes.")
+        if body.broken:
+            raise CallRejected(400, "body", "The body is incomplete or does not match its headers.")
+        if not body.whole:
+            raise CallRejected(408, "too_slow", "The body was not received in time.")
+        return bytes(body.data)
+
+    async def _read(self, request: web.Request, body: _Body) -> None:
+        async with anyio.create_task_group() as group:
+
+            async def watch() -> None:
+                await self._clock.sleep(self._limits.body_seconds)
+                group.cancel_scope.cancel()
+
+            group.start_soon(watch)
+            try:
+                async for chunk in request.content.iter_any():
+                    body.data += chunk
+                    if len(body.data) > self._limits.body:
+                        break
+                else:
+                    body.whole = True
+            except (aiohttp.ClientError, HttpProcessingError, OSError):
+                body.broken = True
+            group.cancel_scope.cancel()
+
+
+def _headers(request: web.Request, once: Collection[str]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in request.headers.items():
+        lower = name.lower()
+        if lower in headers and lower in once:
+            raise CallRejected(
+                400, "duplicate_header", f"The header {lower} occurs more than once."
+            )
+        headers[lower] = f"{headers[lower]}, {value}" if lower in headers else value
+    return headers
+
+
+def http_response(answer: CallResponse) -> web.Response:
+    headers = {"Retry-After": str(answer.wait)} if answer.wait else None
+    if isinstance(answer.body, str):
+        body, kind = answer.body.encode(), answer.media_type
+    else:
+        body, kind = msgspec.json.encode(answer.body), "application/json"
+    return web.Response(status=answer.status, body=body, content_type=kind, headers=headers)

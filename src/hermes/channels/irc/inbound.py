@@ -1,0 +1,88 @@
+"""Turn messages of an IRC network into what the gateway accepts."""
+
+import re
+
+from hermes.channels.irc.irc_line import IrcLine, without_format
+from hermes.channels.irc.login import LoginResult
+from hermes.channels.irc.records import IrcRecords
+from hermes.kit.ids import new_id
+from hermes.kit.lru_map import LruMap
+from hermes.ports.channel import Inbound, InboundDetails
+from hermes.schema.messages import Text
+from hermes.schema.scope import Address
+
+MAX_REMEMBERED = 2_000
+REPLY_TAGS = ("+reply", "+draft/reply")
+_CTCP = "\x01"
+_ACTION = f"{_CTCP}ACTION "
+
+
+class InboundBuilder:
+    """Builds updates for the channel `name` on the network of `server`."""
+
+    def __init__(
+        self, *, name: str, server: str, trust_nicknames: bool, records: IrcRecords
+    ) -> None:
+        self._name = name
+        self._server = server
+        self._trust_nicknames = trust_nicknames
+        self._records = records
+        self._own: LruMap[str, bool] = LruMap(MAX_REMEMBERED)
+        """Ids of the agent's own messages: a reply to one of them is meant for it."""
+
+    def sent(self, message_id: str) -> None:
+        self._own.put(message_id, True)
+
+    def message(self, line: IrcLine, welcome: LoginResult, nick: str) -> Inbound | None:
+        """None if the message is not for people; `nick` is the agent's own nickname now."""
+        if line.command == "NICK":
+            self._records.saw(line.tags["account"].lower(), line.last)
+            return None
+        text = _written(line)
+        if not text or "!" not in line.source or welcome.fold(line.nick) == welcome.fold(nick):
+            return None
+        sender = self._sender(line, welcome)
+        target = line.param(0).lstrip(welcome.features.get("STATUSMSG", ""))
+        direct = not welcome.is_channel(target)
+        reply_to = next((line.tags[name] for name in REPLY_TAGS if line.tags.get(name)), None)
+        mentioned, text = _without_mention(text, nick)
+        message_id = line.tags.get("msgid", "")
+        key = message_id or new_id("irc")
+        return Inbound(
+            f"{self._server}:{key}",
+            Address(self._name, sender if direct else welcome.fold(target)),
+            sender,
+            (Text(text),),
+            reply_to=reply_to,
+            message=key,
+            about=InboundDetails(
+                chat_type="dm" if direct else "group",
+                chat_name=line.nick if direct else target,
+                user_name=line.nick,
+                bot="bot" in line.tags,
+                mentions=direct or mentioned or bool(reply_to and self._own.get(reply_to)),
+            ),
+        )
+
+    def _sender(self, line: IrcLine, welcome: LoginResult) -> str:
+        """The account, which the network protects; without one, what can be seen of the person."""
+        if account := line.tags.get("account", "").lower():
+            self._records.saw(account, line.nick)
+            return account
+        return (line.nick if self._trust_nicknames else line.source).lower()
+
+
+def _written(line: IrcLine) -> str:
+    """The text without styles; empty for what programs send to each other."""
+    text = line.last
+    if text.startswith(_ACTION):
+        return f"* {line.nick} {without_format(text.removeprefix(_ACTION).rstrip(_CTCP)).strip()}"
+    return "" if text.startswith(_CTCP) else without_format(text).rstrip()
+
+
+def _without_mention(text: str, nick: str) -> tuple[bool, str]:
+    """Whether the text begins with the agent's nickname, and the text behind it."""
+    found = re.match(rf"@?{re.escape(nick)}(?:\s*[:,]\s*|\s+|$)", text, re.IGNORECASE)
+    if found is None:
+        return False, text
+    return True, text[found.end() :] or "(no text)"

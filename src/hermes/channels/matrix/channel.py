@@ -1,0 +1,349 @@
+"""The Matrix channel: follows an account by /sync, sends and edits posts."""
+
+import logging
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
+
+import anyio
+from msgspec import Struct, structs
+
+from hermes.channels.account import account_options, check_address
+from hermes.channels.connection import LastSeen, Retries, first_error
+from hermes.channels.http_client import open_http_client
+from hermes.channels.matrix import MANIFEST, MOST_TEXT, MatrixOptions
+from hermes.channels.matrix.client_api import ClientApi, LoggedOut
+from hermes.channels.matrix.device import Credentials, Device, OpenDevice
+from hermes.channels.matrix.inbound import InboundBuilder
+from hermes.channels.matrix.invitations import InvitationRules, invitation_rules
+from hermes.channels.matrix.media import MediaReader, file_content
+from hermes.channels.matrix.objects import Related
+from hermes.channels.matrix.outbound import (
+    Content,
+    edit_content,
+    event_id,
+    reaction_content,
+    text_content,
+    transaction,
+    with_relation,
+)
+from hermes.channels.matrix.position import Position
+from hermes.channels.matrix.receiver import Receiver
+from hermes.channels.matrix.room_sender import RoomSender
+from hermes.channels.matrix.rooms import RoomDirectory
+from hermes.channels.matrix.threads import Threads
+from hermes.channels.matrix.unreadable import UnreadableEvents
+from hermes.channels.matrix.verification import Verifications
+from hermes.channels.received_files import received_files
+from hermes.kit.clock import Clock
+from hermes.kit.lru_map import LruMap
+from hermes.ports.channel import (
+    ChannelCapabilities,
+    ChannelDeps,
+    Inbound,
+    NotSent,
+    Outbound,
+    Receipt,
+    UnknownOutcome,
+)
+from hermes.ports.store import Blobs
+from hermes.schema.errors import ConfigError
+from hermes.schema.scope import Address
+
+log = logging.getLogger(__name__)
+
+HandleInbound = Callable[[Inbound], Awaitable[None]]
+MAX_REMEMBERED = 5_000
+LOGIN_PAUSE = 0.5
+_OWN = ("homeserver", "user_id", "password", "device_id", "recovery_key")
+"""Options whose variables describe the first account."""
+
+
+class _Sign(Struct, frozen=True):
+    """Our reaction to a message, and the event that it is."""
+
+    sign: str
+    event: str
+
+
+class MatrixChannel:
+    """Implements `Channel` with editing, typing, reactions and liveness; never retries a post."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        api: ClientApi,
+        device: Device,
+        options: MatrixOptions,
+        rooms: RoomDirectory,
+        sender: RoomSender,
+        threads: Threads,
+        media: MediaReader,
+        position: Position,
+        invitations: InvitationRules,
+        blobs: Blobs,
+        clock: Clock,
+        commands: Sequence[tuple[str, str]],
+    ) -> None:
+        length = max(min(options.max_message_length, MOST_TEXT), 100)
+        self.caps: ChannelCapabilities = structs.replace(MANIFEST.caps, max_text=length)
+        self._name = name
+        self._api = api
+        self._device = device
+        self._options = options
+        self._rooms = rooms
+        self._sender = sender
+        self._threads = threads
+        self._media = media
+        self._position = position
+        self._invitations = invitations
+        self._blobs = blobs
+        self._clock = clock
+        self._commands = frozenset(name for name, _ in commands)
+        self._heard = LastSeen(clock)
+        self._signs: LruMap[str, _Sign] = LruMap(MAX_REMEMBERED)
+        self._targets: LruMap[str, str] = LruMap(MAX_REMEMBERED)
+        """Rooms by the alias that a post was addressed to."""
+
+    async def run(self, deliver: HandleInbound) -> None:
+        retries = Retries(self._clock, pause=LOGIN_PAUSE)
+        while True:
+            try:
+                opened = await self._device.ready()
+                await self._follow(opened, deliver)
+            except LoggedOut as error:
+                log.warning("%s: %s Logging in again.", self._name, error)
+                await self._device.renew(error)
+                await retries.failed(error)
+
+    async def send(self, to: Address, post: Outbound) -> Receipt:
+        room = await self._room(to)
+        content = await self._content(room, post)
+        thread = to.thread or self._threads.of(post.reply_to)
+        content = with_relation(content, thread, post.reply_to)
+        sent = await self._sender.send(room, "m.room.message", content, transaction(post.key))
+        if thread:
+            self._threads.join(room, thread)
+        return Receipt(to, sent)
+
+    async def edit(self, receipt: Receipt, post: Outbound) -> None:
+        room, message = await self._room(receipt.address), event_id(receipt.id)
+        content = text_content(post, (await self._rooms.facts(room)).people)
+        # An edit notifies nobody again.
+        content["m.mentions"] = {}
+        content = edit_content(content, message)
+        await self._sender.send(room, "m.room.message", content, transaction(""))
+
+    async def typing(self, to: Address, on: bool) -> None:
+        room, opened = await self._room(to), await self._device.ready()
+        try:
+            await self._api.typing(room, opened.user, on=on)
+        except UnknownOutcome as error:
+            # It makes no difference whether people saw it.
+            log.info("typing could not be shown: %s", error)
+
+    async def react(self, to: Address, message: str, sign: str) -> None:
+        """Show our reaction instead of the one before."""
+        room, message = await self._room(to), event_id(message)
+        before = self._signs.get(message) or await self._shown_sign(room, message)
+        if before is not None and before.sign == sign:
+            return
+        if sign:
+            content = reaction_content(message, sign)
+            key = transaction("")
+            sent = await self._api.send_event(room, "m.reaction", key, content)
+            self._signs.put(message, _Sign(sign, sent))
+        else:
+            self._signs.drop(message)
+        if before is not None:
+            await self._api.redact(room, before.event)
+
+    def last_seen_at(self) -> datetime | None:
+        return self._heard.at
+
+    async def _follow(self, opened: OpenDevice, deliver: HandleInbound) -> None:
+        await self._position.load(opened.user, opened.login.device_id)
+        try:
+            async with anyio.create_task_group() as group:
+                unreadable = verifications = None
+                if opened.encryption is not None:
+                    verifications = Verifications(
+                        login=opened.login,
+                        api=self._api,
+                        sender=self._sender,
+                        encryption=opened.encryption,
+                        is_trusted=partial(self._may_verify, opened.user),
+                        more_keys=opened.account_keys,
+                    )
+                    unreadable = UnreadableEvents(
+                        group=group,
+                        api=self._api,
+                        encryption=opened.encryption,
+                        rooms=self._rooms,
+                        sender=self._sender,
+                        position=self._position,
+                        clock=self._clock,
+                    )
+                receiver = Receiver(
+                    group=group,
+                    api=self._api,
+                    device=opened,
+                    builder=self._builder(opened),
+                    verifications=verifications,
+                    rooms=self._rooms,
+                    unreadable=unreadable,
+                    position=self._position,
+                    invitations=self._invitations,
+                    clock=self._clock,
+                    deliver=deliver,
+                    heard=self._heard.mark,
+                )
+                await receiver.run()
+        except ExceptionGroup as failures:
+            raise first_error(failures) from None
+
+    def _builder(self, opened: OpenDevice) -> InboundBuilder:
+        return InboundBuilder(
+            name=self._name,
+            user=opened.user,
+            api=self._api,
+            encryption=opened.encryption,
+            rooms=self._rooms,
+            threads=self._threads,
+            media=self._media,
+            options=self._options,
+            commands=self._commands,
+        )
+
+    def _may_verify(self, own: str, user: str) -> bool:
+        """Our own other devices, and listed people."""
+        return user == own or self._invitations.is_listed(user)
+
+    async def _content(self, room: str, post: Outbound) -> Content:
+        if not post.attachments:
+            return text_content(post, (await self._rooms.facts(room)).people)
+        (attachment,) = post.attachments
+        data = await self._blobs.read(attachment.media.digest)
+        await self._device.ready()
+        encrypted = await self._sender.is_encrypted(room)
+        return await file_content(self._api, attachment, data, encrypted=encrypted)
+
+    async def _shown_sign(self, room: str, message: str) -> _Sign | None:
+        """What the process before this one showed."""
+        opened = await self._device.ready()
+        try:
+            found = await self._api.reactions(room, message)
+        except (NotSent, UnknownOutcome) as error:
+            log.info("the reactions to %s cannot be read: %s", message, error)
+            return None
+        own = [one for one in found if one.sender == opened.user]
+        relation = own[0].read(Related).relates_to if own else None
+        return _Sign(relation.key, own[0].event_id) if relation is not None else None
+
+    async def _room(self, to: Address) -> str:
+        """The room of an address; it may name a person or an alias instead."""
+        check_address(to, self._name)
+        await self._device.ready()
+        if to.chat.startswith("@"):
+            room = await self._direct_room(to.chat)
+        elif to.chat.startswith("#"):
+            room = self._targets.get(to.chat) or await self._api.resolve_alias(to.chat)
+            self._targets.put(to.chat, room)
+        else:
+            room = to.chat
+        if not room.startswith("!"):
+            raise NotSent(f"{to.chat!r} is not a room.", hint="A room's id begins with “!”.")
+        return room
+
+    async def _direct_room(self, user: str) -> str:
+        opened = await self._device.ready()
+        room = await self._rooms.direct_room(opened.user, user)
+        if not room:
+            raise NotSent(
+                f"There is no direct chat with {user}.",
+                hint="Let them write to the agent first, or name a room.",
+            )
+        return room
+
+
+def checked_options(deps: ChannelDeps) -> MatrixOptions:
+    """Read the options. Raises `ConfigError` if they cannot be used."""
+    options = account_options(MatrixOptions, deps, MANIFEST, own=_OWN)
+    for pattern in options.ignore_user_patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigError(f"Matrix's pattern {pattern!r} is invalid: {error}.") from error
+    return options
+
+
+def credentials(deps: ChannelDeps) -> Credentials:
+    """The login of the account now. Raises `ConfigError` if something is missing."""
+    options = checked_options(deps)
+    variable = "" if deps.account else deps.current_env().get(MANIFEST.enabled_by[0], "")
+    token = (variable or deps.settings.token).strip()
+    homeserver = options.homeserver.strip().rstrip("/")
+    if homeserver and "://" not in homeserver:
+        homeserver = f"https://{homeserver}"
+    missing = "" if homeserver else "homeserver (MATRIX_HOMESERVER)"
+    if not token and not (options.user_id and options.password):
+        missing = "access token (MATRIX_ACCESS_TOKEN) or user id and password"
+    if missing:
+        raise ConfigError(
+            f"{deps.name} has no {missing}.", hint="Set it with: hermes gateway setup matrix"
+        )
+    return Credentials(
+        homeserver=homeserver,
+        token=token,
+        user=options.user_id.strip(),
+        password=options.password,
+        device=options.device_id.strip(),
+        recovery_key=options.recovery_key,
+    )
+
+
+@asynccontextmanager
+async def open_channel(deps: ChannelDeps) -> AsyncGenerator[MatrixChannel]:
+    options, given = checked_options(deps), credentials(deps)
+    folder = deps.home / "platforms" / deps.name.replace("/", "-")
+    async with open_http_client(
+        "The homeserver", options.proxy_url, variable="MATRIX_PROXY"
+    ) as http:
+        api = ClientApi(http, given.homeserver)
+        device = Device(
+            api=api,
+            credentials=partial(credentials, deps),
+            folder=folder,
+            encrypts=options.mode != "off",
+        )
+        position = Position(folder / "position.json")
+        rooms = RoomDirectory(
+            api,
+            deps.clock,
+            ttl=options.room_identity_ttl_seconds,
+            encrypted=lambda: position.encrypted,
+            mark_encrypted=position.mark_encrypted,
+        )
+        received = received_files(deps, options.max_media_bytes)
+        media = MediaReader(api, received, most=options.max_media_bytes)
+        try:
+            yield MatrixChannel(
+                name=deps.name,
+                api=api,
+                device=device,
+                options=options,
+                rooms=rooms,
+                sender=RoomSender(api=api, device=device, rooms=rooms, mode=options.mode),
+                threads=Threads(api),
+                media=media,
+                position=position,
+                invitations=invitation_rules(options, deps.env),
+                blobs=deps.blobs,
+                clock=deps.clock,
+                commands=deps.commands,
+            )
+        finally:
+            device.close()

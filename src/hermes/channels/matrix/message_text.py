@@ -1,0 +1,55 @@
+"""Read the text of a message: without quoted fallbacks, mentions of the agent and prefixes."""
+
+import re
+from collections.abc import Collection
+from urllib.parse import unquote
+
+from hermes.channels.matrix.objects import MessageContent
+
+_LEADING_SIGNS = " ,:;\n"
+_PILL = re.compile(r'href="https://matrix\.to/#/([^"?]+)', re.IGNORECASE)
+_COMMAND = re.compile(r"!([a-z][\w-]*)", re.IGNORECASE)
+
+
+def is_mentioned(content: MessageContent, user: str, name: str, *, room_mentions: bool) -> bool:
+    """By `m.mentions` if the client sends it, else by a link to the agent or its name."""
+    if content.mentions is not None:
+        named = user in content.mentions.user_ids
+        return named or (room_mentions and content.mentions.room)
+    pills = {unquote(one) for one in _PILL.findall(content.formatted_body)}
+    if user in pills or user in content.body:
+        return True
+    names = "|".join(re.escape(one) for one in _names(user, name))
+    return re.search(rf"(?<!\w)@?(?:{names})(?!\w)", content.body, re.IGNORECASE) is not None
+
+
+def written_text(content: MessageContent, user: str, name: str, commands: Collection[str]) -> str:
+    """What the person wrote; `!help` is the command /help, as clients take / for themselves."""
+    text = content.body
+    if content.relates_to is not None and content.relates_to.in_reply_to is not None:
+        text = without_fallback(text)
+    names = "|".join(re.escape(one) for one in _names(user, name))
+    own = re.match(
+        rf"\s*(?:{re.escape(user)}|@?(?:{names}))(?=[{_LEADING_SIGNS}]|$)", text, re.IGNORECASE
+    )
+    if own is not None:
+        text = text[own.end() :].lstrip(_LEADING_SIGNS)
+    command = _COMMAND.match(text)
+    if command is not None and command[1].lower() in commands:
+        text = f"/{text[1:]}"
+    return text
+
+
+def without_fallback(text: str) -> str:
+    """Remove the quotation that some clients put before a reply."""
+    if not text.startswith("> <@"):
+        return text
+    lines = text.split("\n")
+    kept = next((n for n, line in enumerate(lines) if not line.startswith(">")), len(lines))
+    return "\n".join(lines[kept:]).removeprefix("\n")
+
+
+def _names(user: str, name: str) -> list[str]:
+    """What the agent is called; the longer one first."""
+    local = user.removeprefix("@").partition(":")[0]
+    return sorted({one for one in (local, name) if one}, key=len, reverse=True)

@@ -1,0 +1,71 @@
+"""Turn posts into the contents of Matrix's events."""
+
+import hashlib
+import re
+from collections.abc import Collection
+from html import escape
+from typing import TypeAlias
+
+from hermes.kit.ids import new_id
+from hermes.ports.channel import Markup, NotSent, Outbound
+
+Content: TypeAlias = dict[str, object]
+
+HTML = "org.matrix.custom.html"
+_USER = re.compile(r"@[\w.=/+-]+:[\w.-]+(?::\d+)?")
+
+
+def text_content(post: Outbound, people: Collection[str]) -> Content:
+    """The content of a message; `people` are those whom it may notify."""
+    is_html = post.markup is Markup.HTML
+    text = (post.plain if is_html else post.text) or post.plain or post.text
+    content: Content = {"msgtype": "m.text", "body": text}
+    if is_html and post.text and post.text != escape(text, quote=False):
+        content |= {"format": HTML, "formatted_body": post.text}
+    named = dict.fromkeys(one for one in _USER.findall(text) if one in people)
+    # Without it, clients would look for names in the text.
+    content["m.mentions"] = {"user_ids": list(named)} if named else {}
+    return content
+
+
+def with_relation(content: Content, thread: str | None, reply_to: str | None) -> Content:
+    """The content in a thread, or as a reply."""
+    if thread:
+        replied = reply_to if reply_to and reply_to != thread else None
+        relation: Content = {
+            "rel_type": "m.thread",
+            "event_id": thread,
+            "is_falling_back": replied is None,
+            "m.in_reply_to": {"event_id": replied or thread},
+        }
+        return {**content, "m.relates_to": relation}
+    if reply_to and reply_to.startswith("$"):
+        return {**content, "m.relates_to": {"m.in_reply_to": {"event_id": reply_to}}}
+    return content
+
+
+def edit_content(content: Content, message: str) -> Content:
+    """The content of an event that replaces another one's."""
+    return {
+        **content,
+        "body": f"* {content['body']}",
+        "m.new_content": content,
+        "m.relates_to": {"rel_type": "m.replace", "event_id": message},
+    }
+
+
+def reaction_content(message: str, sign: str) -> Content:
+    return {"m.relates_to": {"rel_type": "m.annotation", "event_id": message, "key": sign}}
+
+
+def transaction(key: str) -> str:
+    """The id of a request, the same for each attempt at a post."""
+    if not key:
+        return new_id("txn")
+    return f"hermes-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
+
+
+def event_id(message: str) -> str:
+    if not message.startswith("$"):
+        raise NotSent(f"{message!r} is not the id of an event.")
+    return message

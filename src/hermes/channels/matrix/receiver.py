@@ -1,0 +1,270 @@
+"""Follow the account by /sync: order per room, gaps, invitations, keys that arrive late."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from hermes.channels.connection import Retries, first_error
+from hermes.channels.matrix.client_api import ClientApi
+from hermes.channels.matrix.device import OpenDevice
+from hermes.channels.matrix.encryption import ENCRYPTED, Undecryptable
+from hermes.channels.matrix.inbound import InboundBuilder
+from hermes.channels.matrix.invitations import InvitationRules, read_invitation
+from hermes.channels.matrix.objects import (
+    Event,
+    InvitedRoom,
+    JoinedRoom,
+    MemberContent,
+    SyncAnswer,
+)
+from hermes.channels.matrix.position import Position
+from hermes.channels.matrix.rooms import DIRECT, RoomDirectory
+from hermes.channels.matrix.unreadable import UnreadableEvents
+from hermes.channels.matrix.verification import PREFIX, Verifications, is_verification
+from hermes.kit.clock import Clock
+from hermes.ports.channel import Inbound, NotSent, Offline, Throttled, UnknownOutcome
+from hermes.schema.errors import HermesError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+HandleInbound = Callable[[Inbound], Awaitable[None]]
+MAX_PAGES = 50
+"""Pages of 100 events that are fetched of a room after an outage."""
+SYNC_PAUSE = 0.5
+
+
+class Receiver:
+    """Passes what happens in the rooms to `deliver`, and stores the sync token afterwards."""
+
+    def __init__(
+        self,
+        *,
+        group: TaskGroup,
+        api: ClientApi,
+        device: OpenDevice,
+        builder: InboundBuilder,
+        verifications: Verifications | None,
+        rooms: RoomDirectory,
+        unreadable: UnreadableEvents | None,
+        position: Position,
+        invitations: InvitationRules,
+        clock: Clock,
+        deliver: HandleInbound,
+        heard: Callable[[], None],
+    ) -> None:
+        self._group = group
+        self._api = api
+        self._device = device
+        self._builder = builder
+        self._verifications = verifications
+        self._rooms = rooms
+        self._unreadable = unreadable
+        self._position = position
+        self._invitations = invitations
+        self._clock = clock
+        self._deliver = deliver
+        self._heard = heard
+        self._retries = Retries(clock, pause=SYNC_PAUSE)
+
+    async def run(self) -> None:
+        """Follow the account until it fails."""
+        if self._unreadable is not None:
+            await self._unreadable.resume(self._read_event)
+        while True:
+            try:
+                answer = await self._api.sync(self._position.token)
+                await self._take(answer)
+            except (Throttled, UnknownOutcome) as error:
+                await self._retries.failed(error)
+            else:
+                self._retries.succeeded()
+
+    async def _take(self, answer: SyncAnswer) -> None:
+        """Handle a batch. Nothing of it is acknowledged before all of it is durable."""
+        self._heard()
+        await self._take_keys(answer)
+        for event in answer.account_data.events:
+            if event.kind == DIRECT:
+                self._rooms.read_direct(event)
+        for room, joined in answer.rooms.join.items():
+            self._rooms.observe(room, (*joined.state.events, *joined.timeline.events))
+        last = await self._read_rooms(answer.rooms.join)
+        if answer.to_device.events and self._unreadable is not None:
+            await self._unreadable.retry(self._read_event)
+        for room, invited in answer.rooms.invite.items():
+            await self._answer_invitation(room, invited)
+        for room in answer.rooms.join:
+            self._position.joining.pop(room, None)
+        await self._position.advance(answer.next_batch)
+        for room, event in last.items():
+            self._group.start_soon(self._mark_read, room, event)
+
+    async def _take_keys(self, answer: SyncAnswer) -> None:
+        encryption = self._device.encryption
+        if encryption is None:
+            return
+        events, lists = answer.to_device.events, answer.device_lists
+        verifying = [one for one in events if one.kind.startswith(PREFIX)]
+        keys = [one for one in events if not one.kind.startswith(PREFIX)]
+        encryption.receive(keys, answer.device_one_time_keys_count, lists.changed)
+        encryption.forget(lists.left)
+        for event in verifying:
+            if self._verifications is not None:
+                await self._verifications.receive_from_device(event)
+        try:
+            await encryption.settle()
+        except Throttled as error:
+            # What is left is done after the next sync.
+            log.info("keys cannot be exchanged now: %s", error)
+
+    async def _read_rooms(self, rooms: Mapping[str, JoinedRoom]) -> dict[str, str]:
+        """Read all rooms at the same time; return the last event of each."""
+        since = self._position.token
+        last: dict[str, str] = {}
+        try:
+            async with anyio.create_task_group() as group:
+                for room, joined in rooms.items():
+                    # What was written before the first start is not answered.
+                    if since or room in self._position.joining:
+                        group.start_soon(self._read_room, room, joined, since, last)
+        except ExceptionGroup as failures:
+            raise first_error(failures) from None
+        return last
+
+    async def _read_room(
+        self, room: str, joined: JoinedRoom, since: str, last: dict[str, str]
+    ) -> None:
+        """Deliver the events of a room in order."""
+        events = await self._all_events(room, joined, since)
+        for event in events:
+            if event.sender != self._device.user:
+                await self._read_event(room, event)
+            self._heard()
+        others = [one.event_id for one in events if one.sender != self._device.user]
+        if others:
+            last[room] = others[-1]
+
+    async def _all_events(self, room: str, joined: JoinedRoom, since: str) -> Sequence[Event]:
+        """The events since the last sync, also those that the answer left out.
+
+        In a room that was just joined, those since the invitation count: people write before
+        the agent has accepted.
+        """
+        timeline, user = joined.timeline, self._device.user
+        events = list(timeline.events)
+        is_new = room in self._position.joining or any(_joins(one, user) for one in events)
+        if timeline.limited and timeline.prev_batch:
+            start, until = timeline.prev_batch, "" if is_new else since
+            events = [*await self._missed(room, start, until, is_new=is_new), *events]
+        if not is_new:
+            return events
+        invited = [n for n, one in enumerate(events) if _membership(one, user) == "invite"]
+        joining = [n for n, one in enumerate(events) if _membership(one, user) == "join"]
+        start = (invited or joining or [0])[-1]
+        return events[start:]
+
+    async def _missed(self, room: str, start: str, until: str, *, is_new: bool) -> list[Event]:
+        """Oldest first; in a new room, back to the invitation."""
+        found: list[Event] = []
+        for _ in range(MAX_PAGES):
+            page = await self._patiently(partial(self._api.messages, room, start, until))
+            found = [*reversed(page.chunk), *found]
+            reached = is_new and any(
+                _membership(one, self._device.user) == "invite" for one in page.chunk
+            )
+            if not page.end or not page.chunk or reached:
+                return found
+            start = page.end
+        log.warning("%s: only the latest missed events are read, there are too many", room)
+        return found
+
+    async def _read_event(self, room: str, event: Event) -> None:
+        try:
+            inbound = await self._inbound(room, event)
+        except HermesError:
+            raise
+        except Exception:
+            # It would fail again after each restart, and nothing after it would be handled.
+            log.exception("event %s could not be read", event.event_id)
+            return
+        if inbound is not None:
+            await self._deliver(inbound)
+
+    async def _inbound(self, room: str, event: Event) -> Inbound | None:
+        encrypted = event.kind == ENCRYPTED
+        if encrypted:
+            if self._device.encryption is None or self._unreadable is None:
+                log.info("an event in %s is encrypted, but encryption is turned off", room)
+                return None
+            try:
+                event = await self._device.encryption.decrypt(room, event)
+            except Undecryptable as error:
+                log.warning("event %s of %s: %s", event.event_id, event.sender, error)
+                await self._unreadable.add(room, event)
+                return None
+        if is_verification(event):
+            if self._verifications is not None:
+                await self._verifications.receive_in_room(room, event)
+            return None
+        return await self._builder.build(room, event, encrypted=encrypted)
+
+    async def _answer_invitation(self, room: str, invited: InvitedRoom) -> None:
+        invitation = read_invitation(invited, self._device.user)
+        if invitation is None:
+            return
+        try:
+            if not self._invitations.accepts(room, invitation):
+                log.warning("the invitation of %s to %s is declined", invitation.inviter, room)
+                await self._patiently(partial(self._api.leave, room))
+                return
+            # Stored before the room is joined, so that what was written meanwhile is read.
+            self._position.joining[room] = invitation.inviter
+            await self._position.save()
+            await self._patiently(partial(self._api.join, room))
+            if invitation.direct:
+                await self._rooms.add_direct(self._device.user, invitation.inviter, room)
+        except Offline:
+            raise
+        except NotSent as error:
+            log.warning("the invitation to %s cannot be answered: %s", room, error)
+
+    async def _mark_read(self, room: str, event: str) -> None:
+        try:
+            await self._api.mark_read(room, event)
+        except HermesError as error:
+            log.info("%s could not be marked as read: %s", room, error)
+
+    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Wait for the rate limit however long it takes."""
+        while True:
+            try:
+                return await call()
+            except Throttled as error:
+                await self._clock.sleep(error.wait)
+            except UnknownOutcome as error:
+                raise Offline(str(error)) from error
+
+
+def _membership(event: Event, user: str) -> str:
+    """What the event says about the user's membership; empty if it does not."""
+    if event.kind != "m.room.member" or event.state_key != user:
+        return ""
+    try:
+        return event.read(MemberContent).membership
+    except msgspec.MsgspecError:
+        return ""
+
+
+def _joins(event: Event, user: str) -> bool:
+    """A change of the name is a membership event, too."""
+    if _membership(event, user) != "join":
+        return False
+    before = event.notes.prev_content
+    return before is None or before.membership != "join"

@@ -1,0 +1,85 @@
+"""Check the login of an account for `hermes gateway setup`."""
+
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+import msgspec
+from msgspec import Struct, field
+
+from hermes.channels.http_client import HttpClient, open_http_client
+from hermes.channels.matrix import MANIFEST, MatrixOptions
+from hermes.channels.matrix.client_api import ClientApi
+from hermes.config.sections import FreeTable
+from hermes.ports.channel import AccountCheck, NotSent, UnknownOutcome
+from hermes.ports.channel_options import read_options
+from hermes.schema.errors import ConfigError, HermesError
+
+NO_PACKAGE = "The package matrix-nio is missing. Install it: {} -m pip install 'hermes[matrix]'"
+INVITE = (
+    "To talk to the agent, start a chat with {} in your client. It accepts invitations of the "
+    "people who may write to it."
+)
+FOUND = "The homeserver of {} is {}, which is stored."
+UNSIGNED = (
+    "Clients show the agent's device as unverified. Verify it in your client once the gateway "
+    "runs; `hermes logs` shows the emoji."
+)
+
+
+class _Homeserver(Struct, frozen=True):
+    base_url: str = ""
+
+
+class _WellKnown(Struct, frozen=True):
+    homeserver: _Homeserver = field(default=_Homeserver(), name="m.homeserver")
+
+
+async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:
+    """Log in and out again. Raises `HermesError` if the server does not accept it."""
+    options = read_options(MatrixOptions, MANIFEST.name, extra, env, MANIFEST.variables)
+    given = options.homeserver.strip().rstrip("/")
+    given = given if "://" in given or not given else f"https://{given}"
+    user = options.user_id.strip()
+    if not given or not user.startswith("@") or ":" not in user:
+        raise ConfigError(
+            f"{user!r} is not a full name, or no homeserver is given.",
+            hint="A full name is like @agent:example.org.",
+        )
+    async with open_http_client("The homeserver", options.proxy_url) as http:
+        homeserver = await _find_homeserver(http, given)
+        api = ClientApi(http, homeserver)
+        try:
+            login = await api.log_in(user, token, "", "Hermes setup")
+        except NotSent as error:
+            raise ConfigError(f"The homeserver does not accept the login: {error}") from error
+        api.token = login.access_token
+        await _log_out(api)
+    notes = [INVITE.format(login.user_id)]
+    variables: dict[str, str] = {}
+    if homeserver != given:
+        variables["MATRIX_HOMESERVER"] = homeserver
+        notes.append(FOUND.format(user.partition(":")[2], homeserver))
+    if options.mode != "off":
+        notes.append(UNSIGNED)
+    if find_spec("nio") is None:
+        notes.append(NO_PACKAGE.format(sys.executable))
+    return AccountCheck(account=login.user_id, notes=tuple(notes), variables=variables)
+
+
+async def _find_homeserver(http: HttpClient, given: str) -> str:
+    """Ask the domain where its homeserver is; it may be at another address."""
+    try:
+        answer = await http.call("GET", f"{given}/.well-known/matrix/client", seconds=10.0)
+        found = msgspec.json.decode(answer.body, type=_WellKnown)
+    except (NotSent, UnknownOutcome, msgspec.MsgspecError):
+        return given
+    return found.homeserver.base_url.rstrip("/") or given
+
+
+async def _log_out(api: ClientApi) -> None:
+    """The device of the check is not needed any more."""
+    try:
+        await api.call("POST", "/_matrix/client/v3/logout", object, {})
+    except UnknownOutcome as error:
+        raise HermesError(str(error)) from error

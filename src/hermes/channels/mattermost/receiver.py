@@ -1,0 +1,152 @@
+"""Receive the events of one connection: order per channel, and posts that were missed."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
+from hermes.channels.chat_queues import ChatQueues
+from hermes.channels.mattermost.cursors import Cursors
+from hermes.channels.mattermost.inbound import Directory, InboundBuilder
+from hermes.channels.mattermost.objects import Frame, Post, Reaction
+from hermes.channels.mattermost.rest_api import MattermostApi
+from hermes.kit.clock import Clock
+from hermes.kit.lru_map import LruMap
+from hermes.ports.channel import (
+    EditedMessage,
+    Inbound,
+    NewMessage,
+    NotSent,
+    Offline,
+    Throttled,
+)
+
+log = logging.getLogger(__name__)
+
+HandleInbound = Callable[[Inbound], Awaitable[None]]
+OVERLAP = 5_000
+"""Milliseconds that are looked at again: posts of the same moment may appear in another order."""
+EDITED_WITHIN = 3_600_000
+"""Milliseconds after the last post in which changes of it are looked for."""
+OLDEST = 6 * 86_400_000
+"""The gateway recognizes messages that it has seen for a week."""
+_POSTS = frozenset({"posted", "post_edited", "post_deleted"})
+_REACTIONS = frozenset({"reaction_added", "reaction_removed"})
+
+
+class _Missed(Struct, frozen=True):
+    """Look for missed posts in a channel; everything until `cursor` is handled."""
+
+    channel: str
+    cursor: int
+
+
+class Receiver:
+    """Passes what the events mean to `deliver`; a cursor advances once that is durable.
+
+    `handled` are the keys of updates of earlier connections, too.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: TaskGroup,
+        api: MattermostApi,
+        builder: InboundBuilder,
+        directory: Directory,
+        cursors: Cursors,
+        handled: LruMap[str, bool],
+        clock: Clock,
+        deliver: HandleInbound,
+    ) -> None:
+        self._api = api
+        self._builder = builder
+        self._directory = directory
+        self._cursors = cursors
+        self._handled = handled
+        self._clock = clock
+        self._deliver = deliver
+        self._queues: ChatQueues[Frame | _Missed] = ChatQueues(group, self._handle)
+
+    async def fetch_missed(self) -> None:
+        """Queue a search of each channel with posts that may be new; call it before `receive`."""
+        for channel in await self._api.channels():
+            self._directory.add(channel)
+            cursor = self._cursors.of(channel.id)
+            if channel.last_post_at > cursor - EDITED_WITHIN:
+                self._queues.put(channel.id, _Missed(channel.id, cursor))
+
+    async def has_room(self) -> None:
+        await self._queues.has_room()
+
+    def receive(self, frame: Frame) -> None:
+        if frame.event in _POSTS | _REACTIONS and frame.broadcast is not None:
+            # Events about posts go to the members of the channel.
+            self._queues.put(frame.broadcast.channel_id, frame)
+
+    async def _handle(self, item: Frame | _Missed) -> None:
+        try:
+            match item:
+                case _Missed():
+                    await self._search(item)
+                case Frame() if item.event in _POSTS:
+                    await self._post_event(item)
+                case Frame():
+                    await self._reaction_event(item)
+        except (Offline, Throttled):
+            # The connection ends, and the post is fetched with the next one.
+            raise
+        except (NotSent, msgspec.MsgspecError) as error:
+            # It would fail again each time, such as in a channel that the bot has left.
+            log.warning("an event of Mattermost is left out: %s", error)
+
+    async def _post_event(self, frame: Frame) -> None:
+        post = msgspec.json.decode(frame.text("post"), type=Post)
+        match frame.event:
+            case "posted":
+                inbound = await self._builder.message(post, NewMessage())
+            case "post_deleted":
+                inbound = await self._builder.deletion(post)
+            case _:
+                # Previews of links change a post, too, but not what was written.
+                changed = EditedMessage()
+                inbound = await self._builder.message(post, changed) if post.edit_at else None
+        if inbound is not None:
+            await self._pass_on(inbound)
+        self._cursors.advance(post.channel_id, max(post.update_at, post.delete_at))
+
+    async def _reaction_event(self, frame: Frame) -> None:
+        reaction = msgspec.json.decode(frame.text("reaction"), type=Reaction)
+        channel = frame.broadcast.channel_id if frame.broadcast is not None else ""
+        removed = frame.event == "reaction_removed"
+        inbound = await self._builder.reaction(reaction, channel, removed=removed)
+        if inbound is not None:
+            await self._pass_on(inbound)
+
+    async def _pass_on(self, inbound: Inbound) -> None:
+        if not self._handled.get(inbound.key):
+            await self._deliver(inbound)
+            self._handled.put(inbound.key, True)
+
+    async def _search(self, missed: _Missed) -> None:
+        oldest = int(self._clock.now().timestamp() * 1000) - OLDEST
+        since = max(missed.cursor - OVERLAP, oldest)
+        for post in await self._api.posts_since(missed.channel, since):
+            for inbound in await self._missed_updates(post, missed.cursor, since):
+                await self._pass_on(inbound)
+            self._cursors.advance(missed.channel, max(post.update_at, post.delete_at))
+
+    async def _missed_updates(self, post: Post, cursor: int, since: int) -> list[Inbound]:
+        """The gateway recognizes what it has seen before by the key."""
+        known = post.create_at <= cursor
+        found: list[Inbound | None] = []
+        if post.delete_at:
+            found = [await self._builder.deletion(post)] if known else []
+        else:
+            if post.create_at > since:
+                found.append(await self._builder.message(post, NewMessage()))
+            if known and post.edit_at > since:
+                found.append(await self._builder.message(post, EditedMessage()))
+        return [one for one in found if one is not None]

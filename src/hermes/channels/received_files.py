@@ -1,0 +1,148 @@
+"""Fetch and store the files that people send, and describe them for the model."""
+
+import logging
+import mimetypes
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path, PurePosixPath
+from typing import Literal, TypeAlias
+
+import anyio
+from msgspec import Struct
+
+from hermes.kit.clock import Clock
+from hermes.kit.retry import Backoff
+from hermes.ports.channel import ChannelDeps, NotSent, Offline, Throttled
+from hermes.ports.store import Blobs
+from hermes.schema.messages import Media, Text, sent_file_text
+
+log = logging.getLogger(__name__)
+
+INLINE_LIMIT = 100_000
+"""Text files up to this size are shown to the model in the message."""
+ATTEMPTS = 3
+_TEXT_TYPES = frozenset({"application/json", "application/xml", "application/toml"})
+_TEXT_NAMES = re.compile(r"\.(md|txt|csv|log|json|xml|ya?ml|toml|ini|cfg|ts|py|sh)", re.IGNORECASE)
+_UNSAFE = re.compile(r"[^\w.\- ]+")
+_TOO_LARGE = re.compile(r"too (big|large)")
+
+Recording: TypeAlias = Literal["", "audio", "video"]
+
+
+class AttachedFile(Struct, frozen=True, kw_only=True):
+    """A file of a message that is not downloaded yet.
+
+    `kind` is what people call it: a file, photo, video, or a recording such as a voice note.
+    """
+
+    name: str
+    media_type: str
+    kind: str = "file"
+    size: int = 0
+    seconds: float = 0.0
+    recording: Recording = ""
+
+
+class ReceivedFiles:
+    """Files go into the blob store; documents are also stored in `folder` for the tools.
+
+    `most` is the size of the largest file that is fetched.
+    """
+
+    def __init__(self, blobs: Blobs, clock: Clock, *, folder: Path, most: int) -> None:
+        self._blobs = blobs
+        self._clock = clock
+        self._folder = folder
+        self._most = most
+        self._backoff = Backoff(base=1.0, cap=10.0)
+
+    async def fetch(
+        self, file: AttachedFile, download: Callable[[], Awaitable[bytes]]
+    ) -> list[Text | Media]:
+        """The parts of the message that the file becomes; one that cannot be had is named."""
+        if file.size > self._most:
+            return [_missing(file, f"it is larger than {self._most // 1_000_000} MB")]
+        try:
+            data = await self._patiently(download)
+        except NotSent as error:
+            log.warning("a %s could not be downloaded: %s", file.kind, error)
+            too_large = _TOO_LARGE.search(str(error)) is not None
+            return [_missing(file, "it is too large" if too_large else "the download failed")]
+        if not file.recording:
+            return await self.add(file.name, file.media_type, data)
+        media = await self._blobs.put(data, file.media_type, file.name)
+        return [media, Text(_recording_note(file))]
+
+    async def add(self, name: str, media_type: str, data: bytes) -> list[Text | Media]:
+        """The parts of the message that a file becomes whose content is known."""
+        media = await self._blobs.put(data, media_type, name)
+        if media_type.startswith("image/"):
+            return [media]
+        if (text := _readable_text(name, media_type, data)) is not None:
+            return [Text(sent_file_text(name, text))]
+        path = await self._stored(media, data)
+        return [media, Text(sent_file_text(name, "", path=str(path)))]
+
+    async def _patiently(self, download: Callable[[], Awaitable[bytes]]) -> bytes:
+        for attempt in range(1, ATTEMPTS):
+            try:
+                return await download()
+            except Throttled as error:
+                await self._clock.sleep(error.wait)
+            except Offline:
+                await self._clock.sleep(self._backoff.delay(attempt))
+        return await download()
+
+    async def _stored(self, media: Media, data: bytes) -> Path:
+        name = _UNSAFE.sub("_", PurePosixPath(media.name).name).strip(". ") or "file"
+        path = self._folder / f"{media.digest[:12]}-{name[-80:]}"
+        folder = anyio.Path(self._folder)
+        await folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        await anyio.Path(path).write_bytes(data)
+        return path
+
+
+def received_files(deps: ChannelDeps, most: int) -> ReceivedFiles:
+    """The files that the people of this account send."""
+    folder = deps.home / "cache" / "blobs" / "received"
+    return ReceivedFiles(deps.blobs, deps.clock, folder=folder, most=most)
+
+
+def media_type_of(name: str, given: str = "") -> str:
+    """The type that the platform gave, else one by the name."""
+    bare = given.partition(";")[0].strip()
+    return bare or mimetypes.guess_type(name)[0] or "application/octet-stream"
+
+
+def is_text_file(name: str, media_type: str) -> bool:
+    """Whether the type or the name is one of a text."""
+    kind = media_type.partition(";")[0]
+    return (
+        kind.startswith("text/")
+        or kind in _TEXT_TYPES
+        or _TEXT_NAMES.fullmatch(PurePosixPath(name).suffix) is not None
+    )
+
+
+def _recording_note(file: AttachedFile) -> str:
+    length = f" of {file.seconds:.0f} seconds" if file.seconds else ""
+    what = f"{file.kind}{length}, {file.name}"
+    if file.recording == "video":
+        return f"({what}. You cannot watch it.)"
+    return (
+        f"({what}. It was not transcribed, because no speech recognition is set up: say that "
+        "you cannot hear it.)"
+    )
+
+
+def _missing(file: AttachedFile, why: str) -> Text:
+    return Text(f"({file.kind} {file.name} is not attached: {why}.)")
+
+
+def _readable_text(name: str, media_type: str, data: bytes) -> str | None:
+    if not is_text_file(name, media_type) or len(data) > INLINE_LIMIT:
+        return None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,290 @@
+"""The Slack channel: receives envelopes of the socket, sends and edits posts over the Web API."""
+
+import logging
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
+
+import anyio
+
+from hermes.channels.account import account_options, check_address
+from hermes.channels.connection import LastSeen, first_error
+from hermes.channels.received_files import received_files
+from hermes.channels.slack import DOWNLOAD_LIMIT, MANIFEST, SlackOptions
+from hermes.channels.slack.assistant import Assistant
+from hermes.channels.slack.attached_files import FileReader
+from hermes.channels.slack.directory import Directory
+from hermes.channels.slack.emoji import name_of
+from hermes.channels.slack.inbound import InboundBuilder
+from hermes.channels.slack.missed_messages import MissedMessages
+from hermes.channels.slack.objects import Sent
+from hermes.channels.slack.outbound import (
+    edited_message_fields,
+    message_ts,
+    new_message_fields,
+)
+from hermes.channels.slack.position import Position
+from hermes.channels.slack.receiver import Receiver
+from hermes.channels.slack.socket_connection import SocketConnection
+from hermes.channels.slack.web_api import AlreadySo, WebAccess, WebApi, open_web
+from hermes.channels.slack.workspaces import Workspaces
+from hermes.kit.clock import Clock
+from hermes.kit.lru_map import LruMap
+from hermes.ports.channel import (
+    Attachment,
+    ChannelCapabilities,
+    ChannelDeps,
+    Inbound,
+    Markup,
+    NotSent,
+    Outbound,
+    Receipt,
+    Throttled,
+    UnknownOutcome,
+)
+from hermes.ports.store import Blobs
+from hermes.schema.errors import ConfigError
+from hermes.schema.scope import Address
+
+log = logging.getLogger(__name__)
+
+HandleInbound = Callable[[Inbound], Awaitable[None]]
+SEEN = "👀"
+MAX_REMEMBERED = 5_000
+REACTION_PATIENCE = 15.0
+MAX_EDIT_WAIT = 5.0
+"""How long an answer waits for an edit; there are 50 per minute in a workspace."""
+
+
+class SlackChannel:
+    """Implements `Channel` with editing, typing, reactions and liveness; never retries a post."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        web: WebAccess,
+        app_api: Callable[[], WebApi],
+        workspaces: Workspaces,
+        options: SlackOptions,
+        blobs: Blobs,
+        builder: InboundBuilder,
+        assistant: Assistant,
+        position: Position,
+        clock: Clock,
+    ) -> None:
+        self.caps: ChannelCapabilities = MANIFEST.caps
+        self._name = name
+        self._web = web
+        self._app_api = app_api
+        self._workspaces = workspaces
+        self._options = options
+        self._blobs = blobs
+        self._builder = builder
+        self._assistant = assistant
+        self._position = position
+        self._clock = clock
+        self._seen = LastSeen(clock)
+        self._signs: LruMap[str, str] = LruMap(MAX_REMEMBERED)
+        """Our reaction to a message: a new one replaces it."""
+        self._direct: LruMap[str, str] = LruMap(MAX_REMEMBERED)
+        """Direct messages by the person's id."""
+
+    async def run(self, deliver: HandleInbound) -> None:
+        await self._workspaces.log_in()
+        self._seen.mark()
+        await self._position.load()
+        try:
+            async with anyio.create_task_group() as group:
+                receiver = Receiver(
+                    group=group,
+                    workspaces=self._workspaces,
+                    builder=self._builder,
+                    missed=MissedMessages(self._position, self._clock),
+                    assistant=self._assistant,
+                    position=self._position,
+                    deliver=deliver,
+                )
+                group.start_soon(self._position.keep_writing)
+                connection = SocketConnection(
+                    api=self._app_api(),
+                    web=self._web,
+                    clock=self._clock,
+                    receive=receiver.receive,
+                    connected=receiver.connected,
+                    heard=self._hear_socket,
+                    has_room=receiver.has_room,
+                )
+                await connection.run()
+        except BaseExceptionGroup as failures:
+            raise first_error(failures) from None
+
+    async def send(self, to: Address, post: Outbound) -> Receipt:
+        check_address(to, self._name)
+        api, chat = await self._destination(to.chat)
+        if post.attachments:
+            return await self._send_files(api, chat, to, post)
+        fields = new_message_fields(chat, to.thread, post, self._options)
+        sent = await api.call("chat.postMessage", Sent, fields)
+        self._posted(chat, to)
+        return Receipt(to, sent.ts)
+
+    async def edit(self, receipt: Receipt, post: Outbound) -> None:
+        check_address(receipt.address, self._name)
+        api, chat = await self._destination(receipt.address.chat)
+        fields = edited_message_fields(chat, receipt.id, post, self._options)
+        # Progress has no markup; a part of the limit is left to answers.
+        optional = post.markup is Markup.PLAIN and not post.plain
+        try:
+            await api.act("chat.update", fields, optional=optional)
+        except Throttled as error:
+            if optional or error.wait < MAX_EDIT_WAIT:
+                raise
+            # The gateway sends the answer as a new post instead: those have another limit.
+            raise NotSent("Slack allows no more edits for now.") from error
+
+    async def typing(self, to: Address, on: bool) -> None:
+        """The assistant's status; it can only be shown in threads."""
+        api, _ = await self._destination(to.chat)
+        try:
+            await self._assistant.show_status(api, to, on=on)
+        except UnknownOutcome as error:
+            # It makes no difference whether people saw it.
+            log.info("the status could not be shown: %s", error)
+
+    async def react(self, to: Address, message: str, sign: str) -> None:
+        """Show our reaction instead of the one before."""
+        api, chat = await self._destination(to.chat)
+        before = self._signs.get(message) or SEEN
+        fields = {"channel": chat, "timestamp": message_ts(message)}
+        if sign:
+            await self._set_reaction(api, "reactions.add", {**fields, "name": _name(sign)})
+        if before != sign and (self._signs.get(message) or sign != SEEN):
+            await self._set_reaction(api, "reactions.remove", {**fields, "name": _name(before)})
+        self._signs.keep(message, sign or None)
+
+    def last_seen_at(self) -> datetime | None:
+        return self._seen.at
+
+    def _hear_socket(self) -> None:
+        self._seen.mark()
+        self._position.is_alive()
+
+    async def _set_reaction(self, api: WebApi, method: str, fields: dict[str, object]) -> None:
+        until = self._clock.monotonic() + REACTION_PATIENCE
+        while True:
+            try:
+                await api.act(method, fields)
+            except AlreadySo:
+                return
+            except Throttled as error:
+                if self._clock.monotonic() + error.wait > until:
+                    raise
+                await self._clock.sleep(error.wait)
+            else:
+                return
+
+    async def _destination(self, chat: str) -> tuple[WebApi, str]:
+        """The client for a chat and its id: a person's id stands for the direct messages."""
+        api = await self._workspaces.api_of(chat)
+        if not chat.startswith(("U", "W")):
+            return api, chat
+        if (known := self._direct.get(chat)) is None:
+            known = await api.open_direct(chat)
+            self._direct.put(chat, known)
+        return api, known
+
+    async def _send_files(self, api: WebApi, chat: str, to: Address, post: Outbound) -> Receipt:
+        """Slack creates the message later, so the receipt names the file."""
+        uploaded = [await self._upload(api, one) for one in post.attachments]
+        comment = post.text or " ".join(one.caption for one in post.attachments).strip()
+        fields: dict[str, object] = {
+            "files": uploaded,
+            "channel_id": chat,
+            "thread_ts": to.thread,
+            "initial_comment": comment or None,
+        }
+        await api.act("files.completeUploadExternal", fields)
+        self._posted(chat, to)
+        return Receipt(to, str(uploaded[0]["id"]))
+
+    async def _upload(self, api: WebApi, attachment: Attachment) -> dict[str, str]:
+        media = attachment.media
+        data = await self._blobs.read(media.digest)
+        name = media.name or "file"
+        return {"id": await api.upload(name, media.media_type, data), "title": name}
+
+    def _posted(self, chat: str, to: Address) -> None:
+        self._assistant.posted(to)
+        if to.thread:
+            self._position.join(chat, to.thread)
+
+
+def _name(emoji: str) -> str:
+    if not (name := name_of(emoji)):
+        raise NotSent(f"Slack's name of {emoji} is not known.")
+    return name
+
+
+def checked_options(deps: ChannelDeps) -> SlackOptions:
+    """Read the options. Raises `ConfigError` if they cannot be used."""
+    return account_options(SlackOptions, deps, MANIFEST, own=["app_token"])
+
+
+def bot_tokens(deps: ChannelDeps) -> Sequence[str]:
+    """The bot tokens now, one per workspace. Raises `ConfigError` if there is none."""
+    variable = "" if deps.account else deps.current_env().get(MANIFEST.enabled_by[0], "")
+    given = (variable or deps.settings.token).split(",")
+    return [_checked(deps.name, one.strip(), "bot", "xoxb") for one in given if one.strip()] or [
+        _checked(deps.name, "", "bot", "xoxb")
+    ]
+
+
+def app_token(deps: ChannelDeps) -> str:
+    """The token of the app now. Raises `ConfigError` if there is none."""
+    return _checked(deps.name, checked_options(deps).app_token.strip(), "app", "xapp")
+
+
+def _checked(name: str, token: str, what: str, prefix: str) -> str:
+    if re.fullmatch(rf"{prefix}-[\w-]+", token):
+        return token
+    raise ConfigError(
+        f"{name} has no valid {what} token." if token else f"{name} has no {what} token.",
+        hint=f"Get one that begins with {prefix}- at https://api.slack.com/apps and set it with: "
+        "hermes gateway setup slack",
+    )
+
+
+@asynccontextmanager
+async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SlackChannel]:
+    options = checked_options(deps)
+    app_token(deps)
+    async with open_web(options.proxy_url) as web:
+
+        def make_api(token: str) -> WebApi:
+            return WebApi(web, token, deps.clock, base_url=options.base_url)
+
+        path = deps.home / "cache" / "slack" / f"{deps.name.replace('/', '-')}.json"
+        position = Position(path, deps.clock)
+        builder = InboundBuilder(
+            name=deps.name,
+            options=options,
+            directory=Directory(),
+            files=FileReader(received_files(deps, DOWNLOAD_LIMIT), most=DOWNLOAD_LIMIT),
+            position=position,
+            commands=[name for name, _ in deps.commands],
+        )
+        yield SlackChannel(
+            name=deps.name,
+            web=web,
+            app_api=lambda: make_api(app_token(deps)),
+            workspaces=Workspaces(partial(bot_tokens, deps), make_api, position),
+            options=options,
+            blobs=deps.blobs,
+            builder=builder,
+            assistant=Assistant(deps.clock, options, deps.settings.typing_status_text),
+            position=position,
+            clock=deps.clock,
+        )

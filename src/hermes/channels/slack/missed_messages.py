@@ -1,0 +1,100 @@
+"""Find the messages that arrived while there was no connection."""
+
+import logging
+from datetime import datetime, timedelta
+
+from msgspec import Struct, structs
+
+from hermes.channels.slack.objects import Chat, Message
+from hermes.channels.slack.position import Position
+from hermes.channels.slack.web_api import WebApi, ts_order
+from hermes.channels.slack.workspaces import Workspace
+from hermes.kit.clock import Clock
+from hermes.ports.channel import NotSent, Offline, Throttled
+
+log = logging.getLogger(__name__)
+
+OVERLAP = timedelta(seconds=60)
+"""How much is looked at again: clocks differ, and a repetition does no harm."""
+WINDOW = timedelta(hours=6)
+"""Older messages are not answered any more."""
+
+
+class Outage(Struct, frozen=True):
+    """Messages since then may be missing; `number` is that of the position."""
+
+    since: datetime
+    number: int
+
+
+class MissedSearch(Struct, frozen=True):
+    """Look in a chat for messages since then; `number` is that of the position."""
+
+    workspace: Workspace
+    chat: str
+    is_direct: bool
+    since: datetime
+    number: int
+
+
+class MissedMessages:
+    def __init__(self, position: Position, clock: Clock) -> None:
+        self._position = position
+        self._clock = clock
+
+    def outage(self) -> Outage | None:
+        """The time without a connection; None before the very first one."""
+        until = self._position.handled_until
+        if until is None:
+            return None
+        since = max(until - OVERLAP, self._clock.now() - WINDOW)
+        return Outage(since, self._position.began(since))
+
+    async def searches(self, workspace: Workspace, outage: Outage) -> list[MissedSearch]:
+        """What is to be searched in a workspace."""
+        since = outage.since
+        return [
+            MissedSearch(workspace, one.id, one.is_im, since, self._position.began(since))
+            for one in await self._chats(workspace.api)
+        ]
+
+    async def _chats(self, api: WebApi) -> list[Chat]:
+        while True:
+            try:
+                return await api.chats()
+            except Throttled as error:
+                await self._clock.sleep(error.wait)
+            except Offline:
+                raise
+            except NotSent as error:
+                log.warning("messages missed in an outage cannot be fetched: %s", error)
+                return []
+
+    async def find(self, search: MissedSearch) -> list[Message]:
+        """The messages of a chat and of its threads since then, oldest first."""
+        while True:
+            try:
+                return await self._find(search)
+            except Throttled as error:
+                await self._clock.sleep(error.wait)
+            except Offline:
+                # The search is not finished: it is repeated with the next connection.
+                raise
+            except NotSent as error:
+                log.info("%s cannot be searched for missed messages: %s", search.chat, error)
+                return []
+
+    async def _find(self, search: MissedSearch) -> list[Message]:
+        api, chat = search.workspace.api, search.chat
+        oldest = f"{search.since.timestamp():.6f}"
+        found = {one.ts: one for one in await api.history(chat, oldest=oldest)}
+        threads = [one.ts for one in found.values() if one.latest_reply]
+        # A thread that began earlier is not in the history.
+        for thread in dict.fromkeys([*threads, *self._position.threads_in(chat)]):
+            for one in await api.replies(chat, thread, oldest=oldest):
+                # The first message of a thread comes along, however old it is.
+                if ts_order(one.ts) >= ts_order(oldest):
+                    found[one.ts] = one
+        kind = "im" if search.is_direct else "channel"
+        messages = sorted(found.values(), key=lambda one: ts_order(one.ts))
+        return [structs.replace(one, channel=chat, channel_type=kind) for one in messages]

@@ -1,0 +1,54 @@
+"""Slack's rate limits: per method and workspace, and the pauses that it asks for."""
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+
+from hermes.kit.clock import Clock
+from hermes.kit.lru_map import LruMap
+from hermes.ports.channel import Throttled
+
+WINDOW = 60.0
+OPTIONAL_SHARE = 0.7
+"""What edits and signs may use; the rest of a limit is left to answers."""
+MAX_PAUSES = 10_000
+LIMITED = "Slack is limiting requests."
+_TIER_2, _TIER_3 = 20, 50
+PER_MINUTE: Mapping[str, int] = {
+    "chat.update": _TIER_3,
+    "reactions.add": _TIER_3,
+    "reactions.remove": _TIER_2,
+    "conversations.history": _TIER_3,
+    "conversations.replies": _TIER_3,
+    "conversations.info": _TIER_3,
+    "conversations.open": _TIER_3,
+    "users.conversations": _TIER_3,
+}
+"""The documented tiers of the methods that are called often."""
+
+
+class RateLimits:
+    """Refuses calls of one workspace that would exceed a limit."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._recent: defaultdict[str, deque[float]] = defaultdict(deque)
+        self._quiet: LruMap[tuple[str, str], float] = LruMap(MAX_PAUSES)
+
+    def count(self, method: str, chat: str = "", *, optional: bool = False) -> None:
+        """Count a call. Raises `Throttled` if it would exceed a limit."""
+        now = self._clock.monotonic()
+        wait = (self._quiet.get((method, chat)) or now) - now
+        if (most := PER_MINUTE.get(method)) is not None:
+            recent = self._recent[method]
+            while recent and recent[0] <= now - WINDOW:
+                recent.popleft()
+            if len(recent) >= (most * OPTIONAL_SHARE if optional else most):
+                wait = max(wait, recent[0] + WINDOW - now)
+        if wait > 0:
+            raise Throttled(LIMITED, wait=wait)
+        if most is not None:
+            self._recent[method].append(now)
+
+    def pause(self, method: str, chat: str, seconds: float) -> None:
+        """Slack refused a call and says how long to wait."""
+        self._quiet.put((method, chat), self._clock.monotonic() + seconds)

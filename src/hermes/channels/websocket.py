@@ -1,0 +1,83 @@
+"""A websocket of a platform: JSON both ways, and a connection that died is noticed."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import aiohttp
+import anyio
+import msgspec
+
+from hermes.channels.proxies import Proxy
+from hermes.kit.clock import Clock
+from hermes.ports.channel import Offline
+
+T = TypeVar("T")
+
+CONNECT_SECONDS = 20.0
+PING_SECONDS = 20.0
+SILENT_SECONDS = 60.0
+"""A connection on which not even pings are answered is replaced."""
+CLOSE_SECONDS = 2.0
+MAX_FRAME = 16 * 1024 * 1024
+
+
+class WebSocket:
+    """One connection; `heard` is called for whatever arrives. Its methods raise `Offline`."""
+
+    def __init__(
+        self,
+        socket: aiohttp.ClientWebSocketResponse,
+        *,
+        label: str,
+        clock: Clock,
+        heard: Callable[[], None],
+    ) -> None:
+        self._socket = socket
+        self._label = label
+        self._clock = clock
+        self._heard = heard
+        self._heard_at = clock.monotonic()
+
+    async def send(self, frame: Mapping[str, object]) -> None:
+        try:
+            await self._socket.send_str(msgspec.json.encode(frame).decode())
+        except (aiohttp.ClientError, OSError) as error:
+            raise Offline(f"The connection to {self._label} is closed.") from error
+
+    async def receive(self, kind: type[T]) -> T:
+        message = await self._socket.receive()
+        if message.type is not aiohttp.WSMsgType.TEXT:
+            raise Offline(f"{self._label} closed the connection.")
+        self._heard_at = self._clock.monotonic()
+        self._heard()
+        try:
+            return msgspec.json.decode(message.data, type=kind)
+        except msgspec.MsgspecError as error:
+            raise Offline(f"{self._label} sent a frame that cannot be read.") from error
+
+    async def keep_alive(self, ping: Callable[[], Mapping[str, object]]) -> None:
+        """Send pings without end; raises `Offline` if nothing is heard."""
+        while True:
+            await self._clock.sleep(PING_SECONDS)
+            if self._clock.monotonic() - self._heard_at > SILENT_SECONDS:
+                raise Offline(f"{self._label} is silent.")
+            await self.send(ping())
+
+
+@asynccontextmanager
+async def open_websocket(
+    label: str, url: str, *, proxy: Proxy, clock: Clock, heard: Callable[[], None]
+) -> AsyncGenerator[WebSocket]:
+    """Connect. Raises `Offline`; its text does not contain the address."""
+    async with aiohttp.ClientSession(connector=proxy.connector()) as session:
+        try:
+            with anyio.fail_after(CONNECT_SECONDS):
+                socket = await session.ws_connect(url, proxy=proxy.url, max_msg_size=MAX_FRAME)
+        except (aiohttp.ClientError, OSError, *proxy.errors) as error:
+            raise Offline(f"{label} cannot be reached: {type(error).__name__}") from error
+        try:
+            yield WebSocket(socket, label=label, clock=clock, heard=heard)
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+                await socket.close()

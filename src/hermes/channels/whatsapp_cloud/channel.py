@@ -1,0 +1,259 @@
+"""The WhatsApp channel: Meta posts messages to this machine, and the Graph API sends answers."""
+
+import hashlib
+import hmac
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from hermes.channels.account import BotToken, account_options, check_address, require_options
+from hermes.channels.connection import LastSeen, Retries
+from hermes.channels.http_calls import CallRejected, CallResponse, HttpCall
+from hermes.channels.http_listener import ListenerLimits
+from hermes.channels.received_files import received_files
+from hermes.channels.webhook_server import WebhookServer
+from hermes.channels.whatsapp_cloud import MANIFEST, MEDIA, WhatsAppOptions
+from hermes.channels.whatsapp_cloud.graph_api import GraphApi, open_graph_api
+from hermes.channels.whatsapp_cloud.inbound import InboundBuilder
+from hermes.channels.whatsapp_cloud.objects import Message, Notification, Status, Value
+from hermes.channels.whatsapp_cloud.outbound import (
+    file_fields,
+    message_fields,
+    refused_file_fields,
+    upload_type,
+)
+from hermes.kit.clock import Clock
+from hermes.kit.lru_map import LruMap
+from hermes.ports.channel import (
+    ChannelCapabilities,
+    ChannelDeps,
+    Inbound,
+    Offline,
+    Outbound,
+    Receipt,
+    Throttled,
+    UnknownOutcome,
+)
+from hermes.ports.store import Blobs
+from hermes.schema.errors import ConfigError
+from hermes.schema.scope import Address
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", Message, Status)
+HandleInbound = Callable[[Inbound], Awaitable[None]]
+SIGNATURE_HEADER = "x-hub-signature-256"
+CHECK_SECONDS = 30.0
+"""Between two checks of the number: well below the time after which a channel counts as silent."""
+MAX_CHATS = 5_000
+MAX_CALL = 4 * 1024 * 1024
+"""Meta sends calls of up to 3 MB."""
+OWN = ("phone_number_id", "access_token", "app_secret", "verify_token", "webhook_port")
+REQUIRED = ("phone_number_id", "access_token", "app_secret", "verify_token")
+
+
+class WhatsAppChannel:
+    """Implements `Channel` with typing, reactions and liveness; never retries."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        options: WhatsAppOptions,
+        api: GraphApi,
+        token: BotToken,
+        builder: InboundBuilder,
+        blobs: Blobs,
+        clock: Clock,
+    ) -> None:
+        self.caps: ChannelCapabilities = MANIFEST.caps
+        self._name = name
+        self._options = options
+        self._api = api
+        self._token = token
+        self._builder = builder
+        self._blobs = blobs
+        self._clock = clock
+        self._seen = LastSeen(clock)
+        self._newest: LruMap[str, str] = LruMap(MAX_CHATS)
+        """The newest message of each chat: an answer to it is shown as being written."""
+        self._orders: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._server: WebhookServer | None = None
+
+    @property
+    def port(self) -> int:
+        """The port where messages arrive; 0 while nothing listens."""
+        return self._server.port if self._server is not None and self._server.serving else 0
+
+    async def run(self, deliver: HandleInbound) -> None:
+        server = WebhookServer(
+            MANIFEST.name,
+            [self._options.webhook_path],
+            self._clock,
+            verify=self._is_genuine,
+            receive=partial(self._receive, deliver),
+            host=self._options.webhook_host,
+            port=self._options.webhook_port,
+            methods=("GET", "POST"),
+            limits=ListenerLimits(body=MAX_CALL),
+        )
+        retries = Retries(self._clock, pause=1.0)
+        async with server:
+            self._server = server
+            while True:
+                self._token.reload()
+                try:
+                    await self._api.number()
+                except (Offline, Throttled, UnknownOutcome) as error:
+                    await retries.failed(error)
+                    continue
+                retries.succeeded()
+                self._seen.mark()
+                await self._clock.sleep(CHECK_SECONDS)
+
+    async def send(self, to: Address, post: Outbound) -> Receipt:
+        check_address(to, self._name)
+        if not post.attachments:
+            return Receipt(to, await self._api.send(message_fields(to.chat, post)))
+        (attachment,) = post.attachments
+        media, kind = attachment.media, upload_type(attachment.media)
+        if not kind:
+            return Receipt(to, await self._api.send(refused_file_fields(to.chat, post, attachment)))
+        uploaded = await self._api.upload(media.name, kind, await self._blobs.read(media.digest))
+        fields = file_fields(to.chat, post, attachment, uploaded, kind)
+        return Receipt(to, await self._api.send(fields))
+
+    async def typing(self, to: Address, on: bool) -> None:
+        """The indicator ends by itself, or with the next post; it also marks messages as read."""
+        newest = self._newest.get(to.chat)
+        if not on or newest is None:
+            return
+        try:
+            await self._api.mark({"message_id": newest, "typing_indicator": {"type": "text"}})
+        except UnknownOutcome as error:
+            # It makes no difference whether people saw it.
+            log.info("typing could not be shown: %s", error)
+
+    async def react(self, to: Address, message: str, sign: str) -> None:
+        reaction = {"message_id": message, "emoji": sign}
+        await self._api.send(
+            {
+                "recipient_type": "individual",
+                "to": to.chat,
+                "type": "reaction",
+                "reaction": reaction,
+            }
+        )
+
+    def last_seen_at(self) -> datetime | None:
+        return self._seen.at
+
+    def _is_genuine(self, call: HttpCall) -> bool:
+        if call.method == "GET":
+            expected, given = self._options.verify_token, call.query.get("hub.verify_token", "")
+        else:
+            digest = hmac.new(self._options.app_secret.encode(), call.body, hashlib.sha256)
+            expected = f"sha256={digest.hexdigest()}"
+            given = call.headers.get(SIGNATURE_HEADER, "")
+        return hmac.compare_digest(_bytes(expected), _bytes(given))
+
+    async def _receive(self, deliver: HandleInbound, call: HttpCall) -> CallResponse:
+        if call.method == "GET":
+            if call.query.get("hub.mode") != "subscribe":
+                raise CallRejected(400, "mode", "Only hub.mode=subscribe is known.")
+            return CallResponse(200, call.query.get("hub.challenge", ""))
+        notification = msgspec.json.decode(call.body, type=Notification)
+        for entry in notification.entry:
+            for change in entry.changes:
+                value = change.value
+                number = value.metadata.phone_number_id
+                if number in {"", self._options.phone_number_id}:
+                    await self._take(value, deliver)
+                elif value.messages:
+                    # Meta calls one address for all numbers of an app unless told otherwise.
+                    log.warning(
+                        "messages to the phone number ID %s were dropped: %s serves another one; "
+                        "give that number a callback URL of its own",
+                        number,
+                        self._name,
+                    )
+        self._seen.mark()
+        return CallResponse()
+
+    async def _take(self, value: Value, deliver: HandleInbound) -> None:
+        names = {one.wa_id: one.profile.name for one in value.contacts}
+        for raw in value.statuses:
+            if (status := _decoded(raw, Status)) is not None:
+                _report(status)
+        for raw in value.messages:
+            if (message := _decoded(raw, Message)) is None:
+                continue
+            if not message.from_:
+                log.warning("a message without a phone number cannot be answered")
+                continue
+            # Calls may overlap; a large file must not let a later message overtake it.
+            order = self._orders.setdefault(message.from_, anyio.Lock())
+            async with order:
+                await self._deliver(message, names.get(message.from_, ""), deliver)
+
+    async def _deliver(self, message: Message, user_name: str, deliver: HandleInbound) -> None:
+        inbound = await self._builder.build(message, user_name)
+        if inbound is not None:
+            await deliver(inbound)
+            self._newest.put(message.from_, message.id)
+
+
+def _bytes(text: str) -> bytes:
+    """The bytes of a header as they were received, even if they are no UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _decoded(raw: Raw, kind: type[T]) -> T | None:
+    """Read one part of a call; Meta would repeat a refused call with all of its parts."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        log.warning("a %s of WhatsApp could not be read: %s", kind.__name__.lower(), error)
+        return None
+
+
+def _report(status: Status) -> None:
+    if status.status == "failed":
+        reasons = "; ".join(f"{one.title} ({one.code})" for one in status.errors)
+        log.warning("post %s was not delivered to %s: %s", status.id, status.recipient_id, reasons)
+
+
+def checked_options(deps: ChannelDeps) -> WhatsAppOptions:
+    """Read the options. Raises `ConfigError` if they cannot be used."""
+    options = account_options(WhatsAppOptions, deps, MANIFEST, own=OWN)
+    require_options(options, deps, MANIFEST, REQUIRED)
+    if not options.webhook_path.startswith("/"):
+        raise ConfigError(
+            f"{deps.name}: the path of the webhook must begin with a slash.",
+            hint=f"Correct {MANIFEST.variables['webhook_path']} (webhook_path).",
+        )
+    return options
+
+
+@asynccontextmanager
+async def open_channel(deps: ChannelDeps) -> AsyncGenerator[WhatsAppChannel]:
+    options, token = checked_options(deps), BotToken(lambda: checked_options(deps).access_token)
+    async with open_graph_api(options, token) as api:
+        files = received_files(deps, MEDIA.document)
+        yield WhatsAppChannel(
+            name=deps.name,
+            options=options,
+            api=api,
+            token=token,
+            builder=InboundBuilder(name=deps.name, api=api, files=files),
+            blobs=deps.blobs,
+            clock=deps.clock,
+        )

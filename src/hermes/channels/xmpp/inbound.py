@@ -1,0 +1,191 @@
+"""Turn messages of an XMPP account into what the gateway accepts."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from hermes.channels.received_files import AttachedFile, ReceivedFiles, media_type_of
+from hermes.channels.xmpp.stanzas import Reactions, RoomPresence, XmppMessage, bare
+from hermes.kit.lru_map import LruMap
+from hermes.ports.channel import (
+    ChangedReaction,
+    DeletedMessage,
+    EditedMessage,
+    Inbound,
+    InboundDetails,
+    NewMessage,
+    Update,
+)
+from hermes.schema.messages import Media, Text
+from hermes.schema.scope import Address
+
+MAX_REMEMBERED = 5_000
+MIN_ID = 8
+"""Shorter ids of messages may be counters that begin anew with each session."""
+
+
+class Rooms:
+    """Who is in the rooms, by address in the room, and under which nickname the agent is."""
+
+    def __init__(self, nick: str) -> None:
+        self.nick = nick
+        self.joined: set[str] = set()
+        self._people: dict[str, str] = {}
+
+    def take(self, presence: RoomPresence) -> None:
+        room = bare(presence.sender)
+        if presence.own:
+            (self.joined.add if presence.available else self.joined.discard)(room)
+        if presence.available and presence.jid:
+            self._people[presence.sender] = presence.jid
+        elif not presence.available:
+            self._people.pop(presence.sender, None)
+
+    def person(self, sender: str) -> str:
+        """The address of somebody where the room shows it, else the one in the room."""
+        return self._people.get(sender) or f"{bare(sender)}/{sender.partition('/')[2]}"
+
+
+class InboundBuilder:
+    """Builds updates for the channel `name`; `download` gets a file of the account's server."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        own: str,
+        rooms: Rooms,
+        files: ReceivedFiles,
+        download: Callable[[str], Awaitable[bytes]],
+    ) -> None:
+        self._name = name
+        self._own = own
+        self._rooms = rooms
+        self._files = files
+        self._download = download
+        self._own_posts: LruMap[str, str] = LruMap(MAX_REMEMBERED)
+        """Our id of our messages, by the id that a room gave them."""
+        self._room_ids: LruMap[tuple[str, str], str] = LruMap(MAX_REMEMBERED)
+        """The id that a room gave to a message, by sender and the sender's id."""
+        self._reactions: LruMap[tuple[str, str], tuple[str, ...]] = LruMap(MAX_REMEMBERED)
+        """Reactions of a person to a message."""
+
+    def sent(self, message: str, room_id: str) -> None:
+        """A room has passed on a message of ours."""
+        if room_id:
+            self._own_posts.put(room_id, message)
+
+    def keys(self, message: XmppMessage) -> tuple[str, ...]:
+        """What identifies the message: its id in the archive, and that of its sender."""
+        archived = f"{message.archive}:{message.archive_id}" if message.archive_id else ""
+        own = f"{message.sender}:{message.id}" if len(message.id) >= MIN_ID else ""
+        return tuple(filter(None, (archived, own)))
+
+    async def updates(self, message: XmppMessage, key: str) -> list[Inbound]:
+        """What happened; nothing if the message is not for people."""
+        if message.reactions is not None:
+            return list(self._reaction_updates(message, message.reactions, key))
+        message_id = self._message_id(message)
+        if message.retracts:
+            about = self._known_id(message, message.retracts)
+            return [self._inbound(message, key, DeletedMessage(), (), about, mentioned=True)]
+        if not message.body and not message.files:
+            return []
+        mentioned, text = _without_mention(message.body, self._rooms.nick)
+        parts = await self._parts(message, text if mentioned else message.body)
+        if message.replaces:
+            about = self._known_id(message, message.replaces)
+            return [self._inbound(message, key, EditedMessage(), parts, about, mentioned=mentioned)]
+        self._remember(message, message_id)
+        mentioned = mentioned or bool(self._own_posts.get(message.reply_to))
+        return [self._inbound(message, key, NewMessage(), parts, message_id, mentioned=mentioned)]
+
+    def _inbound(
+        self,
+        message: XmppMessage,
+        key: str,
+        update: Update,
+        parts: tuple[Text | Media, ...],
+        about: str,
+        *,
+        mentioned: bool,
+    ) -> Inbound:
+        direct = message.kind != "groupchat"
+        sender = bare(message.sender) if direct else self._rooms.person(message.sender)
+        reply_to = self._own_posts.get(message.reply_to) or message.reply_to
+        return Inbound(
+            key,
+            Address(self._name, message.chat),
+            sender,
+            parts,
+            reply_to=reply_to or None,
+            message=about,
+            about=InboundDetails(
+                chat_type="dm" if direct else "group",
+                chat_name=message.chat.partition("@")[0] if not direct else sender,
+                user_name=sender.partition("@")[0] if direct else message.nick,
+                mentions=direct or mentioned,
+            ),
+            update=update,
+        )
+
+    def _message_id(self, message: XmppMessage) -> str:
+        """In rooms it is the id that the room gave, as replies and reactions name it."""
+        if message.kind == "groupchat":
+            return message.archive_id or message.id
+        return message.id or message.archive_id
+
+    def _remember(self, message: XmppMessage, message_id: str) -> None:
+        if message.kind == "groupchat" and message.id:
+            self._room_ids.put((message.sender, message.id), message_id)
+
+    def _known_id(self, message: XmppMessage, given: str) -> str:
+        """Corrections name a message by the id of its sender."""
+        return self._room_ids.get((message.sender, given)) or given
+
+    def _reaction_updates(
+        self, message: XmppMessage, reactions: Reactions, key: str
+    ) -> Iterator[Inbound]:
+        about = self._own_posts.get(reactions.message) or reactions.message
+        place = (message.sender if message.kind == "groupchat" else message.chat, about)
+        before = self._reactions.get(place) or ()
+        self._reactions.put(place, reactions.emojis)
+        changes = [(one, False) for one in reactions.emojis if one not in before]
+        changes += [(one, True) for one in before if one not in reactions.emojis]
+        for emoji, removed in changes:
+            update = ChangedReaction(emoji, removed)
+            one_key = f"{key}:{emoji}:{removed}"
+            yield self._inbound(message, one_key, update, (), about, mentioned=False)
+
+    async def _parts(self, message: XmppMessage, text: str) -> tuple[Text | Media, ...]:
+        files: list[Text | Media] = []
+        for url in message.files:
+            if not _is_of(url, self._own.partition("@")[2]):
+                continue
+            name = unquote(PurePosixPath(urlsplit(url).path).name) or "file"
+            file = AttachedFile(name=name, media_type=media_type_of(name))
+            files += await self._files.fetch(file, lambda url=url: self._download(url))
+        # The address of a file is also its text, for clients that show no files.
+        written = "" if files and text.strip() in message.files else text
+        if not written and (not files or isinstance(files[0], Text)):
+            written = "(no text)"
+        return (*([Text(written)] if written else []), *files)
+
+
+def _is_of(url: str, server: str) -> bool:
+    """Whether a file is on the account's own server: others could lead anywhere."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    host = (parts.hostname or "").lower()
+    return parts.scheme in {"http", "https"} and (host == server or host.endswith(f".{server}"))
+
+
+def _without_mention(text: str, nick: str) -> tuple[bool, str]:
+    """Whether the text begins with the agent's nickname, and the text behind it."""
+    found = re.match(rf"@?{re.escape(nick)}(?:\s*[:,]\s*|\s+|$)", text, re.IGNORECASE)
+    if found is None:
+        return False, text
+    return True, text[found.end() :] or "(no text)"

@@ -1,0 +1,43 @@
+"""A person's answer to a task that waits for them, such as from a chat."""
+
+from hermes.kanban.lifecycle import Completion, complete_task, unblock_task
+from hermes.kanban.tasks import comment_on, find_task
+from hermes.ports.board import BoardRows
+from hermes.schema.board import Task, TaskStatus
+from hermes.schema.errors import StateConflict
+
+
+def waits_for_person(task: Task) -> bool:
+    """Whether nothing happens before a person acts."""
+    if task.status in {TaskStatus.BLOCKED, TaskStatus.TRIAGE}:
+        return True
+    is_theirs = (task.assignee or "").startswith("@")
+    return is_theirs and task.status in {TaskStatus.READY, TaskStatus.REVIEW}
+
+
+def how_to_answer(task: Task) -> str:
+    """A line for the message about the task; empty if nobody has to answer."""
+    if not waits_for_person(task):
+        return ""
+    if task.status is TaskStatus.REVIEW:
+        back = f"/kanban request-changes {task.id} WHY"
+        return f"Accept: /kanban answer {task.id} TEXT · send back: {back}"
+    return f"Answer: /kanban answer {task.id} TEXT"
+
+
+def answer_task(rows: BoardRows, task_id: str, text: str, author: str, now: int) -> Task:
+    """A blocked task goes on with the answer as a comment; a person's own task is done with it."""
+    task = find_task(rows, task_id)
+    if not waits_for_person(task):
+        raise StateConflict(
+            f"{task_id} is {task.status} and waits for nobody.",
+            hint=f"Add a comment: hermes kanban comment {task_id} TEXT",
+        )
+    if task.status in {TaskStatus.BLOCKED, TaskStatus.TRIAGE}:
+        comment_on(rows, task_id, author, text, now)
+        return unblock_task(rows, task_id, now)
+    if task.status is TaskStatus.REVIEW:
+        # The result stays that of the author.
+        comment_on(rows, task_id, author, text, now)
+        return complete_task(rows, task_id, Completion(summary=text, result=task.result), now)
+    return complete_task(rows, task_id, Completion(summary=text, result=text), now)

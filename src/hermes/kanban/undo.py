@@ -1,0 +1,67 @@
+"""Take back the last change that a person made to a task."""
+
+import msgspec
+from msgspec import Struct
+
+from hermes.kanban.tasks import find_task
+from hermes.ports.board import BoardRows
+from hermes.schema.board import JsonObject, Task, TaskChange, TaskStatus
+from hermes.schema.errors import StateConflict
+
+CHANGED = "changed_by_hand"
+"""The event that remembers what the columns were before a change."""
+UNDONE = "undone"
+_COLUMNS = (
+    "title", "body", "status", "assignee", "priority", "tenant", "result", "completed_at",
+    "block_kind", "block_recurrences", "consecutive_failures", "max_runtime_seconds",
+    "model_override", "provider_override", "reasoning_effort", "max_retries",
+)  # fmt: skip
+
+
+class _Change(Struct, frozen=True, kw_only=True):
+    action: str = ""
+    before: JsonObject
+    after: JsonObject
+
+
+def remember_change(rows: BoardRows, before: Task, action: str, now: int) -> None:
+    """Store what a change by hand did, so that it can be taken back."""
+    after = find_task(rows, before.id)
+    old, new = (_columns(one) for one in (before, after))
+    changed = [name for name in _COLUMNS if old[name] != new[name]]
+    if changed:
+        payload: JsonObject = {
+            "action": action,
+            "before": {name: old[name] for name in changed},
+            "after": {name: new[name] for name in changed},
+        }
+        rows.add_event(before.id, CHANGED, now, payload, None)
+
+
+def undo_change(rows: BoardRows, task_id: str, now: int) -> Task:
+    """Restore the columns of the last change. Raises `StateConflict` if they changed since."""
+    task = find_task(rows, task_id)
+    last = rows.last_event(task_id, (CHANGED, UNDONE))
+    if last is None or last.kind == UNDONE:
+        raise StateConflict(f"Nothing of {task_id} can be taken back.")
+    change = msgspec.convert(last.payload, _Change)
+    now_values = _columns(task)
+    if task.status is TaskStatus.RUNNING:
+        raise StateConflict(
+            f"{task_id} is running.", hint=f"Take it back first: hermes kanban reclaim {task_id}"
+        )
+    differs = [name for name, value in change.after.items() if now_values[name] != value]
+    if differs:
+        raise StateConflict(f"{task_id} has changed since: {', '.join(differs)}.")
+    before = dict(change.before)
+    if before.get("status") == TaskStatus.RUNNING:
+        # Its worker is gone: somebody has to start again.
+        before["status"] = TaskStatus.READY.value
+    rows.change_task(task_id, msgspec.convert(before, TaskChange))
+    payload: JsonObject = {"event": last.id, "action": change.action, "fields": list(before)}
+    rows.add_event(task_id, UNDONE, now, payload, None)
+    return find_task(rows, task_id)
+
+
+def _columns(task: Task) -> dict[str, object]:
+    return {name: msgspec.to_builtins(getattr(task, name)) for name in _COLUMNS}

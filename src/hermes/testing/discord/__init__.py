@@ -1,0 +1,1 @@
+"""An emulator of Discord: its HTTP API and gateway, with the documented rules."""

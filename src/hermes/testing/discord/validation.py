@@ -1,0 +1,153 @@
+"""The documented rules of message payloads, commands and threads; violations have their codes."""
+
+import re
+from collections.abc import Mapping
+
+from hermes.testing.discord.state import Json
+
+MAX_CONTENT = 2000
+MAX_NONCE = 25
+MAX_FILES = 10
+MAX_FILE = 10 * 1024 * 1024
+MAX_ROWS = 5
+MAX_BUTTONS = 5
+MAX_OPTIONS = 25
+MAX_CUSTOM_ID = 100
+MAX_LABEL = 80
+MAX_OPTION = 100
+MAX_COMMANDS = 100
+_COMMAND = re.compile(r"[-_'\w]{1,32}")
+
+
+class ApiError(Exception):
+    """A refused request: HTTP status, Discord's code, and the fields that are wrong."""
+
+    def __init__(
+        self, status: int, code: int, message: str, errors: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.errors = errors or {}
+
+    @property
+    def body(self) -> Json:
+        body: Json = {"code": self.code, "message": str(self)}
+        if self.errors:
+            body["errors"] = {
+                name: {"_errors": [{"code": "INVALID", "message": text}]}
+                for name, text in self.errors.items()
+            }
+        return body
+
+
+def invalid(field: str, text: str) -> ApiError:
+    return ApiError(400, 50035, "Invalid Form Body", {field: text})
+
+
+def check_message(body: Json, files: Mapping[str, bytes], *, edited: bool = False) -> None:
+    """Check what is sent or edited. Raises `ApiError`."""
+    content = str(body.get("content") or "")
+    if len(content) > MAX_CONTENT:
+        raise invalid("content", f"Must be {MAX_CONTENT} or fewer in length.")
+    nonce = body.get("nonce")
+    if nonce is not None and len(str(nonce)) > MAX_NONCE:
+        raise invalid("nonce", f"Must be {MAX_NONCE} or fewer in length.")
+    if len(files) > MAX_FILES:
+        raise ApiError(400, 30015, f"Maximum number of attachments reached ({MAX_FILES})")
+    if any(len(data) > MAX_FILE for data in files.values()):
+        raise ApiError(413, 40005, "Request entity too large")
+    is_voice = bool(int(str(body.get("flags") or 0)) & (1 << 13))
+    if is_voice:
+        _check_voice(body, files)
+    elif not edited and not (content.strip() or files or body.get("embeds")):
+        raise ApiError(400, 50006, "Cannot send an empty message")
+    _check_mentions(body.get("allowed_mentions"))
+    check_components(body.get("components"))
+
+
+def _check_voice(body: Json, files: Mapping[str, bytes]) -> None:
+    if body.get("content") or len(files) != 1:
+        raise ApiError(400, 50173, "Voice messages must have a single audio attachment")
+    (entry,) = tables(body.get("attachments")) or [{}]
+    if not isinstance(entry.get("duration_secs"), int | float) or not entry.get("waveform"):
+        raise ApiError(400, 50162, "Voice messages must have supporting metadata")
+
+
+def _check_mentions(value: object) -> None:
+    allowed = table(value)
+    parse = allowed.get("parse")
+    kinds = parse if isinstance(parse, list) else []  # pyright: ignore[reportUnknownVariableType]
+    if any(one not in {"roles", "users", "everyone"} for one in kinds):  # pyright: ignore[reportUnknownVariableType]
+        raise invalid("allowed_mentions.parse", "Value must be one of: roles, users, everyone.")
+    if "users" in kinds and allowed.get("users"):
+        raise invalid("allowed_mentions", "parse:users and users are mutually exclusive.")
+
+
+def check_components(value: object) -> None:
+    rows = tables(value)
+    if len(rows) > MAX_ROWS:
+        raise invalid("components", f"Must be {MAX_ROWS} or fewer in length.")
+    seen: set[str] = set()
+    for row in rows:
+        inner = tables(row.get("components"))
+        if row.get("type") != 1 or not inner:
+            raise invalid("components", "A row must contain components.")
+        selects = [one for one in inner if one.get("type") == 3]
+        if len(inner) > (1 if selects else MAX_BUTTONS):
+            raise invalid("components", "A row holds up to five buttons or one select menu.")
+        for one in inner:
+            name = str(one.get("custom_id") or "")
+            if not 1 <= len(name) <= MAX_CUSTOM_ID:
+                raise invalid("custom_id", f"Must be between 1 and {MAX_CUSTOM_ID} in length.")
+            if name in seen:
+                raise invalid("custom_id", "Component custom id cannot be duplicated")
+            seen.add(name)
+            (_check_select if one.get("type") == 3 else _check_button)(one)
+
+
+def _check_button(one: Json) -> None:
+    label = str(one.get("label") or "")
+    if len(label) > MAX_LABEL:
+        raise invalid("label", f"Must be {MAX_LABEL} or fewer in length.")
+    if one.get("style") not in {1, 2, 3, 4} or not label:
+        raise invalid("style", "A button needs a style and a label.")
+
+
+def _check_select(one: Json) -> None:
+    options = tables(one.get("options"))
+    if not 1 <= len(options) <= MAX_OPTIONS:
+        raise invalid("options", f"Must be between 1 and {MAX_OPTIONS} in length.")
+    for option in options:
+        for name in ("label", "value"):
+            if not 1 <= len(str(option.get(name) or "")) <= MAX_OPTION:
+                raise invalid(name, f"Must be between 1 and {MAX_OPTION} in length.")
+    if len({str(option["value"]) for option in options}) < len(options):
+        raise invalid("options", "The specified option value is already used")
+
+
+def check_commands(commands: list[Json]) -> None:
+    if len(commands) > MAX_COMMANDS:
+        raise ApiError(400, 30032, f"Maximum number of application commands ({MAX_COMMANDS})")
+    for one in commands:
+        name = str(one.get("name") or "")
+        if not _COMMAND.fullmatch(name) or name != name.lower():
+            raise invalid("name", "Command name is invalid")
+        for entry in (one, *tables(one.get("options"))):
+            if not 1 <= len(str(entry.get("description") or "")) <= 100:
+                raise invalid("description", "Must be between 1 and 100 in length.")
+    if len({str(one["name"]) for one in commands}) < len(commands):
+        raise invalid("name", "Application command names must be unique")
+
+
+def check_thread_name(name: object) -> None:
+    if not 1 <= len(str(name or "")) <= 100:
+        raise invalid("name", "Must be between 1 and 100 in length.")
+
+
+def table(value: object) -> Json:
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def tables(value: object) -> list[Json]:
+    return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]

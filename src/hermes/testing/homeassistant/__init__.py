@@ -1,0 +1,1 @@
+"""Emulates the interfaces of Home Assistant that the channel uses."""

@@ -1,0 +1,1 @@
+"""A mail host for tests: mailboxes and an IMAP server."""

@@ -1,0 +1,1 @@
+"""An emulator of a Mattermost server."""

@@ -1,0 +1,1 @@
+"""An emulator of signal-cli's HTTP daemon."""

@@ -1,0 +1,1 @@
+"""An emulator of Slack: Web API and Socket Mode with their documented rules."""

@@ -1,0 +1,1 @@
+"""Emulates the parts of Twilio that carry SMS."""

@@ -1,0 +1,1 @@
+"""Emulates Meta's Cloud API for WhatsApp."""

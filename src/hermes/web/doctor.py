@@ -1,0 +1,79 @@
+"""Run `hermes doctor` for a profile, and fix what it can fix.
+
+It runs as a process: its checks take seconds, and belong to the command line.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from hermes.config.env import process_env
+from hermes.config.home import DEFAULT_PROFILE, Home
+from hermes.schema.errors import UsageError
+from hermes.web.html import Child, Html, h, join
+from hermes.web.texts import text
+
+TIMEOUT = 60.0
+_TAGS = {"error": "tag bad", "warning": "tag bad", "ok": "tag", "fixed": "tag live"}
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    id: str
+    check: str
+    grade: str
+    says: str
+    fix: str = ""
+    is_fixable: bool = False
+
+
+async def run_doctor(home: Home, fix: str = "") -> Sequence[Finding]:
+    """The findings, after fixing the one with this id. Raises `UsageError`."""
+    command = [sys.executable, "-P", "-m", "hermes"]
+    if home.profile != DEFAULT_PROFILE:
+        command += ["--profile", home.profile]
+    command += ["doctor", "--json", *([f"--fix={fix}"] if fix else [])]
+    env = {**process_env(), "HERMES_HOME": str(home.root)}
+    try:
+        with anyio.fail_after(TIMEOUT):
+            done = await anyio.run_process(
+                command, env=env, cwd=home.root, check=False, stderr=subprocess.PIPE
+            )
+    except (TimeoutError, OSError) as error:
+        raise UsageError(text("doctor_failed")) from error
+    try:
+        return msgspec.json.decode(done.stdout, type=list[Finding])
+    except msgspec.DecodeError as error:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UsageError(said[-1] if said else text("doctor_failed")) from error
+
+
+def findings_list(findings: Sequence[Finding]) -> Html:
+    """Problems first; a problem that doctor can fix has a button. What is fine is folded."""
+    order = ("error", "warning", "fixed", "skipped", "ok")
+    found = sorted(findings, key=lambda one: order.index(one.grade) if one.grade in order else 0)
+    fine = [one for one in found if one.grade == "ok"]
+    lines = [h("li", h("b", one.check), " ", one.says) for one in fine]
+    return join([
+        h("ul", *(_finding(one) for one in found if one.grade != "ok"), class_="cards"),
+        h("details", h("summary", text("doctor_fine", count=str(len(fine)))), h("ul", *lines),
+          class_="panel"),
+    ])  # fmt: skip
+
+
+def _finding(one: Finding) -> Html:
+    button: Child = None
+    if one.is_fixable:
+        button = h("button", text("fix"), type="button", data_action="fix", data_fix=one.id,
+                   aria_label=text("fix_this", what=one.says))  # fmt: skip
+    return h(
+        "li",
+        h("p", h("span", one.grade, class_=_TAGS.get(one.grade, "tag")), h("b", one.check),
+          class_="facts"),
+        h("p", one.says, dir="auto"),
+        h("p", h("code", one.fix)) if one.fix else None,
+        button,
+    )  # fmt: skip

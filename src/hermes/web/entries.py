@@ -1,0 +1,313 @@
+"""Render the entries of a conversation: messages, tool cards, questions and notices."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from hermes.approvals.messages import MAX_REASON
+from hermes.kit.terminal_text import show_invisible, show_invisible_line
+from hermes.schema.messages import (
+    Assistant,
+    Media,
+    Reasoning,
+    Result,
+    Stop,
+    Text,
+    ToolCall,
+    Trust,
+    User,
+    display_parts,
+)
+from hermes.schema.questions import Question, QuestionKind
+from hermes.schema.sessions import StoredMessage
+from hermes.web.highlight import diff, looks_like_diff
+from hermes.web.html import Child, Html, h
+from hermes.web.markdown import code_block, render
+from hermes.web.texts import text
+
+MAX_OUTPUT = 20_000
+"""Characters of a tool's output on a card; the end is shown."""
+MAX_SUMMARY = 120
+_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_COMMAND_KEYS = ("command", "code", "path", "query", "url", "pattern", "prompt", "name")
+
+
+def card_id(call: str) -> str:
+    """Call ids come from providers; the id of an element may not contain everything."""
+    return "t-" + hashlib.sha256(call.encode()).hexdigest()[:16]
+
+
+def message_id(message: User | Assistant | Result) -> str:
+    return f"m-{message.id}"
+
+
+def transcript(
+    rows: Sequence[StoredMessage], progress: Mapping[str, str] | None = None
+) -> list[Html]:
+    """The entries of stored messages; results are shown on the cards of their calls.
+
+    `progress` is what the calls of a running turn have written so far, None if none is running.
+    """
+    results = {row.message.call: row for row in rows if isinstance(row.message, Result)}
+    found: list[Html] = []
+    last = len(rows) - 1
+    for position, row in enumerate(rows):
+        match row.message:
+            case User() as user:
+                if user.trust is not Trust.PROGRAM:
+                    found.append(user_entry(user, row.at))
+            case Assistant() as answer:
+                pending = progress if position >= last - len(answer.calls) else None
+                found.append(answer_entry(answer, results, row.at, pending))
+            case Result():
+                continue
+    return found
+
+
+def user_entry(user: User, at: datetime) -> Html:
+    parts: list[Child] = []
+    for part in display_parts(user):
+        match part:
+            case Text(text=words):
+                parts.append(h("div", words, class_="text", dir="auto"))
+            case Media() as media:
+                parts.append(attachment(media))
+    tools = h(
+        "div",
+        h("button", text("edit"), type="button", class_="quiet", data_action="edit"),
+        h("button", text("retry"), type="button", class_="quiet", data_action="retry"),
+        class_="actions",
+    )
+    return h(
+        "article",
+        h("h3", text("you"), class_="visually-hidden"),
+        h("div", *parts, class_="bubble"),
+        tools if user.trust is Trust.OWNER else h("p", text("not_owner"), class_="hint"),
+        id=message_id(user),
+        class_="entry user",
+        data_message=user.id,
+        data_at=at.isoformat(),
+    )
+
+
+def answer_entry(
+    answer: Assistant,
+    results: Mapping[str, StoredMessage],
+    at: datetime,
+    progress: Mapping[str, str] | None = None,
+    rendered: Mapping[str, Html] | None = None,
+) -> Html:
+    """`progress` as for `transcript`: without it, a call without a result was lost.
+
+    `rendered` has the HTML of texts that are rendered already.
+    """
+    parts: list[Child] = []
+    for part in answer.parts:
+        match part:
+            case Text(text=words):
+                body = (rendered or {}).get(words) or render(words)
+                parts.append(h("div", body, class_="md", dir="auto"))
+            case Reasoning(text=words):
+                parts.append(reasoning(words))
+            case ToolCall() as call:
+                row = results.get(call.id)
+                result = row.message if row and isinstance(row.message, Result) else None
+                seconds = (row.at - at).total_seconds() if row else None
+                card = tool_card(
+                    call,
+                    result,
+                    seconds=seconds,
+                    running=progress is not None,
+                    progress=(progress or {}).get(call.id, ""),
+                )
+                parts.append(card)
+    if answer.stop is Stop.CANCELLED:
+        parts.append(h("p", text("cancelled"), class_="hint"))
+    if answer.text and not answer.calls:
+        copy = h("button", text("copy_answer"), type="button", class_="quiet", data_action="copy")
+        parts.append(h("div", copy, class_="actions"))
+    return h(
+        "article",
+        h("h3", text("agent"), class_="visually-hidden"),
+        *parts,
+        id=message_id(answer),
+        class_="entry assistant",
+        data_at=at.isoformat(),
+    )
+
+
+def live_entry(identity: str, blocks: Sequence[Html], thoughts: str) -> Html:
+    """The answer that is being written; its blocks are replaced one by one."""
+    return h(
+        "article",
+        h("h3", text("agent"), class_="visually-hidden"),
+        reasoning(thoughts, is_open=not blocks) if thoughts else None,
+        h("div", *blocks, class_="md live", dir="auto"),
+        id=identity,
+        class_="entry assistant",
+    )
+
+
+def reasoning(words: str, *, is_open: bool = False) -> Html:
+    return h(
+        "details",
+        h("summary", text("reasoning")),
+        h("div", words, class_="text", dir="auto"),
+        class_="reasoning",
+        open=is_open,
+    )
+
+
+def tool_card(
+    call: ToolCall,
+    result: Result | None,
+    *,
+    seconds: float | None = None,
+    running: bool = False,
+    progress: str = "",
+) -> Html:
+    """A card that opens: what was called, its output or diff, and how long it took."""
+    state = _state(result, running=running)
+    took = h("span", _duration(seconds), class_="took") if seconds is not None else None
+    given, language = _arguments(call)
+    cut = "\n" + text("arguments_cut") if len(given) > MAX_OUTPUT else ""
+    body: list[Child] = [code_block(given[:MAX_OUTPUT] + cut, language)]
+    if progress:
+        body.append(h("pre", progress[-MAX_OUTPUT:], class_="progress"))
+    if result is not None:
+        body += _output(result)
+    return h(
+        "details",
+        h(
+            "summary",
+            h("span", class_=f"state {state}", aria_hidden="true"),
+            h("b", call.name),
+            h("span", _summary(call), class_="what"),
+            h("span", text(f"tool_{state}"), class_="visually-hidden"),
+            took,
+        ),
+        h("div", *body, class_="body"),
+        id=card_id(call.id),
+        class_=f"tool {state}",
+    )
+
+
+def question_entry(question: Question, answer: str | None = None) -> Html:
+    """A question with its choices as buttons; with an answer, what was chosen."""
+    approval = question.kind is QuestionKind.APPROVAL
+    title = text("approval_title" if approval else "question_title")
+    body: list[Child] = [h("h3", title)]
+    if approval:
+        # What is decided comes first, in our words; the model's reason is labelled as such.
+        body.append(h("p", show_invisible(question.text), dir="auto"))
+        body.append(code_block(show_invisible(question.subject)) if question.subject else None)
+        reason = text("reason", reason=show_invisible_line(question.reason, MAX_REASON))
+        body.append(h("p", reason, class_="hint", dir="auto") if question.reason else None)
+        body.append(h("p", text("asked_by", who=question.origin), class_="hint"))
+    else:
+        body.append(h("div", render(question.text), class_="md", dir="auto"))
+    if answer is not None:
+        shown = text(f"choice_{answer}") if approval and answer in question.choices else answer
+        body.append(h("p", text("answered", answer=shown or text("expired")), class_="hint"))
+    else:
+        body.append(_choices(question, approval=approval))
+    return h(
+        "article",
+        *body,
+        id=f"q-{question.id}",
+        class_="entry question" + ("" if answer is None else " done"),
+        data_question=question.id,
+        data_session=question.session,
+    )
+
+
+def _choices(question: Question, *, approval: bool) -> Html:
+    buttons = [
+        h(
+            "button",
+            text(f"choice_{choice}") if approval else choice,
+            type="button",
+            data_action="answer",
+            data_answer=choice,
+            class_="danger" if choice == "deny" and approval else None,
+        )
+        for choice in question.choices
+    ]
+    field: Child = None
+    if not approval:
+        label = text("your_answer")
+        field = h(
+            "form",
+            h("input", name="answer", aria_label=label, placeholder=label, autocomplete="off"),
+            h("button", text("send"), type="submit"),
+            class_="row",
+            data_action="answer-text",
+        )
+    return h("div", h("div", *buttons, class_="row", role="group"), field)
+
+
+def notice_entry(words: str, identity: str, *, kind: str = "notice") -> Html:
+    role = "alert" if kind == "error" else "status"
+    return h("article", h("p", words, dir="auto"), id=identity, class_=f"entry {kind}", role=role)
+
+
+def reply_entry(words: str, identity: str, *, is_diff: bool = False) -> Html:
+    """The reply to a slash command, in columns as in a terminal."""
+    body = h("pre", diff(words) if is_diff else words, tabindex="0")
+    return h("article", body, id=identity, class_="entry reply", role="status")
+
+
+def attachment(media: Media) -> Html:
+    name = media.name or media.media_type
+    address = f"files/{media.digest}"
+    if media.media_type in _IMAGES:
+        return h("a", h("img", src=address, alt=name, loading="lazy"), href=address)
+    return h("a", name, href=address, class_="file", download=name)
+
+
+def _state(result: Result | None, *, running: bool) -> str:
+    if result is None:
+        return "running" if running else "lost"
+    return "failed" if result.failed else "done"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
+
+
+def _arguments(call: ToolCall) -> tuple[str, str]:
+    """The arguments as people read them: a command as it is, everything else as JSON."""
+    given = _given(call)
+    if list(given) == ["command"]:
+        return str(given["command"]), "bash"
+    if call.broken:
+        return call.broken, ""
+    return msgspec.json.format(msgspec.json.encode(given), indent=2).decode(), "json"
+
+
+def _given(call: ToolCall) -> dict[str, object]:
+    try:
+        return msgspec.json.decode(call.args, type=dict[str, object])
+    except msgspec.DecodeError:
+        return {}
+
+
+def _summary(call: ToolCall) -> str:
+    given = _given(call)
+    found = next((given[key] for key in _COMMAND_KEYS if isinstance(given.get(key), str)), "")
+    return str(found).strip().split("\n", 1)[0][:MAX_SUMMARY]
+
+
+def _output(result: Result) -> list[Child]:
+    shown = result.shown
+    words = "".join(part.text for part in result.parts if isinstance(part, Text))
+    body: list[Child] = []
+    if shown and looks_like_diff(shown):
+        body.append(h("pre", diff(shown[:MAX_OUTPUT]), class_="diff", tabindex="0"))
+    elif words:
+        cut = text("output_cut") + "\n" if len(words) > MAX_OUTPUT else ""
+        body.append(h("pre", cut + words[-MAX_OUTPUT:], class_="output", tabindex="0"))
+    body += [attachment(part) for part in result.parts if isinstance(part, Media)]
+    return body

@@ -1,0 +1,202 @@
+"""Logins of the web page: one-time links, sessions of browsers, and a limit on attempts.
+
+They are kept in a file of the home, so that `hermes dashboard` can print a link for a page that
+the gateway serves. Only hashes of the secrets are stored.
+"""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, structs
+
+from hermes.kit.clock import Clock
+from hermes.kit.files import open_locked, write_atomic
+from hermes.kit.text import one_line
+
+LINK_LIFETIME = timedelta(minutes=15)
+SESSION_LIFETIME = timedelta(days=30)
+SEEN_INTERVAL = timedelta(minutes=10)
+"""How often the time of the last use is stored."""
+MAX_LINKS = 20
+MAX_SESSIONS = 100
+MAX_FAILURES = 10
+"""Failed logins per address within the window; further ones are rejected."""
+MAX_ALL_FAILURES = 100
+FAILURE_WINDOW = 300.0
+
+_Stamp = tuple[int, int, int]
+"""Inode, time and size of the file: each change makes another one."""
+
+
+class LoginLink(Struct, frozen=True, kw_only=True):
+    digest: str
+    expires: datetime
+
+
+class WebLogin(Struct, frozen=True, kw_only=True):
+    """A browser that is logged in. `image_hosts` may show images in what the agent writes."""
+
+    id: str
+    digest: str
+    csrf_digest: str
+    created: datetime
+    seen: datetime
+    agent: str = ""
+    address: str = ""
+    image_hosts: tuple[str, ...] = ()
+
+
+class OpenedLogin(Struct, frozen=True):
+    """The secrets of a new login: one for the cookie, one that requests of its pages repeat.
+
+    The second is independent: other servers on the same host may receive the cookie.
+    """
+
+    token: str
+    csrf: str
+
+
+class _File(Struct, frozen=True, kw_only=True):
+    links: tuple[LoginLink, ...] = ()
+    sessions: tuple[WebLogin, ...] = ()
+
+
+class Logins:
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._path = folder / "logins.json"
+        self._lock = folder / "logins.lock"
+        self._clock = clock
+        self._cached: tuple[_Stamp | None, _File] = (None, _File())
+
+    def new_link(self) -> str:
+        """A token that logs in once."""
+        token = secrets.token_urlsafe(32)
+        link = LoginLink(digest=_digest(token), expires=self._clock.now() + LINK_LIFETIME)
+        with self._changing() as before:
+            self._write(structs.replace(before, links=(*before.links[-MAX_LINKS + 1 :], link)))
+        return token
+
+    def use_link(self, token: str) -> bool:
+        """Whether the token was valid; it is used up."""
+        digest = _digest(token)
+        with self._changing() as before:
+            rest = tuple(one for one in before.links if one.digest != digest)
+            if len(rest) == len(before.links):
+                return False
+            self._write(structs.replace(before, links=rest))
+        return True
+
+    def open_session(self, agent: str, address: str) -> OpenedLogin:
+        token, csrf, now = secrets.token_urlsafe(32), secrets.token_urlsafe(32), self._clock.now()
+        login = WebLogin(
+            id=secrets.token_hex(6),
+            digest=_digest(token),
+            csrf_digest=_digest(csrf),
+            created=now,
+            seen=now,
+            agent=one_line(agent, 200),
+            address=address,
+        )
+        with self._changing() as before:
+            kept = (*before.sessions[-MAX_SESSIONS + 1 :], login)
+            self._write(structs.replace(before, sessions=kept))
+        return OpenedLogin(token, csrf)
+
+    def find(self, token: str, *, is_use: bool = True) -> WebLogin | None:
+        """The session of this token, if it has not expired; `is_use` extends it."""
+        digest, now = _digest(token), self._clock.now()
+        found = next((one for one in self._read().sessions if one.digest == digest), None)
+        if found is None or now - found.seen > SESSION_LIFETIME:
+            return None
+        if is_use and now - found.seen > SEEN_INTERVAL:
+            self._replace(structs.replace(found, seen=now))
+        return found
+
+    def sessions(self) -> tuple[WebLogin, ...]:
+        return self._read().sessions
+
+    def revoke(self, identity: str) -> bool:
+        with self._changing() as before:
+            rest = tuple(one for one in before.sessions if one.id != identity)
+            self._write(structs.replace(before, sessions=rest))
+        return len(rest) < len(before.sessions)
+
+    def allow_images(self, login: WebLogin, host: str) -> None:
+        """Let this browser load images from the host."""
+        if host not in login.image_hosts:
+            hosts = (*login.image_hosts[-29:], host)
+            self._replace(structs.replace(login, image_hosts=hosts))
+
+    def _replace(self, login: WebLogin) -> None:
+        with self._changing() as before:
+            changed = tuple(login if one.id == login.id else one for one in before.sessions)
+            self._write(structs.replace(before, sessions=changed))
+
+    @contextmanager
+    def _changing(self) -> Generator[_File]:
+        """Hold the file exclusively; what has expired is left out."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open_locked(self._lock):
+            found, now = self._read(), self._clock.now()
+            yield _File(
+                links=tuple(one for one in found.links if one.expires > now),
+                sessions=tuple(one for one in found.sessions if now - one.seen <= SESSION_LIFETIME),
+            )
+
+    def _read(self) -> _File:
+        try:
+            found = self._path.stat()
+            stamp = found.st_ino, found.st_mtime_ns, found.st_size
+            if stamp != self._cached[0]:
+                self._cached = stamp, msgspec.json.decode(self._path.read_bytes(), type=_File)
+        except FileNotFoundError:
+            return _File()
+        except msgspec.DecodeError:
+            # A damaged file logs everybody out; a new link repairs it.
+            return _File()
+        return self._cached[1]
+
+    def _write(self, content: _File) -> None:
+        write_atomic(self._path, msgspec.json.encode(content), mode=0o600)
+        self._cached = None, _File()
+
+
+class LoginLimiter:
+    """Counts failed logins per address."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures: dict[str, list[float]] = {}
+
+    def is_blocked(self, address: str) -> bool:
+        since = self._clock.monotonic() - FAILURE_WINDOW
+        for one, times in list(self._failures.items()):
+            times[:] = [at for at in times if at > since]
+            if not times:
+                del self._failures[one]
+        total = sum(map(len, self._failures.values()))
+        return len(self._failures.get(address, ())) >= MAX_FAILURES or total >= MAX_ALL_FAILURES
+
+    def count_failure(self, address: str) -> None:
+        """Call before the check, so that concurrent attempts count; `forget` it after success."""
+        self._failures.setdefault(address, []).append(self._clock.monotonic())
+
+    def forget(self, address: str) -> None:
+        if times := self._failures.get(address):
+            times.pop()
+
+
+def is_csrf_token(login: WebLogin, given: str) -> bool:
+    """Whether requests of this login may repeat this token."""
+    return hmac.compare_digest(_digest(given), login.csrf_digest)
+
+
+def _digest(token: str) -> str:
+    # Headers may contain any bytes.
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()

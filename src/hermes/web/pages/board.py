@@ -1,0 +1,308 @@
+"""The board page: columns of tasks that are moved by dragging or by keyboard, one or several."""
+
+from collections.abc import Mapping, Sequence
+
+from aiohttp import web
+from msgspec import UNSET, Struct
+
+from hermes.kanban import routes as board_routes
+from hermes.kanban.bulk import BulkBody, ChangeBody
+from hermes.kanban.service import BoardService
+from hermes.ports.board import BoardRows
+from hermes.ports.feature import RouteRequest
+from hermes.schema.board import Task, TaskFilter, TaskStatus
+from hermes.web.context import ProfileWeb, Route, WebContext, json_response, read_json
+from hermes.web.graphs import Node, graph
+from hermes.web.html import Child, Html, h, join
+from hermes.web.pages.layout import icon, render_page
+from hermes.web.texts import text
+
+MAX_COLUMN = 50
+"""Tasks of a column on the board; all of them are shown when it is opened alone."""
+MAX_ALONE = 1_000
+MAX_GRAPH = 150
+COLUMNS = tuple(one for one in TaskStatus if one is not TaskStatus.ARCHIVED)
+OPEN_COLUMNS = frozenset({"todo", "scheduled", "ready", "blocked", "done"})
+"""Where a person may put a task; the others are reached by its worker."""
+KEEP = "-"
+"""What a bulk edit leaves as it is; nobody is an empty name."""
+
+
+class NewTask(Struct, frozen=True, kw_only=True):
+    title: str
+    body: str = ""
+    assignee: str = ""
+
+
+class Move(Struct, frozen=True, kw_only=True):
+    status: str
+
+
+class BulkEdit(Struct, frozen=True, kw_only=True):
+    """The same change for several tasks."""
+
+    ids: list[str]
+    status: str = KEEP
+    assignee: str = KEEP
+    priority: str = ""
+    archive: bool = False
+
+
+class Comment(Struct, frozen=True, kw_only=True):
+    body: str
+
+
+class _Column(Struct, frozen=True):
+    status: TaskStatus
+    tasks: Sequence[Task]
+    count: int
+
+
+def routes(context: WebContext) -> list[Route]:
+    handlers = _BoardHandlers(context)
+    return [
+        Route("GET", "/board", handlers.page),
+        Route("GET", "/board/graph", handlers.graph),
+        Route("POST", "/board/tasks", handlers.create),
+        Route("POST", "/board/tasks/bulk", handlers.bulk),
+        Route("POST", "/board/tasks/{task}/move", handlers.move),
+        Route("POST", "/board/tasks/{task}/comment", handlers.comment),
+        Route("POST", "/board/tasks/{task}/archive", handlers.archive),
+    ]
+
+
+def board_service(profile: ProfileWeb) -> BoardService:
+    return profile.app.features.get("kanban")
+
+
+def board_request(request: web.Request, body: object = None) -> RouteRequest:
+    return RouteRequest(path=dict(request.match_info), query=dict(request.query), body=body)
+
+
+def board_name(request: web.Request) -> str | None:
+    """The board in the address; by default the current one."""
+    return request.query.get("board") or None
+
+
+class _BoardHandlers:
+    """Uses the functions of the board's API, so that both do the same."""
+
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
+
+    def _service(self, request: web.Request) -> BoardService:
+        return board_service(self._context.profile(request))
+
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        service, base = self._service(request), self._context.base(request)
+        wanted = _wanted(request.query)
+        columns = await service.read(board_name(request), lambda rows: _columns(rows, wanted))
+        profiles = service.profiles()
+        main = join([
+            h("h1", text("nav_board")),
+            _filters(base, wanted, profiles),
+            h("details", h("summary", text("new_task")), _task_form(profiles), class_="panel"),
+            h("p", text("board_hint"), class_="hint", id="board-hint"),
+            h("task-board",
+              _bulk_form(profiles),
+              h("div", *(_column(base, one, wanted) for one in columns), class_="board",
+                tabindex="0", role="region", aria_label=text("nav_board"))),
+        ])  # fmt: skip
+        return await render_page(
+            request, self._context, name="board", title=text("nav_board"), main=main, script="board"
+        )
+
+    async def graph(self, request: web.Request) -> web.StreamResponse:
+        service, base = self._service(request), self._context.base(request)
+
+        def work(rows: BoardRows) -> tuple[Sequence[Task], Sequence[tuple[str, str]]]:
+            edges = rows.links()
+            ids = {one for pair in edges for one in pair}
+            return [one for one in rows.tasks(TaskFilter()) if one.id in ids], edges
+
+        tasks, edges = await service.read(board_name(request), work)
+        nodes = [task_node(base, one) for one in tasks[:MAX_GRAPH]]
+        more = len(tasks) - len(nodes)
+        main = join([
+            h("p", h("a", text("nav_board"), href=f"{base}/board")),
+            h("h1", text("dependencies")),
+            h("p", text("graph_hint"), class_="hint"),
+            graph(nodes, edges, text("dependencies")) if nodes
+            else h("p", text("no_links"), class_="empty"),
+            h("p", text("more_tasks", count=str(more)), class_="hint") if more > 0 else None,
+        ])  # fmt: skip
+        return await render_page(
+            request, self._context, name="board", title=text("dependencies"), main=main
+        )
+
+    async def create(self, request: web.Request) -> web.Response:
+        body = await read_json(request, NewTask)
+        given = board_routes.TaskBody(
+            title=body.title, body=body.body or None, assignee=body.assignee or None
+        )
+        await board_routes.add_task(self._service(request), board_request(request, given))
+        return json_response({})
+
+    async def bulk(self, request: web.Request) -> web.Response:
+        body = await read_json(request, BulkEdit)
+        given = BulkBody(
+            ids=body.ids,
+            status=UNSET if body.status == KEEP else body.status,
+            assignee=UNSET if body.assignee == KEEP else body.assignee or None,
+            priority=int(body.priority) if body.priority.lstrip("-").isdecimal() else UNSET,
+            archive=body.archive,
+        )
+        answer = await board_routes.bulk(self._service(request), board_request(request, given))
+        results: Sequence[Mapping[str, object]] = answer["results"]  # pyright: ignore[reportAssignmentType]
+        errors = [f"{one['id']}: {one['error']}" for one in results if not one["ok"]]
+        done = text("bulk_done", count=str(len(results) - len(errors)))
+        return json_response({"message": done, "errors": errors})
+
+    async def move(self, request: web.Request) -> web.Response:
+        body = await read_json(request, Move)
+        change = ChangeBody(status=body.status)
+        await board_routes.change_task(self._service(request), board_request(request, change))
+        return json_response({})
+
+    async def comment(self, request: web.Request) -> web.Response:
+        body = await read_json(request, Comment)
+        given = board_routes.CommentBody(body=body.body, author="owner")
+        await board_routes.add_comment(self._service(request), board_request(request, given))
+        return json_response({})
+
+    async def archive(self, request: web.Request) -> web.Response:
+        await board_routes.delete_task(self._service(request), board_request(request))
+        return json_response({})
+
+
+class _Wanted(Struct, frozen=True):
+    """What the board shows: words, an assignee, one column instead of all."""
+
+    words: str = ""
+    assignee: str = ""
+    column: str = ""
+
+
+def _wanted(query: Mapping[str, str]) -> _Wanted:
+    return _Wanted(query.get("q", ""), query.get("assignee", ""), query.get("column", ""))
+
+
+def _columns(rows: BoardRows, wanted: _Wanted) -> list[_Column]:
+    """Without a filter, only the tasks that are shown are read."""
+    counts = rows.status_counts()
+    limit = MAX_ALONE if wanted.column else MAX_COLUMN
+    found: list[_Column] = []
+    for status in COLUMNS:
+        if wanted.column and wanted.column != status:
+            continue
+        if not counts[status] and status not in OPEN_COLUMNS:
+            continue  # Nobody can put a task there.
+        if not wanted.words and not wanted.assignee:
+            shown = rows.tasks(TaskFilter(statuses=(status,), limit=limit))
+            found.append(_Column(status, shown, counts[status]))
+            continue
+        every = rows.tasks(TaskFilter(statuses=(status,), assignee=wanted.assignee or None))
+        words = wanted.words.lower()
+        fits = [one for one in every if words in f"{one.title} {one.body or ''}".lower()]
+        found.append(_Column(status, fits[:limit], len(fits)))
+    return found
+
+
+def task_node(base: str, task: Task, current: str = "") -> Node:
+    return Node(
+        id=task.id,
+        label=task.title,
+        note=f"{task.status} · {task.assignee}" if task.assignee else task.status,
+        kind=task.status,
+        href=f"{base}/board/tasks/{task.id}",
+        is_current=task.id == current,
+    )
+
+
+def _filters(base: str, wanted: _Wanted, profiles: Sequence[str]) -> Html:
+    options = [h("option", text("everybody"), value="")]
+    options += [h("option", one, selected=one == wanted.assignee) for one in profiles]
+    return h(
+        "form",
+        h("input", type="search", name="q", value=wanted.words,
+          placeholder=text("filter_tasks"), aria_label=text("filter_tasks")),
+        h("select", *options, name="assignee", aria_label=text("assignee")),
+        h("button", icon("search"), text("filter"), type="submit"),
+        h("a", text("dependencies"), href=f"{base}/board/graph", class_="button"),
+        class_="row filters",
+        role="search",
+    )  # fmt: skip
+
+
+def _bulk_form(profiles: Sequence[str]) -> Html:
+    """Shown while tasks are selected."""
+    keep = h("option", text("unchanged"), value=KEEP)
+    columns = [h("option", one) for one in COLUMNS if one in OPEN_COLUMNS]
+    people = [h("option", text("nobody"), value=""), *(h("option", one) for one in profiles)]
+    return h(
+        "form",
+        h("b", id="selected", role="status"),
+        h("label", text("column"), " ", h("select", keep, *columns, name="status")),
+        h("label", text("assignee"), " ", h("select", keep, *people, name="assignee")),
+        h("label", text("priority"), " ",
+          h("input", name="priority", type="number", placeholder=text("unchanged"))),
+        h("label", h("input", type="checkbox", name="archive"), " ", text("archive"), class_="row"),
+        h("button", text("apply"), type="submit", class_="primary"),
+        h("button", text("deselect"), type="reset"),
+        class_="row panel bulk",
+        id="bulk",
+        hidden=True,
+    )  # fmt: skip
+
+
+def _column(base: str, column: _Column, wanted: _Wanted) -> Html:
+    name, more = column.status, column.count - len(column.tasks)
+    address = f"{base}/board?column={name}"
+    return h(
+        "section",
+        h("h2", f"{name} · {column.count:,}", id=f"column-{name}"),
+        *(_card(base, one) for one in column.tasks),
+        h("a", text("more_tasks", count=f"{more:,}"), href=address) if more > 0 else None,
+        h("a", text("all_columns"), href=f"{base}/board") if wanted.column else None,
+        class_="column" if column.count else "column empty-column",
+        data_status=name,
+        data_open=name in OPEN_COLUMNS,
+        aria_labelledby=f"column-{name}",
+    )
+
+
+def _card(base: str, task: Task) -> Html:
+    options = [
+        h("option", one, value=one, selected=one == task.status)
+        for one in COLUMNS
+        if one in OPEN_COLUMNS or one == task.status
+    ]
+    select = h("input", type="checkbox", data_select=task.id,
+               aria_label=text("select_task", name=task.title))  # fmt: skip
+    facts: list[Child] = [
+        h("span", task.assignee, class_="tag") if task.assignee else None,
+        h("span", text("priority_short", number=str(task.priority))) if task.priority else None,
+        h("select", *options, aria_label=text("move_task", name=task.title)),
+    ]
+    return h(
+        "article",
+        h("div", select, h("a", task.title, href=f"{base}/board/tasks/{task.id}", dir="auto"),
+          class_="head"),
+        h("p", *facts, class_="facts"),
+        class_="task",
+        draggable="true",
+        id=f"task-{task.id}",
+        data_task=task.id,
+    )  # fmt: skip
+
+
+def _task_form(profiles: Sequence[str]) -> Html:
+    options = [h("option", text("nobody"), value=""), *(h("option", one) for one in profiles)]
+    return h(
+        "form",
+        h("label", text("task_title"), h("input", name="title", required=True)),
+        h("label", text("task_body"), h("textarea", name="body", rows="3")),
+        h("label", text("assignee"), h("select", *options, name="assignee")),
+        h("p", h("button", text("save"), type="submit", class_="primary")),
+        data_url="/board/tasks",
+    )

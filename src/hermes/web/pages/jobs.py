@@ -1,0 +1,202 @@
+"""The jobs page: next fires, history, run now, pause, create, edit and delete."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+
+from aiohttp import web
+from msgspec import Struct
+
+from hermes.cron.operation import CronOperation
+from hermes.cron.service import JobChange
+from hermes.ports.jobs import Fire, Job
+from hermes.schema.errors import NotFound
+from hermes.web.charts import Track, timeline
+from hermes.web.context import ProfileWeb, Route, WebContext, json_response, read_json
+from hermes.web.html import Child, Html, h, join
+from hermes.web.pages.layout import render_page
+from hermes.web.texts import text
+from hermes.web.times import moment
+
+MAX_FIRES = 30
+MAX_UPCOMING = 3
+MAX_TIMELINE = 300
+"""Fires of a job on the timeline."""
+MAX_TRACKS = 30
+HORIZONS = (24, 7 * 24, 28 * 24)
+"""Hours that the timeline may show."""
+TICKS = 4
+
+
+class JobForm(Struct, frozen=True, kw_only=True):
+    name: str
+    schedule: str
+    prompt: str
+    deliver: str = "local"
+
+
+def routes(context: WebContext) -> list[Route]:
+    handlers = _JobHandlers(context)
+    return [
+        Route("GET", "/jobs", handlers.page),
+        Route("POST", "/jobs", handlers.create),
+        Route("POST", "/jobs/{job}/change", handlers.change),
+        Route("POST", "/jobs/{job}/{action}", handlers.act),
+    ]
+
+
+def _cron(profile: ProfileWeb) -> CronOperation:
+    return profile.app.features.get("cron")
+
+
+class _JobHandlers:
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
+
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        cron = _cron(self._context.profile(request))
+        jobs = await cron.service.jobs(disabled=True)
+        names = {one.id: one.name or one.id for one in jobs}
+        fires = await cron.service.history(None, MAX_FIRES)
+        warning = cron.not_serving()
+        rows = [_job(one, cron) for one in jobs]
+        now = self._context.clock.now()
+        main = join([
+            h("h1", text("nav_jobs")),
+            h("p", warning, class_="entry error", role="alert") if warning and jobs else None,
+            _timeline(jobs, cron, now),
+            h("ul", *rows, class_="cards") if rows else h("p", text("no_jobs"), class_="empty"),
+            h("details", h("summary", text("new_job")), _form("/jobs", Job), class_="panel"),
+            h("h2", text("history")),
+            _history(self._context.base(request), fires, names),
+        ])  # fmt: skip
+        return await render_page(
+            request, self._context, name="jobs", title=text("nav_jobs"), main=main
+        )
+
+    async def create(self, request: web.Request) -> web.Response:
+        body = await read_json(request, JobForm)
+        await _cron(self._context.profile(request)).service.create(_change(body))
+        return json_response({})
+
+    async def change(self, request: web.Request) -> web.Response:
+        body = await read_json(request, JobForm)
+        service = _cron(self._context.profile(request)).service
+        await service.update(request.match_info["job"], _change(body))
+        return json_response({})
+
+    async def act(self, request: web.Request) -> web.Response:
+        service = _cron(self._context.profile(request)).service
+        actions: dict[str, Callable[[str], Awaitable[object]]] = {
+            "run": service.trigger,
+            "pause": service.pause,
+            "resume": service.resume,
+            "delete": service.remove,
+        }
+        action = actions.get(request.match_info["action"])
+        if action is None:
+            raise NotFound(text("http_404"))
+        await action(request.match_info["job"])
+        return json_response({})
+
+
+def _change(body: JobForm) -> JobChange:
+    return JobChange(
+        name=body.name, schedule=body.schedule, prompt=body.prompt, deliver=body.deliver
+    )
+
+
+def _timeline(jobs: Sequence[Job], cron: CronOperation, now: datetime) -> Html | None:
+    """The next fires of all jobs, as far ahead as every job has one, or a month."""
+    fires = {
+        one.id: cron.service.upcoming(one, MAX_TIMELINE) for one in jobs if one.enabled
+    }  # fmt: skip
+    known = [job for job in jobs if fires.get(job.id)][:MAX_TRACKS]
+    if not known:
+        return None
+    latest = max(fires[job.id][0] for job in known)
+    hours = next((one for one in HORIZONS if latest <= now + timedelta(hours=one)), HORIZONS[-1])
+    tracks = [
+        Track(
+            label=job.name or job.id,
+            marks=[
+                (share, f"{job.name or job.id}: {at:%a %d %b %H:%M %Z}")
+                for at in fires[job.id]
+                if 0 <= (share := (at - now) / timedelta(hours=hours)) <= 1
+            ],
+        )
+        for job in known
+    ]
+    ticks = [text("now"), *(_ahead(hours * part / TICKS) for part in range(1, TICKS + 1))]
+    drawn = timeline(tracks, ticks, text("next_fires"))
+    return h("section", h("h2", text("next_fires")), drawn, class_="panel")
+
+
+def _ahead(hours: float) -> str:
+    return f"+{hours:.0f} h" if hours < 48 else f"+{hours / 24:.0f} d"
+
+
+def _job(job: Job, cron: CronOperation) -> Html:
+    upcoming = cron.service.upcoming(job, MAX_UPCOMING) if job.enabled else []
+    state = h("span", job.state, class_="tag" if job.enabled else "tag bad")
+    facts: list[Child] = [state, h("span", job.schedule_display)]
+    if upcoming:
+        times = [join([" · " if place else " ", moment(at)]) for place, at in enumerate(upcoming)]
+        facts.append(h("span", text("next"), *times))
+    if job.last_error:
+        facts.append(h("span", job.last_error, class_="danger"))
+    address = f"/jobs/{job.id}"
+    toggle = "pause" if job.enabled else "resume"
+    actions = [("run", ""), (toggle, ""), ("delete", text("confirm_job", name=job.name or job.id))]
+    buttons = [
+        h("button", text(f"job_{name}"), type="button", class_="quiet", data_action="post",
+          data_url=f"{address}/{name}", data_confirm=confirm or None)
+        for name, confirm in actions
+    ]  # fmt: skip
+    return h(
+        "li",
+        h("b", job.name or job.id, dir="auto"),
+        h("p", *facts, class_="facts"),
+        h("p", job.prompt or job.script or "", dir="auto"),
+        h("div", *buttons, class_="actions"),
+        h("details", h("summary", text("edit")), _form(f"{address}/change", job)),
+    )
+
+
+def _form(address: str, job: "Job | type[Job]") -> Html:
+    given = job if isinstance(job, Job) else None
+    fields = {
+        "name": given.name if given else "",
+        "schedule": given.schedule_display if given else "",
+        "deliver": given.deliver if given else "local",
+    }
+    inputs = [
+        h("label", text(f"job_{name}"), h("input", name=name, value=value, required=True))
+        for name, value in fields.items()
+    ]
+    prompt = h("textarea", given.prompt or "" if given else "", name="prompt", rows="3")
+    save = h("button", text("save"), type="submit", class_="primary")
+    return h(
+        "form", *inputs, h("label", text("job_prompt"), prompt), h("p", save), data_url=address
+    )
+
+
+def _history(base: str, fires: Sequence[Fire], names: dict[str, str]) -> Html:
+    if not fires:
+        return h("p", text("no_fires"), class_="empty")
+    rows = [
+        h(
+            "tr",
+            h("td", names.get(one.job, one.job)),
+            h("td", moment(one.at)),
+            h("td", h("span", one.state.value, class_=_tag(one)), " ", one.reason),
+            h("td", h("a", text("open_session"), href=f"{base}/chat/{one.session}")
+              if one.session else ""),
+        )
+        for one in fires
+    ]  # fmt: skip
+    return h("div", h("table", h("tbody", *rows)), class_="wide", tabindex="0", role="region",
+             aria_label=text("history"))  # fmt: skip
+
+
+def _tag(fire: Fire) -> str:
+    return "tag bad" if fire.state.value in {"failed", "unknown", "missed"} else "tag"

@@ -1,0 +1,170 @@
+"""The frame of every page: navigation, recent sessions, command palette."""
+
+from collections.abc import Sequence
+
+import msgspec
+from aiohttp import web
+
+from hermes import __version__
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import SessionFilter, SessionSummary
+from hermes.web.context import LOGIN, ProfileWeb, WebContext, html_response
+from hermes.web.html import Attribute, Child, Html, document, h
+from hermes.web.static_files import asset_version
+from hermes.web.texts import script_texts, text
+
+MAX_RECENT = 12
+NAVIGATION: Sequence[str] = (
+    "chat", "sessions", "approvals", "jobs", "board", "logs", "usage", "learning", "settings",
+    "system",
+)  # fmt: skip
+"""The pages in the menu, in order."""
+PATHS = {"chat": "/chat/new"}
+
+
+def page_path(name: str) -> str:
+    return PATHS.get(name, f"/{name}")
+
+
+def icon(name: str) -> Html:
+    use = Html(f'<use href="/static/icons.svg#{name}"></use>')
+    return h("svg", use, class_="icon", aria_hidden="true", viewBox="0 0 24 24")
+
+
+def title_of(summary: SessionSummary) -> str:
+    return summary.session.title or summary.preview or text("untitled")
+
+
+async def render_page(
+    request: web.Request,
+    context: WebContext,
+    *,
+    name: str,
+    title: str,
+    main: Child,
+    script: str = "page",
+    position: str = "",
+    **attributes: Attribute,
+) -> web.Response:
+    """A whole page; `name` is its place in the menu, `position` that of its content in the feed."""
+    profile = context.profile(request)
+    position = position or profile.feed.position
+    base = context.base(request)
+    archive = profile.app.store.archive_for(OWNER)
+    recent = await archive.list(SessionFilter(), MAX_RECENT)
+    current = str(attributes.get("data_session") or "")
+    menu = _menu(base, name, sum(len(one.questions) for one in profile.live.sessions.values()))
+    body = h(
+        "body",
+        h("a", text("skip"), href="#main", class_="skip"),
+        _sidebar(base, menu, _recent(base, recent, current), _footer(context, profile)),
+        h("main", main, id="main", class_=f"page-{name}", tabindex="-1"),
+        h("div", id="toasts", role="status", aria_live="polite"),
+        h("command-palette"),
+        data_base=base,
+        data_page=name,
+        data_version=asset_version(),
+        data_position=position,
+        data_images=" ".join(request[LOGIN].image_hosts) or None,
+        **attributes,
+    )
+    head = [
+        Html('<meta charset="utf-8">'),
+        h("title", f"{title} · Hermes"),
+        h("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        h("meta", name="color-scheme", content="light dark"),
+        h("link", rel="stylesheet", href="/static/style.css"),
+        h("link", rel="icon", href="/static/icon.svg", type="image/svg+xml"),
+        h("link", rel="manifest", href="/static/manifest.webmanifest"),
+        h("script", type="module", src="/static/app.js"),
+        h("script", type="module", src="/static/palette.js"),
+        h("script", type="module", src=f"/static/{script}.js") if script else None,
+        # A data block: it is not run, so it needs no exception in the policy.
+        h("script", _script_data(), type="application/json", id="texts"),
+    ]
+    theme = context.settings.theme if context.settings.theme in {"light", "dark"} else None
+    response = html_response(document("en", head, body, data_theme=theme))
+    # The style is fetched while the page is still on its way.
+    response.headers["Link"] = "</static/style.css>; rel=preload; as=style"
+    return response
+
+
+def _script_data() -> Html:
+    """`<` is escaped, so that no text can end the element."""
+    return Html(msgspec.json.encode(script_texts()).decode().replace("<", "\\u003c"))
+
+
+def _menu(base: str, name: str, pending: int) -> Html:
+    badge = h("span", str(pending) if pending else "", class_="badge", id="pending")
+    links = [
+        h(
+            "a",
+            icon(one),
+            h("span", text(f"nav_{one}")),
+            badge if one == "approvals" else None,
+            href=base + page_path(one),
+            aria_current="page" if one == name else None,
+        )
+        for one in NAVIGATION
+    ]
+    return h("nav", *links, aria_label=text("pages"))
+
+
+def _sidebar(base: str, menu: Html, recent: Html, footer: Html) -> Html:
+    return h(
+        "header",
+        h(
+            "div",
+            h("button", icon("menu"), type="button", class_="icon-button menu",
+              data_action="menu", aria_label=text("menu"), aria_expanded="false"),
+            h("a", h("img", src="/static/icon.svg", alt="", width="24", height="24"), "Hermes",
+              href=f"{base}/chat/new", class_="brand"),
+            h("button", icon("search"), type="button", class_="icon-button", data_action="palette",
+              aria_label=text("palette"), title=text("palette_title")),
+            class_="top",
+        ),
+        h(
+            "div",
+            h("a", icon("plus"), text("new_chat"), href=f"{base}/chat/new", class_="new"),
+            menu,
+            h("nav", h("h2", text("recent")), recent, aria_label=text("recent"), class_="recent"),
+            footer,
+            class_="drawer",
+        ),
+        class_="sidebar",
+    )  # fmt: skip
+
+
+def _recent(base: str, recent: Sequence[SessionSummary], current: str) -> Html:
+    rows = [
+        h(
+            "a",
+            title_of(one),
+            href=f"{base}/chat/{one.session.id}",
+            dir="auto",
+            data_recent=one.session.id,
+            aria_current="true" if one.session.id == current else None,
+        )
+        for one in recent
+    ]
+    return h("div", *rows) if rows else h("p", text("no_sessions"), class_="hint")
+
+
+def _footer(context: WebContext, profile: ProfileWeb) -> Html:
+    profiles = sorted(context.profiles)
+    picker: Child = None
+    if len(profiles) > 1:
+        options = [h("option", one, selected=one == profile.name) for one in profiles]
+        picker = h("select", *options, aria_label=text("profile"), data_action="profile")
+    return h(
+        "div",
+        picker,
+        h("span", __version__, class_="hint"),
+        h("button", icon("bell"), type="button", class_="icon-button", data_action="notify",
+          aria_label=text("notify"), title=text("notify"), aria_pressed="false", hidden=True),
+        h("button", icon("theme"), type="button", class_="icon-button", data_action="theme",
+          aria_label=text("theme")),
+        h("button", icon("logout"), type="button", class_="icon-button", data_action="logout",
+          aria_label=text("logout")),
+        class_="foot",
+    )  # fmt: skip

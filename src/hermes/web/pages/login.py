@@ -1,0 +1,159 @@
+"""Log in by a one-time link or a password, log out, list and revoke logins."""
+
+import hmac
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from hermes.kit.hosts import parse_host
+from hermes.schema.errors import UsageError
+from hermes.web.context import (
+    LOGIN,
+    Route,
+    WebContext,
+    html_response,
+    json_response,
+    read_json,
+)
+from hermes.web.html import Html, document, h
+from hermes.web.passwords import check_password
+from hermes.web.texts import text
+
+if TYPE_CHECKING:
+    from hermes.web.middleware import WebMiddleware
+
+log = logging.getLogger(__name__)
+
+
+MAX_HOST = 253
+MAX_HASHING = 2
+"""Passwords that are checked at the same time: each takes much memory."""
+
+
+class LinkLogin(Struct, frozen=True):
+    token: str
+
+
+class PasswordLogin(Struct, frozen=True):
+    username: str
+    password: str
+
+
+class Revocation(Struct, frozen=True):
+    id: str
+
+
+class ImageConsent(Struct, frozen=True):
+    host: str
+
+
+def routes(context: WebContext, middleware: "Callable[[], WebMiddleware]") -> list[Route]:
+    handlers = _LoginHandlers(context, middleware)
+    return [
+        Route("GET", "/login", handlers.page, public=True),
+        Route("POST", "/login/link", handlers.use_link, public=True),
+        Route("POST", "/login/password", handlers.use_password, public=True),
+        Route("POST", "/logout", handlers.log_out),
+        Route("POST", "/logins/revoke", handlers.revoke),
+        Route("POST", "/images", handlers.allow_images),
+    ]
+
+
+class _LoginHandlers:
+    def __init__(self, context: WebContext, middleware: "Callable[[], WebMiddleware]") -> None:
+        self._context = context
+        self._middleware = middleware
+        self._hashing = CapacityLimiter(MAX_HASHING)
+
+    async def page(self, request: web.Request) -> web.Response:
+        # Also for a browser that is logged in: its link is used up, and it gets new secrets.
+        return html_response(_login_page(with_password=bool(self._context.settings.username)))
+
+    async def use_link(self, request: web.Request) -> web.Response:
+        # Tokens cannot be guessed, so that attempts are not limited: nobody can lock out the owner.
+        body = await read_json(request, LinkLogin)
+        return self._finish(request, valid=self._context.logins.use_link(body.token))
+
+    async def use_password(self, request: web.Request) -> web.Response:
+        body, settings = await read_json(request, PasswordLogin), self._context.settings
+        if not settings.username or not settings.password_hash:
+            raise UsageError(text("no_password"))
+        limiter, address = self._context.limiter, self._context.client_address(request)
+        if limiter.is_blocked(address):
+            raise web.HTTPTooManyRequests
+        limiter.count_failure(address)
+        right_name = hmac.compare_digest(body.username.encode(), settings.username.encode())
+        # The password is checked in any case, so that the time does not tell a wrong name.
+        right = await run_sync(
+            check_password, body.password[:1000], settings.password_hash, limiter=self._hashing
+        )
+        if right_name and right:
+            limiter.forget(address)
+        return self._finish(request, valid=right_name and right)
+
+    def _finish(self, request: web.Request, *, valid: bool) -> web.Response:
+        remote = self._context.client_address(request)
+        if not valid:
+            log.warning("a login to the web page from %s failed", remote)
+            return json_response({"error": text("login_failed")}, 403)
+        opened = self._context.logins.open_session(request.headers.get("User-Agent", ""), remote)
+        response = json_response({"csrf": opened.csrf})
+        self._middleware().set_cookie(request, response, opened.token)
+        return response
+
+    async def log_out(self, request: web.Request) -> web.Response:
+        self._context.end_login(request[LOGIN].id)
+        response = json_response({})
+        response.headers["Clear-Site-Data"] = '"cache", "storage"'
+        self._middleware().delete_cookie(request, response)
+        return response
+
+    async def revoke(self, request: web.Request) -> web.Response:
+        body = await read_json(request, Revocation)
+        self._context.end_login(body.id)
+        return json_response({})
+
+    async def allow_images(self, request: web.Request) -> web.Response:
+        """Let this browser load images from a host; the policy of the next page allows it."""
+        body = await read_json(request, ImageConsent)
+        if len(body.host) > MAX_HOST or parse_host(body.host) is None:
+            raise UsageError(text("bad_request"))
+        self._context.logins.allow_images(request[LOGIN], body.host.lower())
+        return json_response({})
+
+
+def _login_page(*, with_password: bool) -> Html:
+    form: Html | None = None
+    if with_password:
+        form = h(
+            "form",
+            h("label", text("username"), h("input", name="username", autocomplete="username")),
+            h("label", text("password"),
+              h("input", name="password", type="password", autocomplete="current-password")),
+            h("button", text("log_in"), type="submit", class_="primary"),
+            id="password",
+        )  # fmt: skip
+    main = h(
+        "main",
+        h("img", src="/static/icon.svg", alt="", width="56", height="56"),
+        h("h1", text("login_title")),
+        h("p", text("login_hint"), " ", h("code", "hermes dashboard")),
+        form,
+        h("p", id="message", role="alert"),
+        class_="login",
+    )
+    head = [
+        Html('<meta charset="utf-8">'),
+        h("title", f"{text('login_title')} · Hermes"),
+        h("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        h("meta", name="color-scheme", content="light dark"),
+        h("link", rel="stylesheet", href="/static/style.css"),
+        h("link", rel="icon", href="/static/icon.svg", type="image/svg+xml"),
+        h("script", type="module", src="/static/login.js"),
+    ]
+    return document("en", head, h("body", main))

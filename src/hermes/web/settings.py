@@ -1,0 +1,101 @@
+"""Settings of the web page, and where it may be served without encryption."""
+
+import ssl
+from ipaddress import ip_address, ip_network
+
+from msgspec import Struct
+
+from hermes.config.schema import Config
+from hermes.kit.hosts import is_loopback, parse_host, parse_http_url
+from hermes.schema.errors import ConfigError
+
+PLATFORM_NAME = "dashboard"
+_TLS_HINT = (
+    "Use 127.0.0.1, or set dashboard.tls_cert and dashboard.tls_key, or dashboard.trusted_proxies "
+    "to the address of a proxy that speaks TLS."
+)
+
+
+class WebSettings(Struct, frozen=True, kw_only=True):
+    """`allowed_hosts` are accepted besides the local names and that of `public_url`."""
+
+    host: str = "127.0.0.1"
+    port: int = 9119
+    tls_cert: str = ""
+    tls_key: str = ""
+    trusted_proxies: tuple[str, ...] = ()
+    allowed_hosts: frozenset[str] = frozenset()
+    public_url: str = ""
+    max_upload: int = 25_000_000
+    theme: str = ""
+    username: str = ""
+    password_hash: str = ""
+
+    @property
+    def uses_tls(self) -> bool:
+        return bool(self.tls_cert)
+
+    def is_trusted_proxy(self, address: str) -> bool:
+        try:
+            number = ip_address(address)
+        except ValueError:
+            return False
+        return any(number in ip_network(one, strict=False) for one in self.trusted_proxies)
+
+
+def read_settings(config: Config, *, host: str = "", port: int | None = None) -> WebSettings:
+    """The settings, with host and port as given on the command line.
+
+    Raises `ConfigError` if the page would be served without encryption to other machines.
+    """
+    given = config.dashboard
+    public = parse_http_url(given.public_url) if given.public_url else None
+    if given.public_url and (public is None or public.scheme.lower() != "https"):
+        raise ConfigError("dashboard.public_url must be an https address.")
+    hosts = [one for one in given.allowed_hosts if (name := parse_host(one)) and name == one]
+    if len(hosts) != len(given.allowed_hosts):
+        raise ConfigError("dashboard.allowed_hosts must be host names without a port.")
+    settings = WebSettings(
+        host=host or given.host,
+        port=given.port if port is None else port,
+        tls_cert=given.tls_cert,
+        tls_key=given.tls_key,
+        trusted_proxies=given.trusted_proxies,
+        allowed_hosts=frozenset([*hosts, *([public.hostname or ""] if public else [])]),
+        public_url=given.public_url.rstrip("/"),
+        max_upload=given.max_upload_mb * 1_000_000,
+        theme=given.theme,
+        username=given.basic_auth.username,
+        password_hash=given.basic_auth.password_hash,
+    )
+    _check(settings)
+    return settings
+
+
+def _check(settings: WebSettings) -> None:
+    for proxy in settings.trusted_proxies:
+        try:
+            ip_network(proxy, strict=False)
+        except ValueError as error:
+            raise ConfigError(f"dashboard.trusted_proxies: {proxy!r} is no address.") from error
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise ConfigError("Set both dashboard.tls_cert and dashboard.tls_key.")
+    if not is_loopback(settings.host) and not settings.uses_tls and not settings.trusted_proxies:
+        raise ConfigError(
+            f"The web page would be served without encryption at {settings.host}.",
+            hint=_TLS_HINT,
+        )
+
+
+def tls_context(settings: WebSettings) -> ssl.SSLContext | None:
+    """Raises `ConfigError` if the certificate cannot be used."""
+    if not settings.uses_tls:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"The certificate in dashboard.tls_cert cannot be used: {error}", hint=_TLS_HINT
+        ) from error
+    return context

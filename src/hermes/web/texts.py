@@ -1,0 +1,26 @@
+"""The texts of the page, from one catalogue."""
+
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+_SCRIPT_PREFIX = "js_"
+
+
+def text(key: str, **values: str) -> str:
+    """The text of this key. Raises `KeyError` if it is not in the catalogue."""
+    found = _catalogue()[key]
+    return found.format(**values) if values else found
+
+
+def script_texts() -> dict[str, str]:
+    """The texts that scripts show."""
+    texts = _catalogue().items()
+    return {k.removeprefix(_SCRIPT_PREFIX): v for k, v in texts if k.startswith(_SCRIPT_PREFIX)}
+
+
+@cache
+def _catalogue() -> dict[str, str]:
+    path = Path(__file__).with_name("texts.json")
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, str])

@@ -1,0 +1,179 @@
+"""The Matrix channel passes the channel contract in an encrypted room on a real Synapse."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from hermes.schema.messages import Media
+from hermes.schema.scope import Address
+from hermes.testing.contracts.channel import (
+    ChannelBench,
+    ChannelContract,
+    PlatformEvents,
+    PlatformFaults,
+    PlatformView,
+)
+from support.matrix import MatrixBench, matrix_bench, new_user, running_person
+from support.matrix_person import Person
+from support.synapse import Homeserver
+
+pytestmark = pytest.mark.anyio
+
+
+class People:
+    """What Ann does; each returns once the agent has marked it as read."""
+
+    def __init__(self, one: MatrixBench) -> None:
+        self._bench = one
+        self._ann = one.ann
+        self._before = ""
+
+    async def arrive(self, text: str) -> None:
+        while not self._bench.proxy.tokens or not self._bench.proxy.tokens[-1]:
+            # What is written before the first sync is not answered.
+            await self._bench.proxy.next_sync()
+        self._before = self._bench.proxy.tokens[-1]
+        await self._send({"msgtype": "m.text", "body": text})
+
+    async def again(self) -> None:
+        """Let the server repeat what it has sent since the token before the last message."""
+        proxy = self._bench.proxy
+        proxy.since = self._before
+        proxy.cut()
+        await proxy.next_sync()
+        await proxy.next_sync()
+
+    async def edit(self, message: str, text: str) -> None:
+        new = {"msgtype": "m.text", "body": text}
+        relation = {"rel_type": "m.replace", "event_id": message}
+        edit = {**new, "body": f"* {text}", "m.new_content": new, "m.relates_to": relation}
+        await self._send(edit)
+
+    async def delete(self, message: str) -> None:
+        answer = await self._ann.do(self._ann.client.room_redact(self._bench.room, message))
+        await self._bench.acknowledged(answer.event_id)
+
+    async def react(self, message: str, emoji: str) -> None:
+        relation = {"rel_type": "m.annotation", "event_id": message, "key": emoji}
+        await self._send({"m.relates_to": relation}, "m.reaction")
+
+    async def reply(self, message: str, text: str) -> None:
+        relation = {"m.in_reply_to": {"event_id": message}}
+        await self._send({"msgtype": "m.text", "body": text, "m.relates_to": relation})
+
+    async def _send(self, content: dict[str, Any], kind: str = "m.room.message") -> None:
+        event = await self._ann.send(self._bench.room, content, kind)
+        await self._bench.acknowledged(event)
+
+
+class View:
+    def __init__(self, one: MatrixBench) -> None:
+        self._bench = one
+        self._ann = one.ann
+        self._catch_up()
+        self._before = len(self._ann.events)
+        """All tests use the same room: what earlier ones posted does not count."""
+
+    async def shown(self, address: Address) -> list[str]:
+        await asyncio.to_thread(self._catch_up)
+        return self._ann.texts(address.chat, self._bench.user, self._before)
+
+    def typing(self, address: Address) -> bool:
+        self._catch_up()
+        return self._bench.user in self._ann.typing.get(address.chat, [])
+
+    def reactions(self) -> list[tuple[str, str]]:
+        self._catch_up()
+        found = [
+            one["content"]["m.relates_to"]
+            for one in self._ann.of(self._bench.room, self._bench.user, self._before)
+            if one["type"] == "m.reaction"
+        ]
+        return [(one["event_id"], one["key"]) for one in found]
+
+    def files(self, post: str) -> Mapping[str, bytes]:
+        self._catch_up()
+        name, data = self._ann.file_of(post)
+        return {name: data}
+
+    def quoted(self, post: str) -> str | None:
+        self._catch_up()
+        relation = self._ann.event(post)["content"].get("m.relates_to", {})
+        return relation.get("m.in_reply_to", {}).get("event_id")
+
+    def _catch_up(self) -> None:
+        """Wait until the client has seen all that has happened: an event of her own comes last."""
+        ann = self._ann
+        kind, content = "test.marker", {"n": 1}
+        answer = ann.wait(ann.client.room_put_state(self._bench.room, kind, content, "x"))
+        ann.wait(ann._until(lambda: answer.event_id in ann.raw))
+
+
+def contract_bench(one: MatrixBench) -> ChannelBench:
+    people, view = People(one), View(one)
+
+    def throttled() -> None:
+        def fail(request: web.Request) -> web.Response | None:
+            if "/send/" not in request.path:
+                return None
+            body = {"errcode": "M_LIMIT_EXCEEDED", "error": "slow", "retry_after_ms": 2500}
+            return web.json_response(body, status=429)
+
+        one.proxy.fail = fail
+
+    async def store(data: bytes, name: str) -> Media:
+        return await one.blobs.put(data, "application/octet-stream", name)
+
+    return ChannelBench(
+        one.channel,
+        one.home,
+        people.arrive,
+        view.shown,
+        people.again,
+        PlatformEvents(
+            edit=people.edit, delete=people.delete, react=people.react, reply=people.reply
+        ),
+        PlatformView(
+            typing=view.typing, reactions=view.reactions, files=view.files, quoted=view.quoted
+        ),
+        PlatformFaults(unreachable=one.proxy.stop_listening, throttled=throttled),
+        store,
+    )
+
+
+@pytest.fixture(scope="module")
+def ann(homeserver: Homeserver) -> Generator[Person]:
+    with running_person(homeserver, "ann") as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def agent(homeserver: Homeserver) -> str:
+    return new_user(homeserver, "agent")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of the agent: its device is kept from test to test."""
+    return tmp_path_factory.mktemp("agent")
+
+
+@pytest.fixture(scope="module")
+def rooms() -> list[str]:
+    """The room of the first test, for the others."""
+    return []
+
+
+class TestMatrixChannel(ChannelContract):
+    @pytest.fixture
+    async def bench(
+        self, homeserver: Homeserver, ann: Person, agent: str, folder: Path, rooms: list[str]
+    ) -> AsyncGenerator[ChannelBench]:
+        room = rooms[0] if rooms else ""
+        async with matrix_bench(homeserver, ann, agent, folder, room=room) as one:
+            rooms.append(one.room)
+            yield await asyncio.to_thread(contract_bench, one)

@@ -1,0 +1,101 @@
+"""The contract of channels, for Mattermost on the emulator."""
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+
+import pytest
+
+from hermes.channels.mattermost.emoji import emoji_named, name_of
+from hermes.schema.messages import Media
+from hermes.schema.scope import Address
+from hermes.testing.contracts.channel import (
+    ChannelBench,
+    ChannelContract,
+    PlatformEvents,
+    PlatformFaults,
+    PlatformView,
+)
+from hermes.testing.mattermost.state import BOT
+from support.mattermost import MattermostBench, mattermost_bench
+
+pytestmark = pytest.mark.anyio
+
+ESCAPED = re.compile(r"\\([\\`*_~|\[\]#>+\-])")
+
+
+class People:
+    def __init__(self, one: MattermostBench) -> None:
+        self._one = one
+        self._last = ""
+
+    async def arrive(self, text: str) -> None:
+        await self._one.connected()
+        self._last = self._one.mattermost.say(self._one.home.chat, text).id
+        await self._one.acknowledged()
+
+    async def again(self) -> None:
+        self._one.mattermost.emit_post("posted", self._one.mattermost.posts[self._last])
+        await self._one.acknowledged()
+
+    async def edit(self, message: str, text: str) -> None:
+        self._one.mattermost.edit(message, text)
+        await self._one.acknowledged()
+
+    async def delete(self, message: str) -> None:
+        self._one.mattermost.delete(message)
+        await self._one.acknowledged()
+
+    async def react(self, message: str, emoji: str) -> None:
+        self._one.mattermost.react(message, name_of(emoji))
+        await self._one.acknowledged()
+
+    async def reply(self, message: str, text: str) -> None:
+        self._one.mattermost.say(self._one.home.chat, text, root=message)
+        await self._one.acknowledged()
+
+
+def contract_bench(one: MattermostBench) -> ChannelBench:
+    people, mattermost = People(one), one.mattermost
+
+    async def shown(address: Address) -> list[str]:
+        posts = [post for post in mattermost.shown(address.chat) if not post.type]
+        return [ESCAPED.sub(r"\1", post.text) for post in posts]
+
+    def reactions() -> list[tuple[str, str]]:
+        return [
+            (post.id, emoji_named(name))
+            for post in mattermost.posts.values()
+            for user, name in post.reactions
+            if user == BOT
+        ]
+
+    def files(post: str) -> Mapping[str, bytes]:
+        return {file.name: file.data for file in mattermost.posts[post].files}
+
+    def throttled() -> None:
+        one.server.throttled = True
+
+    async def store(data: bytes, name: str) -> Media:
+        return await one.blobs.put(data, "application/octet-stream", name)
+
+    return ChannelBench(
+        one.channel,
+        one.home,
+        people.arrive,
+        shown,
+        people.again,
+        PlatformEvents(
+            edit=people.edit, delete=people.delete, react=people.react, reply=people.reply
+        ),
+        PlatformView(reactions=reactions, files=files),
+        PlatformFaults(unreachable=one.server.stop_listening, throttled=throttled),
+        store,
+    )
+
+
+class TestMattermostChannel(ChannelContract):
+    @pytest.fixture
+    async def bench(self, tmp_path: Path) -> AsyncGenerator[ChannelBench]:
+        async with mattermost_bench(tmp_path) as one:
+            yield contract_bench(one)

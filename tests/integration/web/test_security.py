@@ -1,0 +1,216 @@
+"""What the server of the page refuses: no login, other hosts and origins, missing tokens."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from hermes.web.context import MAX_STREAMS
+from hermes.web.logins import MAX_FAILURES
+from hermes.web.passwords import hash_password
+from support.web_page import WebHarness, web_harness
+
+pytestmark = pytest.mark.anyio
+
+PASSWORD = "a long password"
+PAGE = {"Accept": "text/html"}
+
+
+class Client:
+    """A browser that is logged in, as far as HTTP is concerned."""
+
+    def __init__(self, web: WebHarness, http: aiohttp.ClientSession) -> None:
+        self.web = web
+        self.http = http
+        opened = web.logins.open_session("test", "127.0.0.1")
+        self.token, self.csrf = opened.token, opened.csrf
+        self.cookie = {f"hermes_{web.server.port}": self.token}
+
+    async def get(self, path: str, **headers: str) -> tuple[int, str]:
+        url, more = f"{self.web.url}{path}", {**PAGE, **headers}
+        async with self.http.get(url, headers=more, cookies=self.cookie) as response:
+            return response.status, await response.text()
+
+    async def post(self, path: str, body: object, **headers: str) -> tuple[int, str]:
+        sent = {"X-CSRF-Token": self.csrf}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        url = f"{self.web.url}{path}"
+        async with self.http.post(url, json=body, headers=sent, cookies=self.cookie) as response:
+            return response.status, await response.text()
+
+
+@asynccontextmanager
+async def client(path: Path, **settings: object) -> AsyncGenerator[Client]:
+    jar = aiohttp.DummyCookieJar()
+    async with (
+        web_harness(path, **settings) as web,
+        aiohttp.ClientSession(cookie_jar=jar) as http,
+    ):
+        yield Client(web, http)
+
+
+async def test_only_the_login_page_is_public(tmp_path: Path):
+    async with client(tmp_path) as one:
+        url = one.web.url
+        async with one.http.get(f"{url}/sessions", headers=PAGE, allow_redirects=False) as response:
+            assert (response.status, response.headers["Location"]) == (303, "/login?next=/sessions")
+        for path in ("/events", "/chat/commands", "/chat/files/" + "a" * 64):
+            async with one.http.get(url + path) as response:
+                assert response.status == 401
+        async with one.http.post(f"{url}/chat/send", json={"text": "hi"}) as response:
+            assert response.status == 401
+        assert one.web.model.requests == []
+
+
+async def test_every_answer_has_a_strict_policy(tmp_path: Path):
+    async with client(tmp_path) as one:
+        for path in ("/login", "/chat/new", "/static/app.js", "/nothing"):
+            async with one.http.get(one.web.url + path, cookies=one.cookie) as response:
+                policy = response.headers["Content-Security-Policy"]
+                assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+                assert "unsafe" not in policy
+                assert response.headers["X-Content-Type-Options"] == "nosniff"
+                assert response.headers["X-Frame-Options"] == "DENY"
+
+
+async def test_login_by_link_sets_a_cookie_that_scripts_cannot_read(tmp_path: Path):
+    async with client(tmp_path) as one:
+        body = {"token": one.web.logins.new_link()}
+        async with one.http.post(f"{one.web.url}/login/link", json=body) as response:
+            cookie = response.headers["Set-Cookie"]
+            assert response.status == 200
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        async with one.http.post(f"{one.web.url}/login/link", json=body) as response:
+            assert response.status == 403
+
+
+async def test_login_by_password_is_limited(tmp_path: Path):
+    settings = {"username": "me", "password_hash": hash_password(PASSWORD)}
+    async with client(tmp_path, **settings) as one:
+        url = f"{one.web.url}/login/password"
+
+        async def log_in(username: str, password: str) -> int:
+            body = {"username": username, "password": password}
+            async with one.http.post(url, json=body) as response:
+                return response.status
+
+        assert await log_in("me", PASSWORD) == 200
+        assert await log_in("you", PASSWORD) == 403
+        for _ in range(9):
+            assert await log_in("me", "guess") == 403
+        assert await log_in("me", PASSWORD) == 429
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X_CSRF_Token": ""},
+        {"X_CSRF_Token": "0" * 64},
+        {"Origin": "https://evil.example"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Host": "evil.example"},
+    ],
+)
+async def test_forged_request_is_refused(tmp_path: Path, headers: dict[str, str]):
+    async with client(tmp_path) as one:
+        status, _ = await one.post("/chat/send", {"text": "hi"}, **headers)
+        assert status == 403
+        assert one.web.model.requests == []
+
+
+async def test_only_known_hosts_are_answered(tmp_path: Path):
+    settings = {"allowed_hosts": frozenset({"box.example"}), "trusted_proxies": ("127.0.0.1",)}
+    async with client(tmp_path, **settings) as one:
+        for host, expected in (("localhost", 200), ("box.example:9119", 403), ("evil.example", 403),
+                               ("127.0.0.1.evil.example", 403)):  # fmt: skip
+            assert (await one.get("/login", Host=host))[0] == expected
+        # Under a public name, the connection comes from a proxy, which has to encrypt its own.
+        encrypted = {"Host": "box.example", "X-Forwarded-Proto": "https"}
+        assert (await one.get("/login", **encrypted))[0] == 200
+
+
+async def test_logged_out_and_revoked_browsers_lose_access(tmp_path: Path):
+    async with client(tmp_path) as one:
+        other = Client(one.web, one.http)
+        login = one.web.logins.find(other.token)
+        assert login is not None
+        async with one.http.get(f"{one.web.url}/events", cookies=other.cookie) as stream:
+            await stream.content.readline()
+            # Below the path of a profile, as the page sends it.
+            assert (await one.post("/p/default/logins/revoke", {"id": login.id}))[0] == 200
+            await stream.content.read()
+        assert (await other.get("/events", Accept="text/event-stream"))[0] == 401
+        assert (await one.post("/logout", {}))[0] == 200
+        assert (await one.post("/chat/send", {"text": "hi"}))[0] == 401
+
+
+async def test_upload_is_limited_and_served_without_effect(tmp_path: Path):
+    async with client(tmp_path, max_upload=1000) as one:
+        url = f"{one.web.url}/chat/files?name=a.html"
+        headers = {"X-CSRF-Token": one.csrf, "Content-Type": "text/html"}
+        for size, expected in ((1001, 413), (900, 200)):
+            sent = one.http.post(url, data=b"<" * size, headers=headers, cookies=one.cookie)
+            async with sent as response:
+                assert response.status == expected
+                answer = await response.json()
+        file = f"{one.web.url}/chat/files/{answer['digest']}"
+        async with one.http.get(file, cookies=one.cookie) as response:
+            assert response.content_type == "application/octet-stream"
+            assert response.headers["Content-Disposition"] == "attachment"
+            assert "sandbox" in response.headers["Content-Security-Policy"]
+
+
+async def test_secrets_are_not_sent_to_the_page(tmp_path: Path):
+    config = "dashboard: {basic_auth: {username: me, password_hash: scrypt$secret}}\n"
+    async with client(tmp_path, config=config) as one:
+        for path in ("/settings?section=dashboard", "/settings?section=.env", "/settings?q=key"):
+            status, page = await one.get(path)
+            assert status == 200
+            assert "scrypt$secret" not in page
+            assert "sk-none" not in page
+        assert "password_hash" in (await one.get("/settings?section=dashboard"))[1]
+        name = "dashboard.basic_auth.password_hash"
+        for value in ("", "[redacted]"):
+            assert (await one.post("/settings", {"name": name, "value": value}))[0] == 400
+        assert "scrypt$secret" in (tmp_path / "config.yaml").read_text()
+        assert (await one.post("/settings", {"name": name, "delete": True}))[0] == 200
+        assert "scrypt$secret" not in (tmp_path / "config.yaml").read_text()
+        body = {"name": "agent.max_turns", "value": "7"}
+        assert (await one.post("/settings", body))[0] == 200
+        assert "max_turns: 7" in (tmp_path / "config.yaml").read_text()
+        status, message = await one.post("/settings", {"name": "agent.max_turns", "value": "x"})
+        assert (status, "max_turns" in message) == (400, True)
+
+
+async def test_event_streams_are_limited_per_login(tmp_path: Path):
+    async with client(tmp_path) as one, AsyncExitStack() as stack:
+        url = f"{one.web.url}/events"
+        for _ in range(MAX_STREAMS):
+            opening = one.http.get(url, cookies=one.cookie)
+            stream = await stack.enter_async_context(opening)
+            await stream.content.readline()
+        async with one.http.get(url, cookies=one.cookie) as response:
+            assert response.status == 429
+        other = Client(one.web, one.http)
+        async with one.http.get(url, cookies=other.cookie) as response:
+            assert response.status == 200
+
+
+async def test_proxy_names_the_address_that_is_limited(tmp_path: Path):
+    settings = {"username": "me", "password_hash": "unknown", "trusted_proxies": ("127.0.0.1",)}
+    async with client(tmp_path, **settings) as one:
+        url, body = f"{one.web.url}/login/password", {"username": "me", "password": "guess"}
+
+        async def log_in(forwarded: str) -> int:
+            headers = {"X-Forwarded-For": forwarded}
+            async with one.http.post(url, json=body, headers=headers) as response:
+                return response.status
+
+        # What the client itself wrote comes first, and does not count.
+        for number in range(MAX_FAILURES):
+            assert await log_in(f"10.0.0.{number}, 192.0.2.1") == 403
+        assert await log_in("10.0.0.99, 192.0.2.1") == 429
+        assert await log_in("192.0.2.2") == 403

@@ -1,0 +1,82 @@
+"""A Slack channel on the emulator, and what tests look at."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.channels.slack.channel import SlackChannel, open_channel
+from hermes.config.sections.messaging import Platform
+from hermes.kit.clock import Clock, SystemClock
+from hermes.ports.channel import ChannelDeps
+from hermes.schema.scope import Address
+from hermes.store.blobs import FileBlobs
+from hermes.testing.slack.server import SlackServer, serve_slack
+from hermes.testing.slack.state import EmulatedSlack
+from support.channel_deps import SharedStub
+
+TOKEN = "xoxb-emulated-1"
+SECOND_TOKEN = "xoxb-emulated-2"
+APP_TOKEN = "xapp-1-emulated"
+ANN = "U1001"
+BOB = "U1002"
+
+
+class SlackBench(Struct, frozen=True):
+    """A channel, the emulator, and a thread in the direct messages with Ann."""
+
+    channel: SlackChannel
+    server: SlackServer
+    slack: EmulatedSlack
+    blobs: FileBlobs
+    home: Address
+
+
+def emulator(**given: object) -> EmulatedSlack:
+    slack = EmulatedSlack(**given)  # pyright: ignore[reportArgumentType]
+    slack.app_tokens.add(APP_TOKEN)
+    slack.install(TOKEN)
+    slack.people |= {ANN: "Ann", BOB: "Bob"}
+    return slack
+
+
+def channel_deps(
+    folder: Path,
+    url: str,
+    extra: Mapping[str, object] | None = None,
+    env: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+) -> ChannelDeps:
+    variables = {"SLACK_BOT_TOKEN": TOKEN, "SLACK_APP_TOKEN": APP_TOKEN, **(env or {})}
+    return ChannelDeps(
+        name="slack",
+        profile="default",
+        home=folder,
+        settings=Platform(extra={"base_url": url, **(extra or {})}),
+        env=variables,
+        current_env=lambda: variables,
+        clock=clock or SystemClock(),
+        shared=SharedStub(),
+        blobs=FileBlobs(folder / "cache" / "blobs"),
+        commands=(("help", "List commands."), ("stop", "Stop the turn.")),
+    )
+
+
+@asynccontextmanager
+async def slack_bench(
+    folder: Path,
+    slack: EmulatedSlack | None = None,
+    extra: Mapping[str, object] | None = None,
+    env: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+) -> AsyncGenerator[SlackBench]:
+    slack = slack or emulator()
+    async with serve_slack(slack) as server:
+        direct = slack.direct(ANN)
+        ts, bot = slack.timestamp(), slack.workspace.bot
+        slack.add({"type": "message", "user": bot, "text": "", "ts": ts, "channel": direct})
+        home = Address("slack", direct, ts)
+        deps = channel_deps(folder, server.api_url, extra, env, clock)
+        async with open_channel(deps) as channel:
+            yield SlackBench(channel, server, slack, FileBlobs(folder / "cache" / "blobs"), home)

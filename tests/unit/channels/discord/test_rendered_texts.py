@@ -1,0 +1,79 @@
+"""Any text is rendered into posts that an independent reader of Discord's Markdown shows whole."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.channels.discord import MANIFEST, AllowedMentions
+from hermes.channels.discord.outbound import escape, message_fields
+from hermes.gateway.rendering.posts import compose_posts
+from hermes.schema.messages import Text
+from hermes.testing.discord.markdown import read_markdown
+from hermes.testing.discord.validation import MAX_CONTENT
+
+PIECES = st.sampled_from(
+    [
+        "**bold**", "*it*", "~~gone~~", "`a < b`", "[link](https://x.org/?a=1&b=2)", "<b>",
+        "||hidden||", "__under__", "```py\nif a < b:\n    pass\n```", "````\n```\n````",
+        "> quote\n> more", "- one\n- two", "1. a\n   - b", "| a | b |\n|---|---|\n| 1 | 2 |",
+        "# Title", "-# small", "---", "👩‍👧", "שלום", "é" * 40, "x" * 300, "\n\n", "\n", " ", "_",
+        "*", "`", "<", "<@123>", "@everyone", "\\", "https://x.org/a_b_c", "snake_case_name",
+        "![image](https://x.org/a.png)", ":smile:",
+    ]
+)  # fmt: skip
+TEXTS = st.lists(PIECES | st.text(max_size=40), max_size=40).map("".join)
+PLAIN_TEXTS = st.lists(PIECES | st.text(max_size=40), max_size=12).map("".join)
+
+
+@given(TEXTS)
+def test_posts_are_valid_and_keep_the_text(text: str) -> None:
+    for post in compose_posts([Text(text)], MANIFEST.caps, reserved=12):
+        shown = read_markdown(post.text).text
+        assert 0 < len(post.text) <= MAX_CONTENT
+        assert _is_within(_letters(shown), _letters(post.plain))
+        without_links = re.sub(r" \(https?:\S+\)", "", post.plain)
+        assert _is_within(_letters(without_links), _letters(shown))
+
+
+@given(PLAIN_TEXTS)
+def test_escaped_text_is_shown_as_it_was_written(text: str) -> None:
+    shown = read_markdown(escape(text))
+    assert shown.text == text
+    assert shown.styles == ()
+
+
+@pytest.mark.slow
+def test_long_text_is_cut_into_valid_posts() -> None:
+    text = "\n\n".join(f"Paragraph {number} **bold** 👩‍👧 `x < {number}`" for number in range(2500))
+    posts = compose_posts([Text(text)], MANIFEST.caps)
+    shown = [read_markdown(post.text).text for post in posts]
+    assert max(len(post.text) for post in posts) <= MAX_CONTENT
+    assert re.findall(r"Paragraph (\d+)", "".join(shown)) == [str(one) for one in range(2500)]
+
+
+def test_markup_is_what_discord_shows() -> None:
+    source = "**bold** *it* ~~gone~~ `code` [link](https://x.org) __no__"
+    (post,) = compose_posts([Text(source)], MANIFEST.caps)
+    assert read_markdown(post.text).styles == (
+        ("bold", "bold"), ("italic", "it"), ("strike", "gone"), ("code", "code"),
+        ("link", "https://x.org"), ("bold", "no"),
+    )  # fmt: skip
+
+
+def test_posts_and_edits_notify_no_groups_of_people() -> None:
+    (post,) = compose_posts([Text("@everyone <@&5> <@7>")], MANIFEST.caps)
+    allowed = message_fields(post, AllowedMentions())["allowed_mentions"]
+    assert allowed == {"parse": ["users"], "replied_user": True}
+
+
+def _letters(text: str) -> str:
+    """Dialects have their own signs for lists and quotes, and write addresses of links or not."""
+    return "".join(re.findall(r"[^\W_]+", text))
+
+
+def _is_within(part: str, whole: str) -> bool:
+    """Whether the characters of `part` occur in `whole` in the same order."""
+    rest = iter(whole)
+    return all(character in rest for character in part)

@@ -1,0 +1,107 @@
+"""Logins: links count once and expire, sessions are revoked, attempts are limited."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hermes.config.schema import Config
+from hermes.config.sections.general import Dashboard
+from hermes.schema.errors import ConfigError
+from hermes.testing.clock import FakeClock
+from hermes.web.logins import (
+    FAILURE_WINDOW,
+    LINK_LIFETIME,
+    MAX_FAILURES,
+    SESSION_LIFETIME,
+    LoginLimiter,
+    Logins,
+    is_csrf_token,
+)
+from hermes.web.passwords import check_password, hash_password
+from hermes.web.settings import read_settings
+
+
+def test_link_works_once(tmp_path: Path) -> None:
+    logins, other = Logins(tmp_path, FakeClock()), Logins(tmp_path, FakeClock())
+    token = other.new_link()
+    assert logins.use_link(token)
+    assert not logins.use_link(token)
+    assert not logins.use_link("guess")
+
+
+def test_link_and_session_expire(tmp_path: Path) -> None:
+    clock = FakeClock()
+    logins = Logins(tmp_path, clock)
+    link, session = logins.new_link(), logins.open_session("browser", "127.0.0.1").token
+    clock.step((LINK_LIFETIME + timedelta(seconds=1)).total_seconds())
+    assert not logins.use_link(link)
+    assert logins.find(session)
+    clock.step((SESSION_LIFETIME - timedelta(hours=1)).total_seconds())
+    assert logins.find(session, is_use=False)
+    clock.step(timedelta(hours=2).total_seconds())
+    assert logins.find(session, is_use=False) is None
+    session = logins.open_session("browser", "127.0.0.1").token
+    clock.step((SESSION_LIFETIME + timedelta(days=1)).total_seconds())
+    assert logins.find(session) is None
+
+
+def test_revoked_session_is_logged_out_and_secrets_are_not_stored(tmp_path: Path) -> None:
+    logins = Logins(tmp_path, FakeClock())
+    opened = logins.open_session("browser", "127.0.0.1")
+    token = opened.token
+    login = logins.find(token)
+    assert login is not None
+    assert is_csrf_token(login, opened.csrf)
+    assert not is_csrf_token(login, token)
+    assert not is_csrf_token(login, "\udcff")
+    file = tmp_path / "logins.json"
+    assert token not in file.read_text()
+    assert opened.csrf not in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert logins.revoke(login.id)
+    assert logins.find(token) is None
+
+
+def test_failed_logins_are_limited_per_address() -> None:
+    clock = FakeClock()
+    limiter = LoginLimiter(clock)
+    for _ in range(MAX_FAILURES):
+        assert not limiter.is_blocked("10.0.0.1")
+        limiter.count_failure("10.0.0.1")
+    assert limiter.is_blocked("10.0.0.1")
+    assert not limiter.is_blocked("10.0.0.2")
+    clock.skip(FAILURE_WINDOW + 1)
+    assert not limiter.is_blocked("10.0.0.1")
+
+
+def test_password_is_checked_against_its_hash() -> None:
+    stored = hash_password("correct horse")
+    assert check_password("correct horse", stored)
+    assert not check_password("wrong horse", stored)
+    for unusable in ("", "plain", "scrypt$1$2$3$x$y", "scrypt$16384$8$1$!$!"):
+        assert not check_password("correct horse", unusable)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Dashboard(host="0.0.0.0"),  # noqa: S104 - refused
+        Dashboard(host="192.168.1.5"),
+        Dashboard(tls_cert="cert.pem"),
+        Dashboard(trusted_proxies=("proxy",)),
+        Dashboard(public_url="http://example.org"),
+        Dashboard(allowed_hosts=("example.org:80",)),
+    ],
+)
+def test_unencrypted_or_wrong_settings_are_refused(given: Dashboard) -> None:
+    with pytest.raises(ConfigError):
+        read_settings(Config(dashboard=given))
+
+
+def test_other_machines_are_served_behind_a_named_proxy() -> None:
+    given = Dashboard(host="10.0.0.5", trusted_proxies=("10.0.0.9",), public_url="https://a.org")
+    settings = read_settings(Config(dashboard=given))
+    assert settings.is_trusted_proxy("10.0.0.9")
+    assert not settings.is_trusted_proxy("10.0.0.8")
+    assert settings.allowed_hosts == {"a.org"}

@@ -1,0 +1,28 @@
+"""The catalogue of texts: everything that is shown is in it, and nothing else."""
+
+import re
+from pathlib import Path
+
+import msgspec
+
+import hermes.web
+
+ROOT = Path(hermes.web.__file__).parent
+DYNAMIC = ("choice_", "tool_", "nav_", "http_", "job_", "learning_")
+"""Texts whose keys are put together."""
+
+
+def test_every_text_is_in_the_catalogue_and_used() -> None:
+    catalogue = msgspec.json.decode((ROOT / "texts.json").read_bytes(), type=dict[str, str])
+    python = "".join(path.read_text() for path in ROOT.rglob("*.py"))
+    scripts = "".join(path.read_text() for path in ROOT.glob("static/*.js"))
+    shown = set(re.findall(r'\btext\(\s*"(\w+)"', python))
+    shown |= {f"js_{name}" for name in re.findall(r'\bt\(\s*"(\w+)"', scripts)}
+    assert shown <= set(catalogue)
+    named = set(re.findall(r'"(\w+)"', python + scripts))
+    unused = {
+        key
+        for key in catalogue.keys() - shown
+        if key.removeprefix("js_") not in named and not key.startswith(DYNAMIC)
+    }
+    assert unused == set()
