@@ -57,6 +57,10 @@ def host(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[SshHos
         f"AuthorizedKeysFile {folder}/authorized_keys\nPidFile none\nStrictModes no\n"
         "UsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 100\n"
     )
+    # Not the home of the account: its `.bashrc` may be slow, or wait for a lock.
+    (folder / "home").mkdir()
+    with (folder / "config").open("a") as config:
+        config.write(f"SetEnv HOME={folder}/home\n")
     Path("/run/sshd").mkdir(exist_ok=True) if os.geteuid() == 0 else None
     with (folder / "log").open("wb") as log:
         command = [sshd_program(), "-D", "-e", "-f", str(folder / "config")]

@@ -21,6 +21,8 @@ pytestmark = pytest.mark.anyio
 def codex_home(tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("home", "codex", "work"):
         (tmp_path / name).mkdir()
+    # Codex runs commands in a login shell, which must not read the `.bashrc` of this account.
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
     monkeypatch.setenv("CODEX_PATH", program)
