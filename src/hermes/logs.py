@@ -16,6 +16,17 @@ from msgspec import Struct
 from hermes.kit.redact import Redactor
 
 
+@contextmanager
+def rotation_lock(folder: Path, kind: int = fcntl.LOCK_SH) -> Generator[None]:
+    """Hold the lock of a log directory; while it is shared, no file of it is rotated."""
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, kind)
+        yield
+    finally:
+        os.close(fd)
+
+
 class RotatingFile:
     """Appends whole records; a full file becomes `.1`, that one `.2`, and so on.
 
@@ -58,14 +69,10 @@ class RotatingFile:
             return False
 
     def _rotate(self, size: int) -> int:
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
+        with rotation_lock(self.path.parent, fcntl.LOCK_EX):
             fd = self._current()
             if 0 < os.fstat(fd).st_size > self._max_bytes - size:
                 self._shift()
-        finally:
-            os.close(folder)
         return self._current()
 
     def _shift(self) -> None:

@@ -15,7 +15,9 @@ with socket.socket(socket.AF_UNIX) as connection:
     cwd = os.getcwd()  # noqa: PTH109 - importing pathlib takes longer than all of this
     request = json.dumps((sys.argv[2:], dict(os.environ), cwd)).encode() + b"\n"
     sent = socket.send_fds(connection, [request], [0, 1, 2])
-    connection.sendall(request[sent:])
+    if sent < len(request):
+        # Not without data: the program may have ended already, and the connection with it.
+        connection.sendall(request[sent:])
     connection.recv(_NUMBER_SIZE, socket.MSG_WAITALL)
     status = int.from_bytes(connection.recv(_NUMBER_SIZE, socket.MSG_WAITALL), "big")
 sys.exit(os.waitstatus_to_exitcode(status))

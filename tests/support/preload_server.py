@@ -95,7 +95,9 @@ class PreloadServer:
         for fd in streams:
             os.close(fd)
         self._running[os.pidfd_open(pid)] = pid, connection
-        connection.sendall(pid.to_bytes(_NUMBER_SIZE, "big"))
+        with contextlib.suppress(OSError):
+            # If the client has gone, its program is killed as soon as the connection is read.
+            connection.sendall(pid.to_bytes(_NUMBER_SIZE, "big"))
         return None
 
     def _close_in_child(self, connection: socket.socket) -> None:

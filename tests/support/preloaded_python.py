@@ -42,7 +42,11 @@ class PreloadedPython(subprocess.Popen[bytes]):
         assert runs_preloaded(env), "start a new interpreter instead"
         self.connection = socket.socket(socket.AF_UNIX)
         """Readable when the program has ended, even if its status has been received."""
-        super().__init__(args, env=env, **options)
+        try:
+            super().__init__(args, env=env, **options)
+        except BaseException:
+            self.connection.close()
+            raise
 
     def _execute_child(self, args: Sequence[str | bytes], *given: Any) -> None:
         cwd, env = given[4], given[5]
@@ -55,7 +59,9 @@ class PreloadedPython(subprocess.Popen[bytes]):
             number if fd == -1 else fd for number, fd in enumerate((pipes[0], pipes[3], pipes[5]))
         ]
         sent = socket.send_fds(self.connection, [data], streams)
-        self.connection.sendall(data[sent:])
+        if sent < len(data):
+            # Not without data: the program may have ended already, and the connection with it.
+            self.connection.sendall(data[sent:])
         self.pid = self._receive_number()
         self._child_created = True
         self._close_pipe_fds(*pipes)

@@ -12,6 +12,8 @@ from typing import BinaryIO, NamedTuple
 
 from msgspec import Struct
 
+from hermes.logs import rotation_lock
+
 BLOCK_SIZE = 64 * 1024
 MAX_RECORD = 256 * 1024
 """Bytes of one record; longer ones are cut."""
@@ -72,10 +74,7 @@ class LogFiles:
     def __init__(self, path: Path, *, each_line: bool = False, block: int = BLOCK_SIZE) -> None:
         self._each_line = each_line
         self._block = block
-        self.files: list[BinaryIO] = []
-        for file in _rotated_files(path):
-            with suppress(FileNotFoundError):
-                self.files.append(file.open("rb"))
+        self.files = _open_rotated(path)
 
     def close(self) -> None:
         for file in self.files:
@@ -167,6 +166,8 @@ class LogFollower:
             return
         yield from self._read(self._file)
         for newer in self._newer(self._file):
+            # It may have grown between the last read and its rotation.
+            yield from self._read(self._file)
             yield from self._splitter.rest()
             self._file.close()
             self._file = newer
@@ -187,36 +188,33 @@ class LogFollower:
     def _newer(self, file: BinaryIO) -> Sequence[BinaryIO]:
         """The files that are newer than this one, oldest first."""
         current = os.fstat(file.fileno())
-        newer: list[BinaryIO] = []
-        for path in reversed(_rotated_files(self._path)):
-            try:
-                opened = path.open("rb")
-            except FileNotFoundError:
-                continue
-            if os.path.samestat(os.fstat(opened.fileno()), current):
-                opened.close()
-                return newer
-            newer.insert(0, opened)
-        # The current file was deleted: everything modified later is newer.
-        return [file for file in newer if _is_newer(file, current)]
+        opened = _open_rotated(self._path)
+        states = [os.fstat(one.fileno()) for one in opened]
+        same = [at for at, state in enumerate(states) if os.path.samestat(state, current)]
+        if same:
+            newer = opened[same[0] + 1 :]
+        else:
+            # The current file was deleted: everything modified later is newer.
+            pairs = zip(opened, states, strict=True)
+            newer = [one for one, state in pairs if state.st_mtime_ns >= current.st_mtime_ns]
+        for one in opened:
+            if one not in newer:
+                one.close()
+        return newer
 
 
-def _is_newer(file: BinaryIO, than: os.stat_result) -> bool:
-    if os.fstat(file.fileno()).st_mtime_ns >= than.st_mtime_ns:
-        return True
-    file.close()
-    return False
-
-
-def _rotated_files(path: Path) -> list[Path]:
-    """The rotated files, oldest first, and then the log itself."""
-    old: list[Path] = []
-    for number in range(1, _MAX_ROTATED):
-        copy = path.with_name(f"{path.name}.{number}")
-        if not copy.exists():
-            break
-        old.insert(0, copy)
-    return [*old, path]
+def _open_rotated(path: Path) -> list[BinaryIO]:
+    """Open the rotated files, oldest first, and then the log itself, as they are at one moment."""
+    if not path.parent.exists():
+        return []
+    opened: list[BinaryIO] = []
+    with rotation_lock(path.parent):
+        with suppress(FileNotFoundError):
+            opened.append(path.open("rb"))
+        with suppress(FileNotFoundError):
+            for number in range(1, _MAX_ROTATED):
+                opened.insert(0, path.with_name(f"{path.name}.{number}").open("rb"))
+    return opened
 
 
 def _records_backwards(

@@ -11,7 +11,7 @@ from hermes.app.build import App
 from hermes.kit.ids import new_id
 from hermes.ports.store import CompleteItem
 from hermes.schema.errors import HermesError, SessionBusy, UsageError
-from hermes.schema.events import Event, MessageAdded
+from hermes.schema.events import Event, MessageAdded, RunEnded
 from hermes.schema.messages import Media, Text, User
 from hermes.session.conversation import Conversation, SessionOptions
 from hermes.web.live import LiveTurns
@@ -45,6 +45,9 @@ class _Open:
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
         self.queued: list[_Queued] = []
+        self.is_ending = False
+        """The run has ended, and the page says so; what follows takes a moment."""
+        self.closed = anyio.Event()
 
 
 class Conversations:
@@ -79,6 +82,9 @@ class Conversations:
         `replaces` is the id of the question that the message takes the place of. Raises
         `SessionBusy` if a turn of the session is running.
         """
+        opened = self._open.get(session)
+        if opened is not None and opened.is_ending and not opened.queued:
+            await opened.closed.wait()
         if session in self._open:
             raise SessionBusy(text("busy"), hint=text("busy_hint"))
         conversation = await self.conversation(session)
@@ -96,8 +102,12 @@ class Conversations:
         conversation, session = opened.conversation, opened.conversation.session.id
         accepted, failure = anyio.Event(), list[HermesError]()
 
+        opened.is_ending = False
+
         async def emit(event: Event) -> None:
             accepted.set()
+            if isinstance(event, RunEnded):
+                opened.is_ending = True
             if isinstance(event, MessageAdded) and isinstance(event.message, User):
                 self._taken(session, opened, event.message.id)
 
@@ -142,6 +152,7 @@ class Conversations:
             self._close(session, opened)
 
     def _close(self, session: str, opened: _Open) -> None:
+        opened.closed.set()
         if self._open.get(session) is opened:
             del self._open[session]
             self._live.own.discard(session)

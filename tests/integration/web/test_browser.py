@@ -112,7 +112,7 @@ async def test_message_during_a_turn_is_queued_and_a_turn_is_stopped(browser: st
         assert "Stopped here." in await page.text("#log")
 
         await page.press("Enter")
-        await page.wait("document.body.textContent.includes('Second answer.')")
+        await page.wait(f"{IDLE} && document.body.textContent.includes('Second answer.')")
         await page.run("document.querySelector('.entry.user [data-action=edit]').click()")
         await page.wait("document.querySelector('#message').value === 'first'")
         await page.type(" again")

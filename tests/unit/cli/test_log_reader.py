@@ -1,6 +1,7 @@
 """Reading and following rotated log files."""
 
 import os
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -143,6 +144,27 @@ def test_follower_continues_after_many_rotations(log: RotatingFile) -> None:
     assert 8 < len(left) < 50
     own = len(found) - len(left)
     assert found[:own] == [record(number) for number in range(1, own + 1)]
+
+
+def test_follower_reads_everything_while_files_are_rotated(tmp_path: Path) -> None:
+    log, count = RotatingFile(tmp_path / "agent.log", 2000, 99), 3000
+    log.append(record(0))
+    follower = LogFollower(log.path)
+    found = [*follower.read_new()]
+
+    def write() -> None:
+        for number in range(1, count):
+            log.append(record(number))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while writer.is_alive():
+        found += follower.read_new()
+    writer.join()
+    found += follower.read_new()
+    follower.close()
+    log.close()
+    assert found == [record(number) for number in range(count)]
 
 
 def test_follower_restarts_after_deletion_without_rotated_files(log: RotatingFile) -> None:

@@ -175,10 +175,8 @@ class _ChatHandlers:
         conversations = profile.conversations
         if not parts and not body.replaces:
             raise UsageError(text("nothing_to_send"))
-        if not conversations.is_running(body.session):
+        if body.replaces or not conversations.is_running(body.session):
             return await conversations.send(body.session, parts, replaces=body.replaces)
-        if body.replaces:
-            raise UsageError(text("busy_hint"))
         if body.mode == "queue":
             await conversations.queue(body.session, parts)
         else:
