@@ -20,10 +20,27 @@ NAVIGATION: Sequence[str] = (
 )  # fmt: skip
 """The pages in the menu, in order."""
 PATHS = {"chat": "/chat/new"}
+SETTINGS_PAGES: Sequence[str] = ("channels", "people", "profiles", "mcp", "hooks")
+"""The pages below the settings, each at `/settings/NAME`."""
 
 
 def page_path(name: str) -> str:
     return PATHS.get(name, f"/{name}")
+
+
+def settings_tabs(base: str, current: str = "") -> Html:
+    """Links to the settings and the pages below them."""
+    links = [
+        h(
+            "a",
+            text(f"tab_{name}") if name else text("nav_settings"),
+            href=f"{base}/settings" + (f"/{name}" if name else ""),
+            class_="tag",
+            aria_current="page" if name == current else None,
+        )
+        for name in ("", *SETTINGS_PAGES)
+    ]
+    return h("nav", *links, class_="tags", aria_label=text("settings_pages"))
 
 
 def icon(name: str) -> Html:
