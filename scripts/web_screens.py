@@ -6,7 +6,7 @@ PYTHONPATH=tests python scripts/web_screens.py [FOLDER]     by default docs/scre
 import asyncio
 import base64
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,7 +20,10 @@ from hermes.learning.memory import MemoryOperation, MemoryRequest, MemoryTarget
 from hermes.learning.skills.editor import Authorship, SkillRequest, propose_request
 from hermes.ports.board import BoardRows
 from hermes.ports.ledger import Author
+from hermes.ports.store import RecordUsage
 from hermes.schema.board import RunChange
+from hermes.schema.messages import Text, Usage, User
+from hermes.session.conversation import SessionOptions
 from hermes.testing.fake_openai.script import Call, Reply, Script
 from support.chromium import Page, chromium_process, open_window
 from support.web_page import WebHarness, web_harness
@@ -36,7 +39,7 @@ limits: {usd_per_day: 5, usd_per_session: 1}
 platforms:
   telegram: {enabled: true, extra: {allow_from: ["1001", "1002"], allow_admin_from: ["1001"]}}
 mcp_servers:
-  files: {command: npx, args: [-y, files-server, --token, secret]}
+  files: {command: files-server, args: [--token, secret], enabled: false}
   wiki: {url: "https://wiki.example.org/mcp", enabled: false}
 hooks:
   on_session_end: [{command: /usr/bin/true}]
@@ -108,6 +111,22 @@ async def learn(web: WebHarness) -> None:
     request = SkillRequest("patch", "water-plants", old_string="**dry**", new_string="**dry** only")
     await propose_request(learning.skill_editor, request, AGENT)
     Pairing(web.app.home.pairing, web.app.clock).request("telegram", "2003", "Noor")
+
+
+async def spend(web: WebHarness) -> None:
+    """Usage of three weeks, of two people and two models."""
+    now, store = web.app.clock.now(), web.app.store
+    for principal, model, price in (("owner", "large", 5e-6), ("telegram:1002", "small", 1e-6)):
+        options = SessionOptions(source="telegram", principal=principal)
+        conversation = web.app.new_conversation(options)
+        await conversation.begin_with([User("u1", (Text("Plans for the garden"),))])
+        for back in range(21):
+            amount = 4000 + 1500 * (back * 7 % 5)
+            usage = Usage(amount, amount // 8, amount * (back % 4) // 5)
+            at = now - timedelta(days=back)
+            session = conversation.session.id
+            cost = amount * price
+            await store.commit(RecordUsage(session, "r", model, "example", usage, cost, at))
 
 
 def memory(entry: str, by: Author) -> MemoryRequest:
@@ -183,6 +202,7 @@ async def main(address: str, folder: Path) -> None:
             page = await window.page()
             task = await fill(web)
             await learn(web)
+            await spend(web)
             await converse(web, page, folder)
             for path in (*PAGES, f"board/tasks/{task}"):
                 await page.goto(f"{web.url}/{path}")
@@ -190,7 +210,7 @@ async def main(address: str, folder: Path) -> None:
                     await page.click("#doctor")
                     await page.wait_long("document.querySelector('#findings li')")
                 name = "task" if task in path else path.replace("/", "-")
-                name = name.removeprefix("learning-skills-").removeprefix("settings-")
+                name = "skill" if "skills" in path else name.removeprefix("settings-")
                 await take(page, name, folder)
 
 

@@ -1,7 +1,5 @@
 """The web page in a real Chromium: conversations, lost connections, keyboard, attacks, size."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,7 +16,7 @@ from hermes.schema.board import RunChange
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
 from hermes.session.conversation import SessionOptions
 from hermes.testing.fake_openai.script import Call, Reply, Script
-from support.chromium import Page, browser_path, chromium_process, open_window
+from support.chromium import Page, open_window
 from support.web_page import WebHarness, web_harness
 from support.xss import attacks, raw_attacks
 
@@ -30,14 +28,6 @@ PAGES = ("chat/new", "sessions", "approvals", "jobs", "board", "logs", "usage", 
          "settings", "system")  # fmt: skip
 ESCALATED = {"command": "echo out > here.txt", "escalate": "outside", "reason": "to test"}
 IDLE = "!document.querySelector('[data-running]')"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if browser_path() is None and os.environ.get("HERMES_PACKAGES") != "required":
-        pytest.skip("Chromium is not installed (Debian: apt install chromium)")
-    with chromium_process(tmp_path_factory.mktemp("chromium")) as address:
-        yield address
 
 
 async def say(page: Page, words: str) -> None:

@@ -86,7 +86,7 @@ class _ChannelHandlers:
         stopped: Child = None
         if status.record is None:
             stopped = h("p", text("gateway_stopped"), " ", h("code", "hermes gateway start"))
-        return join([stopped, h("ul", *rows, class_="cards")])
+        return join([stopped, h("ul", *rows, class_="cards compact")])
 
     async def setup_page(self, request: web.Request) -> web.StreamResponse:
         base, profile = self._context.base(request), self._context.profile(request)

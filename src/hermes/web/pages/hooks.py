@@ -1,16 +1,20 @@
 """The hooks page: programs that run on events; add, accept, revoke and remove them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 
 import msgspec
 from aiohttp import web
 from anyio.to_thread import run_sync
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.config.editor import change_settings
+from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.config.sections.execution import ShellHook
-from hermes.hooks.shell import HOOK_EVENTS, HookConsents, configured_hooks, why_not_runnable
+from hermes.config.variables import secret_values, secrets_in
+from hermes.hooks.shell import HOOK_EVENTS, HookConsents, why_not_runnable
+from hermes.kit.redact import Redactor
 from hermes.schema.errors import NotFound, UsageError
 from hermes.web.context import (
     ProfileWeb,
@@ -35,11 +39,25 @@ class HookForm(Struct, frozen=True, kw_only=True):
     timeout: str = ""
 
 
+class HookName(Struct, frozen=True):
+    """A configured hook; its command, which may contain a secret, is not sent to the page."""
+
+    id: str
+
+
 class HookRow(Struct, frozen=True, kw_only=True):
+    """`shown` is the command as in the file, with secrets masked; `place` that in the list."""
+
     event: str
+    place: int
     hook: ShellHook
+    shown: str
     accepted: bool
     trouble: str
+
+    @property
+    def id(self) -> str:
+        return sha256(f"{self.event} {self.hook.command}".encode()).hexdigest()[:16]
 
 
 def routes(context: WebContext) -> list[Route]:
@@ -58,28 +76,41 @@ def routes(context: WebContext) -> list[Route]:
             request, context, name="settings", title=text("tab_hooks"), main=main
         )
 
-    async def act(request: web.Request) -> web.Response:
+    async def add(request: web.Request) -> web.Response:
         profile, body = context.profile(request), await read_json(request, HookForm)
         if body.event not in HOOK_EVENTS or not body.command.strip():
             raise UsageError(text("bad_hook"))
-        actions: dict[str, Callable[[], object]] = {
-            "add": lambda: _change(profile, *_added(body)),
-            "remove": lambda: _change(profile, *_removed(body)),
-            "accept": lambda: _consents(profile).grant(
-                [(body.event, body.command)], profile.app.clock.now()
-            ),
-            "revoke": lambda: _consents(profile).revoke(body.command),
-        }
-        action = actions.get(request.match_info["action"])
-        if action is None:
-            raise NotFound(text("http_404"))
-        await run_sync(action)
+        hook = _hook(body)
+        await run_sync(lambda: _change(profile, body.event, lambda known: [*known, hook]))
+        return json_response({"message": text("saved_restart")})
+
+    async def act(request: web.Request) -> web.Response:
+        profile, body = context.profile(request), await read_json(request, HookName)
+        rows = await run_sync(_read, profile, await profile.stored_settings())
+        row = next((one for one in rows if one.id == body.id), None)
+        if row is None:
+            raise NotFound(text("no_hook"))
+        await run_sync(_act, profile, row, request.match_info["action"])
         return json_response({"message": text("saved_restart")})
 
     return [
         Route("GET", "/settings/hooks", page),
+        Route("POST", "/settings/hooks", add),
         Route("POST", "/settings/hooks/{action}", act),
     ]
+
+
+def _act(profile: ProfileWeb, row: HookRow, action: str) -> None:
+    match action:
+        case "accept":
+            _consents(profile).grant([(row.event, row.hook.command)], profile.app.clock.now())
+        case "revoke":
+            _consents(profile).revoke(row.hook.command)
+        case "remove":
+            after = row.place + 1
+            _change(profile, row.event, lambda known: [*known[: row.place], *known[after:]])
+        case _:
+            raise NotFound(text("http_404"))
 
 
 def _consents(profile: ProfileWeb) -> HookConsents:
@@ -88,32 +119,35 @@ def _consents(profile: ProfileWeb) -> HookConsents:
 
 def _read(profile: ProfileWeb, stored: StoredSettings) -> list[HookRow]:
     config, consents = stored.loaded.config, _consents(profile)
+    written = load_config(profile.app.home, {}).config.hooks
+    redactor = Redactor([*secrets_in(stored.loaded.raw), *secret_values(stored.env)])
     return [
         HookRow(
             event=event,
+            place=place,
             hook=hook,
+            shown=redactor.redact(shown.command),
             accepted=config.hooks_auto_accept or consents.is_granted(event, hook.command),
-            trouble=why_not_runnable(hook, stored.env),
+            trouble=redactor.redact(why_not_runnable(hook, stored.env)),
         )
-        for event, hook in configured_hooks(config.hooks)
+        for event in HOOK_EVENTS
+        for place, (hook, shown) in enumerate(
+            zip(config.hooks.get(event, ()), written.get(event, ()), strict=True)
+        )
     ]
 
 
 HookEdit = Callable[[Sequence[ShellHook]], Sequence[ShellHook]]
 
 
-def _added(body: HookForm) -> tuple[str, HookEdit]:
-    given = body.timeout.strip()
-    if given and (not given.isdecimal() or not 0 < int(given) <= MAX_TIMEOUT):
-        raise UsageError(text("bad_number"))
+def _hook(body: HookForm) -> ShellHook:
     hook = ShellHook(command=body.command.strip(), matcher=body.matcher.strip())
-    if given:
-        hook = msgspec.structs.replace(hook, timeout=int(given))
-    return body.event, lambda known: [*known, hook]
-
-
-def _removed(body: HookForm) -> tuple[str, HookEdit]:
-    return body.event, lambda known: [one for one in known if one.command != body.command]
+    given = body.timeout.strip()
+    if not given:
+        return hook
+    if not given.isdecimal() or not 0 < int(given) <= MAX_TIMEOUT:
+        raise UsageError(text("bad_number"))
+    return structs.replace(hook, timeout=int(given))
 
 
 def _change(profile: ProfileWeb, event: str, edit: HookEdit) -> None:
@@ -125,7 +159,7 @@ def _change(profile: ProfileWeb, event: str, edit: HookEdit) -> None:
 
 
 def _card(row: HookRow) -> Html:
-    body = {"event": row.event, "command": row.hook.command}
+    body = {"id": row.id}
     state = "hook_accepted" if row.accepted else "hook_waits"
     facts: list[Child] = [
         h("span", row.event, class_="tag"),
@@ -136,7 +170,7 @@ def _card(row: HookRow) -> Html:
     decide = "revoke" if row.accepted else "accept"
     return h(
         "li",
-        h("pre", row.hook.command, tabindex="0"),
+        h("pre", row.shown, tabindex="0"),
         h("p", *facts, class_="facts"),
         h("p", row.trouble, class_="danger") if row.trouble else None,
         h("div",
@@ -149,7 +183,7 @@ def _card(row: HookRow) -> Html:
 
 def _new() -> Html:
     sent = form(
-        "/settings/hooks/add",
+        "/settings/hooks",
         choice("hook_event", "event", HOOK_EVENTS),
         field("hook_command", "command", required=True, autocomplete="off"),
         field("hook_matcher", "matcher", autocomplete="off"),

@@ -181,7 +181,7 @@ def _skills(base: str, skills: Sequence[SkillSummary]) -> Html:
         )
         for one in skills
     ]  # fmt: skip
-    return h("ul", *cards, class_="cards")
+    return h("ul", *cards, class_="cards compact")
 
 
 def _proposal(proposal: Proposal, edit: FileEdit | None) -> Html:

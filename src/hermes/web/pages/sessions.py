@@ -186,8 +186,8 @@ def _search_form(request: web.Request, sources: Sequence[str]) -> Html:
         h("input", type="search", name="q", value=request.query.get("q", ""),
           placeholder=text("search_sessions"), aria_label=text("search_sessions")),
         h("select", *options, name="source", aria_label=text("source")),
-        *(h("input", type="date", name=name, value=request.query.get(name, ""),
-            aria_label=text(f"begun_{name}"), title=text(f"begun_{name}"))
+        *(h("label", text(f"begun_{name}"),
+            h("input", type="date", name=name, value=request.query.get(name, "")), class_="row")
           for name in ("from", "to")),
         class_="row filters",
         role="search",

@@ -49,6 +49,8 @@ class Total(Struct, kw_only=True):
 
     @property
     def price(self) -> str:
+        if self.unpriced and not self.cost:
+            return "?"
         return f"${self.cost:,.2f}" + (" + ?" if self.unpriced else "")
 
 
@@ -124,8 +126,9 @@ def _by_day(rows: Sequence[DailyUsage], days: Sequence[date]) -> Html:
         for label, one in totals
     ]  # fmt: skip
     costs = [Bar(label=day, value=one.cost, title=f"{day}: {one.price}") for day, one in totals]
-    parts = [h("h2", text("tokens_by_day")), bar_chart(tokens, text("tokens_by_day")),
-             h("p", text("cached_hint"), class_="hint")]  # fmt: skip
+    parts = [h("h2", text("tokens_by_day")), bar_chart(tokens, text("tokens_by_day"))]
+    if any(one.part for one in tokens):
+        parts.append(h("p", text("cached_hint"), class_="hint"))
     if any(one.value for one in costs):
         parts += [h("h2", text("cost_by_day")), bar_chart(costs, text("cost_by_day"))]
     return h("section", *parts, class_="panel")
