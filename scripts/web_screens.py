@@ -6,26 +6,52 @@ PYTHONPATH=tests python scripts/web_screens.py [FOLDER]     by default docs/scre
 import asyncio
 import base64
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hermes.cron.operation import CronOperation
 from hermes.cron.service import JobChange
+from hermes.gateway.pairing import Pairing
 from hermes.kanban.lifecycle import ClaimTerms, Completion, claim_task, complete_task
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, comment_on, create_task
+from hermes.learning.memory import MemoryOperation, MemoryRequest, MemoryTarget
+from hermes.learning.skills.editor import Authorship, SkillRequest, propose_request
 from hermes.ports.board import BoardRows
+from hermes.ports.ledger import Author
+from hermes.ports.store import RecordUsage
 from hermes.schema.board import RunChange
+from hermes.schema.messages import Text, Usage, User
+from hermes.session.conversation import SessionOptions
 from hermes.testing.fake_openai.script import Call, Reply, Script
 from support.chromium import Page, chromium_process, open_window
 from support.web_page import WebHarness, web_harness
 
 PLACE = Path(__file__).parent.parent / "docs" / "screens" / "web"
 PAGES = ("sessions", "approvals", "jobs", "board", "board/graph", "logs", "usage", "learning",
-         "settings", "system")  # fmt: skip
+         "learning/skills/water-plants", "settings", "settings/channels",
+         "settings/channels/telegram", "settings/people", "settings/profiles", "settings/mcp",
+         "settings/hooks", "system")  # fmt: skip
 QUALITY = 70
-CONFIG = "limits:\n  usd_per_day: 5\n  usd_per_session: 1\n"
+CONFIG = """\
+limits: {usd_per_day: 5, usd_per_session: 1}
+platforms:
+  telegram: {enabled: true, extra: {allow_from: ["1001", "1002"], allow_admin_from: ["1001"]}}
+mcp_servers:
+  files: {command: files-server, args: [--token, secret], enabled: false}
+  wiki: {url: "https://wiki.example.org/mcp", enabled: false}
+hooks:
+  on_session_end: [{command: /usr/bin/true}]
+"""
+SKILL = """\
+---
+name: water-plants
+description: When and how much to water which plant.
+---
+1. Look at the list in `references/plants.md`.
+2. Water what is **dry**.
+"""
 ANSWER = """\
 The greeting ran its words together. I put a **space** between them and ran the tests.
 
@@ -43,6 +69,7 @@ def greet(name: str) -> None:
 2. Nothing else calls it.
 """
 ASKING = {"command": "git push origin main", "escalate": "outside", "reason": "to publish it"}
+AGENT = Authorship(author=Author.AGENT)
 JOBS = (("Morning briefing", "0 7 * * *"), ("Check the backups", "every 6h"),
         ("Water the plants", "30 18 * * *"))  # fmt: skip
 
@@ -71,6 +98,40 @@ async def say(page: Page, words: str) -> None:
     await page.run("document.getElementById('message').focus()")
     await page.type(words)
     await page.press("Enter")
+
+
+async def learn(web: WebHarness) -> None:
+    """Memory, a skill, and proposals that wait."""
+    learning = web.app.learning
+    entries = ("The owner prefers short answers.", "Backups are in /srv/backups.", "يفضّل العربية")
+    for entry in entries:
+        await learning.memory_store.change(memory(entry, Author.AGENT))
+    await learning.memory_store.propose(memory("Plants are watered at noon.", Author.REVIEW))
+    await learning.skill_editor.create("water-plants", SKILL, "", AGENT)
+    request = SkillRequest("patch", "water-plants", old_string="**dry**", new_string="**dry** only")
+    await propose_request(learning.skill_editor, request, AGENT)
+    Pairing(web.app.home.pairing, web.app.clock).request("telegram", "2003", "Noor")
+
+
+async def spend(web: WebHarness) -> None:
+    """Usage of three weeks, of two people and two models."""
+    now, store = web.app.clock.now(), web.app.store
+    for principal, model, price in (("owner", "large", 5e-6), ("telegram:1002", "small", 1e-6)):
+        options = SessionOptions(source="telegram", principal=principal)
+        conversation = web.app.new_conversation(options)
+        await conversation.begin_with([User("u1", (Text("Plans for the garden"),))])
+        for back in range(21):
+            amount = 4000 + 1500 * (back * 7 % 5)
+            usage = Usage(amount, amount // 8, amount * (back % 4) // 5)
+            at = now - timedelta(days=back)
+            session = conversation.session.id
+            cost = amount * price
+            await store.commit(RecordUsage(session, "r", model, "example", usage, cost, at))
+
+
+def memory(entry: str, by: Author) -> MemoryRequest:
+    operation = MemoryOperation(action="add", content=entry)
+    return MemoryRequest(target=MemoryTarget.MEMORY, operations=(operation,), by=by)
 
 
 async def converse(web: WebHarness, page: Page, folder: Path) -> None:
@@ -140,6 +201,8 @@ async def main(address: str, folder: Path) -> None:
         ):
             page = await window.page()
             task = await fill(web)
+            await learn(web)
+            await spend(web)
             await converse(web, page, folder)
             for path in (*PAGES, f"board/tasks/{task}"):
                 await page.goto(f"{web.url}/{path}")
@@ -147,6 +210,7 @@ async def main(address: str, folder: Path) -> None:
                     await page.click("#doctor")
                     await page.wait_long("document.querySelector('#findings li')")
                 name = "task" if task in path else path.replace("/", "-")
+                name = "skill" if "skills" in path else name.removeprefix("settings-")
                 await take(page, name, folder)
 
 

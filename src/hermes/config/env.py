@@ -72,6 +72,10 @@ class Env(Mapping[str, str]):
         """The same variables with `layer` on top."""
         return Env(layer, *self._layers)
 
+    def reread(self, layer: Mapping[str, str]) -> "Env":
+        """The variables of the process with `layer` on top, instead of what was there before."""
+        return Env(layer, self._layers[-1])
+
     @property
     def profile_names(self) -> frozenset[str]:
         """Names set above the lowest layer, that is, by the profile."""

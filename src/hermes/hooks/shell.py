@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import shlex
+import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -133,6 +134,19 @@ def hook_argv(command: str) -> list[str]:
         # A relative path could name a file that someone put into the workspace.
         raise ValueError("a program must have an absolute path or be found in PATH")
     return words
+
+
+def why_not_runnable(hook: ShellHook, env: Mapping[str, str]) -> str:
+    """Why the hook cannot run; empty if it can."""
+    try:
+        program = hook_argv(hook.command)[0]
+    except ValueError as error:
+        return f"{hook.command!r} cannot be run: {error}"
+    if shutil.which(program, path=env.get("PATH")) is not None:
+        return ""
+    if program.startswith("/") and Path(program).is_file():
+        return f"{program} is not executable: chmod +x {shlex.quote(program)}"
+    return f"{program} was not found"
 
 
 def hook_seal(command: str) -> str:

@@ -1,7 +1,7 @@
 """Durable state: sessions, queues, leases, repositories. Writes are data and commit together."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -11,6 +11,7 @@ from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveRespon
 from hermes.ports.maintenance import Maintenance
 from hermes.schema.messages import Media, Message, Usage
 from hermes.schema.sessions import (
+    DailyUsage,
     ModelUsage,
     SearchResult,
     Session,
@@ -154,6 +155,31 @@ class ParkedItem(Struct, frozen=True):
 
     item: QueueItem
     reason: str
+
+
+class QueueCounts(Struct, frozen=True, kw_only=True):
+    """The items of one queue that are not done."""
+
+    queue: str
+    waiting: int
+    claimed: int
+    parked: int
+
+
+class WorkerInfo(Struct, frozen=True, kw_only=True):
+    """A process that works on the store.
+
+    `silent` is the time since its last heartbeat, `claims` what it alone may do, `sessions` how
+    many it holds.
+    """
+
+    id: str
+    host: str
+    pid: int
+    started_at: datetime
+    silent: timedelta
+    claims: tuple[str, ...] = ()
+    sessions: int = 0
 
 
 class ItemStatus(StrEnum):
@@ -306,6 +332,10 @@ class SessionArchive(Protocol):
         """Usage per model, of one session or of all, optionally only those active since then."""
         ...
 
+    async def usage_by_day(self, since: date, limit: int) -> Sequence[DailyUsage]:
+        """Usage per day, session and model since that day, newest first."""
+        ...
+
     async def delete(self, sessions: Sequence[str], fence: Fence | None = None) -> int:
         """Delete sessions with all their data, including queue items for them and their leases.
 
@@ -363,6 +393,10 @@ class Queues(Protocol):
         """Items that were given up, oldest first."""
         ...
 
+    async def counts(self) -> Sequence[QueueCounts]:
+        """All queues with items that are not done, by name."""
+        ...
+
     async def status(self, key: str) -> tuple[ItemStatus, str]:
         """The status, and the reason for the last delay or for parking.
 
@@ -418,6 +452,10 @@ class Workers(Protocol):
 
     async def alive(self, holder: str) -> bool:
         """Whether the worker of this holder is alive."""
+        ...
+
+    async def list(self) -> Sequence[WorkerInfo]:
+        """The workers that are alive, oldest first."""
         ...
 
     async def forget(self, worker: str) -> None:

@@ -1,7 +1,7 @@
 """Sessions as they are listed, searched and changed."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import date, datetime
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
@@ -114,6 +114,15 @@ class ModelUsage(Struct, frozen=True, kw_only=True):
     calls: int
     usage: Usage
     cost: float | None
+
+
+class DailyUsage(ModelUsage, frozen=True, kw_only=True):
+    """Usage of one model in a session on one day (UTC)."""
+
+    day: date
+    session: str
+    principal: str
+    source: str
 
 
 class SessionFilter(Struct, frozen=True, kw_only=True):

@@ -64,10 +64,11 @@ SELECT count(*) FROM messages AS m JOIN sessions AS s ON s.n = m.session
 WHERE s.id = :id AND m.seq <= :after AND m.state = 0 AND s.principal = :who;
 
 -- name: usage of one
-SELECT u.model, u.provider, u.calls, u.input, u.output, u.cache_read, u.cache_write, u.reasoning,
-    u.cost, u.unpriced
+SELECT u.model, u.provider, sum(u.calls), sum(u.input), sum(u.output), sum(u.cache_read),
+    sum(u.cache_write), sum(u.reasoning), sum(u.cost), sum(u.unpriced)
 FROM model_usage AS u JOIN sessions AS s ON s.n = u.session
 WHERE s.id = :id AND (:since IS NULL OR s.last_at >= :since) AND s.principal = :who
+GROUP BY u.model, u.provider
 ORDER BY u.model, u.provider;
 
 -- name: usage of all
@@ -77,6 +78,13 @@ FROM model_usage AS u JOIN sessions AS s ON s.n = u.session
 WHERE (:since IS NULL OR s.last_at >= :since) AND s.principal = :who
 GROUP BY u.model, u.provider
 ORDER BY u.model, u.provider;
+
+-- name: usage by day
+SELECT u.model, u.provider, u.calls, u.input, u.output, u.cache_read, u.cache_write, u.reasoning,
+    u.cost, u.unpriced, u.day, s.id, s.principal, s.source
+FROM model_usage AS u JOIN sessions AS s ON s.n = u.session
+WHERE u.day >= :since AND s.principal = :who
+ORDER BY u.day DESC LIMIT :limit;
 
 -- name: intents
 SELECT i.call, s.id, i.run, i.tool, i.effect, i.at

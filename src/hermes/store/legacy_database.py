@@ -152,6 +152,7 @@ class LegacyUsage(Struct, frozen=True):
             "reasoning": self.reasoning_tokens or 0,
             "cost": cost,
             "unpriced": 0 if known else max(self.api_call_count or 0, 1),
+            "day": None,
         }
 
 

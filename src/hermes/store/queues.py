@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.ids import is_surely_dead, worker_of
-from hermes.ports.store import ItemStatus, ParkedItem, QueueItem
+from hermes.ports.store import ItemStatus, ParkedItem, QueueCounts, QueueItem
 from hermes.schema.errors import LeaseLost, NotFound
 from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.engine import Engine
@@ -42,6 +42,16 @@ class _ItemRow(Struct, array_like=True, frozen=True):
 
 class _ParkedItemRow(_ItemRow, array_like=True, frozen=True):
     reason: str
+
+
+class _CountsRow(Struct, array_like=True, frozen=True):
+    queue: str
+    waiting: int
+    claimed: int
+    parked: int
+
+    def counts(self) -> QueueCounts:
+        return QueueCounts(**structs.asdict(self))
 
 
 class ClaimRequest(Struct, frozen=True):
@@ -93,6 +103,9 @@ class SqliteQueues:
         return await write(
             lambda connection: claim_items(connection, wanted, is_alive), droppable=True
         )
+
+    async def counts(self) -> Sequence[QueueCounts]:
+        return await self._engine.fetch(_SQL["counts"], {}, _CountsRow, _CountsRow.counts)
 
     async def held(self, key: str, holder: str) -> bool:
         def read(connection: Connection) -> bool:

@@ -76,3 +76,7 @@ SELECT n, key, queue, topic, body, due, attempts FROM queue_items
 WHERE queue = :queue AND state < 2
     AND topic IN (SELECT topic FROM queue_items WHERE queue = :queue AND state = 1)
 ORDER BY n LIMIT :limit;
+
+-- name: counts
+SELECT queue, sum(state = 0), sum(state = 1), sum(state = 3) FROM queue_items
+WHERE state <> 2 GROUP BY queue ORDER BY queue;

@@ -1,6 +1,6 @@
 """Convert database rows to typed data and back."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from hermes.ports.store import Intent
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Message, Usage
-from hermes.schema.sessions import ModelUsage, Session, SessionSummary, StoredMessage
+from hermes.schema.sessions import DailyUsage, ModelUsage, Session, SessionSummary, StoredMessage
 from hermes.schema.tools import Effect
 from hermes.store.connection import Row, Rows
 
@@ -107,6 +107,22 @@ class UsageRow(Struct, array_like=True, frozen=True):
             calls=self.calls,
             usage=Usage(self.input, self.output, self.cache_read, self.cache_write, self.reasoning),
             cost=None if self.unpriced else self.cost,
+        )
+
+
+class DailyUsageRow(UsageRow, array_like=True, frozen=True):
+    day: str
+    session: str
+    principal: str
+    source: str
+
+    def daily_usage(self) -> DailyUsage:
+        return DailyUsage(
+            **structs.asdict(self.model_usage()),
+            day=date.fromisoformat(self.day),
+            session=self.session,
+            principal=self.principal,
+            source=self.source,
         )
 
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,6 +25,7 @@ from hermes.ports.store import (
 from hermes.schema.errors import NotFound, StoreError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import (
+    DailyUsage,
     ModelUsage,
     SearchResult,
     Session,
@@ -40,6 +41,7 @@ from hermes.store.journal import SqliteJournal, SqliteResponses
 from hermes.store.queues import ClaimRequest, SqliteQueues, claim_items
 from hermes.store.repositories import SqliteRepositories
 from hermes.store.rows import (
+    DailyUsageRow,
     IntentRow,
     MessageRow,
     SessionRow,
@@ -173,6 +175,10 @@ class SqliteArchive:
         name = "usage of all" if session is None else "usage of one"
         values = {"id": session, "since": _micros_or_none(since)}
         return await self._fetch(name, values, UsageRow, UsageRow.model_usage)
+
+    async def usage_by_day(self, since: date, limit: int) -> Sequence[DailyUsage]:
+        values = {"since": since.isoformat(), "limit": limit}
+        return await self._fetch("usage by day", values, DailyUsageRow, DailyUsageRow.daily_usage)
 
     async def delete(self, sessions: Sequence[str], fence: Fence | None = None) -> int:
         deleted = 0

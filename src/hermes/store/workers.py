@@ -5,10 +5,11 @@ processes of one machine only, they all read the same clock, and nobody can set 
 now was written before a reboot.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
@@ -19,11 +20,18 @@ from hermes.kit.ids import (
     runs_here,
     worker_of,
 )
-from hermes.ports.store import WORKER_TTL, Claim, Fence
+from hermes.ports.store import WORKER_TTL, Claim, Fence, WorkerInfo
 from hermes.schema.errors import LeaseLost, SessionBusy
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
-from hermes.store.rows import fetch_number, fetch_number_or_none, fetch_one, to_micros
+from hermes.store.rows import (
+    fetch_all,
+    fetch_number,
+    fetch_number_or_none,
+    fetch_one,
+    from_micros,
+    to_micros,
+)
 
 _LEASES = load_statements("leases")
 MAX_LEASE = timedelta(minutes=10)
@@ -143,6 +151,27 @@ class _ClaimRow(Struct, array_like=True, frozen=True):
     generation: int
 
 
+class _WorkerRow(Struct, array_like=True, frozen=True):
+    id: str
+    host: str
+    pid: int
+    started_at: int
+    last_seen: int
+    claims: str
+    sessions: int
+
+    def info(self, now: int) -> WorkerInfo:
+        return WorkerInfo(
+            id=self.id,
+            host=self.host,
+            pid=self.pid,
+            started_at=from_micros(self.started_at),
+            silent=timedelta(microseconds=max(now - self.last_seen, 0)),
+            claims=tuple(sorted(msgspec.json.decode(self.claims, type=list[str]))),
+            sessions=self.sessions,
+        )
+
+
 class SqliteWorkers:
     """Implements `hermes.ports.store.Workers`."""
 
@@ -194,6 +223,14 @@ class SqliteWorkers:
 
     async def alive(self, holder: str) -> bool:
         return await self._engine.read(lambda connection: self.is_alive(connection, holder))
+
+    async def list(self) -> Sequence[WorkerInfo]:
+        def read(connection: Connection) -> list[WorkerInfo]:
+            now = self._now()
+            rows = fetch_all(connection.execute(_WORKERS["list"], {"now": now}), _WorkerRow)
+            return [one.info(now) for one in rows if self.is_alive(connection, one.id)]
+
+        return await self._engine.read(read)
 
     async def forget(self, worker: str) -> None:
         await self._engine.execute(_WORKERS["forget"], {"id": worker})

@@ -9,6 +9,13 @@ SELECT last_seen FROM workers WHERE id = :id;
 -- name: all
 SELECT id FROM workers;
 
+-- name: list
+SELECT w.id, w.host, w.pid, w.started_at, w.last_seen,
+    (SELECT coalesce(json_group_array(c.name), '[]') FROM claims AS c WHERE c.worker = w.id),
+    (SELECT count(*) FROM leases AS l
+        WHERE l.until > :now AND substr(l.holder, 1, length(w.id) + 1) = w.id || '/')
+FROM workers AS w ORDER BY w.started_at, w.id;
+
 -- name: forget
 DELETE FROM workers WHERE id = :id;
 

@@ -1,6 +1,7 @@
 """Apply a unit of writes inside an open transaction."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC
 
 import apsw
 from msgspec import UNSET, Struct
@@ -283,13 +284,17 @@ def _record_usage(connection: Connection, record: RecordUsage) -> None:
         cost=record.cost or 0.0,
         calls=record.calls,
         unpriced=record.calls if record.cost is None else 0,
+        day=f"{record.at.astimezone(UTC):%Y-%m-%d}",
     )
     if not add_usage(connection, values):
         raise session_not_found(record.session)
 
 
 def add_usage(connection: Connection, values: Mapping[str, Value]) -> bool:
-    """Add a model's usage to both sums of a session. False when there is no such session."""
+    """Add a model's usage to both sums of a session. False when there is no such session.
+
+    Without a `day`, it counts on that of the last message.
+    """
     n = fetch_number_or_none(connection.execute(_SQL["meter session"], values))
     if n is None:
         return False

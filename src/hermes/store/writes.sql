@@ -96,11 +96,12 @@ WHERE id = :id
 RETURNING n;
 
 -- name: meter model
-INSERT INTO model_usage (session, model, provider, calls, input, output, cache_read, cache_write,
-    reasoning, cost, unpriced)
-VALUES (:n, :model, :provider, :calls, :input, :output, :cache_read, :cache_write,
-    :reasoning, :cost, :unpriced)
-ON CONFLICT (session, model, provider) DO UPDATE SET
+INSERT INTO model_usage (session, model, provider, day, calls, input, output, cache_read,
+    cache_write, reasoning, cost, unpriced)
+VALUES (:n, :model, :provider,
+    coalesce(:day, (SELECT date(last_at / 1000000, 'unixepoch') FROM sessions WHERE n = :n)),
+    :calls, :input, :output, :cache_read, :cache_write, :reasoning, :cost, :unpriced)
+ON CONFLICT (session, model, provider, day) DO UPDATE SET
     calls = calls + excluded.calls,
     input = input + excluded.input,
     output = output + excluded.output,

@@ -1,4 +1,4 @@
-"""Charts as SVG, drawn on the server: bars, timelines and meters; each mark says its value."""
+"""Charts as SVG, drawn on the server: bars, rankings, timelines and meters with their values."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from msgspec import Struct
 from hermes.web.html import Child, Html, h
 
 WIDTH, HEIGHT, FOOT = 760, 180, 22
-TRACK, LABELS, MAX_LABEL = 26, 170, 24
+TRACK, LABELS, VALUES, MAX_LABEL = 26, 170, 150, 24
 FULL = 0.9
 """The share of a limit from which on its bar is a warning."""
 
@@ -60,6 +60,31 @@ def _bar(x: float, width: float, share: float, title: str, class_: str | None = 
     )  # fmt: skip
 
 
+def ranking(bars: Sequence[Bar], label: str) -> Html:
+    """Bars from the left, one in each row; the label of a bar is before it, its title after it."""
+    highest = max((one.value for one in bars), default=0.0) or 1.0
+    span, shapes = WIDTH - LABELS - VALUES, list[Child]()
+    for row, one in enumerate(bars):
+        y = TRACK * row + 6
+        middle = f"{y + 11:.0f}"
+        shapes.append(h("text", _short(one.label), h("title", one.label), x="0", y=middle))
+        for value, kind in ((one.value, None), (one.part, "cached")):
+            if value:
+                shapes.append(
+                    h("rect", h("title", one.title), x=f"{LABELS}", y=f"{y}", height="14", rx="2",
+                      width=f"{span * value / highest:.1f}", class_=kind)
+                )  # fmt: skip
+        end = LABELS + span * one.value / highest + 6
+        shapes.append(h("text", one.title, x=f"{end:.1f}", y=middle))
+    chart = h("svg", *shapes, viewBox=f"0 0 {WIDTH} {TRACK * len(bars) + 4}", class_="chart",
+              role="img", aria_label=label)  # fmt: skip
+    return _scrolled(chart, label)
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= MAX_LABEL else label[: MAX_LABEL - 1] + "…"
+
+
 class Track(Struct, frozen=True, kw_only=True):
     """A row of a timeline; each mark has a place from 0 to 1 and a title."""
 
@@ -81,8 +106,9 @@ def timeline(tracks: Sequence[Track], ticks: Sequence[str], label: str) -> Html:
         ]
     for row, track in enumerate(tracks):
         y = TRACK * row + TRACK / 2
-        short = track.label if len(track.label) <= MAX_LABEL else track.label[: MAX_LABEL - 1] + "…"
-        shapes.append(h("text", short, h("title", track.label), x="0", y=f"{y + 4:.1f}"))
+        shapes.append(
+            h("text", _short(track.label), h("title", track.label), x="0", y=f"{y + 4:.1f}")
+        )
         shapes += [
             h("circle", h("title", title), cx=f"{LABELS + span * at:.1f}", cy=f"{y:.1f}", r="5")
             for at, title in track.marks

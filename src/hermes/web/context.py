@@ -10,10 +10,13 @@ import anyio
 import anyio.abc
 import msgspec
 from aiohttp import web
+from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from hermes.app.build import App
+from hermes.config.env import Env, read_dotenv
 from hermes.config.home import DEFAULT_PROFILE
+from hermes.config.loader import LoadedConfig, load_config
 from hermes.kit.clock import Clock
 from hermes.schema.errors import NotFound, UsageError
 from hermes.web.conversations import Conversations
@@ -48,6 +51,13 @@ class Route(Struct, frozen=True):
     public: bool = False
 
 
+class StoredSettings(Struct, frozen=True):
+    """The settings and variables as they are in the files now."""
+
+    env: Env
+    loaded: LoadedConfig
+
+
 class ProfileWeb:
     """One profile as the pages see it."""
 
@@ -57,6 +67,14 @@ class ProfileWeb:
         self.feed = Feed()
         self.live = LiveTurns(self.feed, app.clock)
         self.conversations = Conversations(app, self.live, tasks.start)
+
+    async def stored_settings(self) -> StoredSettings:
+        """What applies after a restart. Raises `ConfigError`."""
+        return await run_sync(self._read_settings)
+
+    def _read_settings(self) -> StoredSettings:
+        env = self.app.env.reread(read_dotenv(self.app.home.dotenv))
+        return StoredSettings(env, load_config(self.app.home, env))
 
 
 class TaskStarter:

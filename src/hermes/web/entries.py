@@ -31,6 +31,7 @@ MAX_OUTPUT = 20_000
 """Characters of a tool's output on a card; the end is shown."""
 MAX_SUMMARY = 120
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_WRITERS = frozenset({"write_file", "patch"})
 _COMMAND_KEYS = ("command", "code", "path", "query", "url", "pattern", "prompt", "name")
 
 
@@ -178,6 +179,7 @@ def tool_card(
         body.append(h("pre", progress[-MAX_OUTPUT:], class_="progress"))
     if result is not None:
         body += _output(result)
+        body.append(None if result.failed else _download(call))
     return h(
         "details",
         h(
@@ -298,6 +300,15 @@ def _summary(call: ToolCall) -> str:
     given = _given(call)
     found = next((given[key] for key in _COMMAND_KEYS if isinstance(given.get(key), str)), "")
     return str(found).strip().split("\n", 1)[0][:MAX_SUMMARY]
+
+
+def _download(call: ToolCall) -> Html | None:
+    """A button for the file that a call wrote."""
+    path = _given(call).get("path")
+    if call.name not in _WRITERS or not isinstance(path, str):
+        return None
+    label = text("download", name=path.rpartition("/")[2][:MAX_SUMMARY])
+    return h("button", label, type="button", class_="quiet", data_action="download", data_path=path)
 
 
 def _output(result: Result) -> list[Child]:

@@ -1,7 +1,5 @@
 """The web page in a real Chromium: conversations, lost connections, keyboard, attacks, size."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,7 +16,8 @@ from hermes.schema.board import RunChange
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
 from hermes.session.conversation import SessionOptions
 from hermes.testing.fake_openai.script import Call, Reply, Script
-from support.chromium import Page, browser_path, chromium_process, open_window
+from support.chromium import Page, open_window
+from support.polling import wait_until
 from support.web_page import WebHarness, web_harness
 from support.xss import attacks, raw_attacks
 
@@ -30,14 +29,6 @@ PAGES = ("chat/new", "sessions", "approvals", "jobs", "board", "logs", "usage", 
          "settings", "system")  # fmt: skip
 ESCALATED = {"command": "echo out > here.txt", "escalate": "outside", "reason": "to test"}
 IDLE = "!document.querySelector('[data-running]')"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if browser_path() is None and os.environ.get("HERMES_PACKAGES") != "required":
-        pytest.skip("Chromium is not installed (Debian: apt install chromium)")
-    with chromium_process(tmp_path_factory.mktemp("chromium")) as address:
-        yield address
 
 
 async def say(page: Page, words: str) -> None:
@@ -136,6 +127,26 @@ async def test_turn_of_another_surface_is_followed_live(browser: str, tmp_path: 
             assert await page.run("document.querySelector('[data-action=stop]').hidden")
         await page.wait(f"document.body.textContent.includes('word by word.') && {IDLE}")
         assert (await page.text("#log")).count("typed elsewhere") == 1
+
+
+async def test_file_that_the_agent_wrote_is_downloaded(browser: str, tmp_path: Path):
+    written = {"path": "notes/tea.txt", "content": "Boil water.\n"}
+    script = Script(replies=[Reply(calls=[Call("write_file", written)]), Reply("Done.")])
+    async with web_harness(tmp_path, script) as web, open_window(browser) as window:
+        page, folder = await window.page(), tmp_path / "downloads"
+        await page.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+        await web.log_in(page)
+        await say(page, "write it down")
+        await page.wait(f"document.body.textContent.includes('Done.') && {IDLE}")
+        await page.click(".tool summary")
+        await page.click("[data-action=download]")
+        await wait_until((folder / "tea.txt").exists)
+        assert (folder / "tea.txt").read_text() == "Boil water.\n"
+        (tmp_path / ".env").write_text("SOME_KEY=secret\n")
+        session = await page.run("location.pathname")
+        for path in (tmp_path / ".env", "missing.txt"):
+            status = await page.run(f"fetch('{session}/file?path={path}').then(r => r.status)")
+            assert status == 404
 
 
 async def test_everything_is_reached_by_keyboard(browser: str, tmp_path: Path):

@@ -1,7 +1,5 @@
 """`hermes hooks`: programs that run on agent events and can block tool calls."""
 
-import shlex
-import shutil
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,8 +20,8 @@ from hermes.hooks.shell import (
     HookDeps,
     ShellHooks,
     configured_hooks,
-    hook_argv,
     matches_tool,
+    why_not_runnable,
 )
 from hermes.kit.clock import SystemClock
 from hermes.kit.redact import Redactor
@@ -85,7 +83,7 @@ def _accept(action: _HooksAction) -> int:
     if not new:
         action.say("Nothing new to accept.")
     for event, hook in action.hooks:
-        if why := _why_not_runnable(hook, action.context.env):
+        if why := why_not_runnable(hook, action.context.env):
             action.say(f"warning: {event}: {why}")
     return 0
 
@@ -115,7 +113,7 @@ def hook_problems(config: Config, env: Mapping[str, str], consents: HookConsents
         if event not in HOOK_EVENTS:
             yield f"hooks.{event}: unknown event. Events: {', '.join(HOOK_EVENTS)}"
     for event, hook in configured_hooks(config.hooks):
-        if why := _why_not_runnable(hook, env):
+        if why := why_not_runnable(hook, env):
             yield f"{event}: {why}"
         if not _is_accepted(config, consents, event, hook):
             yield f"{event}: not accepted: {hook.command}. To accept it: {ACCEPT_COMMAND}"
@@ -128,19 +126,6 @@ def hook_problems(config: Config, env: Mapping[str, str], consents: HookConsents
 
 def _is_accepted(config: Config, consents: HookConsents, event: str, hook: ShellHook) -> bool:
     return config.hooks_auto_accept or consents.is_granted(event, hook.command)
-
-
-def _why_not_runnable(hook: ShellHook, env: Mapping[str, str]) -> str:
-    """Why the hook cannot run; empty if it can."""
-    try:
-        program = hook_argv(hook.command)[0]
-    except ValueError as error:
-        return f"{hook.command!r} cannot be run: {error}"
-    if shutil.which(program, path=env.get("PATH")) is not None:
-        return ""
-    if program.startswith("/") and Path(program).is_file():
-        return f"{program} is not executable: chmod +x {shlex.quote(program)}"
-    return f"{program} was not found"
 
 
 def _test(action: _HooksAction) -> int:

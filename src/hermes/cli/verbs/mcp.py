@@ -6,59 +6,25 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import anyio
-import msgspec
-from msgspec import Struct
 
+from hermes.app.mcp_settings import McpSettings
 from hermes.app.service.lock import running_gateway
-from hermes.app.storage import open_blobs
-from hermes.app.toolbox import reserved_toolsets
 from hermes.cli.context import CliContext
 from hermes.cli.output import Printer
-from hermes.config.editor import set_setting, unset_setting
-from hermes.config.loader import expand_references, load_config
-from hermes.config.sections.execution import McpServer
-from hermes.config.values import format_path
-from hermes.config.variables import is_secret_name, secret_values, secrets_in
-from hermes.kit.clock import SystemClock
-from hermes.kit.redact import MASK, Redactor
 from hermes.kit.terminal_text import single_line
-from hermes.kit.text import did_you_mean, one_line, plural
+from hermes.kit.text import one_line, plural
 from hermes.logs import LOGGERS
-from hermes.mcp.servers import ConnectionTest, test_connection
-from hermes.mcp.settings import ServerContext, server_config
-from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
-from hermes.sandbox.spawner import Spawner
-from hermes.schema.errors import ConfigError, NotFound, UsageError
+from hermes.mcp.servers import ConnectionTest
+from hermes.schema.errors import UsageError
 from hermes.schema.tools import Effect
-
-
-class ServerRow(Struct, frozen=True, kw_only=True):
-    """A server as `--json` prints it."""
-
-    name: str
-    state: str
-    where: str = ""
-    trouble: str = ""
 
 
 class McpAction:
     def __init__(self, context: CliContext) -> None:
         self.context = context
         self.home = context.home()
-        self.env = context.profile_env()
-        self.checks = ServerContext(self.env, self.home.path, str(Path.cwd()), reserved_toolsets())
-        self.loaded = context.load_config()
-        self.servers = self.loaded.config.mcp_servers
-
-    def redactor(self) -> Redactor:
-        return Redactor([*secrets_in(self.loaded.raw), *secret_values(self.env)])
-
-    def get_server(self, name: str) -> McpServer:
-        if name not in self.servers:
-            near = did_you_mean(name, self.servers)
-            hint = near or "List the servers: hermes mcp list"
-            raise NotFound(f"Unknown MCP server: {name!r}.", hint=hint)
-        return self.servers[name]
+        env = context.profile_env()
+        self.settings = McpSettings(self.home, env, context.load_config(), str(Path.cwd()))
 
     def hint(self, text: str) -> None:
         self.context.note(self.context.with_profile(text))
@@ -78,7 +44,7 @@ def run(args: Namespace, context: CliContext) -> int:
 
 
 def _list(action: McpAction, *, as_json: bool) -> int:
-    rows = [_server_row(action, name, given) for name, given in sorted(action.servers.items())]
+    rows = action.settings.rows()
     if as_json:
         action.context.print_json(rows)
         return 0
@@ -94,35 +60,8 @@ def _list(action: McpAction, *, as_json: bool) -> int:
     return 0
 
 
-def _server_row(action: McpAction, name: str, given: McpServer) -> ServerRow:
-    try:
-        server = server_config(name, given, action.checks, action.servers)
-    except ConfigError as error:
-        return ServerRow(name=name, state="wrong", trouble=str(error))
-    off = not given.enabled or name in action.loaded.config.agent.disabled_toolsets
-    where = action.redactor().redact(_configured_command(action, name) or server.address)
-    return ServerRow(name=name, state="off" if off else "on", where=one_line(where, 200))
-
-
-def _configured_command(action: McpAction, name: str) -> str:
-    """The command from the file: variables unexpanded and secrets masked."""
-    given = load_config(action.home, {}).config.mcp_servers.get(name, McpServer())
-    shown: list[str] = []
-    is_secret = False
-    for word in (given.command, *given.args):
-        flag, sign, _ = word.partition("=")
-        if is_secret or (sign and is_secret_name(flag.lstrip("-"))):
-            shown.append(MASK if is_secret else f"{flag}={MASK}")
-        else:
-            shown.append(word)
-        is_secret = (
-            not is_secret and not sign and word.startswith("-") and is_secret_name(word.lstrip("-"))
-        )
-    return " ".join(shown)
-
-
 def _add(action: McpAction, args: Namespace) -> int:
-    if args.name in action.servers and not args.force:
+    if args.name in action.settings.servers and not args.force:
         raise UsageError(
             f"The MCP server {args.name!r} already exists.", hint="To replace it, add --force."
         )
@@ -137,9 +76,7 @@ def _add(action: McpAction, args: Namespace) -> int:
         "sandbox": args.sandbox,
     }
     given = {name: value for name, value in fields.items() if value}
-    _check(action, args.name, given)
-    text = msgspec.json.encode(given).decode()
-    for warning in set_setting(action.home, action.env, _path(args.name), text).warnings:
+    for warning in action.settings.add(args.name, given).warnings:
         action.hint(f"warning: {single_line(str(warning))}")
     action.context.print(f"Added: {args.name}")
     action.hint(f"Test it: hermes mcp test {args.name}")
@@ -153,23 +90,6 @@ def _names_relative_file(command: str, words: Iterable[str]) -> bool:
     return any(not one.startswith(("/", "~", "-")) and Path(one).exists() for one in named if one)
 
 
-def _check(action: McpAction, name: str, given: dict[str, object]) -> None:
-    """Validate the server; variables may still be unset."""
-    unset: dict[str, str] = {}
-    now = {key: value for key, value in given.items() if key not in {"headers", "env"}}
-    if str(now.get("url", "")).startswith("${"):
-        now["url"] = "http://later"
-    now = expand_references(
-        now, action.env, lambda _, variable: unset.update({variable: "later"}), (name,)
-    )
-    now = expand_references(now, unset, lambda _, variable: None)
-    try:
-        names = [*action.servers, name]
-        server_config(name, msgspec.convert(now, McpServer), action.checks, names)
-    except ConfigError as error:
-        raise UsageError(str(error), hint="See: hermes mcp add --help") from error
-
-
 def _pairs(given: Iterable[str], flag: str) -> dict[str, str]:
     pairs = [text.partition("=") for text in given]
     if wrong := [name for name, sign, _ in pairs if not sign or not name.strip()]:
@@ -178,15 +98,10 @@ def _pairs(given: Iterable[str], flag: str) -> dict[str, str]:
 
 
 def _remove(action: McpAction, name: str) -> int:
-    action.get_server(name)
-    unset_setting(action.home, action.env, _path(name))
+    action.settings.remove(name)
     action.context.print(f"Removed: {single_line(name)}")
     _print_reload_hint(action)
     return 0
-
-
-def _path(name: str) -> str:
-    return format_path(("mcp_servers", name))
 
 
 def _print_reload_hint(action: McpAction) -> None:
@@ -195,24 +110,11 @@ def _print_reload_hint(action: McpAction) -> None:
 
 
 def _test(action: McpAction, name: str, *, as_json: bool) -> int:
-    server = server_config(name, action.get_server(name), action.checks)
+    action.settings.get(name)
     # Errors are printed below; keep the log off the screen.
     for logger in LOGGERS:
         logging.getLogger(logger).addHandler(logging.NullHandler())
-    terminal = action.loaded.config.terminal
-
-    async def connect() -> ConnectionTest:
-        with Spawner() as spawner:
-            parts = SandboxDeps(action.home, action.env, terminal, spawner, SystemClock())
-            return await test_connection(
-                server,
-                Sandboxes(parts).local,
-                action.redactor(),
-                action.home,
-                open_blobs(action.home),
-            )
-
-    result = anyio.run(connect)
+    result = anyio.run(action.settings.test, name)
     if as_json:
         action.context.print_json(result)
     elif result.error:

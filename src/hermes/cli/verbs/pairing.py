@@ -3,24 +3,18 @@
 from argparse import Namespace
 from collections.abc import Sequence
 
+from hermes.app.people import approve, remove_from_variables
 from hermes.cli.context import CliContext
 from hermes.cli.dates import relative_time
 from hermes.cli.output import Printer
-from hermes.config.editor import set_variable, unset_variable
 from hermes.config.env import read_dotenv
 from hermes.config.home import DEFAULT_PROFILE
-from hermes.gateway.pairing import (
-    PairedUser,
-    Pairing,
-    PairingRejected,
-    PairingRejection,
-    PairingRequest,
-)
-from hermes.gateway.platform_settings import canonical_id, parse_list, platform_variable
+from hermes.gateway.pairing import PairedUser, Pairing, PairingRequest
+from hermes.gateway.platform_settings import platform_variable
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
-from hermes.schema.errors import HermesError, UsageError
+from hermes.schema.errors import UsageError
 
 
 def run(args: Namespace, context: CliContext) -> int:
@@ -69,9 +63,7 @@ def _print_table(
 
 
 def _approve(context: CliContext, pairing: Pairing, platform: str, code: str) -> int:
-    answer = pairing.approve(platform, code)
-    if isinstance(answer, PairingRejected):
-        raise _refusal_error(platform, answer)
+    answer = approve(pairing, platform, code)
     name = f" ({single_line(answer.name)})" if answer.name else ""
     user, command = single_line(answer.user), f"hermes{_profile_flag(context)} pairing revoke"
     context.print(
@@ -85,21 +77,6 @@ def _profile_flag(context: CliContext) -> str:
     """The `-p NAME` flag for commands in hints; empty for the default profile."""
     profile = context.home().profile
     return "" if profile == DEFAULT_PROFILE else f" -p {profile}"
-
-
-def _refusal_error(platform: str, answer: PairingRejected) -> HermesError:
-    if answer.reason is PairingRejection.LOCKED:
-        message = f"Codes for {platform} are locked after too many wrong attempts."
-    elif not answer.tries_left:
-        message = f"Wrong code for {platform}; codes are now locked after too many wrong attempts."
-    else:
-        tries = "1 try" if answer.tries_left == 1 else f"{answer.tries_left} tries"
-        return UsageError(
-            f"Wrong or expired code for {platform} ({tries} left).",
-            hint="Codes expire after an hour; a new message to the agent creates a new one.",
-        )
-    minutes = plural(max(1, round(answer.wait / 60)), "minute")
-    return UsageError(message, hint=f"Try again in {minutes}.")
 
 
 def _revoke(context: CliContext, pairing: Pairing, platform: str, user: str) -> int:
@@ -118,22 +95,16 @@ def _revoke(context: CliContext, pairing: Pairing, platform: str, user: str) -> 
 
 
 def _remove_from_allowed(context: CliContext, platform: str, user: str, name: str) -> None:
-    """Remove the user from the allow list too, which would still admit them."""
+    """Remove the user from the allow lists too, which would still admit them."""
     home = context.home()
-    own = read_dotenv(home.dotenv).get(name)
-    allowed = parse_list(own if own is not None else context.env.get(name, ""))
-    revoked = canonical_id(platform, user)
-    others = [entry for entry in allowed if canonical_id(platform, entry) != revoked]
-    if len(others) == len(allowed):
-        return
-    if own is None:
+    before = read_dotenv(home.dotenv)
+    elsewhere = remove_from_variables(home, context.env, platform.strip().lower(), user)
+    for variable in elsewhere:
         context.note(
-            f"hermes: warning: {user} is also in {name}, which is set outside {home.dotenv}\n"
+            f"hermes: warning: {user} is also in {variable}, which is set outside {home.dotenv}\n"
             "  Remove it there and restart the gateway; until then this person has access."
         )
-        return
-    if others:
-        set_variable(home, name, ",".join(others))
-    else:
-        unset_variable(home, name)
-    context.print(f"{user} was also removed from {name}; restart a running gateway to apply this")
+    if read_dotenv(home.dotenv) != before:
+        context.print(
+            f"{user} was also removed from {name}; restart a running gateway to apply this"
+        )

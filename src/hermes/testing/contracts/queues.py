@@ -14,6 +14,7 @@ from hermes.ports.store import (
     ItemStatus,
     OpenSession,
     ParkedItem,
+    QueueCounts,
     QueueItem,
     Store,
 )
@@ -174,6 +175,16 @@ class QueuesContract:
         await store.queues.park("k2", "no such chat")
         assert list(await store.queues.parked("inbox")) == [
             ParkedItem(queue_item("k2"), "no such chat")
+        ]
+
+    async def test_items_are_counted_by_queue(self, store: Store) -> None:
+        for key, queue in [("k1", "inbox"), ("k2", "inbox"), ("k3", "inbox"), ("o1", "outbox")]:
+            await store.queues.put(queue_item(key, queue))
+        await store.queues.claim("inbox", None, "me", MINUTE)
+        await store.queues.park("k3", "why")
+        await store.commit(CompleteItem("o1"))
+        assert list(await store.queues.counts()) == [
+            QueueCounts(queue="inbox", waiting=1, claimed=1, parked=1)
         ]
 
     async def test_status_of_an_item_is_reported(self, store: Store, clock: FakeClock) -> None:

@@ -21,7 +21,7 @@ from hermes.ports.store import (
 from hermes.schema.errors import NotFound, StoreError
 from hermes.schema.messages import Usage
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import ModelUsage, SessionChange, SessionFilter
+from hermes.schema.sessions import DailyUsage, ModelUsage, SessionChange, SessionFilter
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.jobs import JobsContract
@@ -295,6 +295,26 @@ class SummariesContract:
         assert list(await store.archive_for(OWNER).usage("s1")) == [
             ModelUsage(model="m", provider="p", calls=100_001, usage=Usage(51, 6), cost=2.5)
         ]
+
+    async def test_usage_counts_on_the_day_of_the_call(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        first = clock.now()
+        await store.commit(OpenSession(session(clock, "s1", principal="telegram:7")))
+        for day in (0, 1, 1):
+            at = first + timedelta(days=day)
+            await store.commit(RecordUsage("s1", "r", "m", "p", Usage(10), 0.5, at))
+        expected = DailyUsage(
+            model="m", provider="p", calls=2, usage=Usage(20), cost=1.0, session="s1",
+            day=(first + timedelta(days=1)).date(), principal="telegram:7", source="cli",
+        )  # fmt: skip
+        owner = store.archive_for(OWNER)
+        newest, oldest = await owner.usage_by_day(first.date(), 10)
+        assert newest == expected
+        assert (oldest.day, oldest.calls) == (first.date(), 1)
+        assert list(await owner.usage_by_day(expected.day, 10)) == [expected]
+        assert list(await store.archive_for("telegram:8").usage_by_day(first.date(), 10)) == []
+        assert [one.calls for one in await owner.usage("s1")] == [3]
 
     async def test_usage_is_summed_over_sessions(self, store: Store, clock: FakeClock) -> None:
         for name in ("s1", "s2"):

@@ -53,6 +53,21 @@ class WorkersContract:
         await clock.advance(1)
         assert not await peer.workers.alive(store.workers.own)
 
+    async def test_workers_are_listed_with_what_they_hold(
+        self, store: Store, peer: Store, clock: FakeClock
+    ) -> None:
+        own = store.workers.own
+        assert await store.workers.claim("telegram") == Claim("telegram", 1)
+        await store.commit(OpenSession(session(clock, "s1")))
+        await store.leases.hold("s1", new_holder_id(own), TTL)
+        await clock.advance(5)
+        (found,) = await peer.workers.list()
+        assert (found.id, found.claims, found.sessions) == (own, ("telegram",), 1)
+        assert found.silent.total_seconds() == 5
+        await clock.advance(store.workers.ttl.total_seconds())
+        await peer.workers.register()
+        assert [one.id for one in await store.workers.list()] == [peer.workers.own]
+
     async def test_forgotten_worker_is_dead(self, store: Store, peer: Store) -> None:
         await store.workers.register()
         await store.workers.forget(store.workers.own)

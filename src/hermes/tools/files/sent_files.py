@@ -67,7 +67,7 @@ class SentFileReader:
     async def _content(self, ctx: ToolContext, path: Path) -> tuple[Path, bytes]:
         try:
             blocked = self._paths.blocked_for(ctx.scope, private=True)
-            return await self._threads.run(partial(self._read, path, blocked))
+            return await self._threads.run(partial(read_sent_file, self._paths, path, blocked))
         except PathBlocked:
             blocked = self._paths.blocked_for(ctx.scope)
             request = ApprovalRequest(
@@ -77,20 +77,22 @@ class SentFileReader:
                 foreign=ctx.foreign,
             )
             await require_approval(ctx, request)
-            return await self._threads.run(partial(self._read, path, blocked))
+            return await self._threads.run(partial(read_sent_file, self._paths, path, blocked))
 
-    def _read(self, path: Path, blocked: BlockedPaths) -> tuple[Path, bytes]:
-        real = self._paths.guard(path, blocked)
-        try:
-            with open_folder(real.parent, blocked.forbids) as folder:
-                handle = folder.open(real.name)
-            with os.fdopen(handle, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                data = file.read(MAX_BYTES + 1) if size <= MAX_BYTES else b""
-        except OSError as error:
-            raise ToolError(f"send_message: {real}: {error.strerror}.") from error
-        if size > MAX_BYTES or len(data) > MAX_BYTES:
-            raise ToolError(f"send_message: {real} has more than {MAX_BYTES:,} bytes.")
-        if not data:
-            raise ToolError(f"send_message: {real} is empty.")
-        return real, data
+
+def read_sent_file(paths: SessionPaths, path: Path, blocked: BlockedPaths) -> tuple[Path, bytes]:
+    """The real path and the content. Raises `ToolError`."""
+    real = paths.guard(path, blocked)
+    try:
+        with open_folder(real.parent, blocked.forbids) as folder:
+            handle = folder.open(real.name)
+        with os.fdopen(handle, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(MAX_BYTES + 1) if size <= MAX_BYTES else b""
+    except OSError as error:
+        raise ToolError(f"{real}: {error.strerror}.") from error
+    if size > MAX_BYTES or len(data) > MAX_BYTES:
+        raise ToolError(f"{real} has more than {MAX_BYTES:,} bytes.")
+    if not data:
+        raise ToolError(f"{real} is empty.")
+    return real, data

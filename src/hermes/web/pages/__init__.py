@@ -7,21 +7,28 @@ from hermes.web.middleware import WebMiddleware
 from hermes.web.pages import (
     approvals,
     board,
+    channels,
     chat,
     events,
+    hooks,
     jobs,
     learning,
     login,
     logs,
+    mcp_servers,
+    people,
+    profiles,
     sessions,
     settings,
+    skill,
     system,
     task,
     usage,
 )
 
 _PAGES = (
-    events, chat, sessions, approvals, jobs, board, task, logs, usage, learning, settings, system,
+    events, chat, sessions, approvals, jobs, board, task, logs, usage, learning, skill, settings,
+    channels, people, profiles, mcp_servers, hooks, system,
 )  # fmt: skip
 
 

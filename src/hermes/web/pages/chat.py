@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from typing import Literal
+from urllib.parse import quote
 
 from aiohttp import web
 from anyio.to_thread import run_sync
@@ -28,6 +29,7 @@ from hermes.web.context import (
     read_body,
     read_json,
 )
+from hermes.web.downloads import read_download
 from hermes.web.html import Child, Html, h
 from hermes.web.pages.layout import icon, render_page
 from hermes.web.texts import text
@@ -75,6 +77,7 @@ def routes(context: WebContext) -> list[Route]:
         Route("GET", "/chat/{session}/transcript", handlers.transcript),
         Route("GET", "/chat/{session}/earlier", handlers.earlier),
         Route("GET", "/chat/{session}/branches", handlers.branches),
+        Route("GET", "/chat/{session}/file", handlers.download),
         Route("POST", "/chat/{session}/stop", handlers.stop),
         Route("POST", "/chat/{session}/answer", handlers.answer),
     ]
@@ -118,6 +121,21 @@ class _ChatHandlers:
             raise UsageError(text("bad_request"))
         page = await earlier_page(profile, request.match_info["session"], int(before))
         return html_response(page)
+
+    async def download(self, request: web.Request) -> web.Response:
+        """A file that a tool of the session has written."""
+        app = self._context.profile(request).app
+        session = await app.store.archive_for(OWNER).get(request.match_info["session"])
+        name, data = await run_sync(read_download, app, session, request.query.get("path", ""))
+        disposition = f"attachment; filename*=UTF-8''{quote(name, errors='replace')}"
+        return web.Response(
+            body=data,
+            content_type="application/octet-stream",
+            headers={
+                "Content-Security-Policy": "default-src 'none'; sandbox",
+                "Content-Disposition": disposition,
+            },
+        )
 
     async def branches(self, request: web.Request) -> web.Response:
         archive = self._context.profile(request).app.store.archive_for(OWNER)

@@ -20,10 +20,35 @@ NAVIGATION: Sequence[str] = (
 )  # fmt: skip
 """The pages in the menu, in order."""
 PATHS = {"chat": "/chat/new"}
+SETTINGS_PAGES: Sequence[str] = ("channels", "people", "profiles", "mcp", "hooks")
+"""The pages below the settings, each at `/settings/NAME`."""
 
 
 def page_path(name: str) -> str:
     return PATHS.get(name, f"/{name}")
+
+
+def _settings_links(base: str) -> list[Html]:
+    """What the command palette finds besides the menu."""
+    return [
+        h("a", text(f"tab_{one}"), href=f"{base}/settings/{one}", tabindex="-1")
+        for one in SETTINGS_PAGES
+    ]
+
+
+def settings_tabs(base: str, current: str = "") -> Html:
+    """Links to the settings and the pages below them."""
+    links = [
+        h(
+            "a",
+            text(f"tab_{name}") if name else text("nav_settings"),
+            href=f"{base}/settings" + (f"/{name}" if name else ""),
+            class_="tag",
+            aria_current="page" if name == current else None,
+        )
+        for name in ("", *SETTINGS_PAGES)
+    ]
+    return h("nav", *links, class_="tags", aria_label=text("settings_pages"))
 
 
 def icon(name: str) -> Html:
@@ -60,7 +85,7 @@ async def render_page(
         _sidebar(base, menu, _recent(base, recent, current), _footer(context, profile)),
         h("main", main, id="main", class_=f"page-{name}", tabindex="-1"),
         h("div", id="toasts", role="status", aria_live="polite"),
-        h("command-palette"),
+        h("command-palette", h("div", *_settings_links(base), hidden=True)),
         data_base=base,
         data_page=name,
         data_version=asset_version(),

@@ -1,30 +1,38 @@
 """The logs page: the last records, filtered by level, words and file, and live."""
 
+from collections.abc import Iterable
+from datetime import timedelta
+
 from aiohttp import web
 from anyio.to_thread import run_sync
 
+from hermes.app.build import App
 from hermes.app.log_files import LogFiles, RecordFilter, record_level
-from hermes.config.home import Home
 from hermes.kit.terminal_text import escape_controls
 from hermes.web.context import Route, WebContext, html_response
 from hermes.web.html import Html, h, join
 from hermes.web.pages.layout import render_page
 from hermes.web.texts import text
 
-LOGS = ("agent", "errors", "gateway")
+LOGS = ("agent", "errors", "gateway", "mcp-stderr", "codex")
+OUTPUTS = frozenset({"gateway", "mcp-stderr", "codex"})
+"""The output of programs: each line is a record."""
+PERIODS = {"": None, "1": timedelta(hours=1), "24": timedelta(days=1), "168": timedelta(days=7)}
 LEVELS = ("", "info", "warning", "error")
 MAX_RECORDS = 300
 
 
 def routes(context: WebContext) -> list[Route]:
     async def records(request: web.Request) -> Html:
-        home = context.profile(request).app.home
+        app = context.profile(request).app
+        period = PERIODS.get(request.query.get("hours", ""))
         log, level = request.query.get("log", ""), request.query.get("level", "")
         wanted = RecordFilter(
             level=level if level in LEVELS else "",
             names=(words,) if (words := request.query.get("q", "").strip()) else (),
+            since=app.clock.now() - period if period else None,
         )
-        found = await run_sync(_last, home, log if log in LOGS else LOGS[0], wanted)
+        found = await run_sync(_last, app, log if log in LOGS else LOGS[0], wanted)
         lines = [h("span", line, class_=level or None) for level, line in found]
         return h("pre", *lines, class_="lines", tabindex="0") if lines else _nothing()
 
@@ -49,20 +57,21 @@ def _nothing() -> Html:
 
 
 def _filters(request: web.Request) -> Html:
-    def options(names: tuple[str, ...], chosen: str) -> list[Html]:
+    def options(names: Iterable[str], name: str, labels: str = "") -> list[Html]:
+        chosen = request.query.get(name, "")
         return [
-            h("option", one or text("all_levels"), value=one, selected=one == chosen)
+            h("option", text(f"{labels}{one or 'all'}") if labels else one, value=one,
+              selected=one == chosen)
             for one in names
-        ]
+        ]  # fmt: skip
 
     return h(
         "form",
         h("input", type="search", name="q", value=request.query.get("q", ""),
           placeholder=text("filter_logs"), aria_label=text("filter_logs")),
-        h("select", *options(LOGS, request.query.get("log", "")), name="log",
-          aria_label=text("log_file")),
-        h("select", *options(LEVELS, request.query.get("level", "")), name="level",
-          aria_label=text("level")),
+        h("select", *options(LOGS, "log"), name="log", aria_label=text("log_file")),
+        h("select", *options(LEVELS, "level", "level_"), name="level", aria_label=text("level")),
+        h("select", *options(PERIODS, "hours", "hours_"), name="hours", aria_label=text("period")),
         h("label", h("input", type="checkbox", data_follow="3000"), " ", text("live"),
           class_="row"),
         class_="row filters",
@@ -71,14 +80,18 @@ def _filters(request: web.Request) -> Html:
     )  # fmt: skip
 
 
-def _last(home: Home, log: str, wanted: RecordFilter) -> list[tuple[str, str]]:
+def _last(app: App, log: str, wanted: RecordFilter) -> list[tuple[str, str]]:
     """The last records, newest first, with their levels."""
-    files = LogFiles(home.logs / f"{log}.log", each_line=log == "gateway")
+    files = LogFiles(app.home.logs / f"{log}.log", each_line=log in OUTPUTS)
     try:
         start = files.find_last(MAX_RECORDS, wanted)
         found = filter(wanted, files.records(start)) if start is not None else ()
         shown = [
-            (record_level(one), escape_controls(one.decode("utf-8", "replace"))) for one in found
+            (
+                record_level(one),
+                escape_controls(app.redactor.redact(one.decode("utf-8", "replace"))),
+            )
+            for one in found
         ]
     finally:
         files.close()

@@ -1,6 +1,7 @@
 """The sessions page: list, search as you type, filter, rename, export, delete, lineage."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
 
 from aiohttp import web
 from msgspec import Struct, structs
@@ -10,6 +11,7 @@ from hermes.app.session_export import encode, load_session
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SearchHit, Session, SessionChange, SessionFilter, SessionSummary
+from hermes.web.branches import family_list, read_family
 from hermes.web.context import (
     ProfileWeb,
     Route,
@@ -68,21 +70,22 @@ class _SessionHandlers:
         query = request.query.get("q", "").strip()
         base = self._context.base(request)
         archive = profile.app.store.archive_for(OWNER)
-        source = request.query.get("source") or None
+        where = _filter(request)
+        if name := request.query.get("family", ""):
+            family = await read_family(archive, await archive.get(name))
+            return h("section", family_list(base, family, name), class_="panel")
         if query:
             result = await archive.search_by_meaning(query, MAX_HITS)
-            hits = [one for one in result.hits if source in {None, one.session.source}]
-            return _hits(base, hits, result.note)
+            return _hits(base, [one for one in result.hits if _matches(one, where)], result.note)
         offset = _number(request.query.get("offset", "0"))
-        where = SessionFilter(source=source)
         found = await archive.list(where, PAGE_SIZE + 1, offset)
         parents = await self._parents(profile, found)
         running = profile.live.sessions
         rows = [_row(base, one, parents, is_running=one.session.id in running) for one in found]
         more: Child = None
         if len(found) > PAGE_SIZE:
-            address = f"?offset={offset + PAGE_SIZE}" + (f"&source={source}" if source else "")
-            more = h("a", text("older"), href=f"{base}/sessions{address}", class_="button")
+            address = request.rel_url.update_query(offset=offset + PAGE_SIZE).query_string
+            more = h("a", text("older"), href=f"{base}/sessions?{address}", class_="button")
         if not found:
             return h("p", text("no_sessions"), class_="empty")
         return join([h("ul", *rows[:PAGE_SIZE], class_="cards"), more])
@@ -147,6 +150,33 @@ def _lines(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
 
 
+def _filter(request: web.Request) -> SessionFilter:
+    """The source and the days in which a session began."""
+    last = _day(request.query.get("to", ""))
+    return SessionFilter(
+        source=request.query.get("source") or None,
+        started_after=_day(request.query.get("from", "")),
+        started_before=last + timedelta(days=1) if last else None,
+    )
+
+
+def _day(given: str) -> datetime | None:
+    """The begin of a day, in the time zone of this machine."""
+    try:
+        return datetime.combine(date.fromisoformat(given), time.min).astimezone()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _matches(hit: SearchHit, where: SessionFilter) -> bool:
+    begun = hit.session.started_at
+    return (
+        where.source in {None, hit.session.source}
+        and (where.started_after is None or begun >= where.started_after)
+        and (where.started_before is None or begun < where.started_before)
+    )
+
+
 def _search_form(request: web.Request, sources: Sequence[str]) -> Html:
     chosen = request.query.get("source", "")
     options = [h("option", text("all_sources"), value="")]
@@ -156,6 +186,9 @@ def _search_form(request: web.Request, sources: Sequence[str]) -> Html:
         h("input", type="search", name="q", value=request.query.get("q", ""),
           placeholder=text("search_sessions"), aria_label=text("search_sessions")),
         h("select", *options, name="source", aria_label=text("source")),
+        *(h("label", text(f"begun_{name}"),
+            h("input", type="date", name=name, value=request.query.get(name, "")), class_="row")
+          for name in ("from", "to")),
         class_="row filters",
         role="search",
         data_live="list",
@@ -204,6 +237,7 @@ def _actions(base: str, session: Session, title: str) -> Html:
         "div",
         h("button", text("rename"), type="button", class_="quiet", data_action="rename",
           data_url=f"{address}/rename", data_value=session.title),
+        h("a", text("lineage"), href=f"{base}/sessions?family={session.id}", class_="quiet"),
         *exports,
         h("button", text("delete"), type="button", class_="quiet danger", data_action="delete",
           data_url=f"{address}/delete", data_confirm=text("confirm_delete", name=title)),

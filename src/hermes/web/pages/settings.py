@@ -17,7 +17,7 @@ from hermes.schema.errors import UsageError
 from hermes.web.context import ProfileWeb, Route, WebContext, json_response, read_json
 from hermes.web.html import Html, h, join
 from hermes.web.markdown import render
-from hermes.web.pages.layout import render_page
+from hermes.web.pages.layout import render_page, settings_tabs
 from hermes.web.texts import text
 
 VARIABLES_SECTION = ".env"
@@ -35,6 +35,7 @@ class SettingForm(Struct, frozen=True, kw_only=True):
 def routes(context: WebContext) -> list[Route]:
     async def page(request: web.Request) -> web.StreamResponse:
         app = context.profile(request).app
+        stored = await context.profile(request).stored_settings()
         values = await run_sync(lambda: printable_settings(app.home, app.env, everything=True))
         changed = as_mapping(printable_settings(app.home, app.env)) or {}
         wanted, chosen = request.query.get("q", "").lower(), request.query.get("section", "")
@@ -45,9 +46,10 @@ def routes(context: WebContext) -> list[Route]:
             or (not wanted and _section(one) == chosen)
         ]
         if wanted or chosen == VARIABLES_SECTION:
-            shown += _variables(app.env, wanted)
+            shown += _variables(stored.env, wanted)
         main = join([
             h("h1", text("nav_settings")),
+            settings_tabs(context.base(request)),
             h("p", text("settings_hint"), class_="hint"),
             _search(request),
             h("nav", *_links({str(one) for one in changed}, chosen), class_="tags",

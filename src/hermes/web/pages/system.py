@@ -1,23 +1,26 @@
-"""The system page: gateway, platforms, queues, what doctor finds, and who is logged in."""
-
-from collections.abc import Mapping
+"""The system page: the live state, what doctor finds, and who is logged in."""
 
 from aiohttp import web
-from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from hermes import __version__
-from hermes.app.service.status import GatewayStatus, PlatformState, gateway_status
 from hermes.config.home import Home
-from hermes.web.context import LOGIN, Route, WebContext, html_response, read_json
+from hermes.ports.store import CompleteItem
+from hermes.schema.errors import NotFound
+from hermes.web.context import LOGIN, Route, WebContext, html_response, json_response, read_json
 from hermes.web.doctor import findings_list, run_doctor
 from hermes.web.html import Child, Html, h, join
 from hermes.web.logins import WebLogin
 from hermes.web.pages.layout import render_page
+from hermes.web.system_state import MAX_PARKED, system_state
 from hermes.web.texts import text
 from hermes.web.times import moment
 
-MEGABYTE = 1_000_000
+
+class ItemRequest(Struct, frozen=True, kw_only=True):
+    queue: str
+    key: str
+    discard: bool = False
 
 
 class DoctorRequest(Struct, frozen=True):
@@ -28,28 +31,18 @@ class DoctorRequest(Struct, frozen=True):
 
 def routes(context: WebContext) -> list[Route]:
     async def page(request: web.Request) -> web.StreamResponse:
-        profile = context.profile(request)
-        app = profile.app
-        stats = await app.store.maintenance.stats()
-        status = await run_sync(gateway_status, app.home)
-        figures = {
-            "sessions": f"{stats.sessions:,}",
-            "running_turns": str(len(profile.live.sessions)),
-            "waiting_items": str(stats.waiting),
-            "parked_items": str(stats.parked),
-            "store_size": f"{stats.size / MEGABYTE:,.1f} MB",
-        }
-        warnings = [h("li", one, class_="entry error") for one in app.warnings]
+        app = context.profile(request).app
         logins = [_login(one, own=one.id == request[LOGIN].id) for one in context.logins.sessions()]
+        follow = h(
+            "form",
+            h("label", h("input", type="checkbox", data_follow="3000", checked=True), " ",
+              text("live"), class_="row"),
+            data_live="state",
+            data_url="system/state",
+        )  # fmt: skip
         main = join([
-            h("h1", text("nav_system")),
-            h("ul", *warnings, class_="cards") if warnings else None,
-            h("div", *(
-                h("div", h("span", value, class_="figure"), text(name), class_="panel")
-                for name, value in figures.items()
-            ), class_="grid"),
-            h("h2", text("gateway")),
-            _gateway(status),
+            h("div", h("h1", text("nav_system")), follow, class_="row spread"),
+            h("div", await system_state(context.profile(request)), id="state"),
             h("h2", text("doctor")),
             h("button", text("doctor_check"), type="button", id="doctor", data_action="doctor"),
             h("div", h("p", text("doctor_hint"), class_="hint"), id="findings", aria_live="polite"),
@@ -62,36 +55,37 @@ def routes(context: WebContext) -> list[Route]:
             request, context, name="system", title=text("nav_system"), main=main
         )
 
+    async def state(request: web.Request) -> web.Response:
+        return html_response(await system_state(context.profile(request)))
+
     async def doctor(request: web.Request) -> web.Response:
         body = await read_json(request, DoctorRequest)
         return html_response(findings_list(await run_doctor(_home(context, request), body.fix)))
 
-    return [Route("GET", "/system", page), Route("POST", "/system/doctor", doctor)]
+    async def settle(request: web.Request) -> web.Response:
+        """Send an item that was given up once more, or discard it."""
+        body, app = await read_json(request, ItemRequest), context.profile(request).app
+        parked = await app.store.queues.parked(body.queue, MAX_PARKED)
+        item = next((one.item for one in parked if one.item.key == body.key), None)
+        if item is None:
+            raise NotFound(text("no_item"))
+        if body.discard:
+            await app.store.commit(CompleteItem(item.key))
+        else:
+            await app.store.queues.retry(item.key, app.clock.now(), text("asked_again"))
+            app.bus.wake(item.queue, item.topic)
+        return json_response({})
+
+    return [
+        Route("GET", "/system", page),
+        Route("GET", "/system/state", state),
+        Route("POST", "/system/doctor", doctor),
+        Route("POST", "/system/items", settle),
+    ]
 
 
 def _home(context: WebContext, request: web.Request) -> Home:
     return context.profile(request).app.home
-
-
-def _gateway(status: GatewayStatus) -> Html:
-    if status.record is None:
-        return h("p", text("gateway_stopped"), " ", h("code", "hermes gateway start"))
-    since = moment(status.since) if status.since else None
-    head = h("p", text("gateway_running", pid=str(status.record.pid)), " ", since)
-    return h("div", head, _platforms(status.platforms))
-
-
-def _platforms(platforms: Mapping[str, PlatformState]) -> Html:
-    rows = [
-        h(
-            "li",
-            h("b", name),
-            h("p", h("span", one.state, class_="tag bad" if one.error_code else "tag"),
-              one.error_message or "", class_="facts"),
-        )
-        for name, one in sorted(platforms.items())
-    ]  # fmt: skip
-    return h("ul", *rows, class_="cards")
 
 
 def _login(login: WebLogin, *, own: bool) -> Html:

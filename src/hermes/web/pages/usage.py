@@ -1,67 +1,112 @@
 """The usage page: limits, and tokens, cost and cache hits by day, model, person, job and source."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, timedelta
 from typing import cast
 
 from aiohttp import web
+from msgspec import Struct
 
 from hermes.app.build import App
 from hermes.cron.operation import CronOperation
 from hermes.schema.messages import Usage
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import ModelUsage, SessionFilter, SessionSummary
+from hermes.schema.sessions import DailyUsage, SessionFilter
 from hermes.session.spend_guard import EVERYBODY, spent_today
-from hermes.web.charts import Bar, bar_chart, meter
+from hermes.web.charts import Bar, bar_chart, meter, ranking
 from hermes.web.context import Route, WebContext
 from hermes.web.html import Child, Html, h, join
 from hermes.web.pages.layout import render_page
 from hermes.web.texts import text
 
+PERIODS = (7, 30, 90, 365)
 DAYS = 30
+MAX_ROWS = 50_000
 MAX_SESSIONS = 2_000
 MAX_FIRES = 2_000
 MAX_PEOPLE = 50
+MAX_BARS = 12
+
+
+class Total(Struct, kw_only=True):
+    """The sum of some rows; `cost` counts what has a known price."""
+
+    usage: Usage = Usage()
+    cost: float = 0.0
+    calls: int = 0
+    unpriced: bool = False
+
+    def add(self, row: DailyUsage) -> None:
+        self.usage += row.usage
+        self.cost += row.cost or 0.0
+        self.calls += row.calls
+        self.unpriced = self.unpriced or row.cost is None
+
+    @property
+    def tokens(self) -> int:
+        return self.usage.input + self.usage.output
+
+    @property
+    def price(self) -> str:
+        if self.unpriced and not self.cost:
+            return "?"
+        return f"${self.cost:,.2f}" + (" + ?" if self.unpriced else "")
 
 
 def routes(context: WebContext) -> list[Route]:
     async def page(request: web.Request) -> web.StreamResponse:
         app = context.profile(request).app
-        archive, now = app.store.archive_for(OWNER), app.clock.now()
-        recent = await archive.list(SessionFilter(reviews=True), MAX_SESSIONS)
-        first = now - timedelta(days=DAYS)
-        recent = [one for one in recent if one.last_at >= first]
-        models = await archive.usage(since=first)
+        given = request.query.get("days", "")
+        days = int(given) if given in map(str, PERIODS) else DAYS
+        today = app.clock.now().date()
+        first = today - timedelta(days=days - 1)
+        rows = await app.store.archive_for(OWNER).usage_by_day(first, MAX_ROWS)
         jobs = await _sessions_of_jobs(app)
+        groups: dict[str, Callable[[DailyUsage], str]] = {
+            "model": lambda one: f"{one.provider}/{one.model}",
+            "person": lambda one: one.principal,
+            "job": lambda one: jobs.get(one.session, ""),
+            "source": lambda one: one.source,
+        }
         main = join([
             h("h1", text("nav_usage")),
-            h("p", text("usage_hint", days=str(DAYS)), class_="hint"),
-            _figures(recent),
-            await _limits(app, recent),
-            h("section", h("h2", text("tokens_by_day")), _by_day(recent, now), class_="panel"),
-            h("h2", text("by_model")),
-            _model_table(models),
-            h("h2", text("by_person")),
-            _grouped(text("person"), recent, lambda one: one.session.principal),
-            h("h2", text("by_job")),
-            _grouped(text("job"), recent, lambda one: jobs.get(one.session.id, "")),
-            h("h2", text("by_source")),
-            _grouped(text("source"), recent, lambda one: one.session.source),
+            _periods(days),
+            _figures(rows),
+            await _limits(app, rows),
+            _by_day(rows, [first + timedelta(days=one) for one in range(days)]),
+            *(_grouped(name, rows, group) for name, group in groups.items()),
         ])  # fmt: skip
         return await render_page(request, context, name="usage", title=text("nav_usage"), main=main)
 
     return [Route("GET", "/usage", page)]
 
 
-def _figures(recent: Sequence[SessionSummary]) -> Html:
-    total = sum((one.usage for one in recent), Usage())
-    cost = sum(one.cost or 0.0 for one in recent)
+def _periods(chosen: int) -> Html:
+    links = [
+        h("a", text("last_days", days=str(one)), href=f"?days={one}", class_="tag",
+          aria_current="true" if one == chosen else None)
+        for one in PERIODS
+    ]  # fmt: skip
+    return h("nav", *links, class_="tags", aria_label=text("period"))
+
+
+def _totals(rows: Sequence[DailyUsage], group: Callable[[DailyUsage], str]) -> dict[str, Total]:
+    """Sums by name, the largest first; rows without a name are left out."""
+    found: defaultdict[str, Total] = defaultdict(Total)
+    for row in rows:
+        if name := group(row):
+            found[name].add(row)
+    return dict(sorted(found.items(), key=lambda one: -one[1].tokens))
+
+
+def _figures(rows: Sequence[DailyUsage]) -> Html:
+    total = _totals(rows, lambda _: "all").get("all", Total())
     shares = {
-        "tokens_in": f"{total.input:,}",
-        "tokens_out": f"{total.output:,}",
-        "cache_share": _percent(total),
-        "cost": f"${cost:,.2f}",
+        "tokens_in": f"{total.usage.input:,}",
+        "tokens_out": f"{total.usage.output:,}",
+        "cache_share": _percent(total.usage),
+        "cost": total.price,
     }
     return h(
         "div",
@@ -71,42 +116,50 @@ def _figures(recent: Sequence[SessionSummary]) -> Html:
     )  # fmt: skip
 
 
-def _by_day(recent: Sequence[SessionSummary], now: datetime) -> Html:
-    days = [(now - timedelta(days=back)).date() for back in reversed(range(DAYS))]
-    found: defaultdict[object, Usage] = defaultdict(Usage)
-    for one in recent:
-        found[one.last_at.date()] += one.usage
+def _by_day(rows: Sequence[DailyUsage], days: Sequence[date]) -> Html:
+    found = _totals(rows, lambda one: one.day.isoformat())
+    totals = [(f"{day:%d %b}", found.get(day.isoformat(), Total())) for day in days]
+    tokens = [
+        Bar(label=label, value=one.tokens, part=one.usage.cache_read,
+            title=text("day_tokens", day=label, tokens=f"{one.tokens:,}",
+                       share=_percent(one.usage)))
+        for label, one in totals
+    ]  # fmt: skip
+    costs = [Bar(label=day, value=one.cost, title=f"{day}: {one.price}") for day, one in totals]
+    parts = [h("h2", text("tokens_by_day")), bar_chart(tokens, text("tokens_by_day"))]
+    if any(one.part for one in tokens):
+        parts.append(h("p", text("cached_hint"), class_="hint"))
+    if any(one.value for one in costs):
+        parts += [h("h2", text("cost_by_day")), bar_chart(costs, text("cost_by_day"))]
+    return h("section", *parts, class_="panel")
+
+
+def _grouped(name: str, rows: Sequence[DailyUsage], group: Callable[[DailyUsage], str]) -> Html:
+    """A chart and a table of the sums by what rows belong to."""
+    title, totals = text(f"by_{name}"), _totals(rows, group)
+    if not totals:
+        return join([h("h2", title), h("p", text("no_usage"), class_="empty")])
     bars = [
-        Bar(
-            label=f"{day:%d %b}",
-            value=found[day].input + found[day].output,
-            part=found[day].cache_read,
-            title=f"{day:%d %b}: {found[day].input + found[day].output:,}",
-        )
-        for day in days
-    ]
-    return bar_chart(bars, text("tokens_by_day"))
+        Bar(label=label, value=one.tokens, part=one.usage.cache_read,
+            title=f"{one.tokens:,} · {one.price}")
+        for label, one in [*totals.items()][:MAX_BARS]
+    ]  # fmt: skip
+    chart = h("section", ranking(bars, title), class_="panel")
+    return join([h("h2", title), chart, _table(text(name), totals)])
 
 
-def _model_table(models: Sequence[ModelUsage]) -> Html:
-    rows = [
-        (f"{one.provider}/{one.model}", one.usage, one.cost, one.calls)
-        for one in sorted(models, key=lambda one: -one.usage.input)
-    ]
-    return _table(text("model"), rows)
-
-
-async def _limits(app: App, recent: Sequence[SessionSummary]) -> Html | None:
+async def _limits(app: App, rows: Sequence[DailyUsage]) -> Html | None:
     """A bar for each limit of `limits` that is set."""
     limits, bars = app.config.limits, list[Html]()
     if limits.usd_per_day is not None:
         spent = await spent_today(app.store, app.clock, OWNER, EVERYBODY)
         bars.append(_meter(text("limit_day"), spent, limits.usd_per_day))
     if limits.usd_per_session is not None:
+        recent = await app.store.archive_for(OWNER).list(SessionFilter(reviews=True), MAX_SESSIONS)
         spent = max((one.cost or 0.0 for one in recent), default=0.0)
         bars.append(_meter(text("limit_session"), spent, limits.usd_per_session))
     if limits.usd_per_principal is not None:
-        people = sorted({OWNER, *(one.session.principal for one in recent)})[:MAX_PEOPLE]
+        people = sorted({OWNER, *(one.principal for one in rows)})[:MAX_PEOPLE]
         for name in people:
             spent = await spent_today(app.store, app.clock, name, name)
             label = text("limit_person", name=name)
@@ -126,18 +179,7 @@ async def _sessions_of_jobs(app: App) -> Mapping[str, str]:
     return {one.session: names.get(one.job, one.job) for one in fires if one.session}
 
 
-def _grouped(
-    label: str, recent: Sequence[SessionSummary], group: Callable[[SessionSummary], str]
-) -> Html:
-    """A table of sums by the name that a session belongs to; empty names are left out."""
-    sums: defaultdict[str, tuple[Usage, float, int]] = defaultdict(lambda: (Usage(), 0.0, 0))
-    for one in recent:
-        usage, cost, calls = sums[group(one)]
-        sums[group(one)] = (usage + one.usage, cost + (one.cost or 0.0), calls + one.model_calls)
-    return _table(label, [(name, *values) for name, values in sorted(sums.items()) if name])
-
-
-def _table(name: str, rows: Iterable[tuple[str, Usage, float | None, int]]) -> Html:
+def _table(name: str, totals: Mapping[str, Total]) -> Html:
     head = [name, text("calls"), text("tokens_in"), text("tokens_out"), text("cache_share"),
             text("cost")]  # fmt: skip
     body: list[Child] = [
@@ -145,14 +187,12 @@ def _table(name: str, rows: Iterable[tuple[str, Usage, float | None, int]]) -> H
             "tr",
             h("td", label),
             *(h("td", value, class_="right") for value in (
-                f"{calls:,}", f"{usage.input:,}", f"{usage.output:,}", _percent(usage),
-                "?" if cost is None else f"${cost:,.2f}",
+                f"{one.calls:,}", f"{one.usage.input:,}", f"{one.usage.output:,}",
+                _percent(one.usage), one.price,
             )),
         )
-        for label, usage, cost, calls in rows
+        for label, one in totals.items()
     ]  # fmt: skip
-    if not body:
-        return h("p", text("no_usage"), class_="empty")
     heads = h("thead", h("tr", *(h("th", one, scope="col") for one in head)))
     return h("div", h("table", heads, h("tbody", *body)), class_="wide", tabindex="0",
              role="region", aria_label=name)  # fmt: skip

@@ -226,6 +226,17 @@ class HermesChat extends HTMLElement {
     this.typed();
   }
 
+  /** Download a file that a tool wrote. @param {string} path */
+  async download(path) {
+    const response = await fetch(`${base}/chat/${this.session}/file?${new URLSearchParams({ path })}`);
+    if (!response.ok) throw new Error((await response.json()).error);
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await response.blob());
+    link.download = path.split("/").at(-1) ?? "";
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
   async branches() {
     const dialog = document.createElement("dialog");
     const heading = Object.assign(document.createElement("h2"), { textContent: t("branches"), id: "family" });
@@ -306,6 +317,7 @@ Object.assign(actions, {
   edit: (/** @type {HTMLElement} */ target) => chat.edit(entryOf(target)),
   retry: (/** @type {HTMLElement} */ target) => chat.retry(entryOf(target)),
   branches: () => chat.branches(),
+  download: (/** @type {HTMLElement} */ target) => chat.download(target.dataset.path ?? ""),
   earlier: () => chat.transcript.earlier(),
   later: () => chat.transcript.later(),
   "to-end": () => chat.transcript.end(),

@@ -3,6 +3,8 @@
 import { actions, api, ask, elements, find, localTimes, showError, stream, t, toast } from "./app.js";
 
 let timer = 0;
+/** The HTML of lists that were loaded again. @type {WeakMap<HTMLElement, string>} */
+const shown = new WeakMap();
 
 /** Load the list of a search form again. @param {HTMLFormElement} form */
 async function search(form) {
@@ -10,7 +12,13 @@ async function search(form) {
   for (const [key, value] of [...query]) if (!value) query.delete(key);
   const list = document.getElementById(form.dataset.live ?? "");
   const html = await api(`/${form.dataset.url}?${query}`, undefined, { headers: { Accept: "text/plain" } });
-  list?.replaceChildren(elements(html));
+  // What has not changed keeps its focus, selection and scroll position.
+  if (list && shown.get(list) !== html) {
+    shown.set(list, html);
+    const focused = list.contains(document.activeElement) ? focusedPlace() : () => {};
+    list.replaceChildren(elements(html));
+    focused();
+  }
   history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
 }
 
@@ -74,7 +82,7 @@ export async function refresh() {
 }
 
 actions.rename = async (target) => {
-  const title = await ask(t("new_title"), target.dataset.value ?? "");
+  const title = await ask(target.dataset.label ?? t("new_title"), target.dataset.value ?? "");
   if (title === null) return;
   await api(target.dataset.url ?? "", { title });
   await refresh();
@@ -84,7 +92,19 @@ actions.delete = actions.post = async (target) => {
   const body = target.dataset.body ? JSON.parse(target.dataset.body) : {};
   const answer = await api(target.dataset.url ?? "", body);
   if (answer.message) toast(answer.message);
-  await refresh();
+  if (answer.location) location.assign(answer.location);
+  else await refresh();
+};
+
+/** Show the answer in the element that the button controls. */
+actions.show = async (target) => {
+  const box = find(document, `#${CSS.escape(target.getAttribute("aria-controls") ?? "")}`);
+  box.setAttribute("aria-busy", "true");
+  try {
+    box.replaceChildren(elements(await api(target.dataset.url ?? "", {})));
+  } finally {
+    box.removeAttribute("aria-busy");
+  }
 };
 
 /** Look for problems; with an id, fix that one first. @param {string} fix */

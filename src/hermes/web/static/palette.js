@@ -96,7 +96,7 @@ class CommandPalette extends HTMLElement {
 
 /** Links and buttons of the frame. @returns {PaletteEntry[]} */
 function frameEntries() {
-  const found = /** @type {HTMLElement[]} */ ([...document.querySelectorAll(".drawer a, .foot button, .bar button")]);
+  const found = /** @type {HTMLElement[]} */ ([...document.querySelectorAll(".drawer a, command-palette a, .foot button, .bar button")]);
   return found.filter((one) => !one.hidden).map((one) => ({
     label: one.getAttribute("aria-label") ?? (one.querySelector("span") ?? one).textContent?.trim() ?? "",
     run: () => one.click(),

@@ -5,11 +5,10 @@ Only the check runs in an event loop: a question inside one could not be interru
 
 from argparse import Namespace
 from collections.abc import Mapping
-from importlib import import_module
-from typing import cast
 
 import anyio
 
+from hermes.app.channel_setup import check_account, store_account
 from hermes.app.chat_settings import ChatSettings
 from hermes.channels import MANIFESTS
 from hermes.cli.context import CliContext
@@ -18,7 +17,7 @@ from hermes.config.editor import set_variable
 from hermes.config.home import ensure_home
 from hermes.gateway.platform_settings import parse_list, platform_variable
 from hermes.kit.terminal_text import single_line
-from hermes.ports.channel import AccountCheck, ChannelManifest, ChannelSetup, CheckAccount
+from hermes.ports.channel import AccountCheck, ChannelManifest, ChannelSetup
 from hermes.schema.errors import HermesError, UsageError
 
 MAX_ATTEMPTS = 3
@@ -37,9 +36,7 @@ def setup(args: Namespace, context: CliContext) -> int:
             context.print(f"  {number}. {step}")
     answers = _answers(context, dialog, steps)
     token, found = _checked_token(args, context, dialog, manifest, steps, answers)
-    secret = {steps.variable: token} if token else {}
-    for name, value in {**answers, **found.variables, **secret}.items():
-        set_variable(home, name, value)
+    store_account(home, steps, token, answers, found)
     stored = f"The {steps.secret.lower()} is" if token else "The answers are"
     context.print(f"Connected as {single_line(found.account)}. {stored} stored in {home.dotenv}.")
     for note in found.notes:
@@ -122,10 +119,8 @@ def _check(
     steps: ChannelSetup,
     answers: Mapping[str, str],
 ) -> AccountCheck:
-    module, _, name = steps.check.partition(":")
-    check = cast("CheckAccount", getattr(import_module(module), name))
-    extra = ChatSettings(context.load_config().config).platform(manifest.name).extra
-    return anyio.run(check, token, extra, {**context.profile_env(), **answers})
+    env = {**context.profile_env(), **answers}
+    return anyio.run(check_account, manifest, steps, context.load_config().config, env, token)
 
 
 def _save_users(

@@ -1,0 +1,216 @@
+"""The channels page: each chat app with its live state; a page of each with its set-up steps."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from aiohttp import web
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from hermes.app.channel_setup import check_account, store_account
+from hermes.app.channels import enabled_platforms
+from hermes.app.service.status import GatewayStatus, PlatformState, gateway_status
+from hermes.channels import MANIFESTS
+from hermes.config.editor import set_variable
+from hermes.gateway.platform_settings import parse_list, platform_variable
+from hermes.ports.channel import ChannelManifest, ChannelSetup, SetupQuestion
+from hermes.schema.errors import NotFound, UsageError
+from hermes.web.context import (
+    ProfileWeb,
+    Route,
+    WebContext,
+    html_response,
+    json_response,
+    read_json,
+)
+from hermes.web.form_fields import form, labelled
+from hermes.web.html import Child, Html, h, join
+from hermes.web.markdown import render
+from hermes.web.pages.layout import render_page, settings_tabs
+from hermes.web.texts import text
+from hermes.web.times import moment
+
+ALLOWED_USERS = "ALLOWED_USERS"
+SECRET = "secret"  # noqa: S105 - the name of the field
+
+
+class ChannelRow(Struct, frozen=True):
+    manifest: ChannelManifest
+    state: PlatformState
+
+
+def routes(context: WebContext) -> list[Route]:
+    handlers = _ChannelHandlers(context)
+    return [
+        Route("GET", "/settings/channels", handlers.page),
+        Route("GET", "/settings/channels/list", handlers.fragment),
+        Route("GET", "/settings/channels/{channel}", handlers.setup_page),
+        Route("POST", "/settings/channels/{channel}", handlers.connect),
+    ]
+
+
+class _ChannelHandlers:
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
+
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        base = self._context.base(request)
+        follow = h(
+            "form",
+            h("label", h("input", type="checkbox", data_follow="3000", checked=True), " ",
+              text("live"), class_="row"),
+            data_live="list",
+            data_url="settings/channels/list",
+        )  # fmt: skip
+        main = join([
+            h("h1", text("tab_channels")),
+            settings_tabs(base, "channels"),
+            h("div", h("p", text("channels_hint"), class_="hint"), follow, class_="row spread"),
+            h("div", await self._list(request), id="list"),
+        ])  # fmt: skip
+        return await render_page(
+            request, self._context, name="settings", title=text("tab_channels"), main=main
+        )
+
+    async def fragment(self, request: web.Request) -> web.Response:
+        return html_response(await self._list(request))
+
+    async def _list(self, request: web.Request) -> Html:
+        base, profile = self._context.base(request), self._context.profile(request)
+        status = await run_sync(gateway_status, profile.app.home)
+        stored = await profile.stored_settings()
+        enabled = enabled_platforms(stored.loaded.config, stored.env)
+        names = [*enabled, *(one for one in status.platforms if one not in enabled)]
+        rows = [_row(base, name, status, is_set_up=True) for name in names]
+        rows += [_row(base, one, status) for one in MANIFESTS if one not in names]
+        stopped: Child = None
+        if status.record is None:
+            stopped = h("p", text("gateway_stopped"), " ", h("code", "hermes gateway start"))
+        return join([stopped, h("ul", *rows, class_="cards compact")])
+
+    async def setup_page(self, request: web.Request) -> web.StreamResponse:
+        base, profile = self._context.base(request), self._context.profile(request)
+        manifest, setup = _known(request)
+        stored = await profile.stored_settings()
+        status = await run_sync(gateway_status, profile.app.home)
+        steps = [h("li", render(one)) for one in setup.steps]
+        main = join([
+            h("h1", manifest.label or manifest.name),
+            settings_tabs(base, "channels"),
+            _state(manifest.name, status, is_set_up=bool(stored.env.get(setup.variable))),
+            h("section", h("h2", text("setup_steps")), h("ol", *steps), class_="panel"),
+            _setup_form(manifest, setup, stored.env),
+            h("p", h("a", text("all_settings_of", name=manifest.label or manifest.name),
+                     href=f"{base}/settings?q={manifest.name}")),
+        ])  # fmt: skip
+        return await render_page(
+            request, self._context, name="settings", title=manifest.label, main=main
+        )
+
+    async def connect(self, request: web.Request) -> web.Response:
+        """Ask the platform about the credentials; they are stored only if it accepts them."""
+        manifest, setup = _known(request)
+        profile = self._context.profile(request)
+        given = await read_json(request, dict[str, str])
+        stored = await profile.stored_settings()
+        answers = _answers(setup, given, stored.env)
+        token = given.get(SECRET, "").strip() or stored.env.get(setup.variable, "")
+        if not token and not setup.secret_optional:
+            raise UsageError(text("field_missing", name=setup.secret))
+        env = {**stored.env, **answers}
+        found = await check_account(manifest, setup, stored.loaded.config, env, token)
+        await run_sync(store_account, profile.app.home, setup, token, answers, found)
+        await run_sync(_store_users, profile, manifest, given.get(ALLOWED_USERS, ""))
+        notes = [text("connected_as", name=found.account), *found.notes, text("saved_restart")]
+        return json_response({"message": " ".join(notes)})
+
+
+def _known(request: web.Request) -> tuple[ChannelManifest, ChannelSetup]:
+    manifest = MANIFESTS.get(request.match_info["channel"])
+    if manifest is None or manifest.setup is None:
+        raise NotFound(text("no_channel"))
+    return manifest, manifest.setup
+
+
+def _answers(
+    setup: ChannelSetup, given: Mapping[str, str], env: Mapping[str, str]
+) -> dict[str, str]:
+    """What the platform needs besides its token; an empty secret keeps the stored one."""
+    answers: dict[str, str] = {}
+    for one in setup.questions:
+        value = given.get(one.variable, "").strip()
+        if one.secret and not value:
+            value = env.get(one.variable, "")
+        if value:
+            answers[one.variable] = value
+        elif not one.optional:
+            raise UsageError(text("field_missing", name=one.label))
+    return answers
+
+
+def _store_users(profile: ProfileWeb, manifest: ChannelManifest, users: str) -> None:
+    if ids := parse_list(users):
+        name = platform_variable(manifest.name, ALLOWED_USERS)
+        set_variable(profile.app.home, name, ",".join(ids))
+
+
+def _row(base: str, name: str, status: GatewayStatus, *, is_set_up: bool = False) -> Html:
+    manifest = MANIFESTS.get(name.partition("/")[0])
+    label = manifest.label if manifest and manifest.label else name
+    link: Child = h("b", label)
+    if manifest and manifest.setup:
+        address = f"{base}/settings/channels/{manifest.name}"
+        link = h("a", label, href=address, class_="title")
+    account = name.partition("/")[2]
+    return h(
+        "li",
+        link,
+        h("span", f" {account}") if account else None,
+        _state(name, status, is_set_up=is_set_up),
+    )
+
+
+def _state(name: str, status: GatewayStatus, *, is_set_up: bool) -> Html:
+    """Connected or not, as the running gateway says; without one, whether it is set up."""
+    state = status.platforms.get(name) if status.record else None
+    if state is None:
+        waits = text("channel_ready" if is_set_up else "channel_not_set_up")
+        return h("p", h("span", waits, class_="tag"), class_="facts")
+    kind = "bad" if state.error_code else "live" if state.state == "connected" else ""
+    return h(
+        "p",
+        h("span", state.state, class_=f"tag {kind}".strip()),
+        moment(state.updated_at) if state.updated_at else None,
+        h("span", state.error_message or "", dir="auto"),
+        class_="facts",
+    )
+
+
+def _setup_form(manifest: ChannelManifest, setup: ChannelSetup, env: Mapping[str, str]) -> Html:
+    users = platform_variable(manifest.name, ALLOWED_USERS)
+    question = partial(_question, env)
+    secret = SetupQuestion(setup.variable, setup.secret, secret=True)
+    fields = [
+        *(question(one, one.variable) for one in setup.questions),
+        question(secret, SECRET),
+        labelled(
+            text("allowed_users"),
+            h("input", name=ALLOWED_USERS, value=env.get(users, ""), autocomplete="off"),
+            hint=text("allowed_users_hint", id=setup.user_id),
+        ),
+    ]
+    sent = form(f"/settings/channels/{manifest.name}", *fields, button=text("check_and_save"))
+    return h("section", h("h2", text("credentials")), sent, class_="panel")
+
+
+def _question(env: Mapping[str, str], question: SetupQuestion, name: str) -> Html:
+    """A field; of a secret, only whether it is set is sent."""
+    known = env.get(question.variable, "")
+    if question.secret:
+        hint = text("secret_set") if known else text("secret_not_set")
+        control = h("input", type="password", name=name, placeholder=hint, autocomplete="off")
+    else:
+        default = "" if "{" in question.default else question.default
+        control = h("input", name=name, value=known or default, autocomplete="off")
+    optional = text("optional") if question.optional else ""
+    return labelled(f"{question.label} ({question.variable})", control, hint=optional)
