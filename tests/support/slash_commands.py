@@ -13,7 +13,13 @@ from hermes.approvals.policy import ApprovalRules
 from hermes.approvals.service import ApprovalService
 from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
-from hermes.commands.services import BackgroundTask, CommandServices, ContextUsage, PlatformState
+from hermes.commands.services import (
+    BackgroundTask,
+    CommandServices,
+    ContextUsage,
+    HandoffCaller,
+    PlatformState,
+)
 from hermes.commands.surface import CommandCaller, Person, Surface, TerminalAbility
 from hermes.compaction.service import CompactionOptions, CompactionResult
 from hermes.config.env import Env
@@ -233,9 +239,26 @@ class FakeServices:
         where = f" ({platform})" if platform else ""
         return f"{'on' if on else 'off'}: {', '.join(names)}{where}"
 
-    async def hand_off(self, session: Session, platform: str) -> str:
-        self.saved.append((session.id, platform))
+    async def hand_off(
+        self, session: Session, platform: str, caller: HandoffCaller | None = None
+    ) -> str:
+        self.saved.append((session.id, platform, *([caller] if caller is not None else [])))
         return platform
+
+    async def accounts(self, account: str) -> Sequence[str]:
+        return ()
+
+    async def issue(self, account: str, address: Address, name: str) -> str:
+        return "ABCDEFGH"
+
+    async def check(self, account: str, code: str) -> str:
+        raise UsageError("The code is wrong.")
+
+    async def redeem(self, account: str, address: Address, code: str) -> Sequence[str]:
+        raise UsageError("The code is wrong.")
+
+    async def unlink(self, account: str) -> bool:
+        return False
 
     async def list_tasks(self, session: Session) -> Sequence[BackgroundTask]:
         return [
@@ -270,6 +293,7 @@ class FakeServices:
             checkpoints=FakeCheckpoints(FakeClock()),
             context_window=self.window,
             handoff=self,
+            people=self,
             mcp_servers=self,
             changes=self,
             features=self,

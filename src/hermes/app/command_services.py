@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 
 from hermes.app.build import App
 from hermes.app.learning_commands import LearningCommands
+from hermes.app.linked_accounts import PeopleCommands
 from hermes.app.prompt_context import all_personalities
 from hermes.app.session_jobs import SessionJobs
 from hermes.app.session_services import ChatHandoff, ProjectInstructions, SessionWindow
@@ -59,6 +60,7 @@ def command_services(
         mcp_servers=app.servers,
         instruction_files=ProjectInstructions(app.home, app.clock),
         handoff=ChatHandoff(app),
+        people=PeopleCommands(app),
         changes=GitChanges(app),
         features=app.features,
     )

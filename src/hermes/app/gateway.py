@@ -35,6 +35,7 @@ from hermes.gateway.hooks import Hooks
 from hermes.gateway.messages import BusyMode
 from hermes.gateway.notices import request_restart_notice
 from hermes.gateway.pairing import Pairing
+from hermes.gateway.people import People
 from hermes.gateway.platform_settings import is_true, parse_list, platform_variable
 from hermes.gateway.progress_message import ProgressDisplay, ProgressTiming
 from hermes.gateway.rate_limiter import RateLimiter
@@ -67,7 +68,8 @@ def build_access(app: App, channels: Mapping[str, Channel], *, multiplexed: bool
     rules = {name: platform_rules(name, app.config, app.chats, app.env) for name in channels}
     pairing = Pairing(app.home.pairing, app.clock)
     commands = standard_commands().names
-    return AccessControl(app.home.profile, rules, pairing, commands, keys)
+    people = People(app.home.people, app.clock)
+    return AccessControl(app.home.profile, rules, pairing, people, commands, keys)
 
 
 def _remote_models(app: App) -> "RemoteModels | None":

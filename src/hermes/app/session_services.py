@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+from anyio.to_thread import run_sync
 from msgspec import structs
 
 from hermes.agent.history import (
@@ -22,12 +23,13 @@ from hermes.app.prompt_context import (
     printable,
     read_instructions,
 )
-from hermes.commands.services import ContextUsage, InstructionFile
+from hermes.commands.services import ContextUsage, HandoffCaller, InstructionFile
 from hermes.compaction.pins import Pins
 from hermes.compaction.service import CompactionOptions, CompactionResult
 from hermes.compaction.view import CompactionState
 from hermes.config.home import Home
 from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
+from hermes.gateway.people import People
 from hermes.gateway.session_keys import keys_at
 from hermes.kit.clock import Clock
 from hermes.kit.files import write_error_hint
@@ -35,7 +37,7 @@ from hermes.kit.ids import new_id
 from hermes.ports.chat_records import PutSessionLocation, SessionLocation
 from hermes.ports.store import ChangeSession
 from hermes.schema.errors import ToolError, UsageError
-from hermes.schema.scope import OWNER, Address, Role, Scope
+from hermes.schema.scope import OWNER, Address, Requester, Role, Scope, platform_of
 from hermes.schema.sessions import Session, SessionChange
 from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.provenance.instruction_files import INSTRUCTION_FILES
@@ -111,16 +113,31 @@ class ChatHandoff:
     def __init__(self, app: App) -> None:
         self._app = app
 
-    async def hand_off(self, session: Session, platform: str) -> str:
-        app, address = self._app, self._home_of(platform)
-        key = await self._key_at(address)
+    async def hand_off(
+        self, session: Session, platform: str, caller: HandoffCaller | None = None
+    ) -> str:
+        app = self._app
+        address, asker = await self._target(platform, caller)
+        role = caller.role if caller is not None else Role.OWNER
+        principal = OWNER if role is Role.OWNER else session.principal
+        key = await self._key_at(address, principal)
         now = app.clock.now()
         moved = SessionChange(key=key, system="", ended_at=None, end_reason="")
         ended = SessionChange(ended_at=now, end_reason=_END_REASON)
         name = f" “{session.title}”" if session.title else ""
-        text = f"The session{name} from the terminal continues here. Send a message to go on."
+        origin = caller.platform if caller is not None else "the terminal"
+        text = f"The session{name} from {origin} continues here. Send a message to go on."
         reply = outbox_post(new_id("send"), OutboxMessage(address=address, text=text, at=now))
-        location = PutSessionLocation(SessionLocation(session=session.id, key=key, address=address))
+        location = PutSessionLocation(
+            SessionLocation(
+                session=session.id,
+                key=key,
+                address=address,
+                principal=principal,
+                role=role,
+                asker=asker,
+            )
+        )
         async with app.runner.holding(session.id) as lease:
             while (old := await app.store.archive_for(OWNER).by_key(key)) and old.id != session.id:
                 # Fails if a turn is running there, so it is not interrupted.
@@ -130,6 +147,25 @@ class ChatHandoff:
             await app.store.commit(change, location, reply, fence=lease.fence)
         wake_outbox(app.bus, address)
         return f"{platform}, chat {address.chat}"
+
+    async def _target(
+        self, platform: str, caller: HandoffCaller | None
+    ) -> tuple[Address, Requester]:
+        """The caller's own chat on the platform; for the owner also the home channel."""
+        if caller is not None:
+            people = People(self._app.home.people, self._app.clock)
+            person = await run_sync(people.find, caller.account)
+            for one in person.accounts if person is not None else ():
+                if platform_of(one.channel) == platform and one.account != caller.account:
+                    # Most platforms name a direct chat like the person.
+                    chat = one.chat or one.user
+                    return Address(one.channel, chat), Requester(user=one.user)
+            if caller.role is not Role.OWNER:
+                raise UsageError(
+                    f"You have no linked account on {platform}.",
+                    hint="Send /link in a direct chat with me, and the code from there.",
+                )
+        return self._home_of(platform), Requester()
 
     def _home_of(self, platform: str) -> Address:
         targets = load_send_targets(self._app.home, self._app.env)
@@ -144,13 +180,13 @@ class ChatHandoff:
             f"{platform} has no home channel.", hint="Set one with /sethome in a chat there."
         )
 
-    async def _key_at(self, address: Address) -> str:
-        """The session key of the owner's chat at this address; a group may have several."""
+    async def _key_at(self, address: Address, principal: str) -> str:
+        """The session key of the person's chat at this address; a group may have several."""
         keys = await keys_at(self._app.store, address)
         archive = self._app.store.archive_for(OWNER)
         for key in keys:
             session = await archive.by_key(key)
-            if session is not None and session.principal == OWNER:
+            if session is not None and session.principal == principal:
                 return key
         if len(keys) == 1:
             return keys[0]

@@ -9,6 +9,7 @@ from hermes.channels import (
     irc,
     matrix,
     mattermost,
+    qqbot,
     signal,
     slack,
     sms,
@@ -34,6 +35,7 @@ MANIFESTS: Mapping[str, ChannelManifest] = {
         whatsapp_cloud.MANIFEST,
         sms.MANIFEST,
         homeassistant.MANIFEST,
+        qqbot.MANIFEST,
         webhook.MANIFEST,
     )
 }  # fmt: skip

@@ -22,6 +22,14 @@ CLOSE_SECONDS = 2.0
 MAX_FRAME = 16 * 1024 * 1024
 
 
+class SocketClosed(Offline):
+    """The platform closed the connection; `close_code` is its reason, if it gave one."""
+
+    def __init__(self, message: str, close_code: int) -> None:
+        super().__init__(message)
+        self.close_code = close_code
+
+
 class WebSocket:
     """One connection; `heard` is called for whatever arrives. Its methods raise `Offline`."""
 
@@ -48,7 +56,9 @@ class WebSocket:
     async def receive(self, kind: type[T]) -> T:
         message = await self._socket.receive()
         if message.type is not aiohttp.WSMsgType.TEXT:
-            raise Offline(f"{self._label} closed the connection.")
+            given: object = message.data
+            code = given if isinstance(given, int) else 0
+            raise SocketClosed(f"{self._label} closed the connection.", code)
         self._heard_at = self._clock.monotonic()
         self._heard()
         try:
@@ -56,10 +66,12 @@ class WebSocket:
         except msgspec.MsgspecError as error:
             raise Offline(f"{self._label} sent a frame that cannot be read.") from error
 
-    async def keep_alive(self, ping: Callable[[], Mapping[str, object]]) -> None:
+    async def keep_alive(
+        self, ping: Callable[[], Mapping[str, object]], *, every: float = PING_SECONDS
+    ) -> None:
         """Send pings without end; raises `Offline` if nothing is heard."""
         while True:
-            await self._clock.sleep(PING_SECONDS)
+            await self._clock.sleep(every)
             if self._clock.monotonic() - self._heard_at > SILENT_SECONDS:
                 raise Offline(f"{self._label} is silent.")
             await self.send(ping())

@@ -37,6 +37,7 @@ VERBS = {
     "kanban": "Manage boards of tasks that agents and people work on.",
     "send": "Send a message to a chat.",
     "pairing": "Approve people who message the agent, or revoke access.",
+    "people": "Link the accounts of a person on several chat apps.",
     "webhook": "Let other programs trigger the agent over HTTP.",
     "slack": "Print the manifest of the Slack app.",
     "completion": "Print a shell completion script for bash, zsh or fish.",

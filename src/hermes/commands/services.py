@@ -161,9 +161,44 @@ class BackgroundTasks(Protocol):
         ...
 
 
+class HandoffCaller(Struct, frozen=True, kw_only=True):
+    """Who hands a session off from a chat, and where that is."""
+
+    account: str
+    role: Role
+    platform: str
+
+
+class PeopleControl(Protocol):
+    """The accounts that belong to one person. All raise `UsageError`."""
+
+    async def accounts(self, account: str) -> Sequence[str]:
+        """The accounts that are linked with this one, and itself; empty if there are none."""
+        ...
+
+    async def issue(self, account: str, address: Address, name: str) -> str:
+        """A code that proves the account of this direct chat."""
+        ...
+
+    async def check(self, account: str, code: str) -> str:
+        """Describe the account whose code it is."""
+        ...
+
+    async def redeem(self, account: str, address: Address, code: str) -> Sequence[str]:
+        """Link both accounts, notify the other one, and return all of the person."""
+        ...
+
+    async def unlink(self, account: str) -> bool: ...
+
+
 class SessionHandoff(Protocol):
-    async def hand_off(self, session: Session, platform: str) -> str:
-        """Continue the session in the platform's home channel; return its name.
+    async def hand_off(
+        self, session: Session, platform: str, caller: HandoffCaller | None = None
+    ) -> str:
+        """Continue the session in another chat, and return that chat's name.
+
+        It is the caller's direct chat there, by their linked accounts; for the owner, otherwise
+        the platform's home channel.
 
         Raises `UsageError`, or `SessionBusy` while a turn is running.
         """
@@ -342,6 +377,7 @@ class CommandServices(Struct, frozen=True, kw_only=True):
     runtimes: RuntimeControl | None = None
     instruction_files: InstructionFiles | None = None
     handoff: SessionHandoff | None = None
+    people: PeopleControl | None = None
     mcp_servers: McpServerControl | None = None
     changes: WorkspaceChanges | None = None
     features: FeatureServices | None = None

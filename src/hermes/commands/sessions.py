@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from hermes.commands.command import Availability, Command, CommandContext, require_service
-from hermes.commands.services import BackgroundTask
+from hermes.commands.services import BackgroundTask, HandoffCaller
 from hermes.commands.surface import dropped_text
 from hermes.kit.text import one_line, parse_count, plural
 from hermes.schema.errors import NotFound, UsageError
@@ -145,8 +145,14 @@ async def _handoff(context: CommandContext, args: str) -> CommandReply:
     conversation = context.conversation
     if not conversation.started:
         raise UsageError("The conversation is empty.")
-    old = conversation.session
-    where = await handoff.hand_off(old, args.lower())
+    old, caller = conversation.session, None
+    if context.in_chat:
+        if not context.is_owner and old.principal != context.caller.principal:
+            raise UsageError("This session is not yours.")
+        caller = HandoffCaller(
+            account=context.caller.account, role=context.role, platform=context.caller.platform
+        )
+    where = await handoff.hand_off(old, args.lower(), caller)
     switched = await context.control.start_session("")
     return TextReply(
         f"Handed off to {where}. This is a new session; /resume {old.id} returns to the old one."
@@ -327,9 +333,7 @@ COMMANDS = (
     Command(
         name="handoff",
         usage="<platform>",
-        summary="Continue this session in a platform's home channel.",
-        availability=Availability.TERMINAL,
-        owner_only=True,
+        summary="Continue this session in your chat on another platform.",
         is_available=lambda context: context.services.handoff is not None,
         run=_handoff,
     ),

@@ -95,6 +95,11 @@ class Home(Struct, frozen=True):
             has_entries = False
         return old if has_entries else self.path / "platforms" / "pairing"
 
+    @property
+    def people(self) -> Path:
+        """The accounts that belong to one person; tools cannot write there."""
+        return self.path / "platforms" / "people"
+
 
 def hermes_root(env: Mapping[str, str]) -> Path:
     """The directory shared by all profiles. Raises `ConfigError` if it is unusable."""

@@ -16,7 +16,8 @@ class PlatformFacts(Struct, frozen=True):
 
     A platform is configured if the first of them or a secret is set.
     `name` is the platform's name in settings, if it is not the prefix. `home` is the variable of
-    its home channel, `other_home` that of a list of chats whose first one it is otherwise. `ids`
+    its home channel, with `home_prefix` if it has another prefix; `other_home` is that of a list
+    of chats whose first one it is otherwise. `ids`
     says how ids of the same person are compared, `pairing` whether unknown senders are offered a
     pairing code. `sender_role` is set if the platform authenticates its senders itself. `shared`:
     several profiles may use the same credentials.
@@ -28,6 +29,7 @@ class PlatformFacts(Struct, frozen=True):
     url: str = ""
     name: str = ""
     home: str = HOME_CHANNEL
+    home_prefix: str = ""
     other_home: str = ""
     ids: Literal["exact", "lowercase", "phone"] = "exact"
     pairing: bool = True
@@ -235,8 +237,9 @@ PLATFORMS = (
     PlatformFacts("QQ", "QQ", (
         ("APP_ID", "app id", False),
         ("CLIENT_SECRET", "app secret", True),
-        ("GROUP_ALLOWED_USERS", "who may talk to the agent in groups", False),
-    ), name="qqbot"),
+        ("GROUP_ALLOWED_USERS", "groups in which everyone may talk to the agent", False),
+        ("PROXY", "HTTP or SOCKS proxy", False),
+    ), "https://q.qq.com", name="qqbot", home_prefix="QQBOT"),
     PlatformFacts("YUANBAO", "Yuanbao", (
         ("APP_ID", "app id", False),
         ("APP_SECRET", "app secret", True),

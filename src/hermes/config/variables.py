@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from hermes.config.env import Env
-from hermes.config.platforms import PLATFORMS
+from hermes.config.platforms import HOME_CHANNEL, PLATFORMS
 from hermes.config.schema import Config
 from hermes.config.values import as_list, as_mapping
 from hermes.kit.redact import MASK, Redactor
@@ -198,6 +198,9 @@ def _all() -> Iterator[Variable]:
             )
         for suffix, text in _PLATFORM_VARIABLES:
             yield Variable(f"{prefix}_{suffix}", text.format(label), Category.MESSAGING)
+            if platform.home_prefix and suffix.startswith(HOME_CHANNEL):
+                name = f"{platform.home_prefix}_{suffix}"
+                yield Variable(name, text.format(label), Category.MESSAGING)
     for name, description, secret in _GATEWAY:
         yield Variable(name, description, Category.MESSAGING, secret)
     for name, description, secret in _SETTINGS:

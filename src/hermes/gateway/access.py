@@ -20,6 +20,7 @@ from hermes.gateway.authorization import (
 )
 from hermes.gateway.messages import Admitted, Rejected
 from hermes.gateway.pairing import Pairing, PairingCode
+from hermes.gateway.people import LinkedPerson, People, account_of
 from hermes.gateway.roles import ALWAYS_ALLOWED, CommandAccess
 from hermes.ports.channel import Inbound
 from hermes.schema.messages import Trust
@@ -78,6 +79,7 @@ class AccessControl:
         profile: str,
         platforms: Mapping[str, PlatformRules],
         pairing: Pairing,
+        people: People,
         commands: Collection[str],
         keys: SessionKeyRules | None = None,
     ) -> None:
@@ -85,6 +87,7 @@ class AccessControl:
         self._profile = profile
         self._platforms = platforms
         self._pairing = pairing
+        self._people = people
         self._commands = commands
         self._keys = keys or SessionKeyRules()
         self._permitted_commands: dict[tuple[str, Role, bool, bool], frozenset[str]] = {}
@@ -110,6 +113,12 @@ class AccessControl:
                     source, mentioned=about.mentions
                 ):
                     return Rejected()
+                person = await self._person(inbound, sender, rules)
+                if person is not None:
+                    linked = await self._linked_role(person, inbound, sender, role)
+                    if linked is None:
+                        return Rejected()
+                    role = linked
                 # The same chat id seen by two accounts is two chats, with separate users.
                 channel = inbound.address.channel
                 chat = chat_id_of(
@@ -123,7 +132,7 @@ class AccessControl:
                 return Admitted(
                     key=chat.key,
                     chat=chat,
-                    principal=principal_of(structs.replace(sender, platform=channel), role),
+                    principal=_principal(structs.replace(sender, platform=channel), role, person),
                     trust=_trust(role, rules),
                     role=role,
                     commands=commands if commands is None else commands | {STOP},
@@ -143,6 +152,41 @@ class AccessControl:
         # Read the pairing files only for users not named in the settings.
         paired = await run_sync(self._pairing.approved, sender.platform)
         return decide_access(sender, structs.replace(rules.access, paired=paired))
+
+    async def _person(
+        self, inbound: Inbound, sender: Sender, rules: PlatformRules
+    ) -> LinkedPerson | None:
+        """The linked accounts of the sender, if the platform guarantees who that is."""
+        if not sender.ids or sender.bot or rules.access.authenticated_role is not None:
+            return None
+        account = account_of(inbound.address.channel, sender.ids[0])
+        return await run_sync(self._people.find, account)
+
+    async def _linked_role(
+        self, person: LinkedPerson, inbound: Inbound, sender: Sender, role: Role
+    ) -> Role | None:
+        """The highest role of the person's accounts; None if one of them is denied.
+
+        The owner's role only passes between accounts that the owner linked.
+        """
+        own = person.find(account_of(inbound.address.channel, sender.ids[0]))
+        for other in person.accounts:
+            if own is None or other == own or other.channel not in self._platforms:
+                continue
+            as_sender = Sender(
+                platform=platform_of(other.channel), ids=(other.user,), chat_type=sender.chat_type
+            )
+            verdict = await self._decide(as_sender, self._platforms[other.channel])
+            if isinstance(verdict, Ignored) and verdict.reason is AccessReason.DENIED:
+                log.info("%s is denied, and so is %s", other.account, own.account)
+                return None
+            if isinstance(verdict, Allowed):
+                by_owner = own.proof == other.proof == "owner"
+                theirs = verdict.role
+                if theirs is Role.OWNER and not by_owner:
+                    theirs = Role.MEMBER
+                role = max(role, theirs, key=_RANKS.index)
+        return role
 
     async def _pair(self, sender: Sender, name: str) -> Rejected:
         issued = await run_sync(self._pairing.request, sender.platform, sender.ids[0], name)
@@ -176,6 +220,15 @@ class AccessControl:
         if source.chat_type == DIRECT_CHAT:
             return True
         return keys.per_user_in_threads if source.thread_id else keys.per_user_in_groups
+
+
+_RANKS = (Role.GUEST, Role.MEMBER, Role.OWNER)
+
+
+def _principal(sender: Sender, role: Role, person: LinkedPerson | None) -> str:
+    if person is None or role is Role.OWNER:
+        return principal_of(sender, role)
+    return person.principal
 
 
 def session_source(inbound: Inbound) -> SessionSource:

@@ -33,6 +33,7 @@ from hermes.gateway.hook_events import (
 )
 from hermes.gateway.hooks import Hooks, HookVerdict
 from hermes.gateway.messages import Admitted, InboxMessage
+from hermes.gateway.people import account_of
 from hermes.gateway.questions import NOT_A_QUESTION, QuestionPosts
 from hermes.kit.clock import Clock
 from hermes.kit.tasks import sleep_unless
@@ -49,6 +50,7 @@ from hermes.schema.terminal import (
     TextReply,
 )
 from hermes.session.conversation import Conversation, SessionOptions
+from hermes.session.keys import DIRECT_CHAT
 from hermes.session.runner import Runner
 
 
@@ -146,6 +148,8 @@ class CommandRunner:
             address=message.address,
             principal=admitted.principal,
             platform=platform_of(message.address.channel),
+            account=account_of(message.address.channel, message.asker.user),
+            direct=admitted.chat is not None and admitted.chat.kind == DIRECT_CHAT,
             permitted=admitted.commands,
             # In a shared chat the session may be another user's; the archive is the caller's own.
             archive=self._store.archive_for(admitted.principal),

@@ -10,16 +10,15 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from hermes.gateway.one_time_code import hash_code, new_code, normalized_code
 from hermes.gateway.pairing_files import PairingFiles, Table, as_entry, checked_platform
 from hermes.gateway.platform_settings import canonical_id
 from hermes.kit.clock import Clock
-from hermes.kit.errors import ConfigError, UsageError
+from hermes.kit.errors import ConfigError
 from hermes.kit.text import one_line
 
 log = logging.getLogger(__name__)
 
-ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-CODE_LENGTH = 8
 CODE_LIFETIME = 3600.0
 REQUEST_INTERVAL = 600.0
 MAX_PENDING = 3
@@ -108,7 +107,7 @@ class Pairing:
     def approve(self, platform: str, code: str) -> PairedUser | PairingRejected:
         """Approve the user who got this code; raises `UsageError` for an invalid code."""
         platform = checked_platform(platform)
-        code = _normalized_code(code)
+        code = normalized_code(code, "pairing")
         with self._files.changing():
             now = self._clock.now().timestamp()
             limits = self._files.limits()
@@ -194,10 +193,10 @@ class Pairing:
             requested = _request_times(others)
             if len(requested) >= MAX_PENDING:
                 del others[min(requested, key=requested.__getitem__)]
-            code = "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
+            code = new_code()
             salt = secrets.token_bytes(16)
             entry = {
-                "hash": _scrypt(code, salt),
+                "hash": hash_code(code, salt),
                 "salt": salt.hex(),
                 "kdf": _KDF,
                 "user_id": user,
@@ -258,10 +257,6 @@ class Pairing:
         self._files.write_approved(platform, approved)
 
 
-def _scrypt(code: str, salt: bytes) -> str:
-    return hashlib.scrypt(code.encode(), salt=salt, n=2**12, r=8, p=1, dklen=32).hex()
-
-
 def _sha256(code: str, salt: bytes) -> str:
     """The hash of the upstream format; its codes are valid for their hour."""
     return hashlib.sha256(salt + code.encode()).hexdigest()
@@ -269,7 +264,7 @@ def _sha256(code: str, salt: bytes) -> str:
 
 def _matches_code(value: object, code: str) -> bool:
     entry = as_entry(value)
-    digest = {_KDF: _scrypt, "": _sha256}.get(_text(entry, "kdf"))
+    digest = {_KDF: hash_code, "": _sha256}.get(_text(entry, "kdf"))
     salt, expected = _text(entry, "salt"), _text(entry, "hash")
     if digest is None or not salt or not expected or not _text(entry, "user_id"):
         return False
@@ -278,17 +273,6 @@ def _matches_code(value: object, code: str) -> bool:
     except ValueError:
         return False
     return hmac.compare_digest(found.encode(), expected.encode())
-
-
-def _normalized_code(code: str) -> str:
-    """Normalize a typed code: upper case, without spaces and hyphens."""
-    normalized = "".join(code.split()).replace("-", "").upper()
-    if len(normalized) != CODE_LENGTH or any(char not in ALPHABET for char in normalized):
-        raise UsageError(
-            f"{code!r} is not a pairing code",
-            hint=f"A code has {CODE_LENGTH} letters and digits, and never 0, 1, I or O.",
-        )
-    return normalized
 
 
 def _unexpired(pending: Table, now: float) -> Table:

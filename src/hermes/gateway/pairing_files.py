@@ -7,7 +7,7 @@ import fcntl
 import os
 import re
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -23,25 +23,30 @@ _LIMITS = "_rate_limits.json"
 _BOM = b"\xef\xbb\xbf"
 
 
+@contextmanager
+def changing_folder(folder: Path) -> Generator[None]:
+    """Lock the folder, so that one process writes at a time."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise unusable_file(folder, error) from error
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
 class PairingFiles:
     """Reading needs no lock, because files are replaced atomically."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    @contextmanager
-    def changing(self) -> Generator[None]:
+    def changing(self) -> AbstractContextManager[None]:
         """Lock the folder, so that one process writes at a time."""
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise _unusable(self._folder, error) from error
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
+        return changing_folder(self._folder)
 
     def pending(self, platform: str) -> Table:
         return _read(self._path(platform, "pending"))
@@ -69,7 +74,7 @@ class PairingFiles:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise _unusable(self._folder, error) from error
+            raise unusable_file(self._folder, error) from error
         found = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
         return sorted(name for name in found if _PLATFORM.fullmatch(name))
 
@@ -99,7 +104,7 @@ def _read(path: Path) -> Table:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise unusable_file(path, error) from error
     try:
         return msgspec.json.decode(data, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -114,9 +119,9 @@ def _write(path: Path, table: Table) -> None:
     try:
         write_atomic(path, data + b"\n", mode=0o600)
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise unusable_file(path, error) from error
 
 
-def _unusable(path: Path, error: OSError) -> ConfigError:
+def unusable_file(path: Path, error: OSError) -> ConfigError:
     hint = "Run this as the user the gateway runs as, and check who owns the file."
     return file_error(error, f"{path} cannot be used: {error.strerror}", hint)

@@ -18,8 +18,9 @@ def platform_variable(platform: str, suffix: str) -> str:
 
 def home_variables(platform: str) -> tuple[str, ...]:
     """Return the variables that may name the home channel, by precedence."""
-    names = dict.fromkeys((facts_of(platform).home, HOME_CHANNEL))
-    return tuple(platform_variable(platform, name) for name in names)
+    facts = facts_of(platform)
+    first = f"{facts.home_prefix or facts.prefix}_{facts.home}"
+    return tuple(dict.fromkeys((first, platform_variable(platform, HOME_CHANNEL))))
 
 
 def is_true(text: str) -> bool:

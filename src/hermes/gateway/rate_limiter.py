@@ -1,4 +1,4 @@
-"""Limit the rate of platform calls: answers wait for capacity, progress is skipped."""
+"""Limit the rate of platform calls: answers wait for capacity, progress and reactions do not."""
 
 from collections import OrderedDict
 
@@ -12,6 +12,9 @@ MAX_PAUSE = 3600.0
 
 RESERVED_SHARE = 0.5
 """Share of the capacity reserved for answers."""
+
+REACTION_BURST = 2
+"""Reactions in a chat that may follow each other at once: seen, and done."""
 
 GROUP_BURST = 4
 """Calls to a group that may follow each other at once."""
@@ -30,6 +33,10 @@ class _Bucket:
         ahead = (self._burst - 1) * (1 - reserved) * self._each
         return max(0.0, self._next - ahead - now)
 
+    def leaves_room(self, now: float) -> bool:
+        """Whether another call could follow a call now without waiting."""
+        return max(self._next, now) + self._each - (self._burst - 1) * self._each <= now
+
     def take(self, now: float) -> None:
         self._next = max(self._next, now) + self._each
 
@@ -42,6 +49,7 @@ class RateLimiter:
         self._caps = caps
         self._all = _Bucket(caps.rate) if caps.rate else None
         self._chats: OrderedDict[str, _Bucket] = OrderedDict()
+        self._reactions: OrderedDict[str, _Bucket] = OrderedDict()
         self._quiet_until = float("-inf")
         self._quiet_chats: OrderedDict[str, float] = OrderedDict()
 
@@ -63,6 +71,28 @@ class RateLimiter:
         buckets = self._buckets(to)
         if self._quiet(to) > now or any(bucket.wait(now, RESERVED_SHARE) > 0 for bucket in buckets):
             return False
+        for bucket in buckets:
+            bucket.take(now)
+        return True
+
+    def try_react(self, to: Address) -> bool:
+        """Count a reaction if no answer could have to wait for it; return whether it may be sent.
+
+        Platforms limit messages to a chat, not reactions; these have a limit of their own.
+        """
+        now = self._clock.monotonic()
+        if self._quiet(to) > now or (self._all is not None and not self._all.leaves_room(now)):
+            return False
+        buckets = [self._all] if self._all is not None else []
+        if self._caps.chat_rate:
+            own = self._reactions.pop(to.chat, None)
+            own = own or _Bucket(self._caps.chat_rate, REACTION_BURST)
+            self._reactions[to.chat] = own
+            if len(self._reactions) > MAX_CHATS:
+                self._reactions.popitem(last=False)
+            if own.wait(now) > 0:
+                return False
+            buckets.append(own)
         for bucket in buckets:
             bucket.take(now)
         return True

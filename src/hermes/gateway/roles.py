@@ -15,7 +15,7 @@ from hermes.schema.scope import Role
 from hermes.schema.tools import MCP_PREFIX, Effect, ToolSpec
 from hermes.session.keys import DIRECT_CHAT
 
-ALWAYS_ALLOWED = frozenset({"help", "whoami", "approve", "deny"})
+ALWAYS_ALLOWED = frozenset({"help", "whoami", "link", "approve", "deny"})
 """Commands for every admitted user; whose answer counts is decided elsewhere."""
 
 GUEST_COMMANDS = frozenset(

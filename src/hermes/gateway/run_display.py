@@ -102,14 +102,14 @@ class RunDisplay:
             await sleep_unless(self._clock, seconds, self._idle)
 
     def react(self, address: Address, message: str | None, emoji: str) -> None:
-        """React to a message, if the platform supports it and nothing more important waits."""
+        """React to a message, if the platform supports it and no answer could wait for that."""
         channel = self._channels.get(address.channel)
         if not message or not isinstance(channel, SupportsReactions):
             return
         platform, to = platform_of(address.channel), platform_address(address)
         if platform in self._without_reactions or self._reactions >= MAX_REACTIONS:
             return
-        if self._rate_limiters[address.channel].try_acquire(to):
+        if self._rate_limiters[address.channel].try_react(to):
             self._reactions += self._background.start(self._try_react, channel, to, message, emoji)
 
     async def _try_react(

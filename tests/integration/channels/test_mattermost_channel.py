@@ -223,6 +223,7 @@ async def test_lost_event_and_cut_connection_lose_no_message(bench: MattermostBe
         bench.server.lost_events = 1
         bench.mattermost.say(bench.home.chat, "two")
         await bench.acknowledged()
+        assert [text_of(update) for update in received] == ["one", "two"]
         bench.server.cut_connections()
         bench.mattermost.say(bench.home.chat, "three")
         await bench.acknowledged()

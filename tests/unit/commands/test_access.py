@@ -19,10 +19,10 @@ from support.turns import EventRecorder
 pytestmark = pytest.mark.anyio
 
 TERMINAL_ONLY = {
-    "clear", "copy", "image", "output", "save", "snapshot", "verbose", "quit", "handoff", "config",
+    "clear", "copy", "image", "output", "save", "snapshot", "verbose", "quit", "config",
     "statusbar", "timestamps", "redraw", "prompt", "theme", "paste", "export", "diff", "init",
 }  # fmt: skip
-CHAT_ONLY = {"start", "commands", "sethome", "approve", "deny"}
+CHAT_ONLY = {"start", "commands", "sethome", "link", "approve", "deny"}
 MEANWHILE = {"busy", "queue", "steer"}
 """What is of use only where something can be said while a turn is running."""
 OWNERS_ONLY = {"codex-runtime", "cron", "goal", "subgoal",
@@ -146,7 +146,7 @@ async def test_guest_sees_nothing_of_other_users(tmp_path: Path) -> None:
         texts: list[str] = []
         for command in standard_commands().commands:
             for words in ("", "1", other, other[:6], "Secret plan"):
-                if command.name in {"undo", "retry", "title", "branch", "new"}:
+                if command.name in {"undo", "retry", "title", "branch", "new", "handoff"}:
                     continue
                 try:
                     reply = await harness.run(f"/{command.name} {words}")

@@ -9,6 +9,7 @@ from hermes.gateway.access import AccessControl, GroupRules, PlatformRules, Sess
 from hermes.gateway.authorization import AccessRules
 from hermes.gateway.messages import Admitted, Rejected
 from hermes.gateway.pairing import PairedUser, Pairing
+from hermes.gateway.people import People
 from hermes.gateway.roles import CommandAccess
 from hermes.ports.channel import Inbound, InboundDetails
 from hermes.schema.messages import Text, Trust
@@ -36,7 +37,8 @@ class AccessHarness:
         platform = PlatformRules(**rules)  # type: ignore[arg-type]
         keys = keys or SessionKeyRules()
         keys = structs.replace(keys, namespace="work")
-        self.door = AccessControl("work", {"chat": platform}, self.pairing, COMMANDS, keys)
+        people = People(folder / "people", FakeClock())
+        self.door = AccessControl("work", {"chat": platform}, self.pairing, people, COMMANDS, keys)
 
 
 async def test_unknown_user_is_rejected(tmp_path: Path) -> None:

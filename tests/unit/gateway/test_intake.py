@@ -8,7 +8,7 @@ from msgspec import structs
 
 from hermes.gateway.command_queue import COMMAND_TIMEOUT
 from hermes.gateway.messages import COMMANDS, Admitted, InboxMessage, Rejected, inbox_item
-from hermes.ports.channel import Inbound, InboundDetails
+from hermes.ports.channel import ChannelCapabilities, Inbound, InboundDetails
 from hermes.schema.messages import Assistant, Text, Trust, User
 from hermes.schema.scope import Address
 from hermes.store.sqlite import open_store
@@ -85,6 +85,16 @@ async def test_reaction_comes_before_the_answer(tmp_path: Path) -> None:
         await wait_until(lambda: channel.reactions == [("m-u1", "👀")])
         await harness.channel.type(make_inbound("hello", "u1"))
     assert len(channel.reactions) == 1
+
+
+async def test_answer_does_not_wait_for_the_reaction(tmp_path: Path) -> None:
+    """The chat gets one message in a minute, and the clock stands still."""
+    caps = ChannelCapabilities(1000, chat_rate=1 / 60)
+    channel = FakeFaultyChannel(caps=caps)
+    async with gateway_harness(tmp_path, channel=channel) as harness:
+        await harness.channel.type(make_inbound("hello", "u1"))
+        await wait_until(lambda: channel.texts_in("1") == ["re: hello"])
+        await wait_until(lambda: channel.reactions == [("m-u1", "👀"), ("m-u1", "✅")])
 
 
 async def test_commands_run_while_a_turn_hangs(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from hermes.gateway.one_time_code import ALPHABET, CODE_LENGTH
 from hermes.gateway.pairing import (
-    ALPHABET,
-    CODE_LENGTH,
     CODE_LIFETIME,
     LOCKOUT,
     MAX_FAILURES,

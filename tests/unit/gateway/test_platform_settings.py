@@ -33,6 +33,7 @@ def test_plugin_platform_has_variables() -> None:
 
 def test_home_variable_of_some_platforms_differs() -> None:
     assert home_variables("slack") == ("SLACK_HOME_CHANNEL",)
+    assert home_variables("qqbot") == ("QQBOT_HOME_CHANNEL", "QQ_HOME_CHANNEL")
     assert home_variables("email") == ("EMAIL_HOME_ADDRESS", "EMAIL_HOME_CHANNEL")
     assert home_variables("matrix") == ("MATRIX_HOME_ROOM", "MATRIX_HOME_CHANNEL")
 

@@ -84,3 +84,33 @@ async def test_groups_have_a_limit_per_minute() -> None:
     windows = [sum(start <= one < start + 60 for one in got) for start in got]
     assert 18 <= max(windows) <= 20
     assert [round(one) for one in await moments(limiter, clock, A, A)] == [0, 1]
+
+
+async def test_reaction_does_not_delay_an_answer() -> None:
+    clock = FakeClock()
+    limiter = RateLimiter(clock, ChannelCapabilities(100, rate=20.0, chat_rate=1.0))
+    assert limiter.try_react(A)
+    assert await moments(limiter, clock, A) == [0.0]
+    assert limiter.try_react(A), "the answer does not take the place of the last reaction"
+    assert not limiter.try_react(A), "reactions have a limit of their own"
+    assert limiter.try_react(B)
+
+
+async def test_reactions_leave_the_account_room_for_an_answer() -> None:
+    clock = FakeClock()
+    limiter = RateLimiter(clock, ChannelCapabilities(100, rate=4.0))
+    for number in range(20):
+        limiter.try_react(Address("fake", str(number)))
+    assert await moments(limiter, clock, A) == [0.0]
+    slow = RateLimiter(clock, ChannelCapabilities(100, rate=0.5))
+    assert not slow.try_react(A)
+
+
+async def test_no_reaction_while_the_platform_asks_to_wait() -> None:
+    clock = FakeClock()
+    limiter = RateLimiter(clock, ChannelCapabilities(100))
+    limiter.pause(Throttled("slow down", wait=5.0), A)
+    assert not limiter.try_react(A)
+    assert limiter.try_react(B)
+    await clock.advance(6)
+    assert limiter.try_react(A)

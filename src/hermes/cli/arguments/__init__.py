@@ -8,7 +8,7 @@ from hermes.cli.parser import Parser
 _GROUPS = {
     "agent": "chat setup model auth config profile status doctor logs completion",
     "extensions": "memory skills bundles tools mcp hooks",
-    "gateway": "gateway dashboard send pairing webhook slack",
+    "gateway": "gateway dashboard send pairing people webhook slack",
     "sessions": "sessions",
     "features": "cron kanban",
 }

@@ -1,4 +1,4 @@
-"""The arguments of the commands for the gateway, messages, pairing and webhooks."""
+"""The arguments of the commands for the gateway, messages, people and webhooks."""
 
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Callable, Mapping
@@ -97,6 +97,16 @@ def _add_pairing_arguments(parser: ArgumentParser) -> None:
     revoke.add_argument("user", help="user id shown by `hermes pairing list`")
 
 
+def _add_people_arguments(parser: ArgumentParser) -> None:
+    verbs = add_actions(parser)
+    add_action(verbs, "list", "list people with several accounts")
+    link = add_action(verbs, "link", "make accounts one person, with the rights of all of them")
+    unlink = add_action(verbs, "unlink", "take an account from its person")
+    for action in (link, unlink):
+        action.add_argument("account", help="platform:user, such as telegram:42")
+    link.add_argument("others", nargs="+", metavar="account", help="the same person's others")
+
+
 def _add_webhook_arguments(parser: ArgumentParser) -> None:
     verbs = add_actions(parser)
     subscribe = add_action(verbs, "subscribe", "create a route and print its secret once")
@@ -152,6 +162,7 @@ ARGUMENTS: Mapping[str, Callable[[ArgumentParser], None]] = {
     "dashboard": _add_dashboard_arguments,
     "send": _add_send_arguments,
     "pairing": _add_pairing_arguments,
+    "people": _add_people_arguments,
     "webhook": _add_webhook_arguments,
     "slack": _add_slack_arguments,
 }

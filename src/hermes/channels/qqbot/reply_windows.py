@@ -1,0 +1,156 @@
+"""Which messages can be replied to: QQ takes replies for some minutes, and few to each message.
+
+A reply has a number (`msg_seq`). The same one is used whenever a post is sent again: QQ refuses
+the repetition, so that it is shown once.
+"""
+
+import hashlib
+import logging
+from datetime import datetime
+
+import anyio
+import anyio.to_thread
+from msgspec import Struct, field
+
+from hermes.channels.qqbot.objects import ChatKind
+from hermes.channels.state_file import StateFile
+from hermes.kit.clock import Clock
+
+log = logging.getLogger(__name__)
+
+MAX_CHATS = 5_000
+MAX_MESSAGES = 20
+"""Messages of a chat that are remembered; the latest."""
+MARGIN = 5.0
+"""Seconds for the call itself."""
+_SECONDS = {
+    ChatKind.USER: 3600.0,
+    ChatKind.GROUP: 300.0,
+    ChatKind.CHANNEL: 300.0,
+    ChatKind.DIRECT: 300.0,
+}
+_REPLIES = {ChatKind.USER: 5, ChatKind.GROUP: 5}
+"""The most replies to one message; guilds have no such limit."""
+
+
+class Question(Struct):
+    """A message or event that can be replied to; `replies` are keys of posts, in order."""
+
+    id: str
+    at: float
+    event: bool = False
+    replies: list[str] = field(default_factory=list[str])
+    spent: bool = False
+
+
+class Chat(Struct):
+    kind: ChatKind
+    questions: list[Question] = field(default_factory=list[Question])
+
+
+class Chats(Struct):
+    chats: dict[str, Chat] = field(default_factory=dict[str, Chat])
+
+
+class Reply(Struct, frozen=True):
+    """The message to reply to, and the number of the reply."""
+
+    question: str
+    number: int
+    event: bool = False
+
+    def fields_in(self, kind: ChatKind) -> dict[str, object]:
+        """The fields of the API; guilds have no numbers."""
+        reply: dict[str, object] = {"event_id" if self.event else "msg_id": self.question}
+        return reply if kind.in_guild else {**reply, "msg_seq": self.number}
+
+
+class ReplyWindows:
+    """The chats of one bot, remembered in a file: a restart must not use a number twice."""
+
+    def __init__(self, file: StateFile[Chats], clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+        self._chats: dict[str, Chat] | None = None
+        self._lock = anyio.Lock()
+
+    async def kind_of(self, chat: str) -> ChatKind:
+        """What is known from received messages; ids of guilds are numbers, openids are not."""
+        known = (await self._load()).get(chat)
+        if known is not None:
+            return known.kind
+        return ChatKind.CHANNEL if chat.isdecimal() else ChatKind.USER
+
+    async def opened(self, chat: str, kind: ChatKind, question: Question) -> None:
+        """Somebody wrote in the chat. The file is written before the message is acknowledged."""
+        async with self._lock:
+            chats = await self._load()
+            known = chats.pop(chat, None) or Chat(kind)
+            chats[chat] = known
+            known.kind = kind
+            if all(one.id != question.id for one in known.questions):
+                known.questions = [*known.questions, question][-MAX_MESSAGES:]
+            while len(chats) > MAX_CHATS:
+                del chats[next(iter(chats))]
+            await self._write()
+
+    async def next_reply(self, chat: str, key: str, preferred: str | None) -> Reply | None:
+        """How the post with this key is sent: the same way as before, or to an open question.
+
+        The `preferred` one is taken if it can be, else the latest. None: there is none.
+        """
+        async with self._lock:
+            known = (await self._load()).get(chat)
+            if known is None:
+                return None
+            mark = hashlib.sha256(key.encode()).hexdigest()[:16]
+            usable = [one for one in known.questions if self._is_open(known.kind, one)]
+            for one in usable:
+                if key and mark in one.replies:
+                    return Reply(one.id, one.replies.index(mark) + 1, one.event)
+            most = _REPLIES.get(known.kind)
+            free = [one for one in usable if most is None or len(one.replies) < most]
+            free.sort(key=lambda one: (one.id == preferred, one.at))
+            if not free:
+                return None
+            free[-1].replies.append(mark)
+            await self._write()
+            return Reply(free[-1].id, len(free[-1].replies), free[-1].event)
+
+    async def spent(self, chat: str, reply: Reply | None) -> None:
+        """QQ takes no more replies to the message that this was for."""
+        async with self._lock:
+            known = (await self._load()).get(chat)
+            for one in known.questions if known is not None else ():
+                one.spent = one.spent or (reply is not None and one.id == reply.question)
+            await self._write()
+
+    def _is_open(self, kind: ChatKind, question: Question) -> bool:
+        age = self._clock.now().timestamp() - question.at
+        return not question.spent and age < _SECONDS[kind] - MARGIN
+
+    async def _load(self) -> dict[str, Chat]:
+        if self._chats is None:
+            stored = await anyio.to_thread.run_sync(self._file.read) or Chats()
+            self._chats = stored.chats
+        return self._chats
+
+    async def _write(self) -> None:
+        chats = await self._load()
+        for chat in chats.values():
+            chat.questions = [one for one in chat.questions if self._is_open(chat.kind, one)]
+        try:
+            await self._file.write(Chats(chats))
+        except OSError as error:
+            log.warning("the messages that can be replied to cannot be stored: %s", error)
+
+
+def written_at(timestamp: str, now: datetime) -> float:
+    """When a message was written; never later than now, whatever the clocks say."""
+    try:
+        written = datetime.fromisoformat(timestamp)
+    except ValueError:
+        return now.timestamp()
+    if written.tzinfo is None:
+        return now.timestamp()
+    return min(written.timestamp(), now.timestamp())

@@ -1,0 +1,47 @@
+"""`hermes people`: say which accounts on chat apps belong to the same person."""
+
+from argparse import Namespace
+
+from hermes.cli.context import CliContext
+from hermes.cli.output import Printer
+from hermes.gateway.people import LinkedAccount, People, parse_account
+from hermes.kit.clock import SystemClock
+from hermes.kit.terminal_text import single_line
+from hermes.schema.errors import UsageError
+
+_PROOFS = {"owner": "you", "code": "a code"}
+
+
+def run(args: Namespace, context: CliContext) -> int:
+    people = People(context.home().people, SystemClock())
+    match args.action:
+        case "link":
+            accounts = [parse_account(text) for text in (args.account, *args.others)]
+            person = people.link([LinkedAccount(account=one, proof="owner") for one in accounts])
+            shown = ", ".join(map(single_line, person.names))
+            context.print(f"One person now: {shown}")
+            return 0
+        case "unlink":
+            account = parse_account(args.account)
+            if not people.unlink(account):
+                raise UsageError(
+                    f"{single_line(account)} is not linked.", hint="See: hermes people list"
+                )
+            context.print(f"{single_line(account)} is a person of its own again")
+            return 0
+        case _:
+            return _list(context, people)
+
+
+def _list(context: CliContext, people: People) -> int:
+    known = people.all()
+    if not known:
+        context.note("No accounts are linked.")
+        return 0
+    rows = [
+        (str(number), single_line(one.account), _PROOFS[one.proof])
+        for number, person in enumerate(known, 1)
+        for one in person.accounts
+    ]
+    Printer(context).table([("PERSON", "ACCOUNT", "LINKED BY"), *rows])
+    return 0

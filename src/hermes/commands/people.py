@@ -1,0 +1,75 @@
+"""The slash command `/link`: one identity for the accounts of a person on several platforms."""
+
+from hermes.commands.command import Availability, Command, CommandContext, require_service
+from hermes.commands.services import PeopleControl
+from hermes.schema.errors import UsageError
+from hermes.schema.scope import Address
+from hermes.schema.terminal import CommandReply, TextReply
+
+_CODE = (
+    "Send this from your other account, in a direct chat with me, within 10 minutes:\n\n"
+    "/link {code}\n\n"
+    "Give the code to nobody: whoever sends it becomes you."
+)
+_CONFIRM = (
+    "This is the code of {other}. If that is you, send:\n\n/link {code} yes\n\n"
+    "Both accounts then are one person: they share rights, limits and sessions. If somebody else "
+    "gave you this code, do not confirm it."
+)
+
+
+async def _link(context: CommandContext, args: str) -> CommandReply:
+    people = require_service(context.services.people, "Accounts cannot be linked here.")
+    caller, words = context.caller, args.split()
+    if not caller.direct or caller.address is None:
+        raise UsageError("Others read this chat.", hint="Send /link in a direct chat with me.")
+    if args.lower() == "list":
+        return TextReply(await _listed(people, caller.account))
+    if args.lower() == "remove":
+        if not await people.unlink(caller.account):
+            raise UsageError("This account is not linked.")
+        return TextReply(f"{caller.account} is a person of its own again.")
+    if context.is_owner:
+        # A code that the owner is made to send must not give the owner's rights to anybody.
+        raise UsageError(
+            "The owner's accounts are linked on the command line.",
+            hint=f"Run: hermes people link {caller.account} PLATFORM:USER",
+        )
+    match words:
+        case []:
+            code = await people.issue(caller.account, caller.address, caller.person.name)
+            return TextReply(_CODE.format(code=code))
+        case [code]:
+            other = await people.check(caller.account, code)
+            return TextReply(_CONFIRM.format(other=other, code=code.upper()))
+        case [code, yes] if yes.lower() == "yes":
+            return TextReply(await _confirmed(people, caller.account, caller.address, code))
+        case _:
+            raise UsageError(
+                "/link takes a code, list or remove.", hint="/link alone shows a code."
+            )
+
+
+async def _listed(people: PeopleControl, account: str) -> str:
+    accounts = await people.accounts(account)
+    if not accounts:
+        return f"{account} is not linked with other accounts. /link shows how."
+    return "Your accounts:\n" + "\n".join(f"  {one}" for one in accounts)
+
+
+async def _confirmed(people: PeopleControl, account: str, address: Address, code: str) -> str:
+    accounts = await people.redeem(account, address, code)
+    listed = "\n".join(f"  {one}" for one in accounts)
+    return f"Your accounts are linked:\n{listed}\n/link remove undoes that."
+
+
+COMMANDS = (
+    Command(
+        name="link",
+        usage="[code [yes] | list | remove]",
+        summary="Link your accounts on several platforms.",
+        availability=Availability.CHAT,
+        is_available=lambda context: context.services.people is not None,
+        run=_link,
+    ),
+)

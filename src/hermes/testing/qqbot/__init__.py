@@ -1,0 +1,1 @@
+"""An emulator of QQ's bot platform."""

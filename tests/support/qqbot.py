@@ -1,0 +1,64 @@
+"""A QQ channel on the emulator."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio.lowlevel
+from msgspec import Struct
+
+from hermes.channels.qqbot.channel import QqbotChannel, open_channel
+from hermes.channels.qqbot.position import Position
+from hermes.channels.state_file import StateFile
+from hermes.kit.clock import Clock
+from hermes.schema.scope import Address
+from hermes.store.blobs import FileBlobs
+from hermes.testing.qqbot.check import addresses
+from hermes.testing.qqbot.server import QqServer, serve_qq
+from hermes.testing.qqbot.state import ANN, APP_ID, SECRET, EmulatedQq
+from support.channel_deps import new_deps
+
+
+class QqBench(Struct, frozen=True):
+    channel: QqbotChannel
+    server: QqServer
+    qq: EmulatedQq
+    folder: Path
+    home: Address = Address("qqbot", ANN)
+
+    @property
+    def blobs(self) -> FileBlobs:
+        return FileBlobs(self.folder / "cache" / "blobs")
+
+    @property
+    def position(self) -> Position:
+        file = StateFile(self.folder / "cache" / "qqbot" / "qqbot.json", Position)
+        return file.read() or Position()
+
+    async def connected(self) -> None:
+        await self.server.until(lambda: bool(self.server.connections))
+
+    async def acknowledged(self) -> None:
+        """Wait until all events of the session are handled."""
+        (session,) = self.server.sessions.values()
+        wanted = Position(session=session.id, sequence=len(session.events))
+        while self.position != wanted:
+            wanted = Position(session=session.id, sequence=len(session.events))
+            await anyio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def qq_bench(
+    folder: Path,
+    qq: EmulatedQq | None = None,
+    env: Mapping[str, str] | None = None,
+    extra: Mapping[str, object] | None = None,
+    clock: Clock | None = None,
+) -> AsyncGenerator[QqBench]:
+    qq = qq or EmulatedQq(clock=clock)
+    async with serve_qq(qq) as server:
+        variables = {"QQ_APP_ID": APP_ID, "QQ_CLIENT_SECRET": SECRET, **(env or {})}
+        settings = {**addresses(server.url), **(extra or {})}
+        deps = new_deps("qqbot", folder, extra=settings, env=variables, clock=clock)
+        async with open_channel(deps) as channel:
+            yield QqBench(channel, server, qq, folder)
