@@ -94,14 +94,14 @@ def approval_asked(id_: str = "q1", until: datetime = FAR_FUTURE, **given: str) 
     )
 
 
-def clarify_asked(*choices: str) -> QuestionAsked:
+def clarify_asked(*choices: str, text: str = "Which colour?") -> QuestionAsked:
     return QuestionAsked(
         Question(
             id="q2",
             kind=QuestionKind.CLARIFY,
             session="s1",
             run="r1",
-            text="Which colour?",
+            text=text,
             choices=choices,
             until=FAR_FUTURE,
         )

@@ -7,12 +7,12 @@ and its main argument, or the beginning of a message.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import msgspec
 from msgspec import Struct, structs
 
 from hermes.agent.answers import unwrap_call
 from hermes.kit.text import one_line
 from hermes.ports.tool import TextSources, Tool, ToolOutput
+from hermes.schema.call_label import call_label
 from hermes.schema.messages import (
     Assistant,
     Message,
@@ -42,7 +42,6 @@ MAX_WRITTEN = 200_000
 MAX_OWNER_MESSAGES = 200
 """How many of the owner's last messages are checked for what they asked to remember."""
 _WORD = re.compile(r"\w+")
-_LABEL_ARGUMENTS = ("path", "url", "command", "query", "pattern", "goal", "name")
 
 
 class TextSource(Struct, frozen=True):
@@ -120,7 +119,7 @@ def source_of_call(call: ToolCall, tools: Mapping[str, Tool], text: str) -> Text
     untrusted |= b"://" in args or any(
         other.spec.foreign and name.encode() in args for name, other in tools.items()
     )
-    return TextSource(_call_label(call), text, untrusted)
+    return TextSource(call_label(call, 60), text, untrusted)
 
 
 def _sources(messages: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[TextSource]:
@@ -148,16 +147,6 @@ def _sources(messages: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator
                 for found in attachments_of(message):
                     name = "a page attached" if found.untrusted else "a file attached"
                     yield TextSource(name, found.text, found.untrusted, found.unverified)
-
-
-def _call_label(call: ToolCall) -> str:
-    """The tool and its most telling argument, such as `read_file notes.md`."""
-    try:
-        args = msgspec.json.decode(call.args, type=dict[str, object])
-    except msgspec.DecodeError:
-        args = {}
-    given = [args[name] for name in _LABEL_ARGUMENTS if isinstance(args.get(name), str)]
-    return f"{call.name} {one_line(str(given[0]), 60)}" if given else call.name
 
 
 def _owner_texts(messages: Sequence[Message]) -> Iterator[str]:

@@ -45,7 +45,7 @@ from hermes.api.response_objects import (
     ServedResponse,
     TextOptions,
 )
-from hermes.api.run_input import ParsedInput, ResolvedInput, RunInput
+from hermes.api.run_input import ParsedInput, ResolvedInput, RunInput, additional_tools
 from hermes.api.session_resolver import (
     CLIENT_ERRORS,
     SessionResolver,
@@ -196,7 +196,7 @@ class _ResponseHandlers:
         if body.background:
             message = "Background responses are not supported. Start a run instead: POST /v1/runs."
             raise invalid(message, param="background")
-        tools = read_response_tools(body.tools)
+        tools = read_response_tools([*(body.tools or ()), *additional_tools(body.input)])
         session_key = id_from_header(request.headers.get(SESSION_KEY_HEADER), SESSION_KEY_HEADER)
         run_input = RunInput(
             input=body.input,

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Raw, Struct, structs
 
 from hermes.agent.history import open_calls
 from hermes.api.chat_objects import CallFunction, ChatMessage, ContentParts, HistoryCall
@@ -56,6 +56,7 @@ class InputItem(Struct, frozen=True, kw_only=True):
     input: str | None = None
     output: str | ContentParts | None = None
     error: str | dict[str, Any] | None = None
+    tools: list[Raw] | None = None  # of `additional_tools`, as codex sends them
 
 
 Input: TypeAlias = str | Annotated[list[str | InputItem], Meta(max_length=10_000)]
@@ -222,6 +223,13 @@ def _message_with_trust(trust: Trust, message: AnyMessage) -> AnyMessage:
     if isinstance(message, Result):
         return structs.replace(message, foreign=True)
     return message
+
+
+def additional_tools(given: Input) -> list[Raw]:
+    """Tools that are part of the conversation instead of the field `tools`."""
+    items = [] if isinstance(given, str) else given
+    found = [item for item in items if isinstance(item, InputItem)]
+    return [tool for item in found if item.type == "additional_tools" for tool in item.tools or ()]
 
 
 def _already_sent(items: Sequence[InputItem], messages: Sequence[Message]) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hermes.ports.delegation import Task
+from hermes.ports.processes import BackgroundProcess, ProcessState
 from hermes.schema.scope import Role, Scope
 from hermes.schema.sessions import Session
 
@@ -34,33 +35,45 @@ class SessionJobs:
                 name=one.id,
                 command=one.command,
                 seconds=((one.ended or now) - one.started).total_seconds(),
-                state="" if one.is_running else one.state.value,
+                state="" if one.is_running else _process_state(one),
             )
             for one in await self._processes.list_for(_SessionOwner(session.id, session.key))
         ]
         return processes + [
             BackgroundTask(
-                name=f"{going.work.id} [{number}]",
+                name=f"{one.work.id} [{number + 1}]",
                 command=task.goal,
-                seconds=(now - going.started).total_seconds(),
-                activity=doing,
+                seconds=((one.ended or now) - one.started).total_seconds(),
+                state=state or "",
+                activity="" if state else one.activity[number],
             )
-            for going in self._delegations.running_in(session.id, session.key)
-            for number, (task, doing) in enumerate(
-                zip(going.work.tasks, going.activity, strict=True), 1
+            for one in (
+                *self._delegations.running_in(session.id, session.key),
+                *self._delegations.ended_in(session.id, session.key),
             )
+            for number, task in enumerate(one.work.tasks)
+            for state in (one.state_of(number),)
         ]
 
     def running(self, session: Session) -> int:
         """Return how many tasks are running, as `list_tasks` lists them."""
-        tasks = self._delegations.running_in(session.id, session.key)
+        delegated = [
+            one.state_of(number)
+            for one in self._delegations.running_in(session.id, session.key)
+            for number in range(len(one.work.tasks))
+        ]
         processes = self._processes.running_in(_SessionOwner(session.id, session.key))
-        return processes + sum(len(one.work.tasks) for one in tasks)
+        return processes + delegated.count(None)
 
     async def end_all(self, session: Session) -> int:
         delegated = self._delegations.end_all(session.id, session.key)
         owner = _SessionOwner(session.id, session.key)
         return delegated + await self._processes.end_all(owner, "/stop")
+
+
+def _process_state(process: BackgroundProcess) -> str:
+    code = process.exit_code
+    return f"exit code {code}" if process.state is ProcessState.EXITED and code else process.state
 
 
 class _SessionOwner(Struct, frozen=True):

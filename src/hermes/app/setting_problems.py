@@ -92,7 +92,7 @@ def is_server_or_hook(problem: Problem) -> bool:
 
 def warning_line(problem: Problem) -> str:
     """One line for the greeting and the log."""
-    return f"{problem}. {problem.hint}" if problem.hint else str(problem)
+    return f"{str(problem).rstrip('.')}. {problem.hint}" if problem.hint else str(problem)
 
 
 def with_positions(findings: Sequence[Finding], home: Home) -> list[Problem]:

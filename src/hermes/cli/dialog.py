@@ -1,9 +1,12 @@
 """Ask questions at the terminal: choices, lines, confirmations and keys."""
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import asyncio
+import signal
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from getpass import getpass
 from select import select
+from threading import current_thread, main_thread
 from typing import TextIO
 
 from hermes.cli.context import CliContext
@@ -17,12 +20,35 @@ POLL_INTERVAL = 0.2
 
 def read_line(stdin: TextIO) -> str:
     """The next line including its line break; empty at the end of input."""
-    if stdin.isatty():
+    if not stdin.isatty():
+        return stdin.readline()
+    with _interruptible():
         # A fake terminal in a test has no file descriptor and never blocks.
         with suppress(OSError, ValueError):
             while not select([stdin], [], [], POLL_INTERVAL)[0]:
                 continue
-    return stdin.readline()
+        return stdin.readline()
+
+
+@contextmanager
+def _interruptible() -> Generator[None]:
+    """Let Ctrl+C end the wait at once, also in an event loop, which would only cancel its task."""
+    if not _is_in_loop():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _is_in_loop() -> bool:
+    """Whether this is the main thread, which gets the signals, and it runs an event loop."""
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        return current_thread() is main_thread()
+    return False
 
 
 MAX_CHOICES = 30

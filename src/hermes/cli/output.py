@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from hermes.cli.context import CliContext
-from hermes.kit.terminal_text import display_width, fit, pad
+from hermes.kit.numbered_diff import DiffLine
+from hermes.kit.terminal_text import display_width, escape_controls, fit, pad
 
 _CODES = {
     "dim": "2", "bold": "1", "italic": "3", "underline": "4", "strike": "9",
@@ -50,6 +51,14 @@ class Style:
             return max(os.get_terminal_size(self._stream.fileno()).columns, _MIN_WIDTH)
         except OSError:
             return _ASSUMED_WIDTH
+
+
+def styled_diff_line(line: DiffLine, style: Style, width: int = 0) -> str:
+    """The line number and the line, cut to the width, if there is one."""
+    color = {"+": "green", "-": "red"}.get(line.sign, "dim")
+    text = escape_controls(line.text).expandtabs()
+    text = fit(text, width - len(line.gutter)) if width else text
+    return style(line.gutter, "dim") + style(text, color)
 
 
 COLUMN_GAP = "  "

@@ -1,16 +1,15 @@
 """Summarize tool calls and their results for display."""
 
-import msgspec
 from msgspec import Struct
 
+from hermes.kit.numbered_diff import DiffLine, numbered_diff
 from hermes.kit.text import one_line, plural
-from hermes.schema.messages import Result, ToolCall, text_of
+from hermes.schema.messages import Result, text_of
 from hermes.tui.display_text import failure_text
 
 MAX_DIFF_LINES = 40
 FIRST_LINES = 4
 LAST_LINES = 6
-_LABEL_ARGUMENTS = ("command", "path", "pattern", "query", "url", "goal", "name", "content")
 _MAX_LINE = 400
 
 
@@ -19,19 +18,9 @@ class ResultSummary(Struct, frozen=True):
 
     head: str
     lines: tuple[str, ...] = ()
-    diff: bool = False
+    diff: tuple[DiffLine, ...] = ()
     folded: bool = False
     """Only a part of the output is in `lines`."""
-
-
-def describe_call(call: ToolCall, max_length: int = 0) -> str:
-    """The tool's name and its most descriptive argument, cut to `max_length`."""
-    args = msgspec.json.decode(call.args)
-    if not isinstance(args, dict):
-        return call.name
-    known = msgspec.convert(args, dict[str, object])
-    label = next((known[name] for name in _LABEL_ARGUMENTS if isinstance(known.get(name), str)), "")
-    return f"{call.name} {one_line(str(label), min(max_length or _MAX_LINE, _MAX_LINE))}".rstrip()
 
 
 def describe_result(result: Result, tool: str = "", hint: str = "") -> ResultSummary:
@@ -55,11 +44,11 @@ def _unless_json(text: str) -> str:
 def _diff_summary(lines: list[str], head: str, hint: str) -> ResultSummary:
     added = sum(line.startswith("+") for line in lines)
     removed = sum(line.startswith("-") for line in lines)
-    more = len(lines) - MAX_DIFF_LINES
-    rest = f"… {plural(more, 'more line')}{hint and f'; {hint}'}"
-    shown = [*lines[:MAX_DIFF_LINES], *([rest] if more > 0 else [])]
-    status = head or f"+{added} -{removed}"
-    return ResultSummary(status, tuple(shown), diff=True, folded=more > 0)
+    numbered = numbered_diff("\n".join(lines))
+    more = len(numbered) - MAX_DIFF_LINES
+    rest = DiffLine(f"… {plural(more, 'more line')}{hint and f'; {hint}'}")
+    shown = [*numbered[:MAX_DIFF_LINES], *([rest] if more > 0 else [])]
+    return ResultSummary(head or f"+{added} -{removed}", diff=tuple(shown), folded=more > 0)
 
 
 def _first_and_last(lines: list[str], hint: str) -> list[str]:

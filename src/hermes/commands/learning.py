@@ -7,7 +7,7 @@ from hermes.commands.command import Command, CommandContext, require_service
 from hermes.commands.services import LearningControl, SkillSummary
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import UsageError
-from hermes.schema.messages import Text
+from hermes.schema.messages import command_parts
 from hermes.schema.sessions import SessionChange
 from hermes.schema.terminal import CommandReply, SubmitReply, TextReply
 
@@ -131,7 +131,7 @@ async def _learn(context: CommandContext, args: str) -> CommandReply:
     if _missing_tool_note(context, "skill_manage", _NO_SKILL_EDITOR):
         raise UsageError(_NO_SKILL_EDITOR, hint="Choose another model with /model.")
     prompt = _LEARN_PROMPT.read_text("utf-8").strip().replace("{what}", args)
-    return SubmitReply((Text(prompt),), notice="Writing a skill.")
+    return SubmitReply(command_parts(f"/learn {args}", prompt), notice="Writing a skill.")
 
 
 def _missing_tool_note(context: CommandContext, tool: str, text: str) -> str:

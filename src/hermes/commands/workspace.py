@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hermes.commands.command import Availability, Command, CommandContext, require_service
-from hermes.schema.messages import Text
+from hermes.schema.messages import command_parts
 from hermes.schema.terminal import CommandReply, SubmitReply, TextReply
 
 _INIT_PROMPT = Path(__file__).with_name("init.md")
@@ -20,7 +20,8 @@ async def _diff(context: CommandContext, args: str) -> CommandReply:
 async def _init(context: CommandContext, args: str) -> CommandReply:
     what = f" Pay attention to this: {args}" if args else ""
     prompt = _INIT_PROMPT.read_text("utf-8").strip().replace("{what}", what)
-    return SubmitReply((Text(prompt),), notice="Reading the project to write its AGENTS.md.")
+    parts = command_parts(f"/init {args}", prompt)
+    return SubmitReply(parts, notice="Reading the project to write its AGENTS.md.")
 
 
 COMMANDS = (

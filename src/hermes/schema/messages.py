@@ -167,6 +167,7 @@ SENT_FILES_HEADER = (
 )
 SKILL_HEADER = "[I want you to follow the skill "
 """Start of the instructions after a typed `/name`."""
+COMMAND_HEADER = "[What I want you to do with the command above:]"
 _FENCE = re.compile(r"`{3,}")
 _BY_OTHERS = (PAGES_HEADER, QUOTED_HEADER)
 _MAYBE_BY_OTHERS = (UNVERIFIED_HEADER, SENT_FILES_HEADER)
@@ -207,10 +208,10 @@ def sent_file_text(name: str, text: str, *, path: str = "") -> str:
 
 
 def typed_text(message: User) -> str:
-    """The typed text, without attachments and skill instructions."""
+    """The typed text, without attachments and the instructions of skills and commands."""
     if len(message.parts) == 1:
         return text_of(message)
-    parts = typed_parts(User(message.id, _without_skills(message), message.trust))
+    parts = typed_parts(User(message.id, _without_instructions(message), message.trust))
     return text_of(User(message.id, parts, message.trust))
 
 
@@ -226,7 +227,7 @@ def display_parts(message: User) -> tuple[Text | Media, ...]:
         Text(f"attached: {', '.join(_attachment_names(part.text))}")
         if isinstance(part, Text) and _is_attachment(place, part)
         else part
-        for place, part in enumerate(_without_skills(message))
+        for place, part in enumerate(_without_instructions(message))
     )
 
 
@@ -244,12 +245,18 @@ def shell_attachment(results: Sequence[ShellResult]) -> tuple[Text, ...]:
     return (Text(f"{SHELL_HEADER}\n{ticks}\n{text}\n{ticks}"),)
 
 
-def _without_skills(message: User) -> tuple[Text | Media, ...]:
-    """The parts without skill instructions."""
+def command_parts(line: str, prompt: str) -> tuple[Text, Text]:
+    """A typed command and what it means; people see only what was typed."""
+    return Text(line.rstrip()), Text(f"{COMMAND_HEADER}\n\n{prompt}")
+
+
+def _without_instructions(message: User) -> tuple[Text | Media, ...]:
+    """The parts without the instructions of skills and commands."""
+    headers = (SKILL_HEADER, COMMAND_HEADER)
     return tuple(
         part
         for place, part in enumerate(message.parts)
-        if not (place > 0 and isinstance(part, Text) and part.text.startswith(SKILL_HEADER))
+        if not (place > 0 and isinstance(part, Text) and part.text.startswith(headers))
     )
 
 

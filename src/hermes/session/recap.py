@@ -2,9 +2,8 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-import msgspec
-
 from hermes.kit.text import one_line
+from hermes.schema.call_label import call_label
 from hermes.schema.messages import (
     Assistant,
     Message,
@@ -23,7 +22,6 @@ FAILED = "(not answered: {reason})"
 MAX_ROWS = 400
 MAX_BYTES = 4 * 1024 * 1024
 """Limits on the messages read for a recap."""
-_LABEL_ARGUMENTS = ("command", "path", "pattern", "query", "url", "goal", "name", "content")
 _MAX_LINE = 200
 
 
@@ -128,12 +126,7 @@ def _turn_lines(turn: Sequence[StoredMessage], missing: str) -> Iterator[tuple[s
 
 
 def _call_line(call: ToolCall, result: Result) -> str:
-    try:
-        args = msgspec.json.decode(call.args, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        args = {}
-    label = next((args[name] for name in _LABEL_ARGUMENTS if isinstance(args.get(name), str)), "")
-    return one_line(f"{'✗' if result.failed else '✓'} {call.name} {label}", _MAX_LINE)
+    return one_line(f"{'✗' if result.failed else '✓'} {call_label(call)}", _MAX_LINE)
 
 
 def _speaker(message: Message) -> str:

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id, new_session_id
-from hermes.kit.text import one_line
 from hermes.ports.delegation import ReportProgress, Task, TaskReport, TaskStatus
+from hermes.schema.call_label import call_label
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, ToolStarted
 from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User, final_text
@@ -163,7 +163,7 @@ class Subagent:
                     self._in_tool.discard(message.call)
             case ToolStarted(call):
                 self._in_tool.add(call.id)
-                await progress(f"{call.name} {one_line(bytes(call.args).decode(), 80)}")
+                await progress(call_label(call, 80))
             case RunEnded():
                 self._ended = event
             case _:

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 
 RETRY = Backoff(base=0.5, cap=30.0)
 _MAX_DEPTH = 20
+_MAX_ENDED = 20
+"""Ended delegations that are still listed."""
 _PERSON_TRUST = frozenset({Trust.OWNER, Trust.GUEST})
 
 
@@ -71,12 +74,15 @@ class DelegationDeps(Struct, frozen=True, kw_only=True):
     rules: DelegationRules = DelegationRules()
 
 
-class RunningDelegation:
-    """A running background delegation and the last activity of each task."""
+class BackgroundDelegation:
+    """A background delegation and the last activity of each task."""
 
     def __init__(self, work: Delegation, began: datetime) -> None:
         self.work = work
         self.started = began
+        self.ended: datetime | None = None
+        self.unfinished = TaskStatus.LOST
+        """How tasks without a report ended."""
         self.activity = ["waiting"] * len(work.tasks)
         self.stop = anyio.CancelScope()
 
@@ -85,6 +91,13 @@ class RunningDelegation:
         scope = self.work.scope
         return scope.session == session or (bool(key) and scope.key == key)
 
+    def state_of(self, number: int) -> TaskStatus | None:
+        """How the task ended, or None while it runs."""
+        report = self.work.reports[number]
+        if report is not None:
+            return report.fate
+        return self.unfinished if self.ended is not None else None
+
 
 class Delegations:
     """Implements `hermes.ports.delegation` for one profile."""
@@ -92,7 +105,8 @@ class Delegations:
     def __init__(self, deps: DelegationDeps, group: TaskGroup) -> None:
         self._deps = deps
         self._group = group
-        self._running: dict[str, RunningDelegation] = {}
+        self._running: dict[str, BackgroundDelegation] = {}
+        self._ended: deque[BackgroundDelegation] = deque(maxlen=_MAX_ENDED)
         self._limits: dict[tuple[str, int], anyio.CapacityLimiter] = {}
 
     async def may_delegate(self, scope: Scope) -> bool:
@@ -131,7 +145,7 @@ class Delegations:
         failpoint("delegation.begun")
         await self._close_if_cancelled(work)
         # Registered now, so that it can be stopped even before its first step.
-        running = self._running[work.id] = RunningDelegation(work, self._deps.clock.now())
+        running = self._running[work.id] = BackgroundDelegation(work, self._deps.clock.now())
         self._group.start_soon(self._in_background, running)
         return work.id
 
@@ -167,9 +181,13 @@ class Delegations:
                 hint="Report the results and wait for an answer.",
             )
 
-    def running_in(self, session: str, key: str) -> Sequence[RunningDelegation]:
+    def running_in(self, session: str, key: str) -> Sequence[BackgroundDelegation]:
         """Return the session's running delegations."""
         return [running for running in self._running.values() if running.belongs_to(session, key)]
+
+    def ended_in(self, session: str, key: str) -> Sequence[BackgroundDelegation]:
+        """Return the session's delegations that ended lately in this process."""
+        return [ended for ended in self._ended if ended.belongs_to(session, key)]
 
     def end_all(self, session: str, key: str) -> int:
         """Stop the session's delegations and return their number."""
@@ -183,16 +201,19 @@ class Delegations:
         for work in await self._deps.store.delegations.abandoned():
             await self._report(work)
 
-    async def _in_background(self, running: RunningDelegation) -> None:
+    async def _in_background(self, running: BackgroundDelegation) -> None:
         with running.stop:
             try:
                 await self._work(running)
             except Exception:
                 # Must not affect the profile; the results so far are still reported.
                 log.exception("delegation %s failed", running.work.id)
-        status = TaskStatus.INTERRUPTED if running.stop.cancelled_caught else TaskStatus.LOST
-        await self._retry_until_stored(running.work, status)
+        if running.stop.cancelled_caught:
+            running.unfinished = TaskStatus.INTERRUPTED
+        await self._retry_until_stored(running.work, running.unfinished)
+        running.ended = self._deps.clock.now()
         self._running.pop(running.work.id, None)
+        self._ended.append(running)
 
     async def _retry_until_stored(self, work: Delegation, status: TaskStatus) -> None:
         """Retry until stored: a full or locked disk must not lose a report."""
@@ -206,7 +227,7 @@ class Delegations:
                 log.warning("delegation %s cannot be reported yet: %s", work.id, error)
             await self._deps.clock.sleep(RETRY.delay(failures))
 
-    async def _work(self, running: RunningDelegation) -> None:
+    async def _work(self, running: BackgroundDelegation) -> None:
         async def run_task(number: int) -> None:
             async def report_progress(text: str) -> None:
                 running.activity[number] = text

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from hermes.kit.ids import new_id
 from hermes.schema.errors import HermesError
-from hermes.schema.messages import Text, shell_attachment
+from hermes.schema.messages import Text, User, shell_attachment, typed_text
 from hermes.schema.shell import ShellResult
 from hermes.schema.terminal import (
     NotACommand,
@@ -234,9 +234,8 @@ class ConversationController:
                 await self._view.show_resumed(told, line)
             case SubmitReply(parts=parts, notice=told, undone=undone):
                 self._view.mark_undone(undone)
-                shown = " ".join(part.text for part in parts if isinstance(part, Text))
-                # Do not show the full text of a skill as typed by the user.
-                typed = not shown or (told and "\n" in shown)
+                shown = typed_text(User("", parts))
+                typed = shown in {"", line}
                 if told or not typed:
                     await self._view.show_note(told, "reply", "" if typed else line)
                 await self._submit(parts, line if typed else shown)

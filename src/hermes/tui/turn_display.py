@@ -22,7 +22,7 @@ from hermes.schema.events import (
     ToolProgress,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Message, Result, Trust, User, text_of
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User, text_of
 from hermes.schema.questions import Question
 from hermes.tui.chat_deps import ChatDeps
 from hermes.tui.client import MessageParts
@@ -57,6 +57,8 @@ class EventRenderer:
         self._answer: Answer | None = None
         self._thinking: ThinkingCard | None = None
         self._cards: dict[str, tuple[ToolCard, float]] = {}
+        self._requested: dict[str, ToolCall] = {}
+        """Calls of the last answer that were not started."""
         self._questions: dict[str, QuestionCard] = {}
         self._transient_note: Note | None = None
         self._reset_reason = ""
@@ -83,11 +85,7 @@ class EventRenderer:
             case ReasoningDelta(text=text):
                 await self._add_reasoning(text)
             case ToolStarted(call=call):
-                self._close_block()
-                card = ToolCard(call, self.display)
-                self._cards[call.id] = (card, self._clock.monotonic())
-                self.activity = single_line(call.name)
-                await self._transcript.add(card)
+                await self._add_card(call)
             case ToolProgress(call=call, text=text):
                 if call in self._cards:
                     self._cards[call][0].add_progress(text)
@@ -109,11 +107,20 @@ class EventRenderer:
         for card, _ in self._cards.values():
             card.mark_interrupted()
         self._cards.clear()
+        self._requested.clear()
         for question in self._questions.values():
             if question.open:
                 await question.close_question("")
         self._questions.clear()
         self.activity = ""
+
+    async def _add_card(self, call: ToolCall) -> None:
+        self._requested.pop(call.id, None)
+        self._close_block()
+        card = ToolCard(call, self.display)
+        self._cards[call.id] = (card, self._clock.monotonic())
+        self.activity = single_line(call.name)
+        await self._transcript.add(card)
 
     async def _add_text(self, text: str) -> None:
         self._close_thinking()
@@ -153,9 +160,13 @@ class EventRenderer:
         if isinstance(message, Assistant):
             await self._complete_answer(message)
             self._close_block()
+            self._requested = {call.id: call for call in message.calls}
             if message.usage.input:
                 self.used_tokens = message.usage.input + message.usage.output
-        elif isinstance(message, Result) and message.call in self._cards:
+        elif isinstance(message, Result) and message.call in (self._cards | self._requested):
+            if message.call in self._requested:
+                # It was never started, such as a call of an unknown tool.
+                await self._add_card(self._requested[message.call])
             card, began = self._cards.pop(message.call)
             await card.end(message, self._clock.monotonic() - began)
             if is_todo_list(card.call, message):

@@ -1,4 +1,4 @@
-"""The codex program with the gateway as its model provider."""
+"""The codex program with the gateway as its model provider; all it sends are responses."""
 
 import os
 import tempfile
@@ -32,9 +32,15 @@ def ask(text, model=AGENT):
     return command(PROGRAM, "exec", "--skip-git-repo-check", "-m", model, text)
 
 
+def resumed():
+    """Go on with the last session, whose conversation is sent again."""
+    return command(PROGRAM, "exec", "resume", "--last", "--skip-git-repo-check", "hello")
+
+
 run(
     stream=lambda: expect(HELLO, ask("hello")),
     tool=lambda: expect("It said from-codex.", ask("run the command")),
+    responses=lambda: expect(HELLO, resumed()),
     unknown_model=lambda: expect(HELLO, ask("hello", UNKNOWN)),
     error=lambda: expect(NO_CREDIT, ask("fail")),
 )

@@ -1,7 +1,7 @@
 """litellm with an OpenAI-compatible address."""
 
 from cases import AGENT, HELLO, KEY, RAIN, UNKNOWN, URL, expect, expect_error, run
-from litellm import completion
+from litellm import completion, responses
 
 TOOLS = [
     {
@@ -31,10 +31,16 @@ def stream():
     return expect(HELLO, "".join(one.choices[0].delta.content or "" for one in chunks))
 
 
+def respond(text):
+    answer = responses(model=f"openai/{AGENT}", input=text, api_base=URL, api_key=KEY)
+    return answer.output[-1].content[0].text
+
+
 run(
     chat=lambda: expect(HELLO, ask("hello").choices[0].message.content),
     stream=stream,
     tool=tool,
+    responses=lambda: expect(HELLO, respond("hello")),
     unknown_model=lambda: expect(HELLO, ask("hello", UNKNOWN).choices[0].message.content),
     error=lambda: expect_error(lambda: ask("fail")),
 )

@@ -1,9 +1,10 @@
-"""The OpenAI Agents SDK, which uses the Responses API and hosted tools."""
+"""The OpenAI Agents SDK with both APIs; by default it uses responses, and hosted tools."""
 
 import asyncio
 
 from agents import (
     Agent,
+    OpenAIChatCompletionsModel,
     OpenAIResponsesModel,
     Runner,
     WebSearchTool,
@@ -22,10 +23,13 @@ def weather(city: str) -> str:
     return f"rain in {city}"
 
 
-def agent(name=AGENT, tools=()):
-    client = AsyncOpenAI(base_url=URL, api_key=KEY)
-    model = OpenAIResponsesModel(model=name, openai_client=client)
+def agent(name=AGENT, tools=(), api=OpenAIResponsesModel):
+    model = api(model=name, openai_client=AsyncOpenAI(base_url=URL, api_key=KEY))
     return Agent(name="tester", model=model, tools=list(tools))
+
+
+def ask(asked, text="hello"):
+    return Runner.run_sync(asked, text).final_output
 
 
 async def streamed():
@@ -36,11 +40,10 @@ async def streamed():
 
 
 run(
-    chat=lambda: expect(HELLO, Runner.run_sync(agent(), "hello").final_output),
+    chat=lambda: expect(HELLO, ask(agent(api=OpenAIChatCompletionsModel))),
     stream=lambda: expect(HELLO, asyncio.run(streamed())),
-    tool=lambda: expect(
-        RAIN, Runner.run_sync(agent(tools=[weather, WebSearchTool()]), "the weather").final_output
-    ),
-    unknown_model=lambda: expect(HELLO, Runner.run_sync(agent(UNKNOWN), "hello").final_output),
-    error=lambda: expect_error(lambda: Runner.run_sync(agent(), "fail")),
+    tool=lambda: expect(RAIN, ask(agent(tools=[weather, WebSearchTool()]), "the weather")),
+    responses=lambda: expect(HELLO, ask(agent())),
+    unknown_model=lambda: expect(HELLO, ask(agent(UNKNOWN))),
+    error=lambda: expect_error(lambda: ask(agent(), "fail")),
 )

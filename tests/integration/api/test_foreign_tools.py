@@ -67,6 +67,18 @@ async def test_response_tools_are_served_as_far_as_possible(
         assert "start: LINE+" in tools["apply_patch"]["description"]
 
 
+async def test_tools_in_the_input_are_offered(tmp_path: Path) -> None:
+    """Codex sends them so with some models."""
+    async with api_harness(tmp_path, SCRIPT) as harness:
+        added = {"type": "additional_tools", "role": "developer", "tools": [AGENTS, *HOSTED]}
+        items = [added, {"role": "user", "content": "spawn"}]
+        response = await create(harness, input=items, tools=[FUNCTION])
+        assert {"weather", "agents__spawn"} <= offered(harness).keys()
+        assert "web_search" in response.json["hermes"]["ignored_tools"]
+        (call,) = response.json["output"]
+        assert (call["namespace"], call["name"]) == ("agents", "spawn")
+
+
 async def test_calls_come_back_in_the_form_of_their_tool(tmp_path: Path) -> None:
     async with api_harness(tmp_path, SCRIPT) as harness:
         for words, tool, call, kind in (

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 
 import pexpect
 import pytest
@@ -15,12 +16,14 @@ MORE = "\x1b[1;36m… \x1b[0m"
 HANG = Fault("hang", after=3)
 STUBBORN = "trap '' TERM INT HUP; exec 9> told; echo up >&9; while :; do sleep 1000; done"
 STEPS = "echo step one; echo go > told; read answer < answer; echo step two; exit 3"
+IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@example.org")
 TODOS = [
     {"id": "1", "content": "count", "status": "completed"},
     {"id": "2", "content": "rest", "status": "pending"},
 ]
 SCRIPT = Script(
     rules=[
+        Rule("AGENTS.md", [Reply("I wrote it.")]),
         Rule("hang", [Reply("first words and then silence", fault=HANG, chunk=6)]),
         Rule("stubborn", [Reply("", [Call("terminal", {"command": STUBBORN})])]),
         Rule("slow tool", [Reply("", [Call("terminal", {"command": STEPS})]), Reply("It failed.")]),
@@ -88,19 +91,18 @@ def test_tool_calls_are_shown(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         shown = without_durations(say(child, "write a file")).splitlines()
-    assert shown[:9] == [
+    assert shown[:8] == [
         "Writing.",
         "● write_file a.txt",
         "  ✓ +2 -0",
-        "    @@ -0,0 +1,2 @@",
-        "    +one",
-        "    +two",
+        "    1 +one",
+        "    2 +two",
         "● read_file a.txt",
         "● read_file no",
         "  ✓ read_file a.txt · a.txt: 2 lines",
     ]
-    assert shown[9].startswith(f"  ✗ {hermes.work}"[:60])
-    assert shown[10:] == ["Written."]
+    assert shown[8].startswith(f"  ✗ {hermes.work}"[:60])
+    assert shown[9:] == ["Written."]
     assert max(map(len, shown)) <= 80
     assert (hermes.work / "a.txt").read_text() == "one\ntwo\n"
 
@@ -166,6 +168,32 @@ def test_long_output_and_todo_list_can_be_seen_again(hermes: HermesCli) -> None:
         assert "Todo" not in say(child, "/new")
         assert "Todo" not in say(child, "hello")
         assert say(child, "/resume count").endswith("Todo · 1 of 2 done · next: rest")
+
+
+def test_commands_about_the_workspace(hermes: HermesCli, model: FakeModelProcess) -> None:
+    hermes.work.mkdir(parents=True, exist_ok=True)
+    file = hermes.work / "a.py"
+    file.write_text("one\ntwo\n")
+    for words in (["init", "-q"], ["add", "a.py"], [*IDENTITY, "commit", "-qm", "first"]):
+        subprocess.run(["git", *words], cwd=hermes.work, check=True)
+    file.write_text("one\nzwei\n")
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        assert say(child, "/diff").splitlines()[-3:] == ["1  one", "2 -two", "2 +zwei"]
+        said = say(child, "/init the tests")
+        assert said == "Reading the project to write its AGENTS.md.\nI wrote it."
+        assert "openai/mock: 1 call" in say(child, "/cost")
+        assert say(child, "/export kept.md").endswith("/kept.md.")
+        assert "colors of the terminal" in say(child, "/theme light")
+        child.sendeof()
+        assert quit_chat(child) == 0
+    assert "Pay attention to this: the tests" in str(model.requests("/init the tests"))
+    assert "I wrote it." in (hermes.work / "kept.md").read_text()
+    with hermes.terminal("-c") as child:
+        child.expect_exact(PROMPT)
+        recap = plain(child.before)
+    assert "/init the tests" in recap
+    assert "Write an AGENTS.md" not in recap
 
 
 def test_new_and_resume_switch_the_session(hermes: HermesCli) -> None:

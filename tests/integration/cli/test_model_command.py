@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from hermes.testing.fake_openai import Reply, Script
-from support.cli_process import FakeModelProcess, HermesCli, fake_model_process
+from support.cli_process import FakeModelProcess, HermesCli, exit_status, fake_model_process
 
 SCRIPT = Script(
     models=("mock", "mock-large", *(f"tiny-{number:02}" for number in range(20))),
@@ -46,6 +46,14 @@ def test_model_is_chosen_from_the_list_at_a_terminal(hermes: HermesCli) -> None:
         child.expect_exact("Enter keeps it")
         child.sendline("")
         child.expect_exact("Still using openai/mock")
+
+
+def test_ctrl_c_leaves_the_list(hermes: HermesCli) -> None:
+    with hermes.shell_terminal("model") as child:
+        child.expect_exact("Enter keeps it")
+        child.expect_exact("[keep]: ")
+        child.sendintr()
+        assert exit_status(child) == 130
 
 
 def test_list_is_available_as_json(hermes: HermesCli) -> None:

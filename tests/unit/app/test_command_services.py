@@ -13,6 +13,7 @@ from msgspec import structs
 from hermes.app.build import App, AppOptions, open_app
 from hermes.app.command_services import GatewayPlatforms, command_services
 from hermes.app.prompt_context import BUILTIN_PERSONALITIES, all_personalities, personality_text
+from hermes.app.session_jobs import SessionJobs
 from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
 from hermes.config.env import Env
@@ -100,10 +101,14 @@ async def test_delegated_tasks_are_listed_and_ended(tmp_path: Path) -> None:
         assert [one.name for one in found] == [f"{name} [1]", f"{name} [2]"]
         assert [one.command for one in found] == ["count", "sort"]
         assert all(one.activity for one in found)
+        assert SessionJobs(app).running(session) == 2
         assert await background.end_all(session) == 1
         with anyio.fail_after(60):
-            while await background.list_tasks(session):
+            while SessionJobs(app).running(session):
                 await pause()
+        ended = await background.list_tasks(session)
+        assert [one.command for one in ended] == ["count", "sort"]
+        assert {(one.state, one.activity) for one in ended} == {("interrupted", "")}
 
 
 async def test_home_channel_is_saved_and_used_immediately(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import pytest
 from msgspec import Raw, structs
 
 from hermes.cli.output import Style
-from hermes.cli.tool_summary import describe_call, describe_result
+from hermes.cli.tool_summary import describe_result
 from hermes.cli.verbs.chat.event_printer import EventPrinter
 from hermes.cli.verbs.chat.kept_output import KeptOutput
 from hermes.cli.verbs.chat.listeners import AnswerListener, JsonListener
+from hermes.schema.call_label import call_label
 from hermes.schema.errors import UsageError
 from hermes.schema.events import (
     Event,
@@ -203,9 +204,11 @@ async def test_lines_fit_the_terminal_width() -> None:
 
 
 def test_call_is_described_by_its_main_argument() -> None:
-    assert describe_call(call(args=b'{"timeout": 5, "command": "ls\\n -la"}')) == "terminal ls -la"
-    assert describe_call(call(name="todo", args=b'{"todos": []}')) == "todo"
-    assert describe_call(call(args=b"[1]")) == "terminal"
+    assert call_label(call(args=b'{"timeout": 5, "command": "ls\\n -la"}')) == "terminal ls -la"
+    assert call_label(call(name="todo", args=b'{"todos": []}')) == "todo"
+    assert call_label(call(args=b"[1]")) == "terminal"
+    assert call_label(call(args=b"no json")) == "terminal"
+    assert call_label(call(name="ask", args=b'{"number": 1, "who": "bob"}')) == "ask bob"
 
 
 @cases(
@@ -219,14 +222,15 @@ def test_call_is_described_by_its_main_argument() -> None:
         ('{"error":"late","exit_code":124}', True, "out", "late", ("out",)),
         ("{}", True, "", "failed", ()),
         ("{}", False, "one", "one", ()),
-        ("{}", False, DIFF, "+1 -1", ("@@ -1 +1 @@", "-a", "+b")),
+        ("{}", False, DIFF, "+1 -1", ("1 -a", "1 +b")),
     ],
 )  # fmt: skip
 def test_result_is_summarized(
     text: str, failed: bool, shown: str, head: str, lines: tuple[str, ...]
 ) -> None:
     gist = describe_result(Result("m", "c", (Text(text),), failed, shown))
-    assert (gist.head, gist.lines) == (head, lines)
+    numbered = [line.gutter + line.text for line in gist.diff]
+    assert (gist.head, (*gist.lines, *numbered)) == (head, lines)
 
 
 async def test_folded_output_is_kept_for_the_pager() -> None:
@@ -261,7 +265,16 @@ def test_long_output_shows_first_and_last_lines() -> None:
     assert len(gist.lines) == 10
     diff = "--- a/x\n+++ b/x\n" + "\n".join("+x" for _ in range(100))
     gist = describe_result(Result("m", "c", (Text("{}"),), shown=diff))
-    assert (gist.head, len(gist.lines), gist.lines[-1]) == ("+100 -0", 41, "… 60 more lines")
+    assert (gist.head, len(gist.diff), gist.diff[-1].text) == ("+100 -0", 41, "… 60 more lines")
+
+
+async def test_diff_has_line_numbers() -> None:
+    diff = "--- a/x\n+++ b/x\n@@ -9,2 +9,2 @@\n one\n-two\n+zwei\n"
+    written = await printed(started(call()), result("{}", shown=diff), out=Terminal())
+    lines = on_screen(written).splitlines()
+    assert lines[-4:-1] == ["     9  one", "    10 -two", "    10 +zwei"]
+    assert "\x1b[31m-two\x1b[0m" in written
+    assert "\x1b[32m+zwei\x1b[0m" in written
 
 
 def test_style_depends_on_terminal_and_environment() -> None:

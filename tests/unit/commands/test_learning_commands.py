@@ -272,7 +272,9 @@ async def test_learn_submits_a_turn(tmp_path: Path) -> None:
         harness.fake_services.more_tools = [ToolSpec("skill_manage", "", {}, Effect.WRITE, 1.0)]
         reply = await harness.run("/learn how we release")
         assert isinstance(reply, SubmitReply)
-        assert "how we release" in text_of(User("m", reply.parts))
+        message = User("m", reply.parts)
+        assert "goes well the next time: how we release" in text_of(message)
+        assert typed_text(message) == "/learn how we release"
         with pytest.raises(UsageError, match="needs a topic"):
             await harness.run("/learn")
 

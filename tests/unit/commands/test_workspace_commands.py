@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hermes.schema.errors import UsageError
-from hermes.schema.messages import Text
+from hermes.schema.messages import Text, User, display_parts, typed_text
 from hermes.schema.terminal import ScreenAction, ScreenReply, SubmitReply, TextReply
 from hermes.testing.scripted_model import answer_script
 from support.slash_commands import command_harness
@@ -26,11 +26,14 @@ async def test_init_submits_a_prompt_with_what_matters(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
         reply = await harness.run("/init the tests")
         assert isinstance(reply, SubmitReply)
-        (prompt,) = reply.parts
+        typed, prompt = reply.parts
+        assert typed == Text("/init the tests")
         assert isinstance(prompt, Text)
         assert "Pay attention to this: the tests" in prompt.text
         assert "{what}" not in prompt.text
         assert "AGENTS.md" in reply.notice
+        assert typed_text(User("m", reply.parts)) == "/init the tests"
+        assert display_parts(User("m", reply.parts)) == (typed,)
 
 
 async def test_theme_is_shown_and_saved(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """`gateway.session_context` has the names of the public module and behaves like it."""
 
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 from functools import partial
@@ -141,3 +143,15 @@ def test_token_is_used_once_and_by_its_own_variable() -> None:
             ours._SESSION_KEY.reset(token)
 
     Context().run(use)
+
+
+def test_only_a_bound_session_engages_the_context() -> None:
+    code = (
+        "from hermes.compat import gateway_session_context as ours\n"
+        "ours.declare_stateless_channel()\n"
+        "print(ours._session_context_engaged, ours.async_delivery_supported())\n"
+        "ours.set_session_vars(platform='telegram')\n"
+        "print(ours._session_context_engaged)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False", "True"]

@@ -9,7 +9,7 @@ from msgspec import structs
 from hermes.kit.failpoints import watch_failpoints
 from hermes.kit.ids import new_id
 from hermes.kit.terminal_text import headline
-from hermes.ports.delegation import DelegationWrite, Task
+from hermes.ports.delegation import DelegationWrite, Task, TaskStatus
 from hermes.ports.store import AppendMessage, Fence, Write
 from hermes.schema.errors import StoreError, UsageError
 from hermes.schema.messages import Text, Trust, User
@@ -93,8 +93,24 @@ async def test_activity_of_each_task_is_visible() -> None:
         await delegations.dispatch(scope, [Task(goal="a"), Task(goal="b")])
         await wait_for_requests(built, 2)
         (going,) = delegations.running_in("the one after a reset", "chat")
-        assert going.activity[0].startswith("look")
-        assert going.activity[1] == "waiting"
+        assert going.activity == ["look out", "waiting"]
+
+
+async def test_reported_task_does_not_count_as_running() -> None:
+    rules = DelegationRules(concurrent=1)
+    async with delegation_harness(echo_task, HANGING_SCRIPT, rules=rules) as (built, delegations):
+        await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
+        await wait_for_requests(built, 2)
+        (going,) = delegations.running_in("parent", "")
+        assert [going.state_of(0), going.state_of(1)] == [TaskStatus.COMPLETED, None]
+        assert not delegations.ended_in("parent", "")
+        delegations.end_all("parent", "")
+        await wait_until_settled(built, delegations)
+        (ended,) = delegations.ended_in("parent", "")
+        assert [ended.state_of(0), ended.state_of(1)] == [
+            TaskStatus.COMPLETED, TaskStatus.INTERRUPTED,
+        ]  # fmt: skip
+        assert not delegations.ended_in("another", "")
 
 
 async def test_report_follows_a_moved_conversation() -> None:

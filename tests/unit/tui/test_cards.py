@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 from textual.events import Key, Paste
 
-from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta, ToolProgress
+from hermes.schema.events import (
+    MessageAdded,
+    ReasoningDelta,
+    StreamReset,
+    TextDelta,
+    ToolProgress,
+    ToolStarted,
+)
+from hermes.schema.messages import Assistant, Stop
 from hermes.tui.widgets.cards import ThinkingCard, ToolCard
 from hermes.tui.widgets.code import CodeHead, markdown_parser
 from hermes.tui.widgets.transcript import Answer
@@ -132,6 +140,16 @@ async def test_lost_deltas_are_restored_from_the_message(tmp_path: Path) -> None
         await screen.wait_for("All of the words.")
         await screen.wait_until_idle()
         assert len(screen.ui.chat.query(Answer)) == 1
+
+
+async def test_call_that_was_not_started_is_shown(tmp_path: Path) -> None:
+    started, ended = tool_events("frobnicate", "{}", "", failed=True, text="Unknown tool.")
+    assert isinstance(started, ToolStarted)
+    steps = [MessageAdded(Assistant("m", (started.call,), Stop.TOOLS)), ended]
+    async with tui_screen(FakeTuiClient([*steps, *answer_events("Well.")]), tmp_path) as screen:
+        await screen.submit("hello")
+        await screen.wait_until_idle()
+        assert "✗ frobnicate  Unknown tool." in screen.text
 
 
 async def test_diff_has_line_numbers_of_the_file(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from hermes.schema.events import TextDelta
 from hermes.tui.markdown_stream import LIST_SPLIT_SIZE
-from hermes.tui.widgets.code import Prose
-from hermes.tui.widgets.transcript import MAX_WIDGETS, Answer, ArchivedText
+from hermes.tui.widgets.code import Code, Prose
+from hermes.tui.widgets.transcript import MAX_WIDGETS, Answer, ArchivedText, UserMessage
 from support.fake_tui_client import FakeTuiClient, answer_events, tool_events
 from support.tui_screen import tui_screen
 
@@ -149,7 +149,12 @@ async def test_no_color_uses_symbols(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 async def test_dark_and_light_themes(tmp_path: Path) -> None:
-    async with tui_screen(FakeTuiClient(), tmp_path, theme="light") as screen:
+    answer = answer_events("```python\nx = 1\n```")
+    async with tui_screen(FakeTuiClient(answer), tmp_path, theme="light") as screen:
         assert screen.ui.theme == "hermes-light"
+        await screen.submit("code")
+        await screen.wait_until_idle()
+        code, message = screen.ui.chat.query_one(Code), screen.ui.chat.query_one(UserMessage)
+        assert code.styles.background == message.styles.background
         await screen.pilot.press("ctrl+t")
         assert screen.ui.theme == "hermes-dark"

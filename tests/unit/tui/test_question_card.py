@@ -163,5 +163,22 @@ async def test_question_is_answered_by_number_or_text(
         assert companion.messages == ["paint"]
 
 
+async def test_question_of_several_lines_keeps_them(tmp_path: Path) -> None:
+    client = FakeTuiClient()
+    text = (
+        "The MCP server play asks: a survey\n\nName (1 of 10)\n\x1b[2JAnswer “decline” to refuse."
+    )
+    client.turns = [[clarify_asked(text=text), client.wait_until_decided]]
+    async with tui_screen(client, tmp_path) as screen:
+        await screen.submit("ask")
+        await screen.wait_for("decline")
+        shown = [line.strip("▌ ") for line in screen.text.splitlines()]
+        first = shown.index("The MCP server play asks: a survey")
+        assert shown[first + 1] == "Name (1 of 10)"
+        assert "\x1b" not in shown[first + 2]
+        client.interrupt()
+        await screen.wait_until_idle()
+
+
 def has_focus_in(chat: Chat, kind: type) -> bool:
     return any(isinstance(one, kind) for one in (chat.focused or chat).ancestors_with_self)

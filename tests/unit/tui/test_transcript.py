@@ -7,9 +7,9 @@ import pytest
 from inline_snapshot import snapshot
 
 from hermes.schema.errors import HermesError
-from hermes.schema.messages import Text, User
+from hermes.schema.messages import Text, User, command_parts
 from hermes.schema.sessions import StoredMessage
-from hermes.schema.terminal import LineReply, RecentHistory
+from hermes.schema.terminal import LineReply, RecentHistory, SubmitReply, TextReply
 from hermes.tui.widgets.code import CodeText
 from hermes.tui.widgets.transcript import UNDONE, Answer, UserMessage
 from support.fake_tui_client import FakeTuiClient, answer_events
@@ -62,6 +62,34 @@ async def test_command_is_shown_above_its_reply(tmp_path: Path) -> None:
  gpt-5-mini · █░░░░░░░ 9% · $0.02 · bubblewrap · F1 help
 """)
         assert "> /title\nDid /title." in screen.ui.chat.plain
+
+
+class WithWorkspace(FakeTuiClient):
+    def command(self, line: str) -> LineReply:
+        if line == "/diff":
+            return TextReply("--- a/x\n+++ b/x\n@@ -9 +9 @@\n-two\n+zwei", is_diff=True)
+        parts = command_parts(line, "Write an AGENTS.md.\n\nLook first.")
+        return SubmitReply(parts, notice="Reading the project.")
+
+
+async def test_diff_command_has_line_numbers(tmp_path: Path) -> None:
+    async with tui_screen(WithWorkspace(), tmp_path) as screen:
+        await screen.submit("/diff")
+        await screen.wait_until_idle()
+        lines = [line.strip() for line in screen.text.splitlines()]
+        first = lines.index("9 -two")
+        assert lines[first - 2 : first + 2] == ["--- a/x", "+++ b/x", "9 -two", "9 +zwei"]
+
+
+async def test_prompt_of_a_command_is_not_shown(tmp_path: Path) -> None:
+    client = WithWorkspace(answer_events("Written."))
+    async with tui_screen(client, tmp_path) as screen:
+        await screen.submit("/init the tests")
+        await screen.wait_until_idle()
+        assert screen.text.count("/init the tests") == 1
+        assert "Reading the project." in screen.text
+        assert "AGENTS.md" not in screen.text
+    assert "AGENTS.md" in client.messages[0]
 
 
 async def test_undone_turn_is_struck_through(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Expandable cards for tool calls and reasoning."""
 
-import re
 from typing import ClassVar
 
 import msgspec
@@ -14,19 +13,18 @@ from textual.widgets import Static
 
 from hermes.kit.terminal_text import display_width, escape_controls, fit, single_line
 from hermes.kit.text import head_and_tail, one_line, plural
+from hermes.schema.call_label import call_arguments, call_label
 from hermes.schema.messages import Result, Text, ToolCall
 from hermes.schema.shell import ShellResult
 from hermes.tui.display_text import failure_text, result_text
 from hermes.tui.options import DisplayOptions
 from hermes.tui.todo_list import TodoList
 from hermes.tui.widgets import app_of
+from hermes.tui.widgets.diff import colored_diff
 
 _MAX_OUTPUT = 20_000
 """Characters shown of one output."""
 _MAX_LINE = 400
-_LABEL_ARGUMENTS = (
-    "command", "path", "pattern", "query", "url", "goal", "question", "name", "content",
-)  # fmt: skip
 FOLD_LINES = 24
 """Longer details are folded; opening the card again shows them in the pager."""
 _FOLD_HEAD, _FOLD_TAIL = 14, 6
@@ -35,8 +33,6 @@ SHORT_DIFF_LINES = 12
 MIN_SHOWN_SECONDS = 0.1
 """Durations below this are not shown."""
 _MAX_PROGRESS = 8_000
-_HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
-_DIFF_STYLES = {"+": "$success", "-": "$error", "\\": "dim"}
 
 
 class CardHeader(Widget, can_focus=True):
@@ -157,15 +153,6 @@ class CardStatus(Struct, frozen=True):
     short: bool = False
 
 
-def card_title(call: ToolCall, limit: int = 0) -> str:
-    """The tool and its main argument, cut to `limit` characters."""
-    known = _arguments(call)
-    texts = [name for name, value in known.items() if isinstance(value, str)]
-    name = next((name for name in (*_LABEL_ARGUMENTS, *texts) if name in texts), "")
-    width = min(limit or _MAX_LINE, _MAX_LINE)
-    return f"{call.name} {one_line(single_line(str(known.get(name, ''))), width)}".rstrip()
-
-
 def shell_result(call: ToolCall, done: ShellResult) -> Result:
     """What a command typed by the user printed, as the result of its card."""
     text = Text(msgspec.json.encode({"exit_code": done.exit_code}).decode())
@@ -198,7 +185,7 @@ def is_todo_list(call: ToolCall, result: Result | None) -> bool:
 def card_details(call: ToolCall, result: Result | None, progress: str) -> Content:
     """The arguments, and the result or the output so far."""
     if result is not None and is_diff(result) and not result.failed:
-        return _colored_diff(result.shown)
+        return _diff_of_file(result.shown)
     parts = [] if is_todo_list(call, result) else [_arguments_text(call)]
     if result is None:
         if progress:
@@ -213,7 +200,7 @@ def _arguments_text(call: ToolCall) -> Content:
     if call.broken:
         return Content.styled(escape_controls(call.broken), "$warning")
     lines: list[Content] = []
-    for name, value in _arguments(call).items():
+    for name, value in call_arguments(call).items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         text = head_and_tail(escape_controls(text), _MAX_OUTPUT).expandtabs()
         lead = "$ " if name == "command" else f"{single_line(name)}: "
@@ -221,42 +208,16 @@ def _arguments_text(call: ToolCall) -> Content:
     return Content("\n").join(lines) if lines else Content.styled(call.name, "dim")
 
 
-def _arguments(call: ToolCall) -> dict[str, object]:
-    try:
-        return msgspec.json.decode(call.args, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}
-
-
-def _colored_diff(diff: str) -> Content:
-    """With line numbers of the new file, or of the old one for removed lines.
-
-    The file names are left out: the header shows them.
-    """
-    lines = head_and_tail(escape_controls(diff), _MAX_OUTPUT).expandtabs().split("\n")[2:]
-    ends = [int(hunk[2]) + int(hunk[3] or 1) for hunk in _HUNK.findall(diff)]
-    ends += [int(hunk[0]) + int(hunk[1] or 1) for hunk in _HUNK.findall(diff)]
-    width = len(str(max(ends, default=0)))
-    old = new = 0
-    shown: list[Content] = []
-    for line in filter(None, lines):
-        if (hunk := _HUNK.match(line)) is not None:
-            old, new = int(hunk[1]), int(hunk[3])
-            if shown:
-                shown.append(Content.styled("⋮", "dim"))
-            continue
-        number = old if line.startswith("-") else new
-        old += not line.startswith("+")
-        new += not line.startswith("-")
-        gutter = (f"{number:>{width}} ", "dim")
-        shown.append(Content.assemble(gutter, (line, _DIFF_STYLES.get(line[0], ""))))
-    return Content("\n").join(shown)
+def _diff_of_file(diff: str) -> Content:
+    """Without the names of the file: the header shows them."""
+    text = head_and_tail(escape_controls(diff), _MAX_OUTPUT).expandtabs()
+    return colored_diff(text.split("\n", 2)[-1])
 
 
 class ToolCard(ExpandableCard):
     def __init__(self, call: ToolCall, display: DisplayOptions) -> None:
         self.call = call
-        self._line = card_title(call, display.preview_length)
+        self._line = call_label(call, display.preview_length)
         self._opens_diffs = display.diffs
         self._result: Result | None = None
         self._progress = ""

@@ -115,7 +115,8 @@ class Code(MarkdownFence, can_focus=True):
     FOCUS_ON_CLICK = False
     """A letter typed after a click must not trigger copy."""
     DEFAULT_CSS = """
-    Code { margin: 0 0 1 0; background: $surface; border-left: blank; overflow: hidden hidden; }
+    Code { margin: 0 0 1 0; border-left: blank; overflow: hidden hidden; }
+    Code, Code:light { background: $surface; }
     Code:focus { border-left: outer $primary; }
     Code > CodeText { padding: 0 1; }
     """

@@ -213,7 +213,8 @@ class QuestionCard(Vertical):
 
     def compose(self) -> ComposeResult:
         question = self.question
-        yield Static(Content(single_line(question.text)), markup=False, classes="asked")
+        asked = "\n".join(filter(None, map(single_line, question.text.splitlines())))
+        yield Static(Content(asked), markup=False, classes="asked")
         if question.subject:
             # Never cut: the user must see all of what is approved.
             subject = escape_controls(show_invisible(question.subject)).expandtabs()

@@ -16,6 +16,7 @@ from hermes.kit.text import head_and_tail
 from hermes.tui.display_text import report_text
 from hermes.tui.markdown_stream import MarkdownStream
 from hermes.tui.widgets import app_of
+from hermes.tui.widgets.diff import colored_diff
 
 if TYPE_CHECKING:
     from hermes.tui.widgets.code import Prose
@@ -53,19 +54,6 @@ class UserMessage(Static):
         content = content.highlight_regex(_IMAGE_CHIP, style="bold $accent on $panel")
         time = Content.styled(f"{at.astimezone():%H:%M} ", "dim") if at else Content("")
         super().__init__(Content.assemble(time, content), markup=False)
-
-
-_DIFF_STYLES = {"+": "$success", "-": "$error", "@": "$accent"}
-
-
-def colored_diff(text: str) -> Content:
-    """A diff of several files, in color."""
-    lines: list[Content] = []
-    for line in text.split("\n"):
-        heading = line.startswith(("diff ", "--- ", "+++ ", "New files:"))
-        style = "bold" if heading else _DIFF_STYLES.get(line[:1], "$foreground 75%")
-        lines.append(Content.styled(line, style))
-    return Content("\n").join(lines)
 
 
 class Note(Static):

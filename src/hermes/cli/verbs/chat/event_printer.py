@@ -2,12 +2,13 @@
 
 from typing import TYPE_CHECKING, TextIO
 
-from hermes.cli.output import Style
-from hermes.cli.tool_summary import ResultSummary, describe_call, describe_result
+from hermes.cli.output import Style, styled_diff_line
+from hermes.cli.tool_summary import ResultSummary, describe_result
 from hermes.cli.verbs.chat.kept_output import KeptOutput
 from hermes.cli.verbs.chat.listeners import Listener
 from hermes.kit.clock import Clock
 from hermes.kit.terminal_text import escape_controls, fit, single_line
+from hermes.schema.call_label import call_label
 from hermes.schema.events import (
     Event,
     MessageAdded,
@@ -229,7 +230,7 @@ class EventPrinter(Listener):
         self._line(f"{self._style('●', 'cyan')} {self._call_text(call, 2)}")
 
     def _call_text(self, call: ToolCall, taken: int) -> str:
-        text = single_line(describe_call(call, self._display_options.preview_length))
+        text = call_label(call, self._display_options.preview_length)
         return fit(text, self._style.columns - taken)
 
     def _result(self, result: Result) -> None:
@@ -239,9 +240,12 @@ class EventPrinter(Listener):
         call, _ = self._running.get(result.call, (None, 0.0))
         summary = self._summary(result, call)
         self._line(self._result_line(result, summary))
-        for line in summary.lines if self._display_options.diffs or not summary.diff else ():
-            shown = fit(escape_controls(line).expandtabs(), self._style.columns - 4)
-            self._out.write("    " + self._colored(shown, diff=summary.diff) + "\n")
+        room = self._style.columns - 4
+        for line in summary.lines:
+            shown = fit(escape_controls(line).expandtabs(), room)
+            self._out.write("    " + self._style(shown, "dim") + "\n")
+        for line in summary.diff if self._display_options.diffs else ():
+            self._out.write("    " + styled_diff_line(line, self._style, room) + "\n")
         self._show_hint("thinking…")
 
     def _summary(self, result: Result, call: ToolCall | None) -> ResultSummary:
@@ -273,7 +277,3 @@ class EventPrinter(Listener):
         text = fit(single_line(" · ".join(filter(None, parts))), self._style.columns - 4)
         sign = self._style("✗", "red") if result.failed else self._style("✓", "green")
         return f"  {sign} {self._style(text, 'dim')}".rstrip()
-
-    def _colored(self, line: str, *, diff: bool) -> str:
-        color = {"+": "green", "-": "red"}.get(line[:1], "dim") if diff else "dim"
-        return self._style(line, color)

@@ -20,7 +20,7 @@ from msgspec import structs
 
 from hermes.cli.boundary import INTERRUPTED
 from hermes.cli.context import CliContext
-from hermes.cli.output import Style
+from hermes.cli.output import Style, styled_diff_line
 from hermes.cli.verbs.chat import (
     conversation_options,
     decode_argument,
@@ -46,11 +46,12 @@ from hermes.ipc.client import AgentClient, Interrupted, UserInput
 from hermes.ipc.connect import connect
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
+from hermes.kit.numbered_diff import numbered_diff
 from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.kit.text import one_line
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, MessageAdded, QuestionAsked, RunEnded
-from hermes.schema.messages import Media, Text, shell_attachment
+from hermes.schema.messages import Media, Text, User, shell_attachment, typed_text
 from hermes.schema.shell import ShellResult
 from hermes.schema.terminal import (
     LineReply,
@@ -200,9 +201,9 @@ class InteractiveChat:
             case SubmitReply(parts=parts, notice=text):
                 if text:
                     self._print(escape_controls(text))
-                typed = " ".join(part.text for part in parts if isinstance(part, Text))
-                shown = one_line(single_line(typed), self._style.columns - 2)
-                self._print(f"> {shown}", "dim")
+                if (typed := typed_text(User("", parts))) != line:
+                    shown = one_line(single_line(typed), self._style.columns - 2)
+                    self._print(f"> {shown}", "dim")
                 self._run_turn(parts)
             case ScreenReply():
                 self._handle_screen_reply(reply)
@@ -216,15 +217,11 @@ class InteractiveChat:
         if reply.clipboard:
             encoded = b64encode(reply.clipboard.encode()).decode()
             self._context.stdout.write(_COPY_SEQUENCE.format(encoded))
-        text = escape_controls(reply.text)
-        self._print(self._colored_diff(text) if reply.is_diff else text)
-
-    def _colored_diff(self, text: str) -> str:
-        colors = {"+": "green", "-": "red", "@": "cyan"}
-        return "\n".join(
-            self._style(line, colors[line[0]]) if line[:1] in colors else line
-            for line in text.split("\n")
-        )
+        if reply.is_diff:
+            for line in numbered_diff(reply.text):
+                self._print(styled_diff_line(line, self._style))
+        else:
+            self._print(escape_controls(reply.text))
 
     def _handle_screen_reply(self, reply: ScreenReply) -> None:
         match reply.action:

@@ -6,11 +6,11 @@ from hermes.app.session_documents import SPEAKERS, STOP_NOTES, session_facts, se
 from hermes.app.session_export import SessionExport, encode, load_session
 from hermes.cli.dates import local_time
 from hermes.cli.output import Style
-from hermes.cli.tool_summary import describe_call
 from hermes.cli.verbs.sessions import SessionsAction
 from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.kit.text import plural
 from hermes.ports.store import Store
+from hermes.schema.call_label import call_label
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -116,7 +116,7 @@ class _Transcript:
             self._printer.line(f"  {sign} {single_line(call.name)}")
             self._block(call.broken or bytes(call.args).decode("utf-8", "replace"), "dim", "      ")
         else:
-            self._printer.line(f"  {sign} {self._cut(single_line(describe_call(call)))}")
+            self._printer.line(f"  {sign} {self._cut(call_label(call))}")
 
     def _result(self, result: Result) -> None:
         sign = self._style("✗", "red") if result.failed else self._style("✓", "green")
