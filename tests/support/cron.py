@@ -9,10 +9,11 @@ import anyio
 from hermes.cron.delivery import PlannedDelivery
 from hermes.cron.fire_runner import FireRunner, FireSettings
 from hermes.cron.heartbeat import FILE as HEARTBEAT_FILE
+from hermes.cron.job_changes import JobChange
 from hermes.cron.output import OutputFolder
 from hermes.cron.scheduler import Scheduler
 from hermes.cron.script import ScriptRunner
-from hermes.cron.service import LANE, JobChange, JobService, ModelDefaults
+from hermes.cron.service import LANE, JobService, ModelDefaults
 from hermes.cron.triggers import Triggers
 from hermes.cron.worker import CronWorker
 from hermes.kit.file_lock import FileLock

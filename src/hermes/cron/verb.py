@@ -28,8 +28,8 @@ from hermes.ports.jobs import (
 from hermes.schema.errors import UsageError
 
 if TYPE_CHECKING:
+    from hermes.cron.job_changes import JobChange
     from hermes.cron.operation import CronOperation
-    from hermes.cron.service import JobChange
 
 _JOB = Argument(name="job", help="id or name of the job", required=True)
 _SCHEDULE = 'when it fires: 30m, "every 2h", "0 9 * * 1-5", "weekdays at 9", "on change of PATH"'
@@ -247,7 +247,7 @@ async def _doctor(cron: "CronOperation", call: ActionCall) -> ActionReply:
 
 
 def _change(call: ActionCall, policy: JobPolicy) -> "JobChange":
-    from hermes.cron.service import JobChange  # noqa: PLC0415 - not needed to parse arguments
+    from hermes.cron.job_changes import JobChange  # noqa: PLC0415 - not needed to parse arguments
 
     texts = ("name", "prompt", "deliver", "script", "workdir", "model", "provider", "timezone")
     fields: dict[str, Any] = {name: call.text(name) for name in texts if call.given(name)}

@@ -87,7 +87,12 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
             check_held(connection, key, holder)
             connection.execute(_SQL["amend"], {"key": key, "body": bytes(body)})
         case DropItems(queue, prefix, kept):
-            values = {"queue": queue, "prefix": prefix, "kept": msgspec.json.encode(kept).decode(), "now": now}
+            values = {
+                "queue": queue,
+                "prefix": prefix,
+                "kept": msgspec.json.encode(kept).decode(),
+                "now": now,
+            }
             connection.execute(_SQL["drop"], values)
         case ReleaseLease(session, generation):
             release_lease(connection, session, generation)
