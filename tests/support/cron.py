@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 
+from hermes.cron.bot_chat import BotChat
 from hermes.cron.delivery import PlannedDelivery
 from hermes.cron.fire_runner import FireRunner, FireSettings
 from hermes.cron.heartbeat import FILE as HEARTBEAT_FILE
@@ -19,6 +20,7 @@ from hermes.cron.worker import CronWorker
 from hermes.kit.file_lock import FileLock
 from hermes.ports.jobs import Fire, Job
 from hermes.ports.sandbox import Sandbox
+from hermes.ports.store import QueueItem
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
 from hermes.session.lease import heartbeat
@@ -61,6 +63,7 @@ class CronHarness:
         self.model = self.talk.model
         self.bus = self.talk.runner.bus
         self.delivery = FakeDelivery()
+        self.forwarded: list[tuple[str, str]] = []
         self.service = self._service(store)
         self.sandbox = sandbox
 
@@ -76,6 +79,9 @@ class CronHarness:
             defaults=ModelDefaults("now", "testing"),
         )
 
+    async def _forward(self, profile: str, item: QueueItem) -> None:
+        self.forwarded.append((profile, item.key))
+
     def _wake(self) -> bool:
         self.bus.wake(LANE)
         return True
@@ -87,6 +93,12 @@ class CronHarness:
         async def skill_text(name: str, session: str) -> str:
             return f"skill {name}"
 
+        settings = FireSettings(
+            profile="default",
+            workspace=str(self.folder),
+            keep=3,
+            heartbeat=self.folder / HEARTBEAT_FILE,
+        )
         runner = FireRunner(
             store=self.store,
             clock=self.clock,
@@ -102,12 +114,7 @@ class CronHarness:
             output=OutputFolder(self.folder / "cron" / "output", 3),
             skill_text=skill_text,
             tools_of=lambda names: names,
-            settings=FireSettings(
-                profile="default",
-                workspace=str(self.folder),
-                keep=3,
-                heartbeat=self.folder / HEARTBEAT_FILE,
-            ),
+            settings=settings,
         )
         return CronWorker(
             store=self.store,
@@ -117,6 +124,14 @@ class CronHarness:
             scheduler=Scheduler(store=self.store, clock=self.clock, delivery=self.delivery),
             runner=runner,
             triggers=Triggers(store=self.store, clock=self.clock, worker=self.store.workers.own),
+            bot_chat=BotChat(
+                store=self.store,
+                clock=self.clock,
+                bus=self.bus,
+                runner=self.talk.runner,
+                forward=self._forward,
+                settings=settings,
+            ),
             tick_lock=FileLock(self.folder / "cron" / lock),
             folder=self.folder / "cron",
             foreground=self.talk.runner.foreground,

@@ -62,7 +62,10 @@ _POLICY = (
 )
 _FIELDS = (
     Argument(name="--name", help="a name for the job"),
-    Argument(name="--deliver", help="origin, local, all, a platform, platform:chat[:thread]"),
+    Argument(
+        name="--deliver",
+        help="origin, local, all, a platform, platform:chat[:thread], bot-chat[:profile]",
+    ),
     Argument(name="--repeat", help="how often it fires in all", kind=ArgumentKind.NUMBER),
     Argument(name="--skill", help="a skill to use (repeatable)", kind=ArgumentKind.LIST),
     Argument(name="--script", help="a script in the home's scripts folder to run first"),

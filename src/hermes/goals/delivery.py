@@ -13,7 +13,7 @@ class GoalDelivery(Protocol):
         ...
 
     def drop_rows(self, prefix: str, begun: Sequence[str]) -> Sequence[Write]:
-        """Removes the inbox rows of turns, by how their keys begin, except those that have begun."""
+        """Removes the inbox rows of turns, by how their keys begin, except the ones `begun`."""
         ...
 
     def wake(self, scope: Scope) -> None:
