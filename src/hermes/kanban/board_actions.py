@@ -202,6 +202,7 @@ async def notify_subscribe(service: BoardService, call: ActionCall) -> ActionRep
     )
     if subscription.notifier_profile not in service.profiles():
         raise UsageError(f"There is no profile {subscription.notifier_profile!r}.")
+    service.check_address(subscription.platform)
     new = await service.write(
         call.text("board") or None, lambda rows: subscribe(rows, subscription, service.now())
     )
