@@ -136,12 +136,34 @@ class Verb(Struct, Generic[S], frozen=True, kw_only=True):
         raise UsageError(f"{self.name}: unknown action {name!r}.", hint=f"Actions: {known}.")
 
 
+class UploadedFile(Struct, frozen=True):
+    name: str
+    content_type: str
+    data: bytes
+
+
+class FileAnswer(Struct, frozen=True):
+    """A file to download, as the answer of a route."""
+
+    name: str
+    content_type: str
+    data: bytes
+
+
 class RouteRequest(Struct, frozen=True, kw_only=True):
-    """A request: the names in the path, the query, and the decoded body if the route has one."""
+    """A request: the names in the path, the query, and the decoded body if the route has one.
+
+    `file` is what the field `file` of a form has, if the route accepts an upload.
+    """
 
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: Any = None
+    file: UploadedFile | None = None
+
+    def text(self, name: str) -> str | None:
+        """A parameter of the query; None if it is missing or empty."""
+        return self.query.get(name) or None
 
 
 class FeatureRoute(Struct, Generic[S], frozen=True, kw_only=True):
@@ -158,6 +180,7 @@ class FeatureRoute(Struct, Generic[S], frozen=True, kw_only=True):
     body: type[Struct] | None = None
     query: Mapping[str, str] = {}
     status: int = 200
+    has_upload: bool = False
 
 
 class FeatureTool(Struct, Generic[S], frozen=True, kw_only=True):
