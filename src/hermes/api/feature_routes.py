@@ -1,5 +1,6 @@
 """Serve the routes that features registered; their errors are `{"error": text}`."""
 
+from collections.abc import Mapping
 from email import message_from_bytes
 from email.policy import HTTP
 from functools import partial
@@ -53,7 +54,9 @@ async def _serve(
         if route.body is not None:
             body = await context.read(request, msgspec.json.Decoder(route.body))
         service = context.app(request).features.get(feature)
-        file = await _uploaded_file(context, request) if route.has_upload else None
+        file = None
+        if route.has_upload:
+            file = _uploaded_file(await context.body_of(request), request.headers)
         call = RouteRequest(path=request.match_info, query=request.query, body=body, file=file)
         answer = await route.run(service, call)
     except ApiError as error:
@@ -70,13 +73,12 @@ async def _serve(
     return json_response(answer, route.status)
 
 
-async def _uploaded_file(context: ApiContext, request: web.Request) -> UploadedFile | None:
+def _uploaded_file(data: bytes, headers: Mapping[str, str]) -> UploadedFile | None:
     """What the field `file` of a form has; None if the body is no form with such a field."""
-    data = await context.body_of(request)
-    if request.content_type != "multipart/form-data":
+    kind = headers.get("Content-Type", "")
+    if not kind.startswith("multipart/form-data"):
         return None
-    head = f"Content-Type: {request.headers['Content-Type']}\r\n\r\n".encode()
-    form = message_from_bytes(head + data, policy=HTTP)
+    form = message_from_bytes(f"Content-Type: {kind}\r\n\r\n".encode() + data, policy=HTTP)
     for part in form.iter_parts() if form.is_multipart() else ():
         if part.get_param("name", header="Content-Disposition") == "file":
             content = part.get_payload(decode=True)
