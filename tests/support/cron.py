@@ -33,10 +33,11 @@ from support.conversation import ConversationHarness
 class FakeDelivery:
     def __init__(self) -> None:
         self.sent: list[str] = []
+        self.problem = ""
 
     def plan(self, job: Job, fire: Fire, text: str, *, failed: bool = False) -> PlannedDelivery:
         self.sent.append(text)
-        return PlannedDelivery()
+        return PlannedDelivery(problem=self.problem)
 
     def wake(self, planned: PlannedDelivery) -> None:
         pass
@@ -63,6 +64,7 @@ class CronHarness:
         self.model = self.talk.model
         self.bus = self.talk.runner.bus
         self.delivery = FakeDelivery()
+        self.fleet_model = ""
         self.forwarded: list[tuple[str, str]] = []
         self.service = self._service(store)
         self.sandbox = sandbox
@@ -98,6 +100,7 @@ class CronHarness:
             workspace=str(self.folder),
             keep=3,
             heartbeat=self.folder / HEARTBEAT_FILE,
+            model=self.fleet_model,
         )
         runner = FireRunner(
             store=self.store,

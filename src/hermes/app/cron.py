@@ -77,6 +77,8 @@ def build_worker(app: App, service: JobService) -> CronWorker:
         idle=_idle_seconds(app.env),
         keep=settings.output_retention or 50,
         heartbeat=app.home.path / HEARTBEAT_FILE,
+        model=settings.model.strip(),
+        provider=settings.model_provider.strip(),
     )
     runner = FireRunner(
         store=app.store,

@@ -24,6 +24,7 @@ class JobChange(Struct, frozen=True, kw_only=True):
     model: str | UnsetType | None = UNSET
     provider: str | UnsetType | None = UNSET
     base_url: str | UnsetType | None = UNSET
+    reasoning_effort: str | UnsetType | None = UNSET
     script: str | UnsetType | None = UNSET
     no_agent: bool | UnsetType = UNSET
     context_from: tuple[str, ...] | UnsetType | None = UNSET
@@ -36,8 +37,8 @@ class JobChange(Struct, frozen=True, kw_only=True):
 
 
 _PLAIN = (
-    "prompt", "deliver", "model", "provider", "base_url", "script", "no_agent", "context_from",
-    "enabled_toolsets", "workdir", "attach_to_session", "timezone", "policy",
+    "prompt", "deliver", "model", "provider", "base_url", "reasoning_effort", "script", "no_agent",
+    "context_from", "enabled_toolsets", "workdir", "attach_to_session", "timezone", "policy",
 )  # fmt: skip
 
 

@@ -245,7 +245,7 @@ class JobService:
         """
 
         def ended(job: Job, now: datetime) -> Job:
-            failed = status != "ok"
+            failed = status == "error"
             fires_again = job.schedule.kind is ScheduleKind.EVENT and remaining(job) != 0
             done = job.next_run_at is None and job.state != "paused" and not fires_again
             return structs.replace(

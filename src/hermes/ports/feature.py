@@ -100,7 +100,8 @@ class ActionReply(Struct, frozen=True):
 class Action(Struct, Generic[S], frozen=True, kw_only=True):
     """One action of a verb, such as `create` of `hermes cron` and of `/cron`.
 
-    With `for_others`, people other than the owner may call it; it checks what they may do.
+    With `for_others`, people other than the owner may call it; it checks what they may do. With
+    `runs_agent`, the command line lets one accept the configured hooks.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Action(Struct, Generic[S], frozen=True, kw_only=True):
     arguments: tuple[Argument, ...] = ()
     aliases: tuple[str, ...] = ()
     for_others: bool = False
+    runs_agent: bool = False
 
 
 class Verb(Struct, Generic[S], frozen=True, kw_only=True):
