@@ -29,6 +29,8 @@ JOBS = 1_000
 IDLE = 5.0
 MOMENT = 0.005
 ROUNDS = 5
+PAUSE = 0.3
+"""Seconds before each question."""
 ASKED = 8
 """Questions of the chat in each round, while jobs run and while none does."""
 
@@ -70,6 +72,8 @@ async def _ask(channel: CountingChannel, name: str) -> Sequence[float]:
     """The seconds to each answer of a chat; the mock model answers with one word."""
     took: list[float] = []
     for number in range(ASKED):
+        # A chat that never rests would hold the jobs back: a person's message meets running ones.
+        await anyio.sleep(PAUSE)
         begun = time.perf_counter()
         await channel.ask("0", f"{name} {number}")
         took.append(time.perf_counter() - begun)

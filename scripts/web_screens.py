@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hermes.cron.job_changes import JobChange
 from hermes.cron.operation import CronOperation
-from hermes.cron.service import JobChange
 from hermes.gateway.pairing import Pairing
 from hermes.kanban.lifecycle import ClaimTerms, Completion, claim_task, complete_task
 from hermes.kanban.service import BoardService

@@ -6,18 +6,21 @@ from pathlib import Path
 
 import anyio
 
+from hermes.cron.bot_chat import BotChat
 from hermes.cron.delivery import PlannedDelivery
 from hermes.cron.fire_runner import FireRunner, FireSettings
 from hermes.cron.heartbeat import FILE as HEARTBEAT_FILE
+from hermes.cron.job_changes import JobChange
 from hermes.cron.output import OutputFolder
 from hermes.cron.scheduler import Scheduler
 from hermes.cron.script import ScriptRunner
-from hermes.cron.service import LANE, JobChange, JobService, ModelDefaults
+from hermes.cron.service import LANE, JobService, ModelDefaults
 from hermes.cron.triggers import Triggers
 from hermes.cron.worker import CronWorker
 from hermes.kit.file_lock import FileLock
 from hermes.ports.jobs import Fire, Job
 from hermes.ports.sandbox import Sandbox
+from hermes.ports.store import QueueItem
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
 from hermes.session.lease import heartbeat
@@ -30,10 +33,11 @@ from support.conversation import ConversationHarness
 class FakeDelivery:
     def __init__(self) -> None:
         self.sent: list[str] = []
+        self.problem = ""
 
     def plan(self, job: Job, fire: Fire, text: str, *, failed: bool = False) -> PlannedDelivery:
         self.sent.append(text)
-        return PlannedDelivery()
+        return PlannedDelivery(problem=self.problem)
 
     def wake(self, planned: PlannedDelivery) -> None:
         pass
@@ -60,6 +64,8 @@ class CronHarness:
         self.model = self.talk.model
         self.bus = self.talk.runner.bus
         self.delivery = FakeDelivery()
+        self.fleet_model = ""
+        self.forwarded: list[tuple[str, str]] = []
         self.service = self._service(store)
         self.sandbox = sandbox
 
@@ -75,6 +81,9 @@ class CronHarness:
             defaults=ModelDefaults("now", "testing"),
         )
 
+    async def _forward(self, profile: str, item: QueueItem) -> None:
+        self.forwarded.append((profile, item.key))
+
     def _wake(self) -> bool:
         self.bus.wake(LANE)
         return True
@@ -86,6 +95,13 @@ class CronHarness:
         async def skill_text(name: str, session: str) -> str:
             return f"skill {name}"
 
+        settings = FireSettings(
+            profile="default",
+            workspace=str(self.folder),
+            keep=3,
+            heartbeat=self.folder / HEARTBEAT_FILE,
+            model=self.fleet_model,
+        )
         runner = FireRunner(
             store=self.store,
             clock=self.clock,
@@ -101,12 +117,7 @@ class CronHarness:
             output=OutputFolder(self.folder / "cron" / "output", 3),
             skill_text=skill_text,
             tools_of=lambda names: names,
-            settings=FireSettings(
-                profile="default",
-                workspace=str(self.folder),
-                keep=3,
-                heartbeat=self.folder / HEARTBEAT_FILE,
-            ),
+            settings=settings,
         )
         return CronWorker(
             store=self.store,
@@ -116,6 +127,14 @@ class CronHarness:
             scheduler=Scheduler(store=self.store, clock=self.clock, delivery=self.delivery),
             runner=runner,
             triggers=Triggers(store=self.store, clock=self.clock, worker=self.store.workers.own),
+            bot_chat=BotChat(
+                store=self.store,
+                clock=self.clock,
+                bus=self.bus,
+                runner=self.talk.runner,
+                forward=self._forward,
+                settings=settings,
+            ),
             tick_lock=FileLock(self.folder / "cron" / lock),
             folder=self.folder / "cron",
             foreground=self.talk.runner.foreground,

@@ -21,6 +21,7 @@ from hermes.schema.errors import (
     PolicyRefused,
     RateLimited,
     SessionBusy,
+    StateConflict,
     StoreError,
     TimedOut,
     Unauthorized,
@@ -96,6 +97,7 @@ _STATUSES: tuple[tuple[type[HermesError], int], ...] = (
     (NotFound, 404),
     (SessionBusy, 409),
     (LeaseLost, 409),
+    (StateConflict, 409),
     (ConfigError, 503),
     (StoreError, 503),
 )

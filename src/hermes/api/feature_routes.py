@@ -1,7 +1,11 @@
 """Serve the routes that features registered; their errors are `{"error": text}`."""
 
+from collections.abc import Mapping
+from email import message_from_bytes
+from email.policy import HTTP
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
@@ -9,9 +13,11 @@ from msgspec import Struct
 
 from hermes.api.context import ApiContext, Parameter, Route, json_response
 from hermes.api.errors import ApiError, error_from_hermes
-from hermes.ports.feature import FeatureRoute, RouteRequest
+from hermes.ports.feature import FeatureRoute, FileAnswer, RouteRequest, UploadedFile
 from hermes.ports.feature_catalog import FEATURES, feature_routes
 from hermes.schema.errors import HermesError
+
+_DOWNLOAD = "application/octet-stream"
 
 
 class FeatureError(Struct, frozen=True):
@@ -48,10 +54,35 @@ async def _serve(
         if route.body is not None:
             body = await context.read(request, msgspec.json.Decoder(route.body))
         service = context.app(request).features.get(feature)
-        call = RouteRequest(path=request.match_info, query=request.query, body=body)
+        file = None
+        if route.has_upload:
+            file = _uploaded_file(await context.body_of(request), request.headers)
+        call = RouteRequest(path=request.match_info, query=request.query, body=body, file=file)
         answer = await route.run(service, call)
     except ApiError as error:
         return json_response(FeatureError(str(error)), error.status)
     except HermesError as error:
         return json_response(FeatureError(error.sentence), error_from_hermes(error).status)
+    if isinstance(answer, FileAnswer):
+        # Never shown as a page of this server, whatever the file says that it is.
+        headers = {
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(answer.name, safe='')}",
+            "X-Content-Type-Options": "nosniff",
+        }
+        return web.Response(body=answer.data, content_type=_DOWNLOAD, headers=headers)
     return json_response(answer, route.status)
+
+
+def _uploaded_file(data: bytes, headers: Mapping[str, str]) -> UploadedFile | None:
+    """What the field `file` of a form has; None if the body is no form with such a field."""
+    kind = headers.get("Content-Type", "")
+    if not kind.startswith("multipart/form-data"):
+        return None
+    form = message_from_bytes(f"Content-Type: {kind}\r\n\r\n".encode() + data, policy=HTTP)
+    for part in form.iter_parts() if form.is_multipart() else ():
+        if part.get_param("name", header="Content-Disposition") == "file":
+            content = part.get_payload(decode=True)
+            name = part.get_filename() or "file"
+            if isinstance(content, bytes):
+                return UploadedFile(name, part.get_content_type(), content)
+    return None

@@ -1,9 +1,13 @@
 """Compose what works on the tasks of boards for one profile, and notifies its chats."""
 
+import logging
+import mimetypes
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+
+from anyio.to_thread import run_sync
 
 from hermes.app.build import App
 from hermes.app.chat_directory import CachedSendTargets
@@ -12,6 +16,7 @@ from hermes.config.env import Env
 from hermes.config.home import DEFAULT_PROFILE, Home
 from hermes.config.sections.execution import Kanban
 from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
+from hermes.kanban.attachments import MAX_ATTACHMENT
 from hermes.kanban.board_worker import BoardWorker
 from hermes.kanban.dispatcher import Dispatcher, DispatchRules
 from hermes.kanban.lifecycle import CLAIM_SECONDS
@@ -26,15 +31,19 @@ from hermes.kanban.worker_process import WorkerProcesses, claimer_is_gone
 from hermes.kanban.workspaces import Workspaces
 from hermes.kit.clock import Clock
 from hermes.kit.file_lock import FileLock
+from hermes.kit.files import read_file_below
 from hermes.kit.ids import new_worker_id
 from hermes.kit.text import one_line
 from hermes.ports.bus import Bus
+from hermes.ports.channel import Attachment
 from hermes.ports.sandbox import ProcessSpec
-from hermes.ports.store import Write
+from hermes.ports.store import Blobs, Write
 from hermes.sandbox.local import LocalSandbox
 from hermes.schema.board import Task
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Address, Scope
+
+log = logging.getLogger(__name__)
 
 MAX_WORKERS = 8
 """Tasks that a profile works on at the same time, unless the settings say otherwise."""
@@ -100,7 +109,12 @@ def build_board_worker(
             service=service,
             store=app.store,
             delivery=BoardDelivery(
-                home=app.home, env=app.env, clock=app.clock, bus=app.bus, channels=channels
+                home=app.home,
+                env=app.env,
+                clock=app.clock,
+                bus=app.bus,
+                blobs=app.blobs,
+                channels=channels,
             ),
             followups=app.followups,
         ),
@@ -151,8 +165,16 @@ class BoardDelivery:
     """Implements `hermes.kanban.notifier.EventDelivery` with the profile's outbox."""
 
     def __init__(
-        self, *, home: Home, env: Env, clock: Clock, bus: Bus, channels: Collection[str]
+        self,
+        *,
+        home: Home,
+        env: Env,
+        clock: Clock,
+        bus: Bus,
+        blobs: Blobs,
+        channels: Collection[str],
     ) -> None:
+        self._blobs = blobs
         self._profile = home.profile
         self._clock = clock
         self._bus = bus
@@ -164,8 +186,26 @@ class BoardDelivery:
             return ""
         return f"The profile {self._profile} has no platform {address.channel}."
 
-    def rows(self, key: str, address: Address, text: str) -> Sequence[Write]:
-        return [outbox_post(key, OutboxMessage(address=address, text=text, at=self._clock.now()))]
+    async def attachments(self, folder: Path, paths: Sequence[str]) -> Sequence[Attachment]:
+        found: list[Attachment] = []
+        for path in map(Path, paths):
+            try:
+                data = await run_sync(read_file_below, folder, path, MAX_ATTACHMENT)
+            except (OSError, ValueError) as error:
+                log.warning("%s is not sent: %s", path, error)
+                continue
+            media_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+            media = await self._blobs.put(data, media_type, path.name)
+            found.append(Attachment(media, len(data)))
+        return found
+
+    def rows(
+        self, key: str, address: Address, text: str, attachments: Sequence[Attachment] = ()
+    ) -> Sequence[Write]:
+        message = OutboxMessage(
+            address=address, text=text, at=self._clock.now(), attachments=tuple(attachments)
+        )
+        return [outbox_post(key, message)]
 
     def wake(self, address: Address) -> None:
         wake_outbox(self._bus, address)

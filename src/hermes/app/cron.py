@@ -10,9 +10,10 @@ from hermes.app.cron_delivery import OutboxDelivery
 from hermes.app.learning_commands import LearningCommands
 from hermes.app.storage import open_archive
 from hermes.config.env import Env, profile_env
-from hermes.config.home import Home, ensure_home
+from hermes.config.home import Home, ensure_home, profile_home
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
+from hermes.cron.bot_chat import BotChat, split_targets
 from hermes.cron.fire_runner import FireRunner, FireSettings
 from hermes.cron.heartbeat import FILE as HEARTBEAT_FILE
 from hermes.cron.heartbeat import ensure_heartbeat
@@ -27,17 +28,15 @@ from hermes.gateway.targets import parse_targets
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.file_lock import FileLock
 from hermes.ports.jobs import Fire
-from hermes.ports.store import Store
+from hermes.ports.store import QueueItem, Store
 from hermes.sandbox.local import LocalSandbox
-from hermes.schema.errors import UsageError
+from hermes.schema.errors import ConfigError, UsageError
 
 TICK_LOCK = ".tick.lock"
 WAKE_FILE = ".wake"
 """Touched to tell the gateway of this home, in whatever process, that there is work."""
 _LOCAL_TIME = Path("/etc/localtime")
 _IDLE_SECONDS = 600.0
-_BOT_CHAT = "bot-chat"
-"""A target of the public system: a session of a profile that answers the job's result."""
 
 
 def build_job_service(app: App) -> CronOperation:
@@ -72,6 +71,15 @@ def build_worker(app: App, service: JobService) -> CronWorker:
     delivery = OutboxDelivery(app)
     workspace = app.home.path / "workspace"
     workspace.mkdir(mode=0o700, exist_ok=True)
+    fire_settings = FireSettings(
+        profile=app.home.profile,
+        workspace=str(workspace),
+        idle=_idle_seconds(app.env),
+        keep=settings.output_retention or 50,
+        heartbeat=app.home.path / HEARTBEAT_FILE,
+        model=settings.model.strip(),
+        provider=settings.model_provider.strip(),
+    )
     runner = FireRunner(
         store=app.store,
         clock=app.clock,
@@ -87,13 +95,7 @@ def build_worker(app: App, service: JobService) -> CronWorker:
         output=output,
         skill_text=LearningCommands(app.home, app.env, app.learning).skill_instructions,
         tools_of=app.toolbox.tools_named,
-        settings=FireSettings(
-            profile=app.home.profile,
-            workspace=str(workspace),
-            idle=_idle_seconds(app.env),
-            keep=settings.output_retention or 50,
-            heartbeat=app.home.path / HEARTBEAT_FILE,
-        ),
+        settings=fire_settings,
     )
     return CronWorker(
         store=app.store,
@@ -103,6 +105,14 @@ def build_worker(app: App, service: JobService) -> CronWorker:
         scheduler=Scheduler(store=app.store, clock=app.clock, delivery=delivery),
         runner=runner,
         triggers=Triggers(store=app.store, clock=app.clock, worker=app.store.workers.own),
+        bot_chat=BotChat(
+            store=app.store,
+            clock=app.clock,
+            bus=app.bus,
+            runner=app.runner,
+            forward=partial(_forward, app),
+            settings=fire_settings,
+        ),
         tick_lock=FileLock(app.home.cron / TICK_LOCK),
         folder=app.home.cron,
         foreground=app.runner.foreground,
@@ -145,20 +155,31 @@ def _service(
         folder=home.cron,
         scripts=home.path / "scripts",
         zone=config.timezone.strip() or local_zone(env),
-        check_deliver=_check_deliver,
+        check_deliver=partial(_check_deliver, home),
         wake=wake,
         defaults=ModelDefaults(config.main_model.default, config.main_model.provider),
     )
 
 
-def _check_deliver(text: str) -> None:
-    """Raise `UsageError` for a target that is no target, or is not served here."""
-    parse_targets(text)
-    if any(part.strip().partition(":")[0].lower() == _BOT_CHAT for part in text.split(",")):
-        raise UsageError(
-            f"Jobs cannot be delivered to {_BOT_CHAT} here.",
-            hint="Deliver to a chat or `local`; `hermes cron show JOB` has the answers.",
-        )
+def _check_deliver(home: Home, text: str) -> None:
+    """Raise `UsageError` for a target that is no target, or for a profile that does not exist."""
+    profiles, others = split_targets(text)
+    try:
+        for profile in filter(None, profiles):
+            profile_home(home.root, profile)
+    except ConfigError as error:
+        raise UsageError(str(error), hint=error.hint) from error
+    if others or not profiles:
+        parse_targets(others)
+
+
+async def _forward(app: App, profile: str, item: QueueItem) -> None:
+    """Hand a result to another profile, whose gateway answers it; once, by its key."""
+    home = profile_home(app.home.root, profile)
+    ensure_home(home)
+    async with open_archive(home, app.clock) as store:
+        await store.queues.put(item)
+    _wake(home.cron, lambda: None)
 
 
 def _wake(folder: Path, here: Callable[[], None]) -> bool:

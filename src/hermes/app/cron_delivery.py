@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hermes.app.chat_directory import CachedSendTargets, resolve_names
+from hermes.cron.bot_chat import TARGET, DeliveredResult, result_row, split_targets
 from hermes.cron.delivery import PlannedDelivery
 from hermes.cron.fire_runner import origin_address
+from hermes.cron.service import LANE
 from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
 from hermes.gateway.replies import silent_reply_kind
 from hermes.gateway.targets import ResolvedTargets, parse_targets, resolve_targets
@@ -32,10 +34,12 @@ class OutboxDelivery:
         self._clock = app.clock
         self._bus = app.bus
         self._settings = app.config.cron
+        self._profile = app.home.profile
 
     def plan(self, job: Job, fire: Fire, text: str, *, failed: bool = False) -> PlannedDelivery:
+        profiles, others = split_targets(job.deliver)
         try:
-            targets = self._resolve(job)
+            targets = self._resolve(job, others) if others else ResolvedTargets()
         except (UsageError, ConfigError) as error:
             return PlannedDelivery(problem=str(error))
         problem = "; ".join(
@@ -44,20 +48,25 @@ class OutboxDelivery:
         wrapped = self._wrapped(job, text) if not failed else text
         mirrored = self._settings.mirror_delivery or job.attach_to_session
         now = self._clock.now()
+        key = f"{fire.key}:{fire.attempt}"
         writes = [
             outbox_post(
-                f"{fire.key}:{fire.attempt}:{number}",
+                f"{key}:{number}",
                 OutboxMessage(
                     address=address, text=wrapped, at=now, run=fire.run, cross_post=mirrored
                 ),
             )
             for number, address in enumerate(targets.addresses)
         ]
-        return PlannedDelivery(writes, targets.addresses, problem)
+        results = [DeliveredResult(one or self._profile, job.name, text) for one in profiles]
+        writes += [result_row(f"{key}:{TARGET}:{one.profile}", one) for one in results]
+        return PlannedDelivery(writes, targets.addresses, problem, for_bot_chat=bool(results))
 
     def wake(self, planned: PlannedDelivery) -> None:
         for address in planned.addresses:
             wake_outbox(self._bus, address)
+        if planned.for_bot_chat:
+            self._bus.wake(LANE)
 
     def is_silent(self, text: str) -> bool:
         """A marker also counts at the end of an answer, as the public system takes it."""
@@ -68,11 +77,11 @@ class OutboxDelivery:
             silent_reply_kind(line, narration=False) is not None for line in (lines[0], lines[-1])
         )
 
-    def _resolve(self, job: Job) -> ResolvedTargets:
+    def _resolve(self, job: Job, targets: str) -> ResolvedTargets:
         origin: Address | None = origin_address(job)
         online = [origin.channel] if origin else []
         known = self._targets.load(online)
-        requested = resolve_names(parse_targets(job.deliver), known.chats)
+        requested = resolve_names(parse_targets(targets), known.chats)
         return resolve_targets(requested, known.homes, origin=origin, platforms=known.platforms)
 
     def _wrapped(self, job: Job, text: str) -> str:

@@ -12,7 +12,7 @@ from hermes.app.build import App, AppOptions, open_app
 from hermes.app.models import auxiliary_flags
 from hermes.app.storage import open_archive, open_board
 from hermes.config.env import Env, profile_env
-from hermes.config.home import Home, ensure_home
+from hermes.config.home import Home, ensure_home, profile_home
 from hermes.config.loader import load_config
 from hermes.config.profiles import list_profiles
 from hermes.config.schema import Config
@@ -26,6 +26,7 @@ from hermes.kanban.service import (
     DispatchReport,
     DownloadedFile,
     GoalVerdict,
+    KnownChats,
     ServeOptions,
     closing,
 )
@@ -35,7 +36,7 @@ from hermes.kit.file_lock import FileLock
 from hermes.kit.ids import new_id
 from hermes.ports.model import ModelRequest
 from hermes.ports.store import Store
-from hermes.schema.errors import ModelError, ToolError, UsageError
+from hermes.schema.errors import ConfigError, ModelError, ToolError, UsageError
 from hermes.schema.messages import Assistant, Text, Trust, User
 
 _DOWNLOAD_SECONDS = 100.0
@@ -264,6 +265,17 @@ async def _download(home: Home, config: Config, url: str, limit: int) -> Downloa
     return DownloadedFile(found.data, found.content_type, found.name)
 
 
+def _known_chats(home: Home, env: Env) -> KnownChats:
+    from hermes.app.chat_directory import load_send_targets  # noqa: PLC0415 - few actions need it
+
+    own = load_send_targets(home, env)
+    platforms = set(own.platforms)
+    for one in list_profiles(home.root):
+        with suppress(ConfigError):
+            platforms |= load_send_targets(profile_home(home.root, one.name), env).platforms
+    return KnownChats(platforms, own.homes)
+
+
 def _service(
     home: Home,
     config: Config,
@@ -291,6 +303,7 @@ def _service(
         subscribes_creators=config.kanban.auto_subscribe_on_create,
         environment=env,
         list_profiles=lambda: [one.name for one in list_profiles(home.root)],
+        known_chats=lambda: _known_chats(home, env),
         wake=wake_all,
         agents=agents,
     )

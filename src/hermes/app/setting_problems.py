@@ -49,6 +49,7 @@ BACKEND: KeyPath = ("terminal", "backend")
 PROVIDER_NAMES = (
     "model.provider", "fallback_model.provider", "fallback_providers.*.provider",
     "auxiliary.*.provider", "delegation.provider", "compression.summary_provider",
+    "cron.model_provider",
     "platforms.*.channel_overrides.*.provider",
     "platforms.api_server.extra.model_routes.*.provider",
 )  # fmt: skip

@@ -21,6 +21,10 @@ def run_feature(feature: str) -> Callable[[Namespace, CliContext], int]:
         for option in feature_verb(feature).options:
             if values.get(option.key) is None:
                 values[option.key] = values.get(f"{BEFORE_ACTION}{option.key}")
+        if values.get("accept_hooks"):
+            from hermes.cli.verbs.hooks import accept_hooks
+
+            accept_hooks(context)
         reply = anyio.run(_call, feature, args.action, values, context)
         if args.json and reply.data is not None:
             context.print_json(reply.data)

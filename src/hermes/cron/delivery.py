@@ -11,11 +11,12 @@ from hermes.schema.scope import Address
 
 
 class PlannedDelivery(Struct, frozen=True):
-    """The outbox rows of a text, whom to wake after the commit, and what cannot be reached."""
+    """The rows that deliver a text, whom to wake after the commit, and what cannot be reached."""
 
     writes: Sequence[Write] = ()
     addresses: Sequence[Address] = ()
     problem: str = ""
+    for_bot_chat: bool = False
 
 
 class JobDelivery(Protocol):

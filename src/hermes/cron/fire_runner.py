@@ -58,13 +58,18 @@ _PROMPT = Path(__file__).with_name("prompt.md")
 
 
 class FireSettings(Struct, frozen=True, kw_only=True):
-    """`workspace` is the folder of jobs without one; `idle` the limit for inactivity."""
+    """`workspace` is the folder of jobs without one; `idle` the limit for inactivity.
+
+    `model` and `provider` are for jobs that name no model.
+    """
 
     profile: str
     workspace: str
     idle: float = 600.0
     keep: int = 50
     heartbeat: Path | None = None
+    model: str = ""
+    provider: str = ""
 
 
 class FireRunner:
@@ -290,6 +295,8 @@ class FireRunner:
         if planned.problem:
             log.warning("job %s: %s", job.id, planned.problem)
         status = "ok" if fire.state is FireState.COMPLETED else "error"
+        if status == "ok" and planned.problem:
+            status = "delivery_failed"
         await self._service.record_result(fire, status=status, delivery_error=planned.problem)
         try:
             await anyio.to_thread.run_sync(self._output.write, job, fire, text)
@@ -327,18 +334,27 @@ class FireRunner:
             before = await self._store.archive_for(OWNER).by_key(key)
             if before is not None:
                 return before, False
-        name = new_session_id(now)
+        name, (model, provider) = new_session_id(now), self._model_of(job)
         session = Session(
             id=name,
             started_at=now,
             source=SOURCE,
             key=key,
             title=f"{job.name} ({name})",  # titles are unique
-            model=job.model or job.model_snapshot or "",
-            provider=job.provider or ("" if job.model else job.provider_snapshot) or "",
+            model=model,
+            provider=provider,
+            effort=job.reasoning_effort or "",
             cwd=_folder(job) or self._settings.workspace,
         )
         return session, True
+
+    def _model_of(self, job: Job) -> tuple[str, str]:
+        """Model and provider: the job's own, those of all jobs, or those of its creation."""
+        if job.model:
+            return job.model, job.provider or ""
+        if self._settings.model:
+            return self._settings.model, job.provider or self._settings.provider
+        return job.model_snapshot or "", job.provider or job.provider_snapshot or ""
 
     def _scope(self, session: Session, fire: Fire) -> Scope:
         return Scope(

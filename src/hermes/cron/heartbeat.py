@@ -5,7 +5,8 @@ from pathlib import Path
 
 import anyio
 
-from hermes.cron.service import JobChange, JobService
+from hermes.cron.job_changes import JobChange
+from hermes.cron.service import JobService
 from hermes.ports.jobs import HEARTBEAT_JOB
 from hermes.schema.errors import NotFound
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from hermes.cron.job_changes import JobChange
 from hermes.cron.operation import CronOperation
-from hermes.cron.service import JobChange
 from hermes.ports.feature import FeatureRoute, RouteRequest
 from hermes.ports.jobs import Job
 from hermes.schema.errors import UsageError

@@ -3,23 +3,23 @@
 import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType, structs
+from msgspec import UNSET, Raw, Struct, structs
 
 from hermes.cron.due import next_after, remaining
 from hermes.cron.grammar import parse_schedule
 from hermes.cron.incidents import Incident, incidents_of
 from hermes.cron.instants import instants_after, zone_named
+from hermes.cron.job_changes import JobChange, changed_job, paused_job, resumed_job, with_zone
 from hermes.cron.jobs_file import JobsFile
 from hermes.kit.clock import Clock
 from hermes.kit.file_lock import FileLock
-from hermes.kit.text import one_line
 from hermes.ports.jobs import (
     SCHEDULED_JOBS,
     DeleteJob,
@@ -28,8 +28,6 @@ from hermes.ports.jobs import (
     FireTrigger,
     Job,
     JobOrigin,
-    JobPolicy,
-    Repeat,
     SaveFire,
     SaveJob,
     Schedule,
@@ -58,35 +56,6 @@ class AmbiguousJob(UsageError):
         ids = ", ".join(job.id for job in matches)
         super().__init__(f"Several jobs are called {name!r}: {ids}.", hint="Use the id.")
         self.matches = matches
-
-
-class JobChange(Struct, frozen=True, kw_only=True):
-    """Fields to set; UNSET ones stay. A `repeat` of 0 or less means without end."""
-
-    schedule: str | UnsetType = UNSET
-    name: str | UnsetType = UNSET
-    prompt: str | UnsetType = UNSET
-    deliver: str | UnsetType = UNSET
-    repeat: int | UnsetType | None = UNSET
-    skills: tuple[str, ...] | UnsetType = UNSET
-    model: str | UnsetType | None = UNSET
-    provider: str | UnsetType | None = UNSET
-    base_url: str | UnsetType | None = UNSET
-    script: str | UnsetType | None = UNSET
-    no_agent: bool | UnsetType = UNSET
-    context_from: tuple[str, ...] | UnsetType | None = UNSET
-    enabled_toolsets: tuple[str, ...] | UnsetType | None = UNSET
-    workdir: str | UnsetType | None = UNSET
-    attach_to_session: bool | UnsetType = UNSET
-    timezone: str | UnsetType = UNSET
-    policy: JobPolicy | UnsetType = UNSET
-    enabled: bool | UnsetType = UNSET
-
-
-_PLAIN = (
-    "prompt", "deliver", "model", "provider", "base_url", "script", "no_agent", "context_from",
-    "enabled_toolsets", "workdir", "attach_to_session", "timezone", "policy",
-)  # fmt: skip
 
 
 class ModelDefaults(Struct, frozen=True):
@@ -166,7 +135,7 @@ class JobService:
         )
         job = self._changed(job, change, now)
         if paused is not None:
-            job = _paused(job, now, paused)
+            job = paused_job(job, now, paused)
         async with self._synced(write=True):
             if len(await self._store.jobs.all()) >= MAX_JOBS:
                 raise UsageError(f"There are {MAX_JOBS:,} jobs already.")
@@ -177,11 +146,11 @@ class JobService:
         return await self._modify(name, lambda job, now: self._changed(job, change, now))
 
     async def pause(self, name: str, reason: str = "") -> Job:
-        return await self._modify(name, lambda job, now: _paused(job, now, reason))
+        return await self._modify(name, lambda job, now: paused_job(job, now, reason))
 
     async def resume(self, name: str) -> Job:
         """Continue with the next fire after now; what was due meanwhile is not made up for."""
-        return await self._modify(name, _resumed)
+        return await self._modify(name, resumed_job)
 
     async def resnap(self, name: str | None) -> list[Job]:
         """Take over the default model of now for one job or all that have none of their own."""
@@ -276,7 +245,7 @@ class JobService:
         """
 
         def ended(job: Job, now: datetime) -> Job:
-            failed = status != "ok"
+            failed = status == "error"
             fires_again = job.schedule.kind is ScheduleKind.EVENT and remaining(job) != 0
             done = job.next_run_at is None and job.state != "paused" and not fires_again
             return structs.replace(
@@ -348,7 +317,7 @@ class JobService:
         """A job of the file, with zones; one whose schedule is wrong is stopped, visibly."""
         try:
             zone = zone_named(job.timezone or self._zone)
-            job = _with_zone(structs.replace(job, timezone=job.timezone or self._zone), zone)
+            job = with_zone(structs.replace(job, timezone=job.timezone or self._zone), zone)
             following = next_after(job, now)
             if job.enabled and job.next_run_at is None and job.state != "completed":
                 job = structs.replace(job, next_run_at=following)
@@ -371,26 +340,7 @@ class JobService:
                 continue  # its next change exports it again
 
     def _changed(self, job: Job, change: JobChange, now: datetime) -> Job:
-        given = {name: getattr(change, name) for name in _PLAIN}
-        fields: dict[str, object] = {name: one for name, one in given.items() if one is not UNSET}
-        if change.timezone is not UNSET:
-            zone_named(change.timezone)
-        if change.skills is not UNSET:
-            fields |= {"skills": change.skills, "skill": next(iter(change.skills), None)}
-        if change.repeat is not UNSET:
-            times = change.repeat if change.repeat is not None and change.repeat > 0 else None
-            fields["repeat"] = structs.replace(job.repeat, times=times)
-        job = structs.replace(job, **fields)
-        if change.schedule is not UNSET:
-            job = _scheduled(job, change.schedule, now)
-        elif change.timezone is not UNSET or change.repeat is not UNSET:
-            job = structs.replace(job, next_run_at=next_after(job, now))
-        if change.enabled is not UNSET:
-            job = _resumed(job, now) if change.enabled else _paused(job, now, "")
-        name = change.name if change.name is not UNSET else job.name
-        prompt = (job.prompt or "").strip()
-        default = one_line(prompt, 50) or next(iter(job.all_skills), "") or job.script or "cron job"
-        job = structs.replace(job, name=name.strip() or default)
+        job = changed_job(job, change, now)
         self.check(job)
         return job
 
@@ -440,59 +390,6 @@ def _origin(address: Address | None) -> JobOrigin | None:
     if address is None:
         return None
     return JobOrigin(platform=address.channel, chat_id=address.chat, thread_id=address.thread)
-
-
-def _scheduled(job: Job, text: str, now: datetime) -> Job:
-    """The job with a new schedule, enabled again unless it is paused."""
-    schedule = parse_schedule(text, zone_named(job.timezone), now)
-    repeat = structs.replace(job.repeat, completed=0)
-    if schedule.kind is ScheduleKind.ONCE and repeat.times is None:
-        repeat = Repeat(times=1)
-    elif schedule.kind is not ScheduleKind.ONCE and job.schedule.kind is ScheduleKind.ONCE:
-        repeat = Repeat(times=repeat.times if job.repeat.times != 1 else None)
-    changed = structs.replace(
-        job, schedule=schedule, schedule_display=schedule.display or text, repeat=repeat
-    )
-    if schedule.path != job.schedule.path:
-        changed = structs.replace(changed, watched=None)
-    if job.state != "paused":
-        changed = structs.replace(changed, enabled=True, state="scheduled")
-    return structs.replace(changed, next_run_at=next_after(changed, now))
-
-
-def _with_zone(job: Job, zone: tzinfo) -> Job:
-    """The job with aware times; those without a zone are local."""
-
-    def aware(at: datetime | None) -> datetime | None:
-        return at.replace(tzinfo=zone) if at is not None and at.tzinfo is None else at
-
-    return structs.replace(
-        job,
-        schedule=structs.replace(job.schedule, run_at=aware(job.schedule.run_at)),
-        created_at=aware(job.created_at),
-        next_run_at=aware(job.next_run_at),
-        last_run_at=aware(job.last_run_at),
-        paused_at=aware(job.paused_at),
-    )
-
-
-def _paused(job: Job, now: datetime, reason: str) -> Job:
-    return structs.replace(
-        job, enabled=False, state="paused", paused_at=now, paused_reason=reason or None
-    )
-
-
-def _resumed(job: Job, now: datetime) -> Job:
-    resumed = structs.replace(
-        job, enabled=True, state="scheduled", paused_at=None, paused_reason=None, watched=None
-    )
-    following = next_after(resumed, now)
-    waits = job.schedule.kind is ScheduleKind.EVENT and remaining(job) != 0
-    if following is None and not waits:
-        raise UsageError(
-            f"The job {job.name} has no fire left.", hint="Give it a new schedule: hermes cron edit"
-        )
-    return structs.replace(resumed, next_run_at=following)
 
 
 def _is_over(job: Job, now: datetime) -> bool:

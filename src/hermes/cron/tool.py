@@ -7,8 +7,9 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
+from hermes.cron.job_changes import JobChange
 from hermes.cron.operation import CronOperation
-from hermes.cron.service import AmbiguousJob, JobChange
+from hermes.cron.service import AmbiguousJob
 from hermes.kit.injection_scan import injection_reason
 from hermes.kit.text import one_line
 from hermes.ports.approvals import ApprovalRequest, Isolation

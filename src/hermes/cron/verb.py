@@ -28,8 +28,8 @@ from hermes.ports.jobs import (
 from hermes.schema.errors import UsageError
 
 if TYPE_CHECKING:
+    from hermes.cron.job_changes import JobChange
     from hermes.cron.operation import CronOperation
-    from hermes.cron.service import JobChange
 
 _JOB = Argument(name="job", help="id or name of the job", required=True)
 _SCHEDULE = 'when it fires: 30m, "every 2h", "0 9 * * 1-5", "weekdays at 9", "on change of PATH"'
@@ -62,7 +62,10 @@ _POLICY = (
 )
 _FIELDS = (
     Argument(name="--name", help="a name for the job"),
-    Argument(name="--deliver", help="origin, local, all, a platform, platform:chat[:thread]"),
+    Argument(
+        name="--deliver",
+        help="origin, local, all, a platform, platform:chat[:thread], bot-chat[:profile]",
+    ),
     Argument(name="--repeat", help="how often it fires in all", kind=ArgumentKind.NUMBER),
     Argument(name="--skill", help="a skill to use (repeatable)", kind=ArgumentKind.LIST),
     Argument(name="--script", help="a script in the home's scripts folder to run first"),
@@ -74,6 +77,7 @@ _FIELDS = (
     Argument(name="--workdir", help="the folder to work in"),
     Argument(name="--model", help="the model to use"),
     Argument(name="--provider", help="the model's provider"),
+    Argument(name="--reasoning-effort", help="none, low, medium, high, … or default"),
     Argument(name="--toolset", help="a toolset to allow (repeatable)", kind=ArgumentKind.LIST),
     Argument(
         name="--context-from",
@@ -247,10 +251,12 @@ async def _doctor(cron: "CronOperation", call: ActionCall) -> ActionReply:
 
 
 def _change(call: ActionCall, policy: JobPolicy) -> "JobChange":
-    from hermes.cron.service import JobChange  # noqa: PLC0415 - not needed to parse arguments
+    from hermes.cron.job_changes import JobChange  # noqa: PLC0415 - not needed to parse arguments
 
     texts = ("name", "prompt", "deliver", "script", "workdir", "model", "provider", "timezone")
     fields: dict[str, Any] = {name: call.text(name) for name in texts if call.given(name)}
+    if call.given("reasoning_effort"):
+        fields["reasoning_effort"] = _effort(call.text("reasoning_effort"))
     if call.given("repeat"):
         fields["repeat"] = call.number("repeat", 0)
     if call.texts("skill"):
@@ -278,6 +284,17 @@ def _policy(call: ActionCall, policy: JobPolicy) -> JobPolicy:
         if call.given(name):
             fields[name] = kind(call.text(name))
     return structs.replace(policy, **fields)
+
+
+def _effort(text: str) -> str | None:
+    from hermes.config.setting_warnings import EFFORTS  # noqa: PLC0415 - as above
+
+    if text == "default":
+        return None
+    if text not in EFFORTS:
+        known = ", ".join(("default", *EFFORTS))
+        raise UsageError(f"--reasoning-effort must be one of {known}, not {text!r}.")
+    return text
 
 
 def _amount(name: str, text: str) -> float:
@@ -391,7 +408,7 @@ VERB: "Verb[CronOperation]" = Verb(
             arguments=(_JOB, Argument(name="--reason", help="why")),
         ),
         Action(name="resume", summary="continue a paused job", run=_resume, arguments=(_JOB,)),
-        Action(name="run", summary="run a job now", run=_run, arguments=(_JOB,)),
+        Action(name="run", summary="run a job now", run=_run, arguments=(_JOB,), runs_agent=True),
         Action(
             name="remove",
             aliases=("rm", "delete"),
@@ -429,7 +446,7 @@ VERB: "Verb[CronOperation]" = Verb(
                 Argument(name="--limit", help="how many, up to 500", kind=ArgumentKind.NUMBER),
             ),
         ),
-        Action(name="tick", summary="run what is due now, once", run=_tick),
+        Action(name="tick", summary="run what is due now, once", run=_tick, runs_agent=True),
         Action(
             name="resnap",
             summary="let jobs use the default model of now",

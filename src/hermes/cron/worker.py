@@ -10,6 +10,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from hermes.cron.bot_chat import BotChat
 from hermes.cron.fire_runner import FireRunner
 from hermes.cron.scheduler import Scheduler
 from hermes.cron.service import LANE, JobService
@@ -57,6 +58,7 @@ class CronWorker:
         scheduler: Scheduler,
         runner: FireRunner,
         triggers: Triggers,
+        bot_chat: BotChat,
         tick_lock: FileLock,
         folder: Path,
         foreground: ForegroundTurns,
@@ -70,6 +72,7 @@ class CronWorker:
         self._scheduler = scheduler
         self._runner = runner
         self._triggers = triggers
+        self._bot_chat = bot_chat
         self._watched: dict[Path, anyio.CancelScope] = {}
         self._tick_lock = tick_lock
         self._folder = folder
@@ -92,6 +95,7 @@ class CronWorker:
             try:
                 async with anyio.create_task_group() as group:
                     group.start_soon(self._export_changes)
+                    group.start_soon(self._bot_chat.run)
                     group.start_soon(self._watch_folder, self._folder, anyio.CancelScope())
                     await self._serve(group, wakeups)
             finally:
@@ -110,6 +114,8 @@ class CronWorker:
                     self._idle = anyio.Event()
                     if self._running:
                         await self._idle.wait()
+            while await self._bot_chat.answer_next():
+                pass
             await self._service.sync()
         finally:
             self._tick_lock.release()

@@ -12,8 +12,8 @@ class GoalDelivery(Protocol):
         """The inbox row of the session's next turn, once per key."""
         ...
 
-    def drop_rows(self, prefix: str) -> Sequence[Write]:
-        """Removes the inbox rows of turns that have not begun, by how their keys begin."""
+    def drop_rows(self, prefix: str, begun: Sequence[str]) -> Sequence[Write]:
+        """Removes the inbox rows of turns, by how their keys begin, except the ones `begun`."""
         ...
 
     def wake(self, scope: Scope) -> None:

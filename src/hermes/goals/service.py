@@ -82,7 +82,7 @@ class GoalService:
         The caller starts the first turn.
         """
         goal = await self._new_goal(scope, text)
-        return await self._save(goal, *self._drop_turns(goal.session))
+        return await self._save(goal, *await self._drop_turns(goal))
 
     async def new_for_session(self, session: str, text: str) -> Goal:
         """A goal of a stored session, for `start`. Raises `NotFound`."""
@@ -123,7 +123,9 @@ class GoalService:
         if goal.state is not GoalState.ACTIVE:
             raise UsageError(f"The goal is {goal.state.value}.")
         paused = structs.replace(goal, state=GoalState.PAUSED, reason="You paused it.")
-        return await self._save(paused, *self._drop_turns(goal.session))
+        saved = await self._save(paused, *await self._drop_turns(goal))
+        self._delivery.wake(goal.scope)  # who read the dropped turns reads again
+        return saved
 
     async def resume(self, session: str) -> Goal:
         """Go on at once, with as many turns and as much money again."""
@@ -149,7 +151,8 @@ class GoalService:
 
     async def clear(self, session: str) -> Goal:
         goal = await self.find(session)
-        await self._store.commit(DeleteGoal(session), *self._drop_turns(session))
+        await self._store.commit(DeleteGoal(session), *await self._drop_turns(goal))
+        self._delivery.wake(goal.scope)
         return goal
 
     async def add_subgoal(self, session: str, text: str) -> Goal:
@@ -325,9 +328,16 @@ class GoalService:
             self._delivery.notify(goal.scope, notice)
         return saved
 
-    def _drop_turns(self, session: str) -> Sequence[Write]:
+    async def _drop_turns(self, goal: Goal) -> Sequence[Write]:
         """A turn that waits behind another one must not run for a goal that is not pursued."""
-        return self._delivery.drop_rows(f"goal:{session}:")
+        prefix = f"goal:{goal.session}:"
+        try:
+            stored = await self._store.archive_for(OWNER).messages(goal.session)
+        except NotFound:
+            stored = ()
+        # A turn has begun when its message is in the transcript; that one ends by itself.
+        begun = tuple(row.message.id for row in stored if row.message.id.startswith(prefix))
+        return self._delivery.drop_rows(prefix, begun)
 
     async def _save(self, goal: Goal, *writes: Write) -> Goal:
         await self._store.commit(SaveGoal(goal), *writes)

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import find_task
-from hermes.kit.files import read_regular_file, write_atomic
+from hermes.kit.files import read_file_below, read_regular_file, write_atomic
 from hermes.ports.board import BoardRows
 from hermes.schema.board import Attachment, JsonObject
 from hermes.schema.errors import NotFound, UsageError
@@ -89,6 +89,23 @@ def add_attachment(rows: BoardRows, attachment: Attachment, now: int) -> Attachm
     }
     rows.add_event(attachment.task_id, "attached", now, payload, None)
     return structs.replace(attachment, id=number)
+
+
+async def read_attachment(
+    service: BoardService, slug: str | None, number: int
+) -> tuple[Attachment, bytes]:
+    """A file with its bytes. Raises `NotFound`."""
+    board = service.boards.choose(slug)
+    found = await service.read(board, lambda rows: rows.attachment(number))
+    if found is None:
+        raise NotFound(f"There is no attachment {number}.")
+    folder = service.boards.paths(board).attachments
+    try:
+        # The path stands in a file that other programs write, too.
+        data = await _in_thread(read_file_below, folder, Path(found.stored_path), MAX_ATTACHMENT)
+    except (OSError, ValueError) as error:
+        raise NotFound(f"The file of attachment {number} cannot be read.") from error
+    return found, data
 
 
 async def remove_attachment(service: BoardService, slug: str | None, number: int) -> Attachment:

@@ -1,6 +1,5 @@
 """`hermes kanban` and `/kanban`: the actions on boards, files and subscriptions."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from hermes.kanban.arguments import LIST, NUMBER, SWITCH, TASK, board_action, fl
 from hermes.kanban.attachments import attach_file, remove_attachment, remove_unnamed_files
 from hermes.kanban.boards import Access, BoardInfo
 from hermes.kanban.context import age
-from hermes.kanban.presentation import attachment_object
+from hermes.kanban.presentation import attachment_object, board_stats
 from hermes.kanban.service import BoardService
 from hermes.kanban.swarm import Swarm, SwarmTasks, create_swarm, read_worker
 from hermes.kanban.tasks import WHOLE_BOARD, find_task, subscribe
@@ -132,22 +131,12 @@ async def stats(service: BoardService, call: ActionCall) -> ActionReply:
     tasks = await service.read(
         call.text("board") or None, lambda rows: rows.tasks(TaskFilter(archived=True))
     )
-    now = service.now()
-    by_status = Counter(task.status.value for task in tasks)
-    by_assignee = Counter(task.assignee or "-" for task in tasks)
-    ready = [task.created_at for task in tasks if task.status is TaskStatus.READY]
-    oldest = now - min(ready) if ready else None
-    lines = [f"{name:<10} {count}" for name, count in sorted(by_status.items())]
-    names = {f"@{name.lstrip('@')}": count for name, count in sorted(by_assignee.items())}
-    lines += ["", *(f"{name:<11} {count}" for name, count in names.items())]
-    if oldest is not None:
+    data = board_stats(tasks, service.now())
+    lines = [f"{name:<10} {count}" for name, count in sorted(data.by_status.items())]
+    people = sorted(data.by_assignee.items())
+    lines += ["", *(f"@{name.lstrip('@'):<10} {count}" for name, count in people)]
+    if (oldest := data.oldest_ready_age_seconds) is not None:
         lines += ["", f"The oldest ready task has waited {age(oldest)}."]
-    data = {
-        "by_status": by_status,
-        "by_assignee": by_assignee,
-        "oldest_ready_age_seconds": oldest,
-        "now": now,
-    }
     return ActionReply("\n".join(lines) if tasks else "The board is empty.", data)
 
 
@@ -202,6 +191,7 @@ async def notify_subscribe(service: BoardService, call: ActionCall) -> ActionRep
     )
     if subscription.notifier_profile not in service.profiles():
         raise UsageError(f"There is no profile {subscription.notifier_profile!r}.")
+    service.check_address(subscription.platform)
     new = await service.write(
         call.text("board") or None, lambda rows: subscribe(rows, subscription, service.now())
     )

@@ -42,6 +42,9 @@ class DispatchRules(Struct, frozen=True, kw_only=True):
     rate_limit_cooldown_seconds: int = 300
 
 
+_STALE = "Its worker has not reported for hours."
+
+
 class TaskWorkers(Protocol):
     """The workers of this process for one profile; `lock` is in the claims of their runs."""
 
@@ -211,6 +214,7 @@ class Dispatcher:
                 now,
                 limit=self._rules.failure_limit,
                 details=_details(outcome, task, run, now),
+                cause="stale" if error == _STALE else "",
                 run_id=run.id,
             )
             log.info("run %d of %s ended: %s", run.id, task.id, error)
@@ -231,7 +235,7 @@ class Dispatcher:
             return RunOutcome.CRASHED, "Its worker no longer reports."
         seen = task.last_heartbeat_at or run.started_at
         if now - seen > self._rules.stale_seconds:
-            return RunOutcome.CRASHED, "Its worker has not reported for hours."
+            return RunOutcome.CRASHED, _STALE
         return None
 
     def _is_dead(self, board: str, run: TaskRun) -> bool:

@@ -291,9 +291,13 @@ def fail_run(
     *,
     limit: int,
     details: JsonObject,
+    cause: str = "",
     run_id: int | None = None,
 ) -> Task:
-    """End a run that did not finish its task; after `limit` failures in a row, give up."""
+    """End a run that did not finish its task; after `limit` failures in a row, give up.
+
+    A `cause` is an event of its own, before that of the outcome.
+    """
     task = find_task(rows, task_id)
     check_claim(task, run_id)
     ended = end_run(rows, task, outcome, now, error=error)
@@ -307,6 +311,8 @@ def fail_run(
         last_failure_error=error,
     )
     rows.change_task(task_id, change)
+    if cause:
+        rows.add_event(task_id, cause, now, details, ended)
     rows.add_event(task_id, outcome.value, now, {**details, "failures": failures}, ended)
     if gives_up:
         payload: JsonObject = {

@@ -2,17 +2,20 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct, structs
 
 from hermes.kanban.answers import how_to_answer
+from hermes.kanban.artifacts import artifacts_in
 from hermes.kanban.boards import DEFAULT_BOARD
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import CLOSED, WHOLE_BOARD
 from hermes.kit.text import one_line
 from hermes.ports.board import BoardRows
 from hermes.ports.board_watches import BoardWatch, PutBoardWatch, RemoveBoardWatch, watch_of
+from hermes.ports.channel import Attachment
 from hermes.ports.message_sender import Followups
 from hermes.ports.store import Store, Write
 from hermes.schema.board import BoardSubscription, Task, TaskEvent, TaskStatus
@@ -27,6 +30,8 @@ WAKING = frozenset(
 NOTIFIED = WAKING | {"status"}
 MAX_EVENTS = 1_000
 """Events read at once for each subscription."""
+MAX_FILES = 10
+"""Files that are sent with a message."""
 _MAX_TITLE = 120
 
 
@@ -37,8 +42,14 @@ class EventDelivery(Protocol):
         """Why nothing can be sent there; empty if something can."""
         ...
 
-    def rows(self, key: str, address: Address, text: str) -> Sequence[Write]:
-        """The writes that send a text, once per key."""
+    async def attachments(self, folder: Path, paths: Sequence[str]) -> Sequence[Attachment]:
+        """The files to send, without those below `folder` that cannot be read."""
+        ...
+
+    def rows(
+        self, key: str, address: Address, text: str, attachments: Sequence[Attachment] = ()
+    ) -> Sequence[Write]:
+        """The writes that send a text and files, once per key."""
         ...
 
     def wake(self, address: Address) -> None: ...
@@ -108,7 +119,8 @@ class Notifier:
         for event in news.events:
             watch = structs.replace(watch, cursor=event.id, problem="")
             if (task := news.tasks.get(event.task_id)) is not None:
-                await self._store_notification(watch, event, task)
+                files = news.files.get(event.id, ())
+                await self._store_notification(watch, event, task, files)
         if not news.has_more and news.is_closed:
             await self._forget(subscription, watch)
             return
@@ -139,13 +151,17 @@ class Notifier:
             log.warning("board %s: %s is not notified: %s", watch.board, watch.task, problem)
             await self._store.commit(PutBoardWatch(structs.replace(watch, problem=problem)))
 
-    async def _store_notification(self, watch: BoardWatch, event: TaskEvent, task: Task) -> None:
+    async def _store_notification(
+        self, watch: BoardWatch, event: TaskEvent, task: Task, files: Sequence[str]
+    ) -> None:
         """Commit message, wake-up and cursor together."""
+        folder = self._service.boards.paths(watch.board).attachments
+        attached = await self._delivery.attachments(folder, files) if files else ()
         address = _address(watch)
         key = f"kanban:{watch.board}:{event.id}:{watch.platform}:{watch.chat}:{watch.thread}"
         parts = (notification(watch.board, task, event), how_to_answer(task))
         text = "\n".join(filter(None, parts))
-        writes = [*self._delivery.rows(key, address, text), PutBoardWatch(watch)]
+        writes = [*self._delivery.rows(key, address, text, attached), PutBoardWatch(watch)]
         scope = watch.scope if event.kind in WAKING else None
         if scope is not None:
             writes += self._followups.rows(scope, f"{key}:wake", wake_up(watch.board, task, event))
@@ -160,6 +176,8 @@ class _News(Struct, frozen=True, kw_only=True):
 
     events: Sequence[TaskEvent]
     tasks: Mapping[str, Task]
+    files: Mapping[int, Sequence[str]]
+    """The artifacts of completed tasks that the board keeps, by event."""
     last_id: int
     """The last event of the board, of any kind."""
     is_closed: bool
@@ -178,9 +196,17 @@ def _news(rows: BoardRows, watch: BoardWatch) -> _News:
     return _News(
         events=events,
         tasks=tasks,
+        files={event.id: found for event in events if (found := _kept_artifacts(rows, event))},
         last_id=rows.last_event_id(),
         is_closed=own is not None and own.status in CLOSED,
     )
+
+
+def _kept_artifacts(rows: BoardRows, event: TaskEvent) -> list[str]:
+    """Only copies of the board: what else a worker names may be any file of the machine."""
+    named = artifacts_in(event.payload) if event.kind == "completed" else []
+    stored = {one.stored_path for one in rows.attachments(event.task_id)} if named else set[str]()
+    return [path for path in named if path in stored][:MAX_FILES]
 
 
 def _task(rows: BoardRows, task_id: str) -> Task | None:

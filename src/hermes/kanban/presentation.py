@@ -1,6 +1,9 @@
 """Tasks as text for people and as the public JSON objects."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
 
 from hermes.kanban.context import age
 from hermes.kanban.service import TaskDetails
@@ -93,6 +96,25 @@ def attachment_object(one: Attachment) -> JsonObject:
         "stored_path": one.stored_path,
         "created_at": one.created_at,
     }
+
+
+class BoardStats(Struct, frozen=True):
+    """Numbers of tasks, as the public system names them."""
+
+    by_status: Mapping[str, int]
+    by_assignee: Mapping[str, int]
+    oldest_ready_age_seconds: int | None
+    now: int
+
+
+def board_stats(tasks: Sequence[Task], now: int) -> BoardStats:
+    ready = [task.created_at for task in tasks if task.status is TaskStatus.READY]
+    return BoardStats(
+        Counter(task.status.value for task in tasks),
+        Counter(task.assignee or "-" for task in tasks),
+        now - min(ready) if ready else None,
+        now,
+    )
 
 
 def task_line(task: Task) -> str:

@@ -1,22 +1,50 @@
 """The board's HTTP routes, at the paths of the public system's plugin; all take `?board=`."""
 
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 from msgspec import Struct, structs
 
 from hermes.kanban.answers import answer_task
-from hermes.kanban.boards import BoardInfo
+from hermes.kanban.board_routes import (
+    BoardBody,
+    add_board,
+    change_board,
+    get_assignees,
+    get_board,
+    get_boards,
+    get_stats,
+    remove_board,
+    switch_board,
+)
 from hermes.kanban.bulk import BulkBody, ChangeBody, apply_change, change_tasks
+from hermes.kanban.chat_routes import follow_at_home, get_home_channels, unfollow_at_home
 from hermes.kanban.diagnostics import find_problems
+from hermes.kanban.file_routes import (
+    delete_file,
+    download_file,
+    get_log,
+    list_files,
+    upload_file,
+)
 from hermes.kanban.lifecycle import (
     archive_task,
     reclaim_task,
 )
-from hermes.kanban.presentation import attachment_object, details_object, run_object, task_object
+from hermes.kanban.presentation import (
+    attachment_object,
+    details_object,
+    task_object,
+)
 from hermes.kanban.refinement import decompose, specify
+from hermes.kanban.run_routes import (
+    ReasonBody,
+    get_events,
+    get_run,
+    get_workers,
+    inspect_run,
+    terminate_run,
+)
 from hermes.kanban.service import BoardService, task_details
 from hermes.kanban.tasks import (
     NewTask,
@@ -30,12 +58,11 @@ from hermes.kanban.tasks import (
 from hermes.kanban.undo import remember_change, undo_change
 from hermes.ports.board import BoardRows
 from hermes.ports.feature import FeatureRoute, RouteRequest
-from hermes.schema.board import JsonObject, Task, TaskFilter, TaskStatus
-from hermes.schema.errors import NotFound
+from hermes.schema.board import JsonObject, Task, TaskStatus
 
 PREFIX = "/api/plugins/kanban"
 _BOARD = {"board": "The board; by default the current one."}
-_COLUMNS = tuple(one for one in TaskStatus if one is not TaskStatus.ARCHIVED)
+_AT_HOME = "tasks/{task}/home-subscribe/{platform}"
 
 
 class TaskBody(Struct, frozen=True, kw_only=True):
@@ -74,46 +101,15 @@ class ReassignBody(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class ReasonBody(Struct, frozen=True, kw_only=True):
-    reason: str = ""
-
-
-class BoardBody(Struct, frozen=True, kw_only=True):
-    slug: str = ""
-    name: str = ""
-    description: str = ""
-    icon: str = ""
-    color: str = ""
-    default_workdir: str | None = None
-
-
-async def get_board(service: BoardService, request: RouteRequest) -> JsonObject:
-    def work(rows: BoardRows) -> JsonObject:
-        tasks, links = rows.tasks(TaskFilter()), rows.links()
-        parents = Counter(child for _, child in links)
-        children = Counter(parent for parent, _ in links)
-        cards: dict[TaskStatus, list[JsonObject]] = {one: [] for one in _COLUMNS}
-        for task in tasks:
-            counts = {"parents": parents[task.id], "children": children[task.id]}
-            cards[task.status].append({**task_object(task), "link_counts": counts})
-        return {
-            "columns": [{"name": one.value, "tasks": cards[one]} for one in _COLUMNS],
-            "tenants": sorted({task.tenant for task in tasks if task.tenant}),
-            "assignees": sorted({task.assignee for task in tasks if task.assignee}),
-            "latest_event_id": rows.last_event_id(),
-            "now": service.now(),
-        }
-
-    return await service.read(_board(request), work)
-
-
 async def add_task(service: BoardService, request: RouteRequest) -> JsonObject:
     body: TaskBody = request.body
     service.check_assignee(body.assignee)
     fields = structs.asdict(body)
     fields |= {"parents": tuple(body.parents), "skills": tuple(body.skills), "created_by": "api"}
     new = NewTask(**fields)
-    task = await service.write(_board(request), lambda rows: create_task(rows, new, service.now()))
+    task = await service.write(
+        request.text("board"), lambda rows: create_task(rows, new, service.now())
+    )
     return {"task": task_object(task)}
 
 
@@ -123,25 +119,27 @@ async def get_task(service: BoardService, request: RouteRequest) -> JsonObject:
         attachments = [attachment_object(one) for one in details.attachments]
         return {**details_object(details), "attachments": attachments}
 
-    return await service.read(_board(request), work)
+    return await service.read(request.text("board"), work)
 
 
 async def change_task(service: BoardService, request: RouteRequest) -> JsonObject:
     body: ChangeBody = request.body
     task = await service.write(
-        _board(request), lambda rows: apply_change(rows, service, request.path["task"], body)
+        request.text("board"), lambda rows: apply_change(rows, service, request.path["task"], body)
     )
     return {"task": task_object(task)}
 
 
 async def delete_task(service: BoardService, request: RouteRequest) -> JsonObject:
     task_id = request.path["task"]
-    await service.write(_board(request), lambda rows: archive_task(rows, task_id, service.now()))
+    await service.write(
+        request.text("board"), lambda rows: archive_task(rows, task_id, service.now())
+    )
     return {"ok": True}
 
 
 async def bulk(service: BoardService, request: RouteRequest) -> JsonObject:
-    results = await change_tasks(service, _board(request), request.body)
+    results = await change_tasks(service, request.text("board"), request.body)
     return {"results": [one.as_object() for one in results]}
 
 
@@ -149,7 +147,7 @@ async def add_comment(service: BoardService, request: RouteRequest) -> JsonObjec
     body: CommentBody = request.body
     task_id = request.path["task"]
     number = await service.write(
-        _board(request),
+        request.text("board"),
         lambda rows: comment_on(rows, task_id, body.author or "api", body.body, service.now()),
     )
     return {"ok": True, "comment_id": number}
@@ -159,7 +157,7 @@ async def reclaim(service: BoardService, request: RouteRequest) -> JsonObject:
     body: ReasonBody = request.body
     reason, task_id = body.reason or "reclaimed on the board", request.path["task"]
     task = await service.write(
-        _board(request), lambda rows: reclaim_task(rows, task_id, reason, service.now())
+        request.text("board"), lambda rows: reclaim_task(rows, task_id, reason, service.now())
     )
     return {"task": task_object(task)}
 
@@ -174,23 +172,18 @@ async def reassign(service: BoardService, request: RouteRequest) -> JsonObject:
             reclaim_task(rows, task_id, body.reason or "reassigned", service.now())
         return assign_task(rows, task_id, assignee, service.now())
 
-    return {"task": task_object(await service.write(_board(request), work))}
+    return {"task": task_object(await service.write(request.text("board"), work))}
 
 
-async def get_run(service: BoardService, request: RouteRequest) -> JsonObject:
-    number = request.path["run"]
-    found = None
-    if number.isdecimal():
-        found = await service.read(_board(request), lambda rows: rows.run(int(number)))
-    if found is None:
-        raise NotFound(f"There is no run {number}.")
-    return {"run": run_object(found)}
+async def get_profiles(service: BoardService, request: RouteRequest) -> JsonObject:
+    profiles = [{"name": one, "is_default": one == service.profile} for one in service.profiles()]
+    return {"profiles": profiles}
 
 
 async def add_link(service: BoardService, request: RouteRequest) -> JsonObject:
     body: LinkBody = request.body
     await service.write(
-        _board(request),
+        request.text("board"),
         lambda rows: link_tasks(rows, body.parent_id, body.child_id, service.now()),
     )
     return {"ok": True}
@@ -199,7 +192,7 @@ async def add_link(service: BoardService, request: RouteRequest) -> JsonObject:
 async def remove_link(service: BoardService, request: RouteRequest) -> JsonObject:
     parent, child = (request.query.get(name, "") for name in ("parent_id", "child_id"))
     await service.write(
-        _board(request), lambda rows: unlink_tasks(rows, parent, child, service.now())
+        request.text("board"), lambda rows: unlink_tasks(rows, parent, child, service.now())
     )
     return {"ok": True}
 
@@ -207,18 +200,9 @@ async def remove_link(service: BoardService, request: RouteRequest) -> JsonObjec
 async def get_diagnostics(service: BoardService, request: RouteRequest) -> JsonObject:
     profiles = service.profiles()
     found = await service.read(
-        _board(request), lambda rows: find_problems(rows, service.now(), profiles)
+        request.text("board"), lambda rows: find_problems(rows, service.now(), profiles)
     )
     return {"diagnostics": [one.as_object() for one in found]}
-
-
-async def get_workers(service: BoardService, request: RouteRequest) -> JsonObject:
-    """Running tasks with the process and the claim of their workers."""
-    running = TaskFilter(statuses=(TaskStatus.RUNNING,))
-    names = ("id", "title", "assignee", "worker_pid", "current_run_id", "started_at")
-    more = ("last_heartbeat_at", "claim_expires")
-    found = await service.read(_board(request), lambda rows: rows.tasks(running))
-    return {"workers": [{name: getattr(one, name) for name in (*names, *more)} for one in found]}
 
 
 async def plan_task(service: BoardService, request: RouteRequest) -> JsonObject:
@@ -233,14 +217,14 @@ async def split_task(service: BoardService, request: RouteRequest) -> JsonObject
 
 
 async def _planned(service: BoardService, request: RouteRequest) -> tuple[str, Task]:
-    board = service.boards.choose(_board(request))
+    board = service.boards.choose(request.text("board"))
     return board, await service.read(board, lambda rows: find_task(rows, request.path["task"]))
 
 
 async def undo(service: BoardService, request: RouteRequest) -> JsonObject:
     task_id = request.path["task"]
     task = await service.write(
-        _board(request), lambda rows: undo_change(rows, task_id, service.now())
+        request.text("board"), lambda rows: undo_change(rows, task_id, service.now())
     )
     return {"task": task_object(task)}
 
@@ -255,66 +239,21 @@ async def answer(service: BoardService, request: RouteRequest) -> JsonObject:
         remember_change(rows, before, "answer", service.now())
         return task
 
-    return {"task": task_object(await service.write(_board(request), work))}
+    return {"task": task_object(await service.write(request.text("board"), work))}
 
 
 async def dispatch(service: BoardService, request: RouteRequest) -> JsonObject:
     """Ask the gateway to look at the board now."""
-    board = service.boards.choose(_board(request))
+    board = service.boards.choose(request.text("board"))
     service.wake(board)
     return {"ok": True, "board": board}
-
-
-async def get_stats(service: BoardService, request: RouteRequest) -> JsonObject:
-    counts = await service.read(_board(request), lambda rows: rows.status_counts())
-    return {"by_status": {one.value: count for one, count in counts.items()}, "now": service.now()}
-
-
-async def get_assignees(service: BoardService, request: RouteRequest) -> JsonObject:
-    running = await service.read(_board(request), lambda rows: rows.running_by_assignee())
-    names = sorted({*service.profiles(), *running})
-    return {"assignees": [{"name": name, "running": running.get(name, 0)} for name in names]}
-
-
-async def get_boards(service: BoardService, request: RouteRequest) -> JsonObject:
-    boards = [msgspec.to_builtins(one) for one in service.boards.all()]
-    return {"boards": boards, "current": service.boards.choose()}
-
-
-async def add_board(service: BoardService, request: RouteRequest) -> JsonObject:
-    body: BoardBody = request.body
-    info = BoardInfo(**structs.asdict(body), created_at=service.now())
-    return {"board": msgspec.to_builtins(service.boards.create(info))}
-
-
-async def change_board(service: BoardService, request: RouteRequest) -> JsonObject:
-    body: BoardBody = request.body
-    before = service.boards.info(request.path["slug"])
-    fields = {name: value for name, value in structs.asdict(body).items() if value}
-    fields.pop("slug", None)
-    return {"board": msgspec.to_builtins(service.boards.save(structs.replace(before, **fields)))}
-
-
-async def remove_board(service: BoardService, request: RouteRequest) -> JsonObject:
-    delete = request.query.get("delete") == "true"
-    service.boards.remove(request.path["slug"], service.now(), delete=delete)
-    return {"ok": True}
-
-
-async def switch_board(service: BoardService, request: RouteRequest) -> JsonObject:
-    service.boards.switch(request.path["slug"])
-    return {"ok": True, "current": request.path["slug"]}
-
-
-def _board(request: RouteRequest) -> str | None:
-    return request.query.get("board") or None
 
 
 def _route(
     method: str,
     path: str,
     summary: str,
-    run: Callable[[BoardService, RouteRequest], Awaitable[JsonObject]],
+    run: Callable[[BoardService, RouteRequest], Awaitable[object]],
     body: type[Struct] | None = None,
     **query: str,
 ) -> FeatureRoute[BoardService]:
@@ -330,7 +269,14 @@ def _route(
 
 
 ROUTES: tuple[FeatureRoute[BoardService], ...] = (
-    _route("GET", "board", "The tasks of a board by column", get_board),
+    _route(
+        "GET",
+        "board",
+        "The tasks of a board by column",
+        get_board,
+        tenant="Only tasks of this group.",
+        include_archived="`true` includes archived tasks.",
+    ),
     _route("POST", "tasks", "Add a task", add_task, TaskBody),
     _route("POST", "tasks/bulk", "Change several tasks", bulk, BulkBody),
     _route("GET", "tasks/{task}", "A task with all that belongs to it", get_task),
@@ -347,6 +293,39 @@ ROUTES: tuple[FeatureRoute[BoardService], ...] = (
     _route("GET", "workers/active", "Running tasks and their workers", get_workers),
     _route("POST", "dispatch", "Ask the gateway to start ready tasks now", dispatch),
     _route("GET", "runs/{run}", "A run", get_run),
+    _route("GET", "runs/{run}/inspect", "Whether the worker of a run lives", inspect_run),
+    _route("POST", "runs/{run}/terminate", "Stop the worker of a run", terminate_run, ReasonBody),
+    _route(
+        "GET",
+        "events",
+        "What happened on the board",
+        get_events,
+        since="The last event that is known.",
+    ),
+    _route("GET", "profiles", "The profiles that can be assignees", get_profiles),
+    _route("GET", "tasks/{task}/attachments", "The files of a task", list_files),
+    structs.replace(
+        _route("POST", "tasks/{task}/attachments", "Attach a file, as a form", upload_file),
+        has_upload=True,
+    ),
+    _route("GET", "attachments/{attachment}", "Download a file", download_file),
+    _route("DELETE", "attachments/{attachment}", "Remove a file", delete_file),
+    _route(
+        "GET",
+        "tasks/{task}/log",
+        "The log of a worker process",
+        get_log,
+        tail="How many bytes from the end.",
+    ),
+    _route(
+        "GET",
+        "home-channels",
+        "The home channels of the platforms",
+        get_home_channels,
+        task_id="Say whether they follow this task.",
+    ),
+    _route("POST", _AT_HOME, "Let a home channel follow a task", follow_at_home),
+    _route("DELETE", _AT_HOME, "Let a home channel follow a task no more", unfollow_at_home),
     _route("POST", "links", "Let a task wait for another", add_link, LinkBody),
     _route(
         "DELETE",

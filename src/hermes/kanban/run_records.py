@@ -30,8 +30,9 @@ class RunRecords:
         error: str,
         outcome: RunOutcome = RunOutcome.CRASHED,
         details: JsonObject | None = None,
+        cause: str = "",
     ) -> None:
-        """Record that the run failed, unless it has ended."""
+        """Record that the run failed, unless it has ended; `cause` as for `fail_run`."""
 
         def work(rows: BoardRows) -> None:
             fail_run(
@@ -42,6 +43,7 @@ class RunRecords:
                 self._service.now(),
                 limit=self._failure_limit,
                 details={"claimer": self.lock, "error": error, **(details or {})},
+                cause=cause,
                 run_id=worker.run,
             )
 

@@ -1,6 +1,6 @@
 """Work on boards: choose a board, change it in one transaction, and wake who waits for changes."""
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -23,7 +23,7 @@ from hermes.schema.board import (
     TaskRun,
 )
 from hermes.schema.errors import UsageError
-from hermes.schema.scope import Role, Scope
+from hermes.schema.scope import Address, Role, Scope
 
 R = TypeVar("R")
 BOARD_TOPIC = "kanban"
@@ -124,6 +124,13 @@ class BoardAgents(Protocol):
         ...
 
 
+class KnownChats(Struct, frozen=True):
+    """The platforms that some profile of the home has, and the home channels of this one."""
+
+    platforms: Collection[str] = ()
+    homes: Mapping[str, Address] = {}
+
+
 class BoardService:
     """The boards of a home, as used by one profile."""
 
@@ -138,6 +145,7 @@ class BoardService:
         subscribes_creators: bool,
         environment: Mapping[str, str],
         list_profiles: Callable[[], Sequence[str]],
+        known_chats: Callable[[], KnownChats],
         wake: Callable[[str, str], None],
         agents: BoardAgents,
     ) -> None:
@@ -152,6 +160,7 @@ class BoardService:
         self._store = store
         self._clock = clock
         self._list_profiles = list_profiles
+        self.known_chats = known_chats
         self._wake = wake
         self.agents = agents
         self._open: dict[Path, _OpenBoard] = {}
@@ -216,6 +225,13 @@ class BoardService:
             near = did_you_mean(assignee, profiles)
             known = f"Profiles: {', '.join(profiles)}. A person is written as @name."
             raise UsageError(f"There is no profile {assignee!r}.", hint=near or known)
+
+    def check_address(self, platform: str) -> None:
+        """Raise `UsageError` unless a bot of this home could send there."""
+        known = sorted(self.known_chats().platforms)
+        if platform not in known:
+            hint = did_you_mean(platform, known) or f"Platforms: {', '.join(known) or 'none yet'}."
+            raise UsageError(f"No profile has the platform {platform!r}.", hint=hint)
 
     def require_access(self, slug: str | None, wanted: Access) -> None:
         """Raise `UsageError` unless the agents of this profile may use the board."""

@@ -48,6 +48,7 @@ from hermes.kanban.tasks import (
     edit_task,
     find_task,
     link_tasks,
+    set_model,
     unlink_tasks,
 )
 from hermes.kanban.undo import remember_change
@@ -187,8 +188,7 @@ def _request_changes(
 
 def _set_model(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:
     model = None if call.text("model") == "none" else call.text("model")
-    change = TaskChange(model_override=model, provider_override=call.text("provider") or None)
-    return edit_task(rows, task_id, change, service.now())
+    return set_model(rows, task_id, model, call.text("provider") or None, service.now())
 
 
 def _heartbeat(rows: BoardRows, task_id: str, service: BoardService, call: ActionCall) -> Task:

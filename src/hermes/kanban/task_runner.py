@@ -161,7 +161,8 @@ class TaskRunner:
     async def _end_unsettled(self, worker: Worker, turns: int, *, pursues: bool) -> None:
         """A person decides about a goal that was not reached; other work counts as failed."""
         if not pursues:
-            await self._records.fail(worker, "The worker ended without a result.")
+            error = "The worker ended without a result."
+            await self._records.fail(worker, error, cause="protocol_violation")
             return
         reason = f"It is not done after {plural(turns, 'turn')}, the limit."
         await self._service.write(

@@ -250,6 +250,17 @@ def edit_task(rows: BoardRows, task_id: str, change: TaskChange, now: int) -> Ta
     return find_task(rows, task_id)
 
 
+def set_model(
+    rows: BoardRows, task_id: str, model: str | None, provider: str | None, now: int
+) -> Task:
+    """Choose the model of the task's next workers; None is the default of their profile."""
+    find_task(rows, task_id)
+    rows.change_task(task_id, TaskChange(model_override=model, provider_override=provider))
+    payload: JsonObject = {"model": model, "provider": provider}
+    rows.add_event(task_id, "model_override_set", now, payload, None)
+    return find_task(rows, task_id)
+
+
 def is_under_review(rows: BoardRows, task_id: str) -> bool:
     """Whether a worker of the task reviews what another one did."""
     last = rows.last_event(task_id, ("claimed", "review_requested", "changes_requested"))

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -48,6 +49,7 @@ from hermes.schema.errors import HermesError, StateConflict, UsageError
 from hermes.schema.tools import Effect
 
 TOOLSET = "kanban"
+_TASK_ID = re.compile(r"\bt_[0-9a-f]{8}\b")
 A = TypeVar("A", bound=Struct)
 
 
@@ -170,6 +172,10 @@ async def complete(
             return phantoms
         run_id = find_task(rows, target.task).current_run_id
         complete_task(rows, target.task, done, now, target.run)
+        named = set(_TASK_ID.findall(f"{done.summary or ''} {done.result or ''}"))
+        if unknown := sorted(one for one in named if rows.task(one) is None):
+            kind, payload = "suspected_hallucinated_references", {"phantom_refs": unknown}
+            rows.add_event(target.task, kind, now, payload, run_id)
         kept.store(rows, now)
         return {"ok": True, "task_id": target.task, "run_id": run_id}
 

@@ -66,7 +66,9 @@ def _open_watch(folder: Path) -> int | None:
     except AttributeError:
         return None
     if file < 0:
-        return None
+        # Usually too many: the limit counts those of all programs of the user.
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(folder))
     if libc.inotify_add_watch(file, os.fsencode(folder), _CHANGES) < 0:
         number = ctypes.get_errno()
         os.close(file)

@@ -63,6 +63,14 @@ class BoardRows(Protocol):
 
     def comments(self, task_id: str) -> Sequence[Comment]: ...
 
+    def comment_counts(self) -> Mapping[str, int]:
+        """By task."""
+        ...
+
+    def latest_summaries(self) -> Mapping[str, str]:
+        """The summaries of the last runs that have one, by task."""
+        ...
+
     def add_comment(self, task_id: str, author: str, body: str, at: int) -> int: ...
 
     def events(self, task_id: str, limit: int) -> Sequence[TaskEvent]:

@@ -100,7 +100,8 @@ class ActionReply(Struct, frozen=True):
 class Action(Struct, Generic[S], frozen=True, kw_only=True):
     """One action of a verb, such as `create` of `hermes cron` and of `/cron`.
 
-    With `for_others`, people other than the owner may call it; it checks what they may do.
+    With `for_others`, people other than the owner may call it; it checks what they may do. With
+    `runs_agent`, the command line lets one accept the configured hooks.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Action(Struct, Generic[S], frozen=True, kw_only=True):
     arguments: tuple[Argument, ...] = ()
     aliases: tuple[str, ...] = ()
     for_others: bool = False
+    runs_agent: bool = False
 
 
 class Verb(Struct, Generic[S], frozen=True, kw_only=True):
@@ -136,12 +138,34 @@ class Verb(Struct, Generic[S], frozen=True, kw_only=True):
         raise UsageError(f"{self.name}: unknown action {name!r}.", hint=f"Actions: {known}.")
 
 
+class UploadedFile(Struct, frozen=True):
+    name: str
+    content_type: str
+    data: bytes
+
+
+class FileAnswer(Struct, frozen=True):
+    """A file to download, as the answer of a route."""
+
+    name: str
+    content_type: str
+    data: bytes
+
+
 class RouteRequest(Struct, frozen=True, kw_only=True):
-    """A request: the names in the path, the query, and the decoded body if the route has one."""
+    """A request: the names in the path, the query, and the decoded body if the route has one.
+
+    `file` is what the field `file` of a form has, if the route accepts an upload.
+    """
 
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: Any = None
+    file: UploadedFile | None = None
+
+    def text(self, name: str) -> str | None:
+        """A parameter of the query; None if it is missing or empty."""
+        return self.query.get(name) or None
 
 
 class FeatureRoute(Struct, Generic[S], frozen=True, kw_only=True):
@@ -158,6 +182,7 @@ class FeatureRoute(Struct, Generic[S], frozen=True, kw_only=True):
     body: type[Struct] | None = None
     query: Mapping[str, str] = {}
     status: int = 200
+    has_upload: bool = False
 
 
 class FeatureTool(Struct, Generic[S], frozen=True, kw_only=True):

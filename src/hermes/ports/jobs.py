@@ -109,6 +109,7 @@ class Job(Struct, frozen=True, kw_only=True):
     provider_snapshot: str | None = None
     model_snapshot: str | None = None
     base_url: str | None = None
+    reasoning_effort: str | None = None
     script: str | None = None
     no_agent: bool = False
     context_from: str | tuple[str, ...] | None = None

@@ -136,10 +136,14 @@ class CompleteItem(Struct, frozen=True):
 
 
 class DropItems(Struct, frozen=True):
-    """The items of a queue that nobody has claimed need no more work, by how their keys begin."""
+    """The items of a queue need no more work, by how their keys begin, except the `kept` ones.
+
+    They may be claimed: their holder does not find them when it reads the queue again.
+    """
 
     queue: str
     prefix: str
+    kept: tuple[str, ...] = ()
 
 
 class AmendItem(Struct, frozen=True):

@@ -146,6 +146,12 @@ class SqliteBoardRows:
         counts = {str(status): count for status, count in self._execute("status counts")}
         return {one: int(counts.get(one.value) or 0) for one in TaskStatus}
 
+    def comment_counts(self) -> Mapping[str, int]:
+        return {str(task): int(count or 0) for task, count in self._execute("comment counts")}
+
+    def latest_summaries(self) -> Mapping[str, str]:
+        return {str(task): str(text) for task, text in self._execute("latest summaries")}
+
     def running_by_assignee(self) -> Mapping[str, int]:
         rows = self._execute("running by assignee")
         return {str(assignee): int(count or 0) for assignee, count in rows}

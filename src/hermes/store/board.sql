@@ -34,6 +34,13 @@ SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'
 -- name: status counts
 SELECT status, count(*) FROM tasks GROUP BY status;
 
+-- name: comment counts
+SELECT task_id, count(*) FROM task_comments GROUP BY task_id;
+
+-- name: latest summaries
+SELECT task_id, summary FROM task_runs
+WHERE id IN (SELECT max(id) FROM task_runs WHERE summary IS NOT NULL GROUP BY task_id);
+
 -- name: running by assignee
 SELECT coalesce(t.assignee, r.profile) AS name, count(*)
 FROM tasks AS t LEFT JOIN task_runs AS r ON r.id = t.current_run_id

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
 
 import apsw
+import msgspec
 from msgspec import UNSET, Struct
 
 from hermes.kit.ids import worker_of
@@ -86,8 +87,14 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
         case AmendItem(key, body, holder):
             check_held(connection, key, holder)
             connection.execute(_SQL["amend"], {"key": key, "body": bytes(body)})
-        case DropItems(queue, prefix):
-            connection.execute(_SQL["drop"], {"queue": queue, "prefix": prefix, "now": now})
+        case DropItems(queue, prefix, kept):
+            values = {
+                "queue": queue,
+                "prefix": prefix,
+                "kept": msgspec.json.encode(kept).decode(),
+                "now": now,
+            }
+            connection.execute(_SQL["drop"], values)
         case ReleaseLease(session, generation):
             release_lease(connection, session, generation)
         case AppendRunEvents():

@@ -128,7 +128,8 @@ WHERE key = :key AND state <> 2;
 
 -- name: drop
 UPDATE queue_items SET state = 2, body = x'', until = NULL, settled = :now
-WHERE queue = :queue AND state = 0 AND substr(key, 1, length(:prefix)) = :prefix;
+WHERE queue = :queue AND state < 2 AND substr(key, 1, length(:prefix)) = :prefix
+    AND key NOT IN (SELECT value FROM json_each(:kept));
 
 -- name: amend
 UPDATE queue_items SET body = :body WHERE key = :key AND state <> 2;

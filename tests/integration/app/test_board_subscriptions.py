@@ -9,6 +9,7 @@ import pytest
 
 from hermes.app.board_worker import BoardDelivery
 from hermes.app.message_sender import FollowupRouter
+from hermes.app.storage import open_blobs
 from hermes.bus.memory import MemoryBus
 from hermes.config.env import Env
 from hermes.config.home import Home
@@ -19,7 +20,7 @@ from hermes.kanban.lifecycle import Completion, block_task, complete_task
 from hermes.kanban.notifier import Notifier
 from hermes.kanban.run_records import RunRecords
 from hermes.kanban.running_tasks import RunningTasks
-from hermes.kanban.service import BoardService, closing
+from hermes.kanban.service import BoardService, KnownChats, closing
 from hermes.kanban.tasks import NewTask, create_task, subscribe
 from hermes.kanban.worker import Worker
 from hermes.kit.file_lock import FileLock
@@ -58,6 +59,7 @@ class ProfileGateway:
             subscribes_creators=True,
             environment={},
             list_profiles=lambda: PROFILES,
+            known_chats=lambda: KnownChats({"telegram"}, {"telegram": Address("telegram", "7")}),
             wake=wake,
             agents=NoAgents(),
         )
@@ -79,7 +81,12 @@ class ProfileGateway:
                 service=self.service,
                 store=gateway.store,
                 delivery=BoardDelivery(
-                    home=home, env=Env({}), clock=clock, bus=bus, channels=(gateway.channel.name,)
+                    home=home,
+                    env=Env({}),
+                    clock=clock,
+                    bus=bus,
+                    blobs=open_blobs(home),
+                    channels=(gateway.channel.name,),
                 ),
                 followups=FollowupRouter(gateway.store, bus),
             ),
@@ -232,10 +239,32 @@ async def test_a_hundred_subscriptions(tmp_path: Path, prove: Callable[[str], No
     prove(await follow_through_an_outage(tmp_path, 100))
 
 
+def board_delivery(home: Home, clock: FakeClock) -> BoardDelivery:
+    return BoardDelivery(
+        home=home,
+        env=Env({}),
+        clock=clock,
+        bus=MemoryBus(),
+        blobs=open_blobs(home),
+        channels=("telegram@ada",),
+    )
+
+
 def test_chat_of_another_profiles_bot_can_be_reached(tmp_path: Path) -> None:
     home, clock = Home(tmp_path, tmp_path), FakeClock()
-    delivery = BoardDelivery(
-        home=home, env=Env({}), clock=clock, bus=MemoryBus(), channels=("telegram@ada",)
-    )
+    delivery = board_delivery(home, clock)
     assert not delivery.problem(Address("telegram@ada", "42"))
     assert delivery.problem(Address("telegram@eve", "42"))
+
+
+async def test_only_files_below_the_boards_folder_are_sent(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "attachments", tmp_path / "secret"
+    (folder / "t_1").mkdir(parents=True)
+    (folder / "t_1" / "poem.md").write_text("roses")
+    outside.write_text("key")
+    (folder / "t_1" / "link").symlink_to(outside)
+    home = Home(tmp_path, tmp_path)
+    paths = [str(folder / "t_1" / "poem.md"), str(folder / "t_1" / "link"), str(outside)]
+    (sent,) = await board_delivery(home, FakeClock()).attachments(folder, paths)
+    assert (sent.media.name, sent.size) == ("poem.md", 5)
+    assert await open_blobs(home).read(sent.media.digest) == b"roses"

@@ -135,6 +135,8 @@ async def test_worker_that_forgets_to_finish_is_reminded_and_then_fails(tmp_path
         await one.dispatch()
         (run,) = await one.runs(task)
         assert (run.outcome, run.error) == ("crashed", "The worker ended without a result.")
+        events = await one.service.read(None, lambda rows: rows.events(task, 50))
+        assert [event.kind for event in events][-2:] == ["protocol_violation", "crashed"]
         assert len(one.mock.requests) == 3
         assert await one.status(task) is TaskStatus.READY
 

@@ -11,8 +11,8 @@ from msgspec import structs
 from hermes.app.cron import open_job_service
 from hermes.config.env import Env
 from hermes.config.home import Home
+from hermes.cron.job_changes import JobChange
 from hermes.cron.operation import CronOperation
-from hermes.cron.service import JobChange
 from hermes.ports.jobs import Fire, FireState
 from hermes.testing.gateway_instances import GatewayInstance
 from hermes.testing.gateway_process import GatewaySpec, single_profile_spec

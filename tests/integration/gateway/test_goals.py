@@ -12,11 +12,14 @@ from hermes.app.chat_directory import ChatDirectory
 from hermes.app.gateway import build_access, build_gateway
 from hermes.config.env import Env
 from hermes.config.home import Home
+from hermes.gateway.messages import INBOX
 from hermes.ports.channel import Channel
 from hermes.testing.channel import FakeChannel
 from hermes.testing.fake_openai.script import Fault, Reply, Rule, Script
+from hermes.testing.fake_openai.server import serve
 from support.cli_process import FakeModelProcess
 from support.gateway import wait_until
+from support.polling import pause
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 MET = '{"verdict": "met", "reason": "All pass.", "evidence": ["12 passed"]}'
@@ -26,6 +29,7 @@ SCRIPT = Script(
         Rule("12 passed", [Reply(MET)]),
         Rule("# Last messages", [Reply(NOT_MET)]),
         Rule("make tea", [Reply("Now: 12 passed.")]),
+        Rule("boil water", [Reply("It boils.", gate="boiled")]),
         Rule("hang", [Reply("one", fault=Fault("hang", after=1), chunk=1)]),
     ],
     default=Reply("I will try."),
@@ -86,3 +90,31 @@ async def test_stopped_turn_pauses_the_goal(tmp_path: Path, model: FakeModelProc
 
         await wait_until(is_paused)
         assert await app.store.goals.active() == []
+
+
+async def test_paused_goal_drops_the_turn_that_waits_behind_another(tmp_path: Path) -> None:
+    async with serve(SCRIPT) as server, gateway(tmp_path, server.url) as (app, channel):
+
+        async def goal_turn_is_claimed() -> bool:
+            queues, own = app.store.queues, app.store.workers.own
+            keys = [one.key for one in await queues.unfinished(INBOX, 10)]
+            return any([await queues.held(key, own) for key in keys if key.startswith("goal:")])
+
+        await channel.say("/goal boil water")
+        await wait_until(lambda: bool(server.requests))
+        async with await anyio.open_process(["cat"]) as process:
+            await channel.say(f"/goal wait {process.pid}")
+            await wait_until(lambda: "waits for the process" in channel.texts_in("1")[-1])
+            assert process.stdin is not None
+            await process.stdin.aclose()
+        with anyio.fail_after(60):
+            while not await goal_turn_is_claimed():
+                await pause()
+        await channel.say("/goal pause")
+        await wait_until(lambda: any("paused" in one for one in channel.texts_in("1")))
+        server.open_gate("boiled")
+        await wait_until(lambda: "It boils." in channel.texts_in("1"))
+        with anyio.fail_after(60):
+            while await app.store.queues.topics(INBOX):
+                await pause()
+        assert not [one for one in server.requests if b"You are working on a goal" in one.body]

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from axe_core_python import __file__ as axe_package
 
+from hermes.cron.job_changes import JobChange
 from hermes.cron.operation import CronOperation
-from hermes.cron.service import JobChange
 from hermes.kanban.lifecycle import ClaimTerms, Completion, claim_task, complete_task
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, create_task

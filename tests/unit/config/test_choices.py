@@ -25,7 +25,7 @@ FREE_TEXT = (
     "agent.environment_hint", "agent.system_prompt", "auxiliary.*.base_url", "auxiliary.*.api_key",
     "auxiliary.*.model", "auxiliary.*.language", "compression.summary_model",
     "compression.summary_base_url", "delegation.model", "gateway.proxy_url", "model",
-    "kanban.default_assignee", "kanban.orchestrator_profile", "cron.heartbeat",
+    "kanban.default_assignee", "kanban.orchestrator_profile", "cron.heartbeat", "cron.model",
     "prefill_messages_file", "streaming.cursor", "terminal.cwd", "terminal.docker_image",
     "terminal.ssh_host", "terminal.ssh_user", "terminal.ssh_key", "timezone", "display.skin",
     "dashboard.basic_auth.password_hash", "dashboard.basic_auth.username", "dashboard.host",

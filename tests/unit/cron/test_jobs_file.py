@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.cron.service import JobChange
+from hermes.cron.job_changes import JobChange
 from hermes.schema.errors import NotFound, UsageError
 from hermes.testing.clock import FakeClock, wait_until_idle
 from hermes.testing.scripted_model import answer_script

@@ -111,7 +111,12 @@ def test_command_line(tmp_path: Path) -> None:
     scripts.mkdir()
     (scripts / "hello.sh").write_text("echo hello")
     cli("cron", "create", "1h", "--script", "hello.sh", "--no-agent", "--name", "hello")
-    assert "completed" in cli("cron", "run", "hello").out
+    (tmp_path / "home" / "config.yaml").write_text("hooks: {on_session_end: [{command: 'true'}]}\n")
+    assert "completed" in cli("cron", "run", "hello", "--accept-hooks").out
+    assert "accepted: true" in cli("hooks", "list").out
+    thinking = cli("cron", "edit", "hello", "--reasoning-effort", "low", "--json")
+    assert json.loads(thinking.out)["reasoning_effort"] == "low"
+    assert cli("cron", "edit", "hello", "--reasoning-effort", "hard").code == 2
     assert "completed  hello" in cli("cron", "runs").out
     (output,) = (tmp_path / "home" / "cron" / "output").glob("*/*.md")
     assert output.read_text().endswith("hello\n")

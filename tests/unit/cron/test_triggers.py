@@ -11,7 +11,7 @@ from msgspec import Raw
 from hermes.cron.doctor import find_problems
 from hermes.cron.heartbeat import FILE, ensure_heartbeat, open_tasks
 from hermes.cron.incidents import IncidentState
-from hermes.cron.service import JobChange
+from hermes.cron.job_changes import JobChange
 from hermes.cron.triggers import file_state
 from hermes.ports.jobs import (
     HEARTBEAT_JOB,

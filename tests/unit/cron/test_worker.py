@@ -333,3 +333,30 @@ async def test_fire_that_waits_to_start_is_left_to_the_next_gateway(tmp_path: Pa
         async with cron.serving():
             await cron.clock.advance(1)
         assert await cron.states() == ["completed"]
+
+
+async def test_model_is_the_jobs_own_then_that_of_all_jobs_then_that_of_its_creation(
+    tmp_path: Path,
+) -> None:
+    scripts = [answer_script(str(number)) for number in range(3)]
+    async with cron_harness(tmp_path, *scripts) as cron:
+        await cron.create("10m", model="mine", provider="p", reasoning_effort="low")
+        await cron.create("20m")
+        await cron.create("30m")
+        for fleet in ("fleet", "fleet", ""):
+            cron.fleet_model = fleet
+            async with cron.serving():
+                await cron.clock.advance(601)
+        used = [(one.model, one.effort) for one in cron.talk.planner.sessions]
+        assert used == [("mine", "low"), ("fleet", ""), ("now", "")]
+
+
+async def test_answer_that_cannot_be_delivered_is_not_a_failure_of_the_job(tmp_path: Path) -> None:
+    async with cron_harness(tmp_path, answer_script("one")) as cron:
+        cron.delivery.problem = "no home channel"
+        job = await cron.create("every 10m")
+        async with cron.serving():
+            await cron.clock.advance(601)
+        changed = await latest(cron, job)
+        assert (changed.last_status, changed.failure_streak) == ("delivery_failed", 0)
+        assert changed.last_delivery_error == "no home channel"

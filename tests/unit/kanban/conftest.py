@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from hermes.kanban.boards import Boards
-from hermes.kanban.service import BoardService, closing
+from hermes.kanban.service import BoardService, KnownChats, closing
 from hermes.ports.store import Store
+from hermes.schema.scope import Address
 from hermes.store.board import SqliteBoard
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
@@ -56,6 +57,7 @@ async def service(
         subscribes_creators=True,
         environment={},
         list_profiles=lambda: ["default", "ada", "eve"],
+        known_chats=lambda: KnownChats({"telegram"}, {"telegram": Address("telegram", "7")}),
         wake=lambda topic, board: woken.append(board),
         agents=agents,
     )

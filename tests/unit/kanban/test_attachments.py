@@ -7,10 +7,11 @@ import pytest
 
 from hermes.kanban.attachments import attach_bytes, remove_unnamed_files
 from hermes.kanban.boards import Boards
-from hermes.kanban.service import BoardService, closing
+from hermes.kanban.service import BoardService, KnownChats, closing
 from hermes.kanban.tasks import NewTask, create_task
 from hermes.ports.store import Store
 from hermes.schema.board import Attachment
+from hermes.schema.scope import Address
 from hermes.store.board import SqliteBoard
 from hermes.testing.clock import FakeClock
 from support.board_agents import NoAgents
@@ -59,6 +60,7 @@ async def test_files_of_a_moved_home_are_not_removed(
         subscribes_creators=True,
         environment={},
         list_profiles=lambda: ["default"],
+        known_chats=lambda: KnownChats({"telegram"}, {"telegram": Address("telegram", "7")}),
         wake=lambda topic, board: None,
         agents=NoAgents(),
     )

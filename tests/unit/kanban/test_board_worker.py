@@ -23,7 +23,7 @@ from hermes.kanban.lifecycle import (
 from hermes.kanban.notifier import Notifier
 from hermes.kanban.run_records import RunRecords
 from hermes.kanban.running_tasks import RunningTasks
-from hermes.kanban.service import BoardService, closing
+from hermes.kanban.service import BoardService, KnownChats, closing
 from hermes.kanban.tasks import NewTask, assign_task, create_task
 from hermes.kanban.worker import Worker
 from hermes.kit.file_lock import FileLock
@@ -106,6 +106,7 @@ class Profile:
             subscribes_creators=True,
             environment={},
             list_profiles=lambda: ["default", "ada", "eve"],
+            known_chats=lambda: KnownChats({"telegram"}, {"telegram": Address("telegram", "7")}),
             wake=self._wake,
             agents=NoAgents(),
         )

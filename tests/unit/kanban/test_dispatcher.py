@@ -231,3 +231,17 @@ async def test_profile_without_access_to_the_board_gets_no_task(service: BoardSe
     (task,) = await add(service, "task")
     report = await Workers().dispatcher(service).dispatch("default")
     assert report.skipped == [(task, "The profile ada may not work on this board.")]
+
+
+async def test_run_whose_worker_is_silent_for_hours_is_stale(
+    service: BoardService, clock: FakeClock
+) -> None:
+    workers = Workers()
+    (task,) = await add(service, "one")
+    rules = DispatchRules(claim_seconds=100_000, stale_seconds=3_600)
+    await workers.dispatcher(service, rules).dispatch("default")
+    clock.skip(3_601)
+    await workers.dispatcher(service, rules).dispatch("default")
+    events = await service.read(None, lambda rows: rows.events(task, 50))
+    kinds = [event.kind for event in events]
+    assert kinds[kinds.index("stale") + 1] == "crashed"

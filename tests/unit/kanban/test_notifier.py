@@ -1,20 +1,23 @@
 """Notifications of a board's events: each once, each subscription for itself."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from hermes.gateway.messages import OutboxMessage, outbox_post, read_outbox_message
+from hermes.kanban.attachments import attach_bytes
 from hermes.kanban.lifecycle import Completion, block_task, complete_task, unblock_task
 from hermes.kanban.notifier import MAX_EVENTS, Notifier
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, assign_task, create_task, subscribe
 from hermes.ports.board import BoardRows
+from hermes.ports.channel import Attachment
 from hermes.ports.message_sender import Followups
 from hermes.ports.store import Store, Write
 from hermes.schema.board import BlockKind, BoardSubscription
 from hermes.schema.errors import StoreError
-from hermes.schema.messages import Trust
+from hermes.schema.messages import Media, Trust
 from hermes.schema.scope import Address, Scope
 from hermes.testing.clock import FakeClock
 
@@ -28,13 +31,21 @@ class Outbox:
         self._clock = clock
         self.gone: set[str] = set()
         self.down = False
+        self.files: list[str] = []
 
     def problem(self, address: Address) -> str:
         return "There is no such chat." if address.chat in self.gone else ""
 
-    def rows(self, key: str, address: Address, text: str) -> Sequence[Write]:
+    async def attachments(self, folder: Path, paths: Sequence[str]) -> Sequence[Attachment]:
+        files = [Path(path).relative_to(folder) for path in paths]
+        return [Attachment(Media("", "text/plain", one.name), 1) for one in files]
+
+    def rows(
+        self, key: str, address: Address, text: str, attachments: Sequence[Attachment] = ()
+    ) -> Sequence[Write]:
         if self.down:
             raise StoreError("The disk is full.")
+        self.files += [one.media.name for one in attachments]
         return [outbox_post(key, OutboxMessage(address=address, text=text, at=self._clock.now()))]
 
     def wake(self, address: Address) -> None:
@@ -232,3 +243,14 @@ async def test_chat_is_told_how_to_answer_a_task_that_waits_for_a_person(
     await notifier(service, store, Outbox(clock)).notify("default")
     ((text,),) = (await sent(store, "1")).values()
     assert text == f"🔄 @bob Kanban {task} → ready\nAnswer: /kanban answer {task} TEXT"
+
+
+async def test_artifacts_that_the_board_keeps_are_sent_with_the_message(
+    service: BoardService, store: Store, clock: FakeClock
+) -> None:
+    task, outbox = await add_task(service, "1"), Outbox(clock)
+    kept = await attach_bytes(service, None, task, "poem.md", b"roses")
+    done = Completion(summary="written", artifacts=(kept.stored_path, "/etc/passwd"))
+    await service.write(None, lambda rows: complete_task(rows, task, done, service.now()))
+    await notifier(service, store, outbox).notify("default")
+    assert outbox.files == ["poem.md"]

@@ -107,6 +107,12 @@ async def test_completion_with_invented_tasks_is_refused_and_recorded(
         None, lambda rows: [event.kind for event in rows.events(worker.task, 9)]
     )
     assert kinds[-1] == "completion_blocked_hallucination"
+    named = f"See t_12345678 and {worker.task}."
+    await call(service, "complete", context(worker), summary=named)
+    events = await service.read(None, lambda rows: rows.events(worker.task, 9))
+    assert [one.payload for one in events if one.kind == "suspected_hallucinated_references"] == [
+        {"phantom_refs": ["t_12345678"]}
+    ]
 
 
 async def test_created_task_subscribes_the_chat_under_the_profile_of_the_turn(

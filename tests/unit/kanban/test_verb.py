@@ -298,3 +298,22 @@ async def test_answer_of_another_person_has_their_name(service: BoardService) ->
     await VERB.find("answer").run(service, person(given, "telegram:42"))
     comments = await service.read(None, lambda rows: rows.comments(task))
     assert comments[-1].author == "@eve"
+
+
+async def test_subscription_to_a_platform_that_no_profile_has_is_refused(
+    service: BoardService,
+) -> None:
+    task = await create(service, "task")
+    with pytest.raises(UsageError) as refused:
+        await run(service, "notify-subscribe", task=task, platform="telegrm", chat_id="1")
+    assert "telegram" in refused.value.hint
+    await run(service, "notify-subscribe", task=task, platform="telegram", chat_id="1")
+    assert len((await run(service, "notify-list")).data) == 1  # type: ignore[arg-type]
+
+
+async def test_chosen_model_is_an_event_of_its_own(service: BoardService) -> None:
+    task = await create(service, "task")
+    await run(service, "set-model", task=task, model="big", provider="openai")
+    events = await data_of(service, "tail", task=task, limit=10)
+    found = [one["payload"] for one in events if one["kind"] == "model_override_set"]
+    assert found == [{"model": "big", "provider": "openai"}]

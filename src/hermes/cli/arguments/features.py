@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from hermes.cli.parser import add_actions, add_json_flag
+from hermes.cli.parser import add_actions, add_json_flag, add_switch
 from hermes.ports.feature import Action, Argument, ArgumentKind
 from hermes.ports.feature_catalog import FEATURES, feature_verb
 
@@ -33,6 +33,8 @@ def _add_action(parser: ArgumentParser, action: Action[Any]) -> None:
     parser.set_defaults(action=action.name)
     for argument in action.arguments:
         _add_argument(parser, argument)
+    if action.runs_agent:
+        add_switch(parser, "--accept-hooks", "accept all configured hooks")
     add_json_flag(parser)
 
 

@@ -252,6 +252,8 @@ class Cron(Struct, frozen=True, kw_only=True):
     max_parallel_jobs: Count | None = None
     output_retention: Count = 50
     provider: str = ""
+    model: str = ""  # of jobs that name none; empty: the default of when a job was created
+    model_provider: str = ""
     heartbeat: str = "30m"  # how often HEARTBEAT.md is worked on; empty: never
 
 

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from aiohttp import web
 from msgspec import Struct
 
+from hermes.cron.job_changes import JobChange
 from hermes.cron.operation import CronOperation
-from hermes.cron.service import JobChange
 from hermes.ports.jobs import Fire, Job
 from hermes.schema.errors import NotFound
 from hermes.web.charts import Track, timeline
