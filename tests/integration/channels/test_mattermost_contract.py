@@ -54,6 +54,11 @@ class People:
         self._one.mattermost.say(self._one.home.chat, text, root=message)
         await self._one.acknowledged()
 
+    async def unreadable(self) -> None:
+        chat = self._one.home.chat
+        self._one.mattermost.emit(("posted", {"post": '{"id": 5, "message": []}'}, chat))
+        await self._one.acknowledged()
+
 
 def contract_bench(one: MattermostBench) -> ChannelBench:
     people, mattermost = People(one), one.mattermost
@@ -86,7 +91,11 @@ def contract_bench(one: MattermostBench) -> ChannelBench:
         shown,
         people.again,
         PlatformEvents(
-            edit=people.edit, delete=people.delete, react=people.react, reply=people.reply
+            edit=people.edit,
+            delete=people.delete,
+            react=people.react,
+            reply=people.reply,
+            unreadable=people.unreadable,
         ),
         PlatformView(reactions=reactions, files=files),
         PlatformFaults(unreachable=one.server.stop_listening, throttled=throttled),

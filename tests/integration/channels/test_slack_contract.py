@@ -58,6 +58,11 @@ class People:
         await self._server.acknowledged()
         assert self._server.sockets.envelopes[envelope].acknowledged
 
+    async def unreadable(self) -> None:
+        broken = {"type": "message", "channel": self._chat, "ts": "1.0", "user": ANN, "text": 5}
+        self._slack.emit(self._slack.workspace.team, broken)
+        await self._server.acknowledged()
+
 
 class View:
     def __init__(self, one: SlackBench) -> None:
@@ -111,7 +116,11 @@ def contract_bench(one: SlackBench) -> ChannelBench:
         view.shown,
         people.again,
         PlatformEvents(
-            edit=people.edit, delete=people.delete, react=people.react, press=people.press
+            edit=people.edit,
+            delete=people.delete,
+            react=people.react,
+            press=people.press,
+            unreadable=people.unreadable,
         ),
         PlatformView(
             typing=view.typing, reactions=view.reactions, buttons=view.buttons, files=view.files

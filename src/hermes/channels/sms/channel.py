@@ -26,6 +26,7 @@ from hermes.channels.received_files import (
 from hermes.channels.sms import MANIFEST, MEDIA_LIMIT, SmsOptions
 from hermes.channels.sms.twilio_api import SmsMessage, TwilioApi, is_signed, open_twilio
 from hermes.channels.state_file import StateFile
+from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.channels.webhook_server import WebhookServer
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
@@ -92,6 +93,7 @@ class SmsChannel:
         files: ReceivedFiles,
         position: StateFile[Position],
         clock: Clock,
+        unreadable: UnreadableUpdates,
     ) -> None:
         self.caps: ChannelCapabilities = MANIFEST.caps
         self._name = name
@@ -100,6 +102,7 @@ class SmsChannel:
         self._files = files
         self._position = position
         self._clock = clock
+        self._unreadable = unreadable
         self._seen = LastSeen(clock)
         self._handled: LruMap[str, bool] = LruMap(MAX_HANDLED)
         self._orders: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
@@ -161,6 +164,8 @@ class SmsChannel:
                 sid=form["MessageSid"], sender=form["From"], text=form.get("Body", ""), media=media
             )
             await self._handle(message, deliver)
+        elif is_message:
+            self._unreadable.add(call.body, "MessageSid or From is missing")
         return CallResponse(200, NO_ANSWER, media_type="text/xml")
 
     async def _fetch_missed(self, deliver: HandleInbound) -> None:
@@ -204,7 +209,11 @@ class SmsChannel:
         async with order:
             if self._handled.get(message.sid) or self._is_ignored(message):
                 return
-            await deliver(await self._inbound(message))
+            inbound = None
+            with self._unreadable.skipping(message):
+                inbound = await self._inbound(message)
+            if inbound is not None:
+                await deliver(inbound)
             self._handled.put(message.sid, True)
             self._seen.mark()
 
@@ -277,7 +286,8 @@ def check_numbers(options: SmsOptions) -> None:
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SmsChannel]:
     options = checked_options(deps)
     path = deps.home / "cache" / "sms" / f"{deps.name.replace('/', '-')}.json"
-    async with open_twilio(options) as api:
+    unreadable = unreadable_updates(deps)
+    async with open_twilio(options, unreadable) as api:
         yield SmsChannel(
             name=deps.name,
             options=options,
@@ -285,4 +295,5 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SmsChannel]:
             files=received_files(deps, MEDIA_LIMIT),
             position=StateFile(path, Position),
             clock=deps.clock,
+            unreadable=unreadable,
         )
