@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.channels.slack.emoji import emoji_named, name_of
+from hermes.channels.emoji import SLACK
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
@@ -49,7 +49,7 @@ class People:
         await self._server.acknowledged()
 
     async def react(self, message: str, emoji: str) -> None:
-        self._slack.react(self._chat, message, name_of(emoji), ANN)
+        self._slack.react(self._chat, message, SLACK.name(emoji), ANN)
         await self._server.acknowledged()
 
     async def press(self, message: str, value: str) -> None:
@@ -85,7 +85,7 @@ class View:
 
     def reactions(self) -> list[tuple[str, str]]:
         return [
-            (one.id, emoji_named(name))
+            (one.id, SLACK.emoji(name))
             for one in self._slack.messages.values()
             for _, name in one.reactions
         ]

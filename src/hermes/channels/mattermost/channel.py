@@ -20,9 +20,9 @@ from hermes.channels.account import (
     require_options,
 )
 from hermes.channels.connection import LastSeen, Retries, first_error
+from hermes.channels.emoji import MATTERMOST
 from hermes.channels.mattermost import FILE_LIMIT, MANIFEST, MattermostOptions
 from hermes.channels.mattermost.cursors import Cursors, Position
-from hermes.channels.mattermost.emoji import name_of
 from hermes.channels.mattermost.event_socket import open_event_socket
 from hermes.channels.mattermost.inbound import Directory, InboundBuilder
 from hermes.channels.mattermost.objects import Post, User
@@ -221,7 +221,7 @@ class MattermostChannel:
 
 
 def _name(emoji: str) -> str:
-    if not (name := name_of(emoji)):
+    if not (name := MATTERMOST.name(emoji)):
         raise NotSent(f"Mattermost's name of {emoji} is not known.")
     return name
 

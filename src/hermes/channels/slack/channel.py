@@ -11,12 +11,12 @@ import anyio
 
 from hermes.channels.account import account_options, check_address
 from hermes.channels.connection import LastSeen, first_error
+from hermes.channels.emoji import SLACK
 from hermes.channels.received_files import received_files
 from hermes.channels.slack import DOWNLOAD_LIMIT, MANIFEST, SlackOptions
 from hermes.channels.slack.assistant import Assistant
 from hermes.channels.slack.attached_files import FileReader
 from hermes.channels.slack.directory import Directory
-from hermes.channels.slack.emoji import name_of
 from hermes.channels.slack.inbound import InboundBuilder
 from hermes.channels.slack.missed_messages import MissedMessages
 from hermes.channels.slack.objects import Sent
@@ -227,7 +227,7 @@ class SlackChannel:
 
 
 def _name(emoji: str) -> str:
-    if not (name := name_of(emoji)):
+    if not (name := SLACK.name(emoji)):
         raise NotSent(f"Slack's name of {emoji} is not known.")
     return name
 

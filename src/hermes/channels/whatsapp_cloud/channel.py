@@ -12,12 +12,12 @@ from weakref import WeakValueDictionary
 import anyio
 
 from hermes.channels.account import BotToken, account_options, check_address, require_options
-from hermes.channels.connection import LastSeen, Retries
+from hermes.channels.connection import LastSeen
 from hermes.channels.http_calls import CallRejected, CallResponse, HttpCall
 from hermes.channels.http_listener import ListenerLimits
 from hermes.channels.received_files import received_files
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
-from hermes.channels.webhook_server import WebhookServer
+from hermes.channels.webhook_server import WebhookServer, serve_with_checks
 from hermes.channels.whatsapp_cloud import MANIFEST, MEDIA, WhatsAppOptions
 from hermes.channels.whatsapp_cloud.graph_api import GraphApi, open_graph_api
 from hermes.channels.whatsapp_cloud.inbound import InboundBuilder
@@ -34,10 +34,8 @@ from hermes.ports.channel import (
     ChannelCapabilities,
     ChannelDeps,
     Inbound,
-    Offline,
     Outbound,
     Receipt,
-    Throttled,
     UnknownOutcome,
 )
 from hermes.ports.store import Blobs
@@ -48,8 +46,6 @@ log = logging.getLogger(__name__)
 
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 SIGNATURE_HEADER = "x-hub-signature-256"
-CHECK_SECONDS = 30.0
-"""Between two checks of the number: well below the time after which a channel counts as silent."""
 MAX_CHATS = 5_000
 MAX_CALL = 4 * 1024 * 1024
 """Meta sends calls of up to 3 MB."""
@@ -93,7 +89,7 @@ class WhatsAppChannel:
         return self._server.port if self._server is not None and self._server.serving else 0
 
     async def run(self, deliver: HandleInbound) -> None:
-        server = WebhookServer(
+        self._server = WebhookServer(
             MANIFEST.name,
             [self._options.webhook_path],
             self._clock,
@@ -104,19 +100,11 @@ class WhatsAppChannel:
             methods=("GET", "POST"),
             limits=ListenerLimits(body=MAX_CALL),
         )
-        retries = Retries(self._clock, pause=1.0)
-        async with server:
-            self._server = server
-            while True:
-                self._token.reload()
-                try:
-                    await self._api.number()
-                except (Offline, Throttled, UnknownOutcome) as error:
-                    await retries.failed(error)
-                    continue
-                retries.succeeded()
-                self._seen.mark()
-                await self._clock.sleep(CHECK_SECONDS)
+        await serve_with_checks(self._server, self._check_number, self._clock, self._seen)
+
+    async def _check_number(self) -> None:
+        self._token.reload()
+        await self._api.number()
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
         check_address(to, self._name)
