@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from bench import (
     api,
     board,
+    channels,
     gateway,
     jobs,
     learning,
@@ -24,7 +25,7 @@ from bench.report import show
 
 
 def main(names: Sequence[str]) -> int:
-    hosts = (gateway, jobs, api, tokens, wires, web)
+    hosts = (gateway, channels, jobs, api, tokens, wires, web)
     parts = (processes, tui, turns, spawn, tools, store, search, board, learning, *hosts)
     if names:
         parts = tuple(part for part in parts if part.__name__.rpartition(".")[2] in names)

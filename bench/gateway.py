@@ -65,7 +65,7 @@ def bench_env(home: Path, url: str) -> dict[str, str]:
 
 
 @contextmanager
-def _running(env: Mapping[str, str]) -> Iterator[tuple[int, float]]:
+def running_gateway(env: Mapping[str, str]) -> Iterator[tuple[int, float]]:
     """Start a gateway; yield its process id and the seconds until it was ready."""
     reading, writing = os.pipe()
     begun = time.perf_counter()
@@ -89,16 +89,16 @@ def _running(env: Mapping[str, str]) -> Iterator[tuple[int, float]]:
 def _start_and_idle(env: dict[str, str]) -> Iterator[Number]:
     times: list[float] = []
     for _ in range(STARTS):
-        with _running(env) as (pid, took):
+        with running_gateway(env) as (pid, took):
             times.append(took)
-            memory = _memory(pid)
+            memory = memory_of(pid)
     yield Number(name="gateway, start to ready", value=statistics.median(times), unit="s", bar=0.8)
     yield Number(name="gateway, memory when ready", value=memory, unit="MB", bar=70)
-    with _running(env) as (pid, _):
+    with running_gateway(env) as (pid, _):
         time.sleep(2)
-        before = _cpu(pid)
+        before = cpu_seconds(pid)
         time.sleep(IDLE)
-        share = (_cpu(pid) - before) / IDLE * 100
+        share = (cpu_seconds(pid) - before) / IDLE * 100
         yield Number(name="gateway, idle CPU", value=share, unit="%", bar=0.5)
         command = [HERMES, "-z", "hi"]
         run_timed(command, env)
@@ -109,24 +109,24 @@ def _start_and_idle(env: dict[str, str]) -> Iterator[Number]:
     yield Number(name="the same / python -c pass", value=thin / floor, unit="x")
 
 
-def _memory(pid: int) -> float:
+def memory_of(pid: int) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) / 1024
     raise SystemExit("the memory usage is unknown")
 
 
-def _cpu(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _known_sessions(env: dict[str, str]) -> Iterator[Number]:
-    with _running(env) as (pid, _):
-        before = _memory(pid)
+    with running_gateway(env) as (pid, _):
+        before = memory_of(pid)
     anyio.run(_remember, Path(env["HERMES_HOME"]) / "hermes.db")
-    with _running(env) as (pid, _):
-        after = _memory(pid)
+    with running_gateway(env) as (pid, _):
+        after = memory_of(pid)
     name = f"memory with {KNOWN:,} known sessions / with none"
     yield Number(name=name, value=after / before, unit="x", bar=1.1)
 

@@ -9,9 +9,10 @@ from msgspec import Struct
 from hermes.channels.slack.channel import SlackChannel, open_channel
 from hermes.config.sections.messaging import Platform
 from hermes.kit.clock import Clock, SystemClock
-from hermes.ports.channel import ChannelDeps
+from hermes.ports.channel import ChannelDeps, Inbound
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
+from hermes.testing.contracts.channel import listening
 from hermes.testing.slack.server import SlackServer, serve_slack
 from hermes.testing.slack.state import EmulatedSlack
 from support.channel_deps import SharedStub
@@ -80,3 +81,16 @@ async def slack_bench(
         deps = channel_deps(folder, server.api_url, extra, env, clock)
         async with open_channel(deps) as channel:
             yield SlackBench(channel, server, slack, FileBlobs(folder / "cache" / "blobs"), home)
+
+
+@asynccontextmanager
+async def received(one: SlackBench) -> AsyncGenerator[list[Inbound]]:
+    """What the channel delivers; on leaving, everything is acknowledged."""
+    async with listening(one.channel) as inbound:
+        await one.server.connected()
+        yield inbound
+        await one.server.acknowledged()
+
+
+def mention(slack: EmulatedSlack) -> str:
+    return f"<@{slack.workspace.bot}>"

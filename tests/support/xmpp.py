@@ -10,12 +10,14 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import SubElement
 
 import anyio
 from msgspec import Struct
 from slixmpp import ClientXMPP
 
 from hermes.channels.xmpp.channel import XmppChannel, open_channel
+from hermes.channels.xmpp.stanzas import FALLBACK, REPLY
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.ports.channel import Inbound
@@ -163,6 +165,10 @@ class Person:
         if "reply_to" in more:
             message["reply"]["id"] = more["reply_to"]
             message["reply"]["to"] = to
+        if "quoted_until" in more:
+            quoted = SubElement(message.xml, f"{{{FALLBACK}}}fallback", {"for": REPLY})
+            end = more["quoted_until"]
+            SubElement(quoted, f"{{{FALLBACK}}}body", {"start": "0", "end": end})
         message.send()
         return message["id"]
 

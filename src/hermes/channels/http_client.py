@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from hermes.channels.proxies import Proxy, open_proxy
+from hermes.channels.unreadable_updates import UnreadableUpdates
 from hermes.ports.channel import NotSent, Offline, Throttled, UnknownOutcome
 from hermes.schema.errors import HermesError
 
@@ -87,10 +88,18 @@ class HttpClient:
     about one: it may contain the token.
     """
 
-    def __init__(self, session: aiohttp.ClientSession, *, label: str, proxy: Proxy) -> None:
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        *,
+        label: str,
+        proxy: Proxy,
+        unreadable: UnreadableUpdates | None = None,
+    ) -> None:
         self._session = session
         self._label = label
         self._proxy = proxy
+        self._unreadable = unreadable or UnreadableUpdates(label)
 
     async def call(
         self,
@@ -146,10 +155,18 @@ class HttpClient:
         except (aiohttp.ClientError, TimeoutError, *self._proxy.errors) as error:
             raise Offline(f"A file could not be downloaded: {_reason(error)}") from error
 
-    def decode(self, answer: HttpAnswer, kind: type[T]) -> T:
-        """Read the answer to a call that had its effect."""
+    def decode(self, answer: HttpAnswer, kind: type[T], item: type | None = None) -> T:
+        """Read the answer to a call that had its effect.
+
+        In a list of updates, an `item` that cannot be read does not hide the others.
+        """
         try:
-            return msgspec.json.decode(answer.body or b"null", type=kind)
+            try:
+                return msgspec.json.decode(answer.body or b"null", type=kind)
+            except msgspec.MsgspecError:
+                if item is None:
+                    raise
+                return self._unreadable.decode_rest(answer.body, kind, item)
         except msgspec.MsgspecError as error:
             raise UnknownOutcome(
                 f"{self._label} gave an unexpected answer ({answer.status})."
@@ -180,7 +197,11 @@ def _reason(error: Exception) -> str:
 
 @asynccontextmanager
 async def open_http_client(
-    label: str, proxy_url: str = "", *, variable: str = ""
+    label: str,
+    proxy_url: str = "",
+    *,
+    variable: str = "",
+    unreadable: UnreadableUpdates | None = None,
 ) -> AsyncGenerator[HttpClient]:
     """Open the client. Raises `ConfigError` for a proxy that cannot be used.
 
@@ -191,7 +212,7 @@ async def open_http_client(
     connector = proxy.connector(limit=64, keepalive_timeout=15)
     async with aiohttp.ClientSession(connector=connector) as session:
         try:
-            yield HttpClient(session, label=label, proxy=proxy)
+            yield HttpClient(session, label=label, proxy=proxy, unreadable=unreadable)
         finally:
             # Connections are closed in the next rounds of the event loop.
             await asyncio.sleep(0)

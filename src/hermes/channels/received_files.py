@@ -14,6 +14,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import ChannelDeps, NotSent, Offline, Throttled
 from hermes.ports.store import Blobs
+from hermes.ports.transcription import Transcriber, TranscriptionFailed
 from hermes.schema.messages import Media, Text, sent_file_text
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 INLINE_LIMIT = 100_000
 """Text files up to this size are shown to the model in the message."""
 ATTEMPTS = 3
+VOICE_KINDS = frozenset({"voice note", "voice message"})
+NOT_SET_UP = "was not transcribed, because no speech recognition is set up"
 _TEXT_TYPES = frozenset({"application/json", "application/xml", "application/toml"})
 _TEXT_NAMES = re.compile(r"\.(md|txt|csv|log|json|xml|ya?ml|toml|ini|cfg|ts|py|sh)", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w.\- ]+")
@@ -42,6 +45,11 @@ class AttachedFile(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     recording: Recording = ""
 
+    @property
+    def is_voice(self) -> bool:
+        """Whether the sender says something with it, instead of sending a file."""
+        return self.kind in VOICE_KINDS
+
 
 class ReceivedFiles:
     """Files go into the blob store; documents are also stored in `folder` for the tools.
@@ -49,11 +57,20 @@ class ReceivedFiles:
     `most` is the size of the largest file that is fetched.
     """
 
-    def __init__(self, blobs: Blobs, clock: Clock, *, folder: Path, most: int) -> None:
+    def __init__(
+        self,
+        blobs: Blobs,
+        clock: Clock,
+        *,
+        folder: Path,
+        most: int,
+        transcriber: Transcriber | None = None,
+    ) -> None:
         self._blobs = blobs
         self._clock = clock
         self._folder = folder
         self._most = most
+        self._transcriber = transcriber
         self._backoff = Backoff(base=1.0, cap=10.0)
 
     async def fetch(
@@ -70,8 +87,22 @@ class ReceivedFiles:
             return [_missing(file, "it is too large" if too_large else "the download failed")]
         if not file.recording:
             return await self.add(file.name, file.media_type, data)
+        return await self._recording(file, data)
+
+    async def _recording(self, file: AttachedFile, data: bytes) -> list[Text | Media]:
+        """What was said, if it can be recognized; else a note that it cannot be heard."""
         media = await self._blobs.put(data, file.media_type, file.name)
-        return [media, Text(_recording_note(file))]
+        if file.recording == "video" or self._transcriber is None:
+            return [media, Text(_recording_note(file, NOT_SET_UP))]
+        try:
+            text = await self._transcriber.transcribe(data, file.name, file.media_type)
+        except TranscriptionFailed as error:
+            log.warning("a %s was not transcribed: %s", file.kind, error)
+            reason = str(error).removesuffix(".")
+            return [media, Text(_recording_note(file, f"could not be transcribed ({reason})"))]
+        if not file.is_voice:
+            return [media, Text(sent_file_text(f"{file.name} (transcript)", text))]
+        return [Text(f"({_described(file)}, transcribed by speech recognition:)\n{text}"), media]
 
     async def add(self, name: str, media_type: str, data: bytes) -> list[Text | Media]:
         """The parts of the message that a file becomes whose content is known."""
@@ -105,7 +136,9 @@ class ReceivedFiles:
 def received_files(deps: ChannelDeps, most: int) -> ReceivedFiles:
     """The files that the people of this account send."""
     folder = deps.home / "cache" / "blobs" / "received"
-    return ReceivedFiles(deps.blobs, deps.clock, folder=folder, most=most)
+    return ReceivedFiles(
+        deps.blobs, deps.clock, folder=folder, most=most, transcriber=deps.transcriber
+    )
 
 
 def media_type_of(name: str, given: str = "") -> str:
@@ -124,15 +157,15 @@ def is_text_file(name: str, media_type: str) -> bool:
     )
 
 
-def _recording_note(file: AttachedFile) -> str:
-    length = f" of {file.seconds:.0f} seconds" if file.seconds else ""
-    what = f"{file.kind}{length}, {file.name}"
+def _described(file: AttachedFile) -> str:
+    return f"{file.kind} of {file.seconds:.0f} seconds" if file.seconds else file.kind
+
+
+def _recording_note(file: AttachedFile, why: str) -> str:
+    what = f"{_described(file)}, {file.name}"
     if file.recording == "video":
         return f"({what}. You cannot watch it.)"
-    return (
-        f"({what}. It was not transcribed, because no speech recognition is set up: say that "
-        "you cannot hear it.)"
-    )
+    return f"({what}. It {why}: say that you cannot hear it.)"
 
 
 def _missing(file: AttachedFile, why: str) -> Text:

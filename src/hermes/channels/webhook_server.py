@@ -6,11 +6,16 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from aiohttp import web
 
+from hermes.channels.connection import LastSeen, Retries
 from hermes.channels.http_calls import CallRejected, CallResponse, HttpCall
 from hermes.channels.http_listener import HttpListener, ListenerLimits, http_response
 from hermes.kit.clock import Clock
+from hermes.ports.channel import Offline, Throttled, UnknownOutcome
 
 log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 30.0
+"""Between two checks: well below the time after which a channel counts as silent."""
 
 
 class WebhookServer(HttpListener):
@@ -56,3 +61,20 @@ class WebhookServer(HttpListener):
             except Exception as error:
                 log.exception("an update of %s could not be stored", self._platform)
                 raise CallRejected(503, "not_stored", "Send it again.", wait=1) from error
+
+
+async def serve_with_checks(
+    server: WebhookServer, check: Callable[[], Awaitable[None]], clock: Clock, seen: LastSeen
+) -> None:
+    """Listen, and ask the platform regularly: without calls, only that shows that it is there."""
+    retries = Retries(clock, pause=1.0)
+    async with server:
+        while True:
+            try:
+                await check()
+            except (Offline, Throttled, UnknownOutcome) as error:
+                await retries.failed(error)
+                continue
+            retries.succeeded()
+            seen.mark()
+            await clock.sleep(CHECK_SECONDS)

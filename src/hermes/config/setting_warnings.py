@@ -182,6 +182,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "platforms.*.extra.allow_bots": BOTS,
     "quick_commands.*.type": ("exec", "alias"),
     "slack.allow_bots": BOTS,
+    "stt.provider": ("local", "openai", "groq", "mistral", "deepinfra"),
     "telegram.allow_bots": BOTS,
     "terminal.home_mode": ("auto", "real", "profile"),
     "unauthorized_dm_behavior": ("pair", "ignore"),

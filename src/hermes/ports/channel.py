@@ -13,6 +13,7 @@ from hermes.config.sections import FreeTable
 from hermes.config.sections.messaging import Platform
 from hermes.kit.clock import Clock
 from hermes.ports.store import Blobs
+from hermes.ports.transcription import Transcriber
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
@@ -345,6 +346,7 @@ class ChannelDeps(Struct, frozen=True, kw_only=True):
     blobs: Blobs
     commands: tuple[tuple[str, str], ...] = ()  # names and summaries, for the platform's own menu
     account: str = ""  # empty for the account that the platform's own settings describe
+    transcriber: Transcriber | None = None  # for voice notes, if one is set up
 
 
 ChannelFactory: TypeAlias = Callable[[ChannelDeps], AbstractAsyncContextManager[Channel]]

@@ -61,6 +61,11 @@ class People:
         self._discord.say(self._chat, text, person=ANN, reply_to=message)
         await self._bench.acknowledged()
 
+    async def unreadable(self) -> None:
+        broken = {"id": "77", "channel_id": self._chat, "content": 5, "author": "nobody"}
+        self._discord.emit("MESSAGE_CREATE", broken)
+        await self._bench.acknowledged()
+
 
 class View:
     def __init__(self, one: DiscordBench) -> None:
@@ -113,6 +118,7 @@ def contract_bench(one: DiscordBench) -> ChannelBench:
             react=people.react,
             press=people.press,
             reply=people.reply,
+            unreadable=people.unreadable,
         ),
         PlatformView(
             reactions=view.reactions, buttons=view.buttons, files=view.files, quoted=view.quoted

@@ -33,6 +33,7 @@ class Ann:
     def __init__(self, one: MailBench) -> None:
         self._host = one.host
         self._count = 0
+        self._broken = False
         self._last = new_mail("")
 
     async def arrive(self, text: str) -> None:
@@ -45,6 +46,15 @@ class Ann:
 
     async def reply(self, message: str, text: str) -> None:
         await self._deliver(text, {"In-Reply-To": f"<{message}>", "References": f"<{message}>"})
+
+    async def unreadable(self) -> None:
+        if self._broken:
+            # A server does not deliver the same mail twice.
+            return
+        self._broken = True
+        mail = new_mail("hello", number=new_id("mail"))
+        mail.set_param("charset", "undefined")
+        await self._host.deliver(mail)
 
     async def _deliver(self, text: str, headers: Mapping[str, str]) -> None:
         self._count += 1
@@ -85,7 +95,7 @@ def contract_bench(one: MailBench) -> ChannelBench:
         ann.arrive,
         shown,
         ann.again,
-        PlatformEvents(reply=ann.reply),
+        PlatformEvents(reply=ann.reply, unreadable=ann.unreadable),
         PlatformView(files=files, quoted=quoted),
         PlatformFaults(unreachable=unreachable, throttled=throttled),
         store,

@@ -24,6 +24,7 @@ from hermes.testing.contracts.channel import (
     TIMEOUT,
     ChannelBench,
     ChannelContract,
+    PlatformEvents,
     PlatformFaults,
     listening,
     text_of,
@@ -94,8 +95,12 @@ class TestHomeAssistantChannel(ChannelContract):
             def throttled() -> None:
                 one.server.failing = 429
 
+            async def unreadable() -> None:
+                await one.server.push({"event_type": "hermes_message", "data": {"message": 5}})
+
             faults = PlatformFaults(unreachable=one.server.stop_listening, throttled=throttled)
-            yield ChannelBench(one.channel, HOME, arrive, shown, again, faults=faults)
+            events = PlatformEvents(unreadable=unreadable)
+            yield ChannelBench(one.channel, HOME, arrive, shown, again, events, faults=faults)
 
 
 def _states(received: list[Inbound]) -> list[str]:

@@ -46,6 +46,9 @@ class EmulatedAnn:
         message = self._server.say("ann", NICK, text, account="ann", **tags)
         await recorded(self._one, message.id)
 
+    async def unreadable(self) -> None:
+        self._server.send_line("ann!ann@people.example", "PRIVMSG")
+
     async def again(self) -> None:
         self._server.repeat(self._server.irc.messages[-1])
 
@@ -73,7 +76,7 @@ def emulated_bench(one: IrcBench, server: IrcEmulator) -> ChannelBench:
         ann.arrive,
         shown,
         ann.again,
-        PlatformEvents(reply=ann.reply),
+        PlatformEvents(reply=ann.reply, unreadable=ann.unreadable),
         PlatformView(quoted=quoted),
         PlatformFaults(unreachable=unreachable, throttled=throttled),
     )

@@ -31,6 +31,7 @@ class People:
         self._bench = one
         self._ann = one.ann
         self._before = ""
+        self._broken = False
 
     async def arrive(self, text: str) -> None:
         while not self._bench.proxy.tokens or not self._bench.proxy.tokens[-1]:
@@ -64,6 +65,14 @@ class People:
     async def reply(self, message: str, text: str) -> None:
         relation = {"m.in_reply_to": {"event_id": message}}
         await self._send({"msgtype": "m.text", "body": text, "m.relates_to": relation})
+
+    async def unreadable(self) -> None:
+        if self._broken:
+            await self.again()
+            return
+        self._broken = True
+        self._before = self._bench.proxy.tokens[-1]
+        await self._send({"msgtype": "m.text", "body": ["no", "text"]})
 
     async def _send(self, content: dict[str, Any], kind: str = "m.room.message") -> None:
         event = await self._ann.send(self._bench.room, content, kind)
@@ -135,7 +144,11 @@ def contract_bench(one: MatrixBench) -> ChannelBench:
         view.shown,
         people.again,
         PlatformEvents(
-            edit=people.edit, delete=people.delete, react=people.react, reply=people.reply
+            edit=people.edit,
+            delete=people.delete,
+            react=people.react,
+            reply=people.reply,
+            unreadable=people.unreadable,
         ),
         PlatformView(
             typing=view.typing, reactions=view.reactions, files=view.files, quoted=view.quoted

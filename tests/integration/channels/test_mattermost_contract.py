@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.channels.mattermost.emoji import emoji_named, name_of
+from hermes.channels.emoji import MATTERMOST
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
@@ -47,11 +47,16 @@ class People:
         await self._one.acknowledged()
 
     async def react(self, message: str, emoji: str) -> None:
-        self._one.mattermost.react(message, name_of(emoji))
+        self._one.mattermost.react(message, MATTERMOST.name(emoji))
         await self._one.acknowledged()
 
     async def reply(self, message: str, text: str) -> None:
         self._one.mattermost.say(self._one.home.chat, text, root=message)
+        await self._one.acknowledged()
+
+    async def unreadable(self) -> None:
+        chat = self._one.home.chat
+        self._one.mattermost.emit(("posted", {"post": '{"id": 5, "message": []}'}, chat))
         await self._one.acknowledged()
 
 
@@ -64,7 +69,7 @@ def contract_bench(one: MattermostBench) -> ChannelBench:
 
     def reactions() -> list[tuple[str, str]]:
         return [
-            (post.id, emoji_named(name))
+            (post.id, MATTERMOST.emoji(name))
             for post in mattermost.posts.values()
             for user, name in post.reactions
             if user == BOT
@@ -86,7 +91,11 @@ def contract_bench(one: MattermostBench) -> ChannelBench:
         shown,
         people.again,
         PlatformEvents(
-            edit=people.edit, delete=people.delete, react=people.react, reply=people.reply
+            edit=people.edit,
+            delete=people.delete,
+            react=people.react,
+            reply=people.reply,
+            unreadable=people.unreadable,
         ),
         PlatformView(reactions=reactions, files=files),
         PlatformFaults(unreachable=one.server.stop_listening, throttled=throttled),

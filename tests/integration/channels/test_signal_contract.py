@@ -60,6 +60,10 @@ class People:
         self._signal.say(text, quote=quote)
         await self._one.acknowledged()
 
+    async def unreadable(self) -> None:
+        self._signal.emit({"sourceNumber": ANN, "timestamp": 1, "dataMessage": {"message": 5}})
+        await self._one.acknowledged()
+
 
 def contract_bench(one: SignalBench) -> ChannelBench:
     people, signal = People(one), one.signal
@@ -87,7 +91,11 @@ def contract_bench(one: SignalBench) -> ChannelBench:
         shown,
         people.again,
         PlatformEvents(
-            edit=people.edit, delete=people.delete, react=people.react, reply=people.reply
+            edit=people.edit,
+            delete=people.delete,
+            react=people.react,
+            reply=people.reply,
+            unreadable=people.unreadable,
         ),
         PlatformView(
             typing=lambda to: to.chat in signal.typing,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.channels.slack.emoji import emoji_named, name_of
+from hermes.channels.emoji import SLACK
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
@@ -49,7 +49,7 @@ class People:
         await self._server.acknowledged()
 
     async def react(self, message: str, emoji: str) -> None:
-        self._slack.react(self._chat, message, name_of(emoji), ANN)
+        self._slack.react(self._chat, message, SLACK.name(emoji), ANN)
         await self._server.acknowledged()
 
     async def press(self, message: str, value: str) -> None:
@@ -57,6 +57,11 @@ class People:
         envelope = self._slack.press(self._chat, message, value, ANN)
         await self._server.acknowledged()
         assert self._server.sockets.envelopes[envelope].acknowledged
+
+    async def unreadable(self) -> None:
+        broken = {"type": "message", "channel": self._chat, "ts": "1.0", "user": ANN, "text": 5}
+        self._slack.emit(self._slack.workspace.team, broken)
+        await self._server.acknowledged()
 
 
 class View:
@@ -80,7 +85,7 @@ class View:
 
     def reactions(self) -> list[tuple[str, str]]:
         return [
-            (one.id, emoji_named(name))
+            (one.id, SLACK.emoji(name))
             for one in self._slack.messages.values()
             for _, name in one.reactions
         ]
@@ -111,7 +116,11 @@ def contract_bench(one: SlackBench) -> ChannelBench:
         view.shown,
         people.again,
         PlatformEvents(
-            edit=people.edit, delete=people.delete, react=people.react, press=people.press
+            edit=people.edit,
+            delete=people.delete,
+            react=people.react,
+            press=people.press,
+            unreadable=people.unreadable,
         ),
         PlatformView(
             typing=view.typing, reactions=view.reactions, buttons=view.buttons, files=view.files

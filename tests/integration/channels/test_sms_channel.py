@@ -18,11 +18,12 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import (
     ChannelBench,
     ChannelContract,
+    PlatformEvents,
     PlatformFaults,
     listening,
     text_of,
 )
-from hermes.testing.sms.server import NUMBER, SERVICE, TOKEN, EmulatedTwilio
+from hermes.testing.sms.server import NUMBER, SERVICE, TOKEN, EmulatedMessage, EmulatedTwilio
 from support.sms import ANN, HOME, PUBLIC_URL, VARIABLES, SmsBench, sms_bench
 
 pytestmark = pytest.mark.anyio
@@ -75,8 +76,13 @@ class TestSmsChannel(ChannelContract):
             def throttled() -> None:
                 one.server.failing = 20429
 
+            async def unreadable() -> None:
+                message = EmulatedMessage("SM0", "", NUMBER, "hello", datetime.now(UTC))
+                assert await one.post(message) == 200
+
             faults = PlatformFaults(unreachable=one.server.stop_listening, throttled=throttled)
-            yield ChannelBench(one.channel, HOME, arrive, shown, again, faults=faults)
+            events = PlatformEvents(unreadable=unreadable)
+            yield ChannelBench(one.channel, HOME, arrive, shown, again, events, faults=faults)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ class People:
     def __init__(self, one: TelegramBench) -> None:
         self._telegram: EmulatedTelegram = one.telegram
         self._server: TelegramServer = one.server
+        self._broken: list[dict[str, object]] = []
 
     async def arrive(self, text: str) -> None:
         self._telegram.say(ANN, text)
@@ -52,6 +53,14 @@ class People:
 
     async def reply(self, message: str, text: str) -> None:
         self._telegram.reply(ANN, int(message), text)
+        await self._server.acknowledged()
+
+    async def unreadable(self) -> None:
+        if not self._broken:
+            self._telegram.push({"message": {"message_id": "1", "chat": ANN, "text": 5}})
+            self._broken.append(self._telegram.updates_sent[-1])
+        else:
+            self._telegram.push_again(self._broken[0])
         await self._server.acknowledged()
 
 
@@ -105,7 +114,11 @@ def contract_bench(one: TelegramBench) -> ChannelBench:
         view.shown,
         people.again,
         PlatformEvents(
-            edit=people.edit, react=people.react, press=people.press, reply=people.reply
+            edit=people.edit,
+            react=people.react,
+            press=people.press,
+            reply=people.reply,
+            unreadable=people.unreadable,
         ),
         PlatformView(
             reactions=view.reactions, buttons=view.buttons, files=view.files, quoted=view.quoted

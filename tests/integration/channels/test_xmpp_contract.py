@@ -40,6 +40,7 @@ class Ann:
         self._ann = ann
         self._link = link
         self._last: dict[str, str] = {}
+        self._broken = False
 
     async def arrive(self, text: str) -> None:
         await self._write(text=text)
@@ -52,6 +53,11 @@ class Ann:
 
     async def reply(self, message: str, text: str) -> None:
         await self._write(text=text, reply_to=message)
+
+    async def unreadable(self) -> None:
+        if not self._broken:
+            self._broken = True
+            self._ann.write(self.one.jid, "hello", reply_to="x", quoted_until="9" * 5000)
 
     async def _write(self, text: str, **more: str) -> None:
         await listening_to(self.one)
@@ -89,7 +95,7 @@ def contract_bench(ann: Ann) -> ChannelBench:
         ann.arrive,
         ann.shown,
         ann.again,
-        PlatformEvents(edit=ann.edit, reply=ann.reply),
+        PlatformEvents(edit=ann.edit, reply=ann.reply, unreadable=ann.unreadable),
         # What is shown at once cannot be asked for: it arrives a moment later.
         PlatformView(),
         PlatformFaults(unreachable=ann.cut_link),

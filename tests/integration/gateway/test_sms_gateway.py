@@ -1,32 +1,19 @@
 """A conversation by SMS through a whole gateway process, with one outage."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
-from hermes.testing.gateway_instances import GatewayInstance
-from hermes.testing.gateway_process import GatewaySpec
 from hermes.testing.kill_run import write_home
 from hermes.testing.sms.server import NUMBER, EmulatedTwilio, TwilioServer, serve_twilio
 from support.ports import unused_port
-from support.preloaded_gateway import preloaded_instance
+from support.preloaded_gateway import running_gateway
 from support.sms import ANN, PUBLIC_URL, VARIABLES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 TIMEOUT = 60.0
-
-
-@asynccontextmanager
-async def running(spec: GatewaySpec) -> AsyncGenerator[GatewayInstance]:
-    async with preloaded_instance(spec) as instance, anyio.create_task_group() as group:
-        group.start_soon(instance.watch)
-        await instance.wait_ready()
-        yield instance
-        instance.end()
 
 
 async def sees(server: TwilioServer, words: str) -> str:
@@ -57,14 +44,14 @@ async def test_conversation_with_approval_and_an_outage(tmp_path: Path) -> None:
             message = twilio.add(ANN, NUMBER, text)
             assert await server.post(message, f"http://127.0.0.1:{port}/hook") == 200
 
-        async with running(spec):
+        async with running_gateway(spec):
             await server.until(lambda: "list" in server.calls)
             await says(f"q-1 use:terminal {args}")
             await sees(server, "It is mine.")
             await says("yes")
             await sees(server, "re: q-1")
         twilio.add(ANN, NUMBER, "q-2 while you were away")
-        async with running(spec):
+        async with running_gateway(spec):
             await sees(server, "re: q-2")
     assert note.read_text() == "done\n"
     answers = [one.body for one in twilio.sent(ANN) if "re: q-" in one.body]

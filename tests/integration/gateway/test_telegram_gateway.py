@@ -1,7 +1,6 @@
 """A conversation on Telegram through a whole gateway process, against the emulator."""
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -9,13 +8,11 @@ import pytest
 
 from hermes.kit.clock import SystemClock
 from hermes.store.connection import READ_ONLY, connect
-from hermes.testing.gateway_instances import GatewayInstance
-from hermes.testing.gateway_process import GatewaySpec
 from hermes.testing.telegram.check import telegram_home
 from hermes.testing.telegram.limits import FloodLimits
 from hermes.testing.telegram.server import TelegramServer, serve_telegram
 from hermes.testing.telegram.state import EmulatedMessage
-from support.preloaded_gateway import preloaded_instance
+from support.preloaded_gateway import preloaded_instance, running_gateway
 from support.telegram import ANN, GROUP, TOKEN, emulator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -52,15 +49,6 @@ def button(post: EmulatedMessage, label: str) -> str:
     return next(
         one["callback_data"] for row in rows for one in row if one["text"].startswith(label)
     )  # pyright: ignore[reportUnknownVariableType]
-
-
-@asynccontextmanager
-async def running(spec: GatewaySpec) -> AsyncGenerator[GatewayInstance]:
-    async with preloaded_instance(spec) as instance, anyio.create_task_group() as group:
-        group.start_soon(instance.watch)
-        await instance.wait_ready()
-        yield instance
-        instance.end()
 
 
 async def edit_is_applied(database: Path) -> None:
@@ -101,7 +89,7 @@ async def test_conversation_with_stream_edit_kill_and_approval(tmp_path: Path) -
             await server.acknowledged()
             await edit_is_applied(tmp_path / "home" / "hermes.db")
             instance.kill()
-        async with running(spec):
+        async with running_gateway(spec):
             query = telegram.press(ANN, question.id, button(question, "Allow once"))
             await chat.sees("re: q-2")
             answer = await chat.sees("re: q-3")
@@ -144,7 +132,7 @@ async def test_groups_unknown_people_and_commands(tmp_path: Path) -> None:
         spec = telegram_home(tmp_path, server.url, TOKEN, [ANN, BOB], settings)
         telegram.chat(GROUP, is_forum=True, topics={5: "Help", 6: "Other"})
         chat = Chat(server)
-        async with running(spec):
+        async with running_gateway(spec):
             telegram.say(9, "q-0 let me in")
             telegram.say(GROUP, "q-1 between us", person=ANN, thread=6)
             telegram.say(GROUP, "@hermes_test_bot q-2 please", person=BOB, thread=6)

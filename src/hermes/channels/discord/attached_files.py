@@ -20,8 +20,12 @@ class FileReader:
         """The files of a message; one that cannot be had is said to be missing."""
         voice = bool(message.flags & MessageFlag.VOICE)
         forwarded = [file for one in message.message_snapshots for file in one.message.attachments]
-        files = [*message.attachments, *forwarded]
-        return [part for file in files for part in await self._read(file, voice=voice)]
+        # What somebody else said is no message of the sender.
+        files = [
+            *((one, voice) for one in message.attachments),
+            *((one, False) for one in forwarded),
+        ]
+        return [part for file, said in files for part in await self._read(file, voice=said)]
 
     async def _read(self, file: AttachmentObject, *, voice: bool) -> list[Text | Media]:
         download = partial(self._api.download, file.url, most=self._most)

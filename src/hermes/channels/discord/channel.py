@@ -39,6 +39,7 @@ from hermes.channels.http_client import Upload
 from hermes.channels.proxies import open_proxy
 from hermes.channels.received_files import received_files
 from hermes.channels.state_file import StateFile
+from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
@@ -91,6 +92,7 @@ class DiscordChannel:
         events: EventLog,
         clock: Clock,
         commands: Sequence[tuple[str, str]],
+        unreadable: UnreadableUpdates,
     ) -> None:
         self.caps: ChannelCapabilities = MANIFEST.caps
         self._name = name
@@ -103,6 +105,7 @@ class DiscordChannel:
         self._threads = threads
         self._events = events
         self._clock = clock
+        self._unreadable = unreadable
         self._commands = own_commands(commands, options)
         self._seen = LastSeen(clock)
         self._signs: LruMap[str, str] = LruMap(MAX_REMEMBERED)
@@ -135,6 +138,7 @@ class DiscordChannel:
                     events=self._events,
                     options=self._options,
                     clock=self._clock,
+                    unreadable=self._unreadable,
                     deliver=deliver,
                 )
                 group.start_soon(self._events.keep_writing)
@@ -324,7 +328,8 @@ def current_token(deps: ChannelDeps) -> str:
 @asynccontextmanager
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[DiscordChannel]:
     options, token = checked_options(deps), BotToken(partial(current_token, deps))
-    async with open_rest_api(options, token, deps.clock) as api:
+    unreadable = unreadable_updates(deps)
+    async with open_rest_api(options, token, deps.clock, unreadable) as api:
         most = options.max_attachment_bytes
         chats = ChatDirectory(api)
         position = deps.home / "cache" / "discord" / f"{deps.name.replace('/', '-')}.json"
@@ -340,4 +345,5 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[DiscordChannel]:
             events=EventLog(StateFile(position, Position), deps.clock),
             clock=deps.clock,
             commands=deps.commands,
+            unreadable=unreadable,
         )

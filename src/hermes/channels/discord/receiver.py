@@ -27,6 +27,7 @@ from hermes.channels.discord.objects import (
 )
 from hermes.channels.discord.position import OVERLAP, EventLog
 from hermes.channels.discord.rest_api import RestApi
+from hermes.channels.unreadable_updates import UnreadableUpdates
 from hermes.kit.clock import Clock
 from hermes.ports.channel import EditedMessage, Inbound, NewMessage, NotSent, Offline, Throttled
 from hermes.schema.errors import HermesError
@@ -84,6 +85,7 @@ class Receiver:
         events: EventLog,
         options: DiscordOptions,
         clock: Clock,
+        unreadable: UnreadableUpdates,
         deliver: HandleInbound,
     ) -> None:
         self._group = group
@@ -93,6 +95,7 @@ class Receiver:
         self._events = events
         self._missed = options.missed_message_backfill
         self._clock = clock
+        self._unreadable = unreadable
         self._deliver = deliver
         self._queues: ChatQueues[GatewayEvent | MissedSearch] = ChatQueues(group, self._handle)
         self._since: datetime | None = None
@@ -110,7 +113,7 @@ class Receiver:
         if event.name == "RESUMED":
             self._events.caught_up()
         self._events.began(event)
-        try:
+        with self._unreadable.skipping(event.data):
             if event.name in _QUEUED:
                 where = msgspec.json.decode(event.data, type=_Where)
                 self._queues.put(where.channel_id, event)
@@ -120,8 +123,6 @@ class Receiver:
                 return
             if (guild := self._chats.read(event)) is not None:
                 self._search_guild(guild)
-        except msgspec.MsgspecError as error:
-            log.warning("an event %s could not be read: %s", event.name, error)
         self._events.ended(event)
 
     def _new_session(self, event: GatewayEvent) -> None:
@@ -178,14 +179,9 @@ class Receiver:
             await self._fetch(event)
             self._events.ended_search(event.chat)
             return
-        try:
+        updates: list[Inbound] = []
+        with self._unreadable.skipping(event.data):
             updates = await self._updates(event)
-        except (HermesError, OSError):
-            raise
-        except Exception:
-            # It would fail again after each restart, and nothing after it would be handled.
-            log.exception("an event %s could not be read", event.name)
-            updates = []
         for inbound in updates:
             await self._deliver(inbound)
         self._events.ended(event)
@@ -234,9 +230,11 @@ class Receiver:
             if most and self._fetched >= most:
                 log.warning("further missed messages are left out: max_dispatches is %d", most)
                 return
-            inbound = await self._builder.message(
-                structs.replace(message, guild_id=search.guild), NewMessage()
-            )
+            inbound = None
+            with self._unreadable.skipping(message):
+                inbound = await self._builder.message(
+                    structs.replace(message, guild_id=search.guild), NewMessage()
+                )
             if inbound is not None:
                 self._fetched += 1
                 await self._deliver(inbound)
@@ -264,12 +262,10 @@ class Receiver:
 
     async def _interaction(self, event: GatewayEvent) -> None:
         """Store it, and acknowledge it in time even if that takes longer."""
-        try:
+        inbound = interaction = None
+        with self._unreadable.skipping(event.data):
             interaction = msgspec.json.decode(event.data, type=Interaction)
             inbound = await self._builder.interaction(interaction)
-        except msgspec.MsgspecError as error:
-            log.warning("an interaction could not be read: %s", error)
-            inbound = interaction = None
         if inbound is not None and interaction is not None:
             stored = anyio.Event()
 

@@ -24,6 +24,7 @@ from hermes.channels.http_client import (
     open_http_client,
     retry_after,
 )
+from hermes.channels.unreadable_updates import UnreadableUpdates
 from hermes.kit.clock import Clock
 from hermes.ports.channel import NotSent, TargetGone, Throttled
 from hermes.schema.errors import HermesError
@@ -124,10 +125,10 @@ class RestApi:
         """Messages of a channel, oldest first; up to 100."""
         query = f"limit={min(limit, 100)}"
         query += f"&after={after}" if after else f"&before={before}"
-        found = await self.patient_call("GET", f"/channels/{channel}/messages?{query}", list[Raw])
-        # One message of a kind that cannot be read does not hide the others.
-        read = [one for raw in found if (one := _message(raw)) is not None]
-        return sorted(read, key=lambda one: int(one.id))
+        path = f"/channels/{channel}/messages?{query}"
+        answer = await self.patiently(lambda: self._request("GET", path, None, ()))
+        found = self._http.decode(answer, list[Message], Message)
+        return sorted(found, key=lambda one: int(one.id))
 
     async def member(self, guild: str, user: str) -> Member:
         return await self.patient_call("GET", f"/guilds/{guild}/members/{user}", Member)
@@ -219,13 +220,6 @@ class RestApi:
         return self._http.error(answer.status, text, wait=wait, all_chats=problem.everywhere)
 
 
-def _message(raw: Raw) -> Message | None:
-    try:
-        return msgspec.json.decode(raw, type=Message)
-    except msgspec.MsgspecError:
-        return None
-
-
 def _route(method: str, path: str) -> tuple[str, str]:
     """The route without its ids, and the id that has a limit of its own."""
     bare = path.partition("?")[0]
@@ -242,7 +236,12 @@ def _body(fields: object, uploads: Sequence[Upload]) -> HttpBody | None:
 
 @asynccontextmanager
 async def open_rest_api(
-    options: DiscordOptions, token: BotToken, clock: Clock
+    options: DiscordOptions,
+    token: BotToken,
+    clock: Clock,
+    unreadable: UnreadableUpdates | None = None,
 ) -> AsyncGenerator[RestApi]:
-    async with open_http_client("Discord", options.proxy_url, variable="DISCORD_PROXY") as http:
+    async with open_http_client(
+        "Discord", options.proxy_url, variable="DISCORD_PROXY", unreadable=unreadable
+    ) as http:
         yield RestApi(http, token, RateLimits(clock), clock, base_url=options.base_url)

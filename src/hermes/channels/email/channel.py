@@ -36,6 +36,7 @@ from hermes.channels.email.outbound import MailComposer, attach
 from hermes.channels.email.received_mail import ReceivedMail, has_too_many_parts, parse_mail
 from hermes.channels.email.smtp import SmtpServer, send_mail
 from hermes.channels.received_files import received_files
+from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
 from hermes.kit.hosts import is_loopback
 from hermes.ports.channel import (
@@ -47,7 +48,7 @@ from hermes.ports.channel import (
     Receipt,
 )
 from hermes.ports.store import Blobs
-from hermes.schema.errors import ConfigError, HermesError
+from hermes.schema.errors import ConfigError
 from hermes.schema.scope import Address
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class EmailChannel:
         composer: MailComposer,
         blobs: Blobs,
         clock: Clock,
+        unreadable: UnreadableUpdates,
     ) -> None:
         self.caps: ChannelCapabilities = MANIFEST.caps
         self._name = name
@@ -91,6 +93,7 @@ class EmailChannel:
         self._composer = composer
         self._blobs = blobs
         self._clock = clock
+        self._unreadable = unreadable
         self._seen = LastSeen(clock)
         self._retries = Retries(clock, pause=RECONNECT_PAUSE)
         self._validity = 0
@@ -209,17 +212,13 @@ class EmailChannel:
         self, imap: ImapConnection, uid: int, summary: MailSummary, deliver: HandleInbound
     ) -> bool:
         """Deliver a mail; return False if it is ignored or no longer exists."""
+        mail = inbound = None
         try:
-            mail = await self._read_header(imap, uid, summary)
-            inbound = await self._inbound(imap, uid, summary, mail) if mail else None
+            with self._unreadable.skipping(f"mail {uid} of {self._options.folder}"):
+                mail = await self._read_header(imap, uid, summary)
+                inbound = await self._inbound(imap, uid, summary, mail) if mail else None
         except ImapRefused as error:
             self._count_refusal(uid, error)
-            return False
-        except (HermesError, OSError):
-            raise
-        except Exception:
-            # One mail that cannot be read must not keep the others from being read.
-            log.exception("%s: mail %d cannot be read", self._name, uid)
             return False
         if mail is None or inbound is None:
             return False
@@ -371,4 +370,5 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[EmailChannel]:
         composer=MailComposer(options.address, deps.clock),
         blobs=deps.blobs,
         clock=deps.clock,
+        unreadable=unreadable_updates(deps),
     )

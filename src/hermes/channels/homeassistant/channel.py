@@ -3,15 +3,14 @@
 import hashlib
 import logging
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import count
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 import anyio
-import msgspec
+from msgspec import Raw
 
 from hermes.channels.account import (
     BadToken,
@@ -28,6 +27,7 @@ from hermes.channels.homeassistant.rest_api import RestApi, bad_token
 from hermes.channels.http_client import open_http_client
 from hermes.channels.proxies import Proxy, open_proxy
 from hermes.channels.state_file import StateFile
+from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.channels.websocket import WebSocket, open_websocket
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
@@ -48,7 +48,6 @@ from hermes.schema.scope import Address
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 LABEL = "Home Assistant"
 SENDER = "homeassistant"
@@ -75,6 +74,7 @@ class HomeAssistantChannel:
         proxy: Proxy,
         known: KnownStates,
         clock: Clock,
+        unreadable: UnreadableUpdates,
     ) -> None:
         self.caps: ChannelCapabilities = MANIFEST.caps
         self._name = name
@@ -84,6 +84,7 @@ class HomeAssistantChannel:
         self._proxy = proxy
         self._known = known
         self._clock = clock
+        self._unreadable = unreadable
         self._seen = LastSeen(clock)
         self._reported: LruMap[str, datetime] = LruMap(MAX_DEVICES)
         """When each device was last reported, for the cooldown."""
@@ -166,18 +167,19 @@ class HomeAssistantChannel:
                 MESSAGE_EVENT,
                 reason,
             )
-        elif frame.id == STATES and frame.result is not None:
-            await self._report_missed(frame.result, deliver)
-        elif frame.event is not None:
-            await self._take_event(frame.event, deliver)
+        elif frame.id == STATES and frame.type == "result":
+            states = self._unreadable.decode(frame.result, tuple[Raw, ...]) or ()
+            await self._report_missed(self._unreadable.decode_each(states, State), deliver)
+        elif frame.type == "event" and (event := self._unreadable.decode(frame.event, Event)):
+            await self._take_event(event, deliver)
 
     async def _take_event(self, event: Event, deliver: HandleInbound) -> None:
         if event.event_type == STATE_EVENT:
-            change = _decoded(event, StateChange)
+            change = self._unreadable.decode(event.data, StateChange)
             if change is not None and change.new_state is not None:
                 await self._report(change.old_state, change.new_state, deliver)
         elif event.event_type == MESSAGE_EVENT:
-            said = _decoded(event, SentMessage)
+            said = self._unreadable.decode(event.data, SentMessage)
             if said is not None and said.message:
                 # All events of one run of an automation have the same context.
                 fired = event.time_fired
@@ -203,7 +205,7 @@ class HomeAssistantChannel:
             about=InboundDetails(user_name=user or LABEL, mentions=True),
         )
 
-    async def _report_missed(self, states: tuple[State, ...], deliver: HandleInbound) -> None:
+    async def _report_missed(self, states: Sequence[State], deliver: HandleInbound) -> None:
         watched = [state for state in states if self._is_watched(state)]
         for state in self._known.missed(watched):
             await self._report(None, state, deliver)
@@ -249,14 +251,6 @@ class HomeAssistantChannel:
 _numbers = count(1)
 
 
-def _decoded(event: Event, kind: type[T]) -> T | None:
-    try:
-        return msgspec.json.decode(event.data, type=kind)
-    except msgspec.MsgspecError as error:
-        log.warning("an event %s could not be read: %s", event.event_type, error)
-        return None
-
-
 def _digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:24]
 
@@ -289,4 +283,5 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[HomeAssistantChannel
             proxy=open_proxy(LABEL, options.proxy_url, "HASS_PROXY"),
             known=KnownStates(StateFile(path, Position)),
             clock=deps.clock,
+            unreadable=unreadable_updates(deps),
         )

@@ -70,6 +70,6 @@ class Frame(Struct, frozen=True, kw_only=True):
     id: int = 0
     success: bool = True
     message: str = ""
-    event: Event | None = None
-    result: tuple[State, ...] | None = None
+    event: Raw = Raw(b"null")
+    result: Raw = Raw(b"null")
     error: Failure | None = None

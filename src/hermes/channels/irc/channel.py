@@ -20,6 +20,7 @@ from hermes.channels.irc.login import IrcLogin, LoginDialog, LoginRefused
 from hermes.channels.irc.pending_post import FloodLimit
 from hermes.channels.irc.records import IrcRecords
 from hermes.channels.irc.session import IrcSession, Received
+from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
 from hermes.kit.hosts import is_loopback
 from hermes.kit.ids import new_id
@@ -54,6 +55,7 @@ class IrcChannel:
         records: IrcRecords,
         builder: InboundBuilder,
         clock: Clock,
+        unreadable: UnreadableUpdates,
     ) -> None:
         self.caps: ChannelCapabilities = MANIFEST.caps
         self._name = name
@@ -63,6 +65,7 @@ class IrcChannel:
         self._builder = builder
         self._flood = FloodLimit(clock, options.flood_burst, options.flood_interval)
         self._clock = clock
+        self._unreadable = unreadable
         self._last_seen = LastSeen(clock)
         self._session: IrcSession | None = None
         self._waiting: deque[Received] = deque()
@@ -155,7 +158,9 @@ class IrcChannel:
             return
         if one.replayed and not (message_id and self._records.is_missed(at)):
             return
-        inbound = self._builder.message(line, session.welcome, session.nick)
+        inbound = None
+        with self._unreadable.skipping(line):
+            inbound = self._builder.message(line, session.welcome, session.nick)
         if inbound is not None:
             await deliver(inbound)
         self._records.handled(message_id, at)
@@ -232,4 +237,5 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[IrcChannel]:
             records=records,
         ),
         clock=deps.clock,
+        unreadable=unreadable_updates(deps),
     )

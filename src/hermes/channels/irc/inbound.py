@@ -38,6 +38,8 @@ class InboundBuilder:
         if line.command == "NICK":
             self._records.saw(line.tags["account"].lower(), line.last)
             return None
+        if len(line.params) < 2:
+            raise ValueError("A message needs a target and a text.")
         text = _written(line)
         if not text or "!" not in line.source or welcome.fold(line.nick) == welcome.fold(nick):
             return None

@@ -37,6 +37,7 @@ from hermes.channels.matrix.threads import Threads
 from hermes.channels.matrix.unreadable import UnreadableEvents
 from hermes.channels.matrix.verification import Verifications
 from hermes.channels.received_files import received_files
+from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
@@ -87,6 +88,7 @@ class MatrixChannel:
         blobs: Blobs,
         clock: Clock,
         commands: Sequence[tuple[str, str]],
+        skipped: UnreadableUpdates,
     ) -> None:
         length = max(min(options.max_message_length, MOST_TEXT), 100)
         self.caps: ChannelCapabilities = structs.replace(MANIFEST.caps, max_text=length)
@@ -100,6 +102,7 @@ class MatrixChannel:
         self._media = media
         self._position = position
         self._invitations = invitations
+        self._skipped = skipped
         self._blobs = blobs
         self._clock = clock
         self._commands = frozenset(name for name, _ in commands)
@@ -198,6 +201,7 @@ class MatrixChannel:
                     position=self._position,
                     invitations=self._invitations,
                     clock=self._clock,
+                    skipped=self._skipped,
                     deliver=deliver,
                     heard=self._heard.mark,
                 )
@@ -309,8 +313,9 @@ def credentials(deps: ChannelDeps) -> Credentials:
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[MatrixChannel]:
     options, given = checked_options(deps), credentials(deps)
     folder = deps.home / "platforms" / deps.name.replace("/", "-")
+    skipped = unreadable_updates(deps)
     async with open_http_client(
-        "The homeserver", options.proxy_url, variable="MATRIX_PROXY"
+        "The homeserver", options.proxy_url, variable="MATRIX_PROXY", unreadable=skipped
     ) as http:
         api = ClientApi(http, given.homeserver)
         device = Device(
@@ -344,6 +349,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[MatrixChannel]:
                 blobs=deps.blobs,
                 clock=deps.clock,
                 commands=deps.commands,
+                skipped=skipped,
             )
         finally:
             device.close()

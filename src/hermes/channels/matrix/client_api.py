@@ -246,7 +246,8 @@ class ClientApi:
         )
         if answer.status != 200:
             raise _error(answer.status, answer.body)
-        return self._http.decode(answer, result)
+        item = Event if issubclass(result, SyncAnswer | EventPage) else None
+        return self._http.decode(answer, result, item)
 
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}

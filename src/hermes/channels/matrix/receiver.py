@@ -26,6 +26,7 @@ from hermes.channels.matrix.position import Position
 from hermes.channels.matrix.rooms import DIRECT, RoomDirectory
 from hermes.channels.matrix.unreadable import UnreadableEvents
 from hermes.channels.matrix.verification import PREFIX, Verifications, is_verification
+from hermes.channels.unreadable_updates import UnreadableUpdates
 from hermes.kit.clock import Clock
 from hermes.ports.channel import Inbound, NotSent, Offline, Throttled, UnknownOutcome
 from hermes.schema.errors import HermesError
@@ -56,6 +57,7 @@ class Receiver:
         position: Position,
         invitations: InvitationRules,
         clock: Clock,
+        skipped: UnreadableUpdates,
         deliver: HandleInbound,
         heard: Callable[[], None],
     ) -> None:
@@ -69,6 +71,7 @@ class Receiver:
         self._position = position
         self._invitations = invitations
         self._clock = clock
+        self._skipped = skipped
         self._deliver = deliver
         self._heard = heard
         self._retries = Retries(clock, pause=SYNC_PAUSE)
@@ -186,14 +189,9 @@ class Receiver:
         return found
 
     async def _read_event(self, room: str, event: Event) -> None:
-        try:
+        inbound = None
+        with self._skipped.skipping(event, event.event_id):
             inbound = await self._inbound(room, event)
-        except HermesError:
-            raise
-        except Exception:
-            # It would fail again after each restart, and nothing after it would be handled.
-            log.exception("event %s could not be read", event.event_id)
-            return
         if inbound is not None:
             await self._deliver(inbound)
 

@@ -20,9 +20,9 @@ from hermes.channels.account import (
     require_options,
 )
 from hermes.channels.connection import LastSeen, Retries, first_error
+from hermes.channels.emoji import MATTERMOST
 from hermes.channels.mattermost import FILE_LIMIT, MANIFEST, MattermostOptions
 from hermes.channels.mattermost.cursors import Cursors, Position
-from hermes.channels.mattermost.emoji import name_of
 from hermes.channels.mattermost.event_socket import open_event_socket
 from hermes.channels.mattermost.inbound import Directory, InboundBuilder
 from hermes.channels.mattermost.objects import Post, User
@@ -32,6 +32,7 @@ from hermes.channels.mattermost.rest_api import MattermostApi, RootRefused, open
 from hermes.channels.proxies import open_proxy
 from hermes.channels.received_files import ReceivedFiles, received_files
 from hermes.channels.state_file import StateFile
+from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
@@ -72,6 +73,7 @@ class MattermostChannel:
         files: ReceivedFiles,
         cursors: Cursors,
         clock: Clock,
+        unreadable: UnreadableUpdates,
     ) -> None:
         self.caps: ChannelCapabilities = MANIFEST.caps
         self._name = name
@@ -82,6 +84,7 @@ class MattermostChannel:
         self._files = files
         self._cursors = cursors
         self._clock = clock
+        self._unreadable = unreadable
         self._seen = LastSeen(clock)
         self._bot: User | None = None
         self._directory = Directory(api)
@@ -136,6 +139,7 @@ class MattermostChannel:
                     cursors=self._cursors,
                     handled=self._handled,
                     clock=self._clock,
+                    unreadable=self._unreadable,
                     deliver=deliver,
                 )
                 group.start_soon(self._cursors.keep_writing)
@@ -217,7 +221,7 @@ class MattermostChannel:
 
 
 def _name(emoji: str) -> str:
-    if not (name := name_of(emoji)):
+    if not (name := MATTERMOST.name(emoji)):
         raise NotSent(f"Mattermost's name of {emoji} is not known.")
     return name
 
@@ -245,7 +249,8 @@ def current_token(deps: ChannelDeps) -> str:
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[MattermostChannel]:
     options, token = checked_options(deps), BotToken(partial(current_token, deps))
     path = deps.home / "cache" / "mattermost" / f"{deps.name.replace('/', '-')}.json"
-    async with open_mattermost(options, token) as api:
+    unreadable = unreadable_updates(deps)
+    async with open_mattermost(options, token, unreadable) as api:
         yield MattermostChannel(
             name=deps.name,
             api=api,
@@ -255,4 +260,5 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[MattermostChannel]:
             files=received_files(deps, FILE_LIMIT),
             cursors=Cursors(StateFile(path, Position)),
             clock=deps.clock,
+            unreadable=unreadable,
         )

@@ -3,8 +3,8 @@
 import re
 from functools import partial
 
+from hermes.channels.emoji import MATTERMOST
 from hermes.channels.mattermost import FILE_LIMIT, MattermostOptions
-from hermes.channels.mattermost.emoji import emoji_named
 from hermes.channels.mattermost.objects import (
     DIRECT,
     WRITTEN,
@@ -145,7 +145,7 @@ class InboundBuilder:
             (),
             message=post.id,
             about=self._about(post, channel, sender, mentioned=False),
-            update=ChangedReaction(emoji_named(reaction.emoji_name), removed),
+            update=ChangedReaction(MATTERMOST.emoji(reaction.emoji_name), removed),
         )
 
     def _is_ignored(self, post: Post) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 DIRECT = "D"
 WRITTEN = frozenset({"", "me", "slack_attachment"})
@@ -47,11 +47,7 @@ class PostList(Struct, frozen=True, kw_only=True):
     """Posts by id; `order` has the newest first."""
 
     order: tuple[str, ...] | None = None
-    posts: Mapping[str, Post] | None = None
-
-    @property
-    def oldest_first(self) -> list[Post]:
-        return sorted((self.posts or {}).values(), key=lambda post: (post.create_at, post.id))
+    posts: Mapping[str, Raw] | None = None
 
 
 class Channel(Struct, frozen=True, kw_only=True):

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Awaitable, Callable
 
-import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
@@ -12,6 +11,7 @@ from hermes.channels.mattermost.cursors import Cursors
 from hermes.channels.mattermost.inbound import Directory, InboundBuilder
 from hermes.channels.mattermost.objects import Frame, Post, Reaction
 from hermes.channels.mattermost.rest_api import MattermostApi
+from hermes.channels.unreadable_updates import UnreadableUpdates
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
@@ -59,6 +59,7 @@ class Receiver:
         cursors: Cursors,
         handled: LruMap[str, bool],
         clock: Clock,
+        unreadable: UnreadableUpdates,
         deliver: HandleInbound,
     ) -> None:
         self._api = api
@@ -67,6 +68,7 @@ class Receiver:
         self._cursors = cursors
         self._handled = handled
         self._clock = clock
+        self._unreadable = unreadable
         self._deliver = deliver
         self._queues: ChatQueues[Frame | _Missed] = ChatQueues(group, self._handle)
 
@@ -98,27 +100,34 @@ class Receiver:
         except (Offline, Throttled):
             # The connection ends, and the post is fetched with the next one.
             raise
-        except (NotSent, msgspec.MsgspecError) as error:
+        except NotSent as error:
             # It would fail again each time, such as in a channel that the bot has left.
             log.warning("an event of Mattermost is left out: %s", error)
 
     async def _post_event(self, frame: Frame) -> None:
-        post = msgspec.json.decode(frame.text("post"), type=Post)
-        match frame.event:
-            case "posted":
-                inbound = await self._builder.message(post, NewMessage())
-            case "post_deleted":
-                inbound = await self._builder.deletion(post)
-            case _:
-                # Previews of links change a post, too, but not what was written.
-                changed = EditedMessage()
-                inbound = await self._builder.message(post, changed) if post.edit_at else None
+        if (post := self._unreadable.decode(frame.text("post"), Post)) is None:
+            return
+        inbound = None
+        with self._unreadable.skipping(post):
+            inbound = await self._change(frame.event, post)
         if inbound is not None:
             await self._pass_on(inbound)
         self._cursors.advance(post.channel_id, max(post.update_at, post.delete_at))
 
+    async def _change(self, event: str, post: Post) -> Inbound | None:
+        match event:
+            case "posted":
+                return await self._builder.message(post, NewMessage())
+            case "post_deleted":
+                return await self._builder.deletion(post)
+            case _:
+                # Previews of links change a post, too, but not what was written.
+                changed = EditedMessage()
+                return await self._builder.message(post, changed) if post.edit_at else None
+
     async def _reaction_event(self, frame: Frame) -> None:
-        reaction = msgspec.json.decode(frame.text("reaction"), type=Reaction)
+        if (reaction := self._unreadable.decode(frame.text("reaction"), Reaction)) is None:
+            return
         channel = frame.broadcast.channel_id if frame.broadcast is not None else ""
         removed = frame.event == "reaction_removed"
         inbound = await self._builder.reaction(reaction, channel, removed=removed)
@@ -134,7 +143,10 @@ class Receiver:
         oldest = int(self._clock.now().timestamp() * 1000) - OLDEST
         since = max(missed.cursor - OVERLAP, oldest)
         for post in await self._api.posts_since(missed.channel, since):
-            for inbound in await self._missed_updates(post, missed.cursor, since):
+            found: list[Inbound] = []
+            with self._unreadable.skipping(post):
+                found = await self._missed_updates(post, missed.cursor, since)
+            for inbound in found:
                 await self._pass_on(inbound)
             self._cursors.advance(missed.channel, max(post.update_at, post.delete_at))
 

@@ -26,6 +26,7 @@ from hermes.channels.http_client import (
 from hermes.channels.mattermost import MattermostOptions
 from hermes.channels.mattermost.objects import Channel, FileInfo, Post, PostList, Team, User
 from hermes.channels.mattermost.objects import Upload as UploadAnswer
+from hermes.channels.unreadable_updates import UnreadableUpdates
 from hermes.ports.channel import NotSent, Offline, TargetGone, UnknownOutcome
 from hermes.schema.errors import HermesError
 
@@ -63,8 +64,11 @@ class RootRefused(NotSent):
 class MattermostApi:
     """Calls of one bot. Nothing is retried here."""
 
-    def __init__(self, http: HttpClient, url: str, token: BotToken) -> None:
+    def __init__(
+        self, http: HttpClient, url: str, token: BotToken, unreadable: UnreadableUpdates
+    ) -> None:
         self._http = http
+        self._unreadable = unreadable
         self._base = url.rstrip("/") + API
         self._token = token
 
@@ -113,7 +117,9 @@ class MattermostApi:
 
     async def _posts(self, channel: str, **query: int) -> list[Post]:
         path = f"/channels/{_part(channel)}/posts?{urlencode(query)}"
-        return (await self._call("GET", path, PostList)).oldest_first
+        found = await self._call("GET", path, PostList)
+        posts = self._unreadable.decode_each((found.posts or {}).values(), Post)
+        return sorted(posts, key=lambda post: (post.create_at, post.id))
 
     async def create_post(self, fields: Mapping[str, object]) -> Post:
         """Raises `RootRefused`, or `TargetGone` for a channel that the bot cannot write to."""
@@ -236,8 +242,8 @@ def _part(text: str) -> str:
 
 @asynccontextmanager
 async def open_mattermost(
-    options: MattermostOptions, token: BotToken
+    options: MattermostOptions, token: BotToken, unreadable: UnreadableUpdates | None = None
 ) -> AsyncGenerator[MattermostApi]:
     label, variable = "Mattermost", "MATTERMOST_PROXY"
     async with open_http_client(label, options.proxy_url, variable=variable) as http:
-        yield MattermostApi(http, options.url, token)
+        yield MattermostApi(http, options.url, token, unreadable or UnreadableUpdates(label))

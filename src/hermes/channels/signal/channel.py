@@ -18,11 +18,12 @@ from hermes.channels.http_client import UPLOAD_TIMEOUT
 from hermes.channels.received_files import ReceivedFiles, received_files
 from hermes.channels.signal import FILE_LIMIT, MANIFEST, MAX_ATTACHMENTS, SignalOptions
 from hermes.channels.signal.inbound import InboundBuilder, message_id
-from hermes.channels.signal.objects import Envelope, Event
+from hermes.channels.signal.objects import Event
 from hermes.channels.signal.people import People, Position
 from hermes.channels.signal.rpc import CALL_SECONDS, EventStream, SignalRpc, open_signal
 from hermes.channels.signal.text_styles import styled_text
 from hermes.channels.state_file import StateFile
+from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
 from hermes.kit.sse import SseEvent
@@ -70,6 +71,7 @@ class SignalChannel:
         files: ReceivedFiles,
         position: StateFile[Position],
         clock: Clock,
+        unreadable: UnreadableUpdates,
     ) -> None:
         self.caps: ChannelCapabilities = MANIFEST.caps
         self._name = name
@@ -79,6 +81,7 @@ class SignalChannel:
         self._files = files
         self._position = position
         self._clock = clock
+        self._unreadable = unreadable
         self._seen = LastSeen(clock)
         self._sent: LruMap[int, bool] = LruMap(MAX_REMEMBERED)
         self._warned = False
@@ -111,9 +114,12 @@ class SignalChannel:
 
         async def handle(event: SseEvent) -> None:
             retries.succeeded()
-            if (envelope := _envelope(event)) is None or envelope.timestamp < oldest:
-                return
-            inbound = await builder.update(envelope)
+            inbound = None
+            with self._unreadable.skipping(event.data):
+                envelope = msgspec.json.decode(event.data, type=Event).envelope
+                if envelope.timestamp < oldest:
+                    return
+                inbound = await builder.update(envelope)
             if inbound is not None:
                 await deliver(inbound)
             self._check_id(event)
@@ -190,15 +196,6 @@ class SignalChannel:
         return {"groupId": to.chat.removeprefix("group:")}
 
 
-def _envelope(event: SseEvent) -> Envelope | None:
-    try:
-        return msgspec.json.decode(event.data, type=Event).envelope
-    except msgspec.MsgspecError as error:
-        # It could not be read the next time, either.
-        log.warning("an event of signal-cli could not be read: %s", error)
-        return None
-
-
 def _data_uri(name: str, media_type: str, data: bytes) -> str:
     """The daemon may run on another machine, so the file is part of the call."""
     return (
@@ -237,4 +234,5 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SignalChannel]:
             files=received_files(deps, FILE_LIMIT),
             position=StateFile(path, Position),
             clock=deps.clock,
+            unreadable=unreadable_updates(deps),
         )

@@ -11,12 +11,12 @@ import anyio
 
 from hermes.channels.account import account_options, check_address
 from hermes.channels.connection import LastSeen, first_error
+from hermes.channels.emoji import SLACK
 from hermes.channels.received_files import received_files
 from hermes.channels.slack import DOWNLOAD_LIMIT, MANIFEST, SlackOptions
 from hermes.channels.slack.assistant import Assistant
 from hermes.channels.slack.attached_files import FileReader
 from hermes.channels.slack.directory import Directory
-from hermes.channels.slack.emoji import name_of
 from hermes.channels.slack.inbound import InboundBuilder
 from hermes.channels.slack.missed_messages import MissedMessages
 from hermes.channels.slack.objects import Sent
@@ -30,6 +30,7 @@ from hermes.channels.slack.receiver import Receiver
 from hermes.channels.slack.socket_connection import SocketConnection
 from hermes.channels.slack.web_api import AlreadySo, WebAccess, WebApi, open_web
 from hermes.channels.slack.workspaces import Workspaces
+from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
@@ -74,6 +75,7 @@ class SlackChannel:
         assistant: Assistant,
         position: Position,
         clock: Clock,
+        unreadable: UnreadableUpdates,
     ) -> None:
         self.caps: ChannelCapabilities = MANIFEST.caps
         self._name = name
@@ -86,6 +88,7 @@ class SlackChannel:
         self._assistant = assistant
         self._position = position
         self._clock = clock
+        self._unreadable = unreadable
         self._seen = LastSeen(clock)
         self._signs: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         """Our reaction to a message: a new one replaces it."""
@@ -105,6 +108,7 @@ class SlackChannel:
                     missed=MissedMessages(self._position, self._clock),
                     assistant=self._assistant,
                     position=self._position,
+                    unreadable=self._unreadable,
                     deliver=deliver,
                 )
                 group.start_soon(self._position.keep_writing)
@@ -223,7 +227,7 @@ class SlackChannel:
 
 
 def _name(emoji: str) -> str:
-    if not (name := name_of(emoji)):
+    if not (name := SLACK.name(emoji)):
         raise NotSent(f"Slack's name of {emoji} is not known.")
     return name
 
@@ -261,7 +265,8 @@ def _checked(name: str, token: str, what: str, prefix: str) -> str:
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SlackChannel]:
     options = checked_options(deps)
     app_token(deps)
-    async with open_web(options.proxy_url) as web:
+    unreadable = unreadable_updates(deps)
+    async with open_web(options.proxy_url, unreadable) as web:
 
         def make_api(token: str) -> WebApi:
             return WebApi(web, token, deps.clock, base_url=options.base_url)
@@ -287,4 +292,5 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SlackChannel]:
             assistant=Assistant(deps.clock, options, deps.settings.typing_status_text),
             position=position,
             clock=deps.clock,
+            unreadable=unreadable,
         )

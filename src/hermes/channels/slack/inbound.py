@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
+from hermes.channels.emoji import SLACK
 from hermes.channels.slack import SlackOptions
 from hermes.channels.slack.attached_files import FileReader
 from hermes.channels.slack.directory import Directory
-from hermes.channels.slack.emoji import emoji_named
 from hermes.channels.slack.message_text import (
     forwarded_text,
     mentioned_users,
@@ -159,7 +159,7 @@ class InboundBuilder:
             (),
             message=item.ts,
             about=InboundDetails(chat_type="dm" if is_direct else "group", guild=workspace.team),
-            update=ChangedReaction(emoji_named(event.reaction), removed),
+            update=ChangedReaction(SLACK.emoji(event.reaction), removed),
         )
 
     def press(self, workspace: Workspace, event: Interaction) -> Inbound | None:

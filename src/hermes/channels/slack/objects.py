@@ -226,7 +226,7 @@ class ChatPage(Struct, frozen=True, kw_only=True):
 
 
 class MessagePage(Struct, frozen=True, kw_only=True):
-    messages: tuple[Raw, ...] = ()
+    messages: tuple[Message, ...] = ()
     response_metadata: Cursor = Cursor()
 
 

@@ -24,9 +24,9 @@ from hermes.channels.slack.objects import (
 from hermes.channels.slack.position import Position
 from hermes.channels.slack.socket_connection import SocketLink
 from hermes.channels.slack.workspaces import Workspace, Workspaces
+from hermes.channels.unreadable_updates import UnreadableUpdates
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import Inbound, NewMessage
-from hermes.schema.errors import HermesError
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,7 @@ class Receiver:
         missed: MissedMessages,
         assistant: Assistant,
         position: Position,
+        unreadable: UnreadableUpdates,
         deliver: HandleInbound,
     ) -> None:
         self._group = group
@@ -66,6 +67,7 @@ class Receiver:
         self._missed = missed
         self._assistant = assistant
         self._position = position
+        self._unreadable = unreadable
         self._deliver = deliver
         self._queues: ChatQueues[_Event | MissedSearch] = ChatQueues(group, self._handle)
         self._under_way: dict[str, _Event] = {}
@@ -110,7 +112,7 @@ class Receiver:
                     self._group.start_soon(link.acknowledge, frame.envelope_id)
         except msgspec.MsgspecError as error:
             # It would fail again each time it is sent.
-            log.warning("an envelope %s could not be read: %s", frame.type, error)
+            self._unreadable.add(frame.payload, error)
             self._group.start_soon(link.acknowledge, frame.envelope_id)
 
     def _receive_event(self, frame: Frame, link: SocketLink) -> None:
@@ -149,14 +151,9 @@ class Receiver:
         if workspace is None:
             log.warning("an event of a workspace without a bot token is ignored")
             return []
-        try:
+        inbound = None
+        with self._unreadable.skipping(event.payload.event):
             inbound = await self._update(workspace, event)
-        except (HermesError, OSError):
-            raise
-        except Exception:
-            # It would fail again after each restart, and nothing after it would be handled.
-            log.exception("an event %s could not be read", event.head.type)
-            return []
         return [] if inbound is None else [inbound]
 
     async def _update(self, workspace: Workspace, event: _Event) -> Inbound | None:
@@ -183,7 +180,9 @@ class Receiver:
 
     async def _fetch(self, search: MissedSearch) -> None:
         for message in await self._missed.find(search):
-            inbound = await self._builder.message(search.workspace, message, NewMessage())
+            inbound = None
+            with self._unreadable.skipping(message):
+                inbound = await self._builder.message(search.workspace, message, NewMessage())
             if inbound is not None:
                 await self._store(inbound)
         self._position.ended(search.number)
@@ -196,7 +195,9 @@ class Receiver:
 
     async def _press(self, event: Interaction, frame: Frame, link: SocketLink) -> None:
         workspace = self._workspaces.of_event([event.team.id if event.team else ""])
-        inbound = self._builder.press(workspace, event) if workspace is not None else None
+        inbound = None
+        with self._unreadable.skipping(frame.payload):
+            inbound = self._builder.press(workspace, event) if workspace is not None else None
         if inbound is not None:
             await self._deliver(inbound)
         await link.acknowledge(frame.envelope_id)
@@ -204,7 +205,9 @@ class Receiver:
     async def _command(self, event: SlashCommand, frame: Frame, link: SocketLink) -> None:
         """Store it, then show the command to the person alone: Slack itself does not."""
         workspace = self._workspaces.of_event([event.team_id])
-        inbound = self._builder.command(workspace, event) if workspace is not None else None
+        inbound = None
+        with self._unreadable.skipping(frame.payload):
+            inbound = self._builder.command(workspace, event) if workspace is not None else None
         if inbound is not None:
             await self._deliver(inbound)
         shown = {"text": command_line(event)[:1900]} if frame.accepts_response_payload else None

@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from hermes.channels.account import BadToken
 from hermes.channels.http_client import (
@@ -36,6 +36,7 @@ from hermes.channels.slack.objects import (
     UploadTarget,
 )
 from hermes.channels.slack.rate_limits import LIMITED, RateLimits
+from hermes.channels.unreadable_updates import UnreadableUpdates
 from hermes.kit.clock import Clock
 from hermes.ports.channel import (
     MarkupRejected,
@@ -290,7 +291,8 @@ class WebApi:
             self.scopes = frozenset(one.strip() for one in granted.split(","))
         error = self._problem(response)
         if error is None:
-            return self._http.decode(response, result)
+            item = Message if issubclass(result, MessagePage) else None
+            return self._http.decode(response, result, item)
         if isinstance(error, Throttled):
             self._limits.pause(method, chat, error.wait)
         raise error
@@ -308,8 +310,7 @@ class WebApi:
         while True:
             given = {**fields, "limit": PAGE, "cursor": cursor or None}
             page = await self.patient_call(method, MessagePage, given)
-            # One message of a kind that cannot be read does not hide the others.
-            found += [one for raw in page.messages if (one := _message(raw)) is not None]
+            found += page.messages
             if not (cursor := page.response_metadata.next_cursor):
                 return sorted(found, key=lambda one: ts_order(one.ts))
 
@@ -318,13 +319,6 @@ def ts_order(ts: str) -> tuple[int, int]:
     """Timestamps in the order of time: they are ids, not numbers."""
     seconds, _, rest = ts.partition(".")
     return (int(seconds), int(rest or 0)) if seconds.isdecimal() else (0, 0)
-
-
-def _message(raw: Raw) -> Message | None:
-    try:
-        return msgspec.json.decode(raw, type=Message)
-    except msgspec.MsgspecError:
-        return None
 
 
 def _error(response: HttpAnswer, answer: _Answer) -> HermesError:
@@ -370,13 +364,16 @@ def _reason(error: Exception) -> str:
 
 
 @asynccontextmanager
-async def open_web(proxy_url: str) -> AsyncGenerator[WebAccess]:
+async def open_web(
+    proxy_url: str, unreadable: UnreadableUpdates | None = None
+) -> AsyncGenerator[WebAccess]:
     """Open the HTTP client. Raises `ConfigError` for a proxy that cannot be used."""
     proxy = open_proxy(LABEL, proxy_url, "SLACK_PROXY")
     connector = proxy.connector(limit=64, keepalive_timeout=15)
     async with aiohttp.ClientSession(connector=connector) as session:
         try:
-            yield WebAccess(session, HttpClient(session, label=LABEL, proxy=proxy), proxy)
+            http = HttpClient(session, label=LABEL, proxy=proxy, unreadable=unreadable)
+            yield WebAccess(session, http, proxy)
         finally:
             # Connections are closed in the next rounds of the event loop.
             await asyncio.sleep(0)

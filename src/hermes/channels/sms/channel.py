@@ -14,7 +14,7 @@ import anyio
 from msgspec import Struct
 
 from hermes.channels.account import account_options, check_address, require_options
-from hermes.channels.connection import LastSeen, Retries
+from hermes.channels.connection import LastSeen
 from hermes.channels.http_calls import CallResponse, HttpCall
 from hermes.channels.received_files import (
     AttachedFile,
@@ -26,7 +26,8 @@ from hermes.channels.received_files import (
 from hermes.channels.sms import MANIFEST, MEDIA_LIMIT, SmsOptions
 from hermes.channels.sms.twilio_api import SmsMessage, TwilioApi, is_signed, open_twilio
 from hermes.channels.state_file import StateFile
-from hermes.channels.webhook_server import WebhookServer
+from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
+from hermes.channels.webhook_server import WebhookServer, serve_with_checks
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
@@ -38,7 +39,6 @@ from hermes.ports.channel import (
     Outbound,
     Receipt,
     Throttled,
-    UnknownOutcome,
 )
 from hermes.schema.errors import ConfigError
 from hermes.schema.messages import Media, Text
@@ -49,8 +49,6 @@ log = logging.getLogger(__name__)
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 SIGNATURE_HEADER = "x-twilio-signature"
 NO_ANSWER = '<?xml version="1.0" encoding="UTF-8"?><Response></Response>'
-CHECK_SECONDS = 30.0
-"""Between two looks at the list of messages: Twilio does not repeat a call that failed."""
 OVERLAP = timedelta(minutes=10)
 """Messages may be listed late, and clocks differ."""
 OLDEST = timedelta(days=6)
@@ -92,6 +90,7 @@ class SmsChannel:
         files: ReceivedFiles,
         position: StateFile[Position],
         clock: Clock,
+        unreadable: UnreadableUpdates,
     ) -> None:
         self.caps: ChannelCapabilities = MANIFEST.caps
         self._name = name
@@ -100,6 +99,7 @@ class SmsChannel:
         self._files = files
         self._position = position
         self._clock = clock
+        self._unreadable = unreadable
         self._seen = LastSeen(clock)
         self._handled: LruMap[str, bool] = LruMap(MAX_HANDLED)
         self._orders: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
@@ -111,7 +111,7 @@ class SmsChannel:
         return self._server.port if self._server is not None and self._server.serving else 0
 
     async def run(self, deliver: HandleInbound) -> None:
-        server = WebhookServer(
+        self._server = WebhookServer(
             "sms",
             [urlsplit(self._options.webhook_url).path or "/"],
             self._clock,
@@ -120,18 +120,9 @@ class SmsChannel:
             host=self._options.webhook_host,
             port=self._options.webhook_port,
         )
-        retries = Retries(self._clock, pause=1.0)
-        async with server:
-            self._server = server
-            while True:
-                try:
-                    await self._fetch_missed(deliver)
-                except (Offline, Throttled, UnknownOutcome) as error:
-                    await retries.failed(error)
-                    continue
-                retries.succeeded()
-                self._seen.mark()
-                await self._clock.sleep(CHECK_SECONDS)
+        # Twilio does not repeat a call that failed: the list of messages has it.
+        check = partial(self._fetch_missed, deliver)
+        await serve_with_checks(self._server, check, self._clock, self._seen)
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
         check_address(to, self._name)
@@ -161,6 +152,8 @@ class SmsChannel:
                 sid=form["MessageSid"], sender=form["From"], text=form.get("Body", ""), media=media
             )
             await self._handle(message, deliver)
+        elif is_message:
+            self._unreadable.add(call.body, "MessageSid or From is missing")
         return CallResponse(200, NO_ANSWER, media_type="text/xml")
 
     async def _fetch_missed(self, deliver: HandleInbound) -> None:
@@ -204,7 +197,11 @@ class SmsChannel:
         async with order:
             if self._handled.get(message.sid) or self._is_ignored(message):
                 return
-            await deliver(await self._inbound(message))
+            inbound = None
+            with self._unreadable.skipping(message):
+                inbound = await self._inbound(message)
+            if inbound is not None:
+                await deliver(inbound)
             self._handled.put(message.sid, True)
             self._seen.mark()
 
@@ -277,7 +274,8 @@ def check_numbers(options: SmsOptions) -> None:
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SmsChannel]:
     options = checked_options(deps)
     path = deps.home / "cache" / "sms" / f"{deps.name.replace('/', '-')}.json"
-    async with open_twilio(options) as api:
+    unreadable = unreadable_updates(deps)
+    async with open_twilio(options, unreadable) as api:
         yield SmsChannel(
             name=deps.name,
             options=options,
@@ -285,4 +283,5 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SmsChannel]:
             files=received_files(deps, MEDIA_LIMIT),
             position=StateFile(path, Position),
             clock=deps.clock,
+            unreadable=unreadable,
         )

@@ -22,6 +22,7 @@ from hermes.channels.http_client import (
     retry_after,
 )
 from hermes.channels.sms import SmsOptions
+from hermes.channels.unreadable_updates import UnreadableUpdates
 from hermes.ports.channel import NotSent, TargetGone, UnknownOutcome
 from hermes.schema.errors import HermesError
 
@@ -155,7 +156,7 @@ class TwilioApi:
         for _ in range(MAX_PAGES):
             answer = await self._http.call("GET", self._base + path, headers=self._headers)
             listed_at = listed_at or _date(answer)
-            page = self._decode(answer, _MessagePage)
+            page = self._decode(answer, _MessagePage, SmsMessage)
             recent = [one for one in page.messages if one.sent_at >= since]
             found += filter(self._is_for_us, recent)
             # The newest come first.
@@ -197,10 +198,10 @@ class TwilioApi:
         answer = await self._http.call("GET", self._base + path, headers=self._headers)
         return self._decode(answer, kind)
 
-    def _decode(self, answer: HttpAnswer, kind: type[T]) -> T:
+    def _decode(self, answer: HttpAnswer, kind: type[T], item: type | None = None) -> T:
         if not answer.ok:
             raise self._error(answer)
-        return self._http.decode(answer, kind)
+        return self._http.decode(answer, kind, item)
 
     def _error(self, answer: HttpAnswer) -> HermesError:
         try:
@@ -258,6 +259,10 @@ def _spellings(url: str) -> list[str]:
 
 
 @asynccontextmanager
-async def open_twilio(options: SmsOptions) -> AsyncGenerator[TwilioApi]:
-    async with open_http_client("Twilio", options.proxy_url, variable="SMS_PROXY") as http:
+async def open_twilio(
+    options: SmsOptions, unreadable: UnreadableUpdates | None = None
+) -> AsyncGenerator[TwilioApi]:
+    async with open_http_client(
+        "Twilio", options.proxy_url, variable="SMS_PROXY", unreadable=unreadable
+    ) as http:
         yield TwilioApi(http, options)

@@ -24,8 +24,10 @@ def attached_files(message: Message) -> Iterator[TelegramFile]:
             media_type="image/jpeg",
             size=best.file_size,
         )
+    # What somebody else said is no message of the sender.
+    voice = "voice note" if message.forward_origin is None else "forwarded voice note"
     kinds: tuple[tuple[str, FileObject | None, str, str, Recording], ...] = (
-        ("voice note", message.voice, "voice.ogg", "audio/ogg", "audio"),
+        (voice, message.voice, "voice.ogg", "audio/ogg", "audio"),
         ("audio file", message.audio, "audio.mp3", "audio/mpeg", "audio"),
         ("video", message.video, "video.mp4", "video/mp4", "video"),
         ("video note", message.video_note, "video-note.mp4", "video/mp4", "video"),

@@ -26,7 +26,6 @@ from hermes.channels.telegram.objects import (
     File,
     Message,
     ResponseParameters,
-    Update,
     User,
     WebhookInfo,
 )
@@ -116,10 +115,10 @@ class BotApi:
     async def get_me(self) -> User:
         return await self.call("getMe", User)
 
-    async def get_updates(self, offset: int, seconds: int = POLL_SECONDS) -> list[Update]:
+    async def get_updates(self, offset: int, seconds: int = POLL_SECONDS) -> list[Raw]:
         """Wait for updates from `offset` on; the ones before it are acknowledged."""
         fields = {"offset": offset, "timeout": seconds, "allowed_updates": ALLOWED_UPDATES}
-        return await self.call("getUpdates", list[Update], fields, seconds=seconds + POLL_GRACE)
+        return await self.call("getUpdates", list[Raw], fields, seconds=seconds + POLL_GRACE)
 
     async def set_webhook(self, url: str, secret: str) -> None:
         fields = {"url": url, "secret_token": secret, "allowed_updates": ALLOWED_UPDATES}

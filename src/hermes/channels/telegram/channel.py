@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 
 import anyio
+import msgspec
 from msgspec import structs
 
 from hermes.channels.account import BotToken, account_options, bot_token, check_address
@@ -16,6 +17,7 @@ from hermes.channels.received_files import received_files
 from hermes.channels.telegram import DOWNLOAD_LIMIT, MANIFEST, TelegramOptions
 from hermes.channels.telegram.attached_files import FileReader
 from hermes.channels.telegram.bot_api import (
+    POLL_SECONDS,
     BotApi,
     Migrated,
     NotModified,
@@ -36,8 +38,9 @@ from hermes.channels.telegram.outbound import (
     text_call,
     text_fields,
 )
-from hermes.channels.telegram.update_batch import UpdateBatch
+from hermes.channels.telegram.update_batch import UpdateBatch, read_update
 from hermes.channels.telegram.webhook import WebhookUpdates
+from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
@@ -85,6 +88,7 @@ class TelegramChannel:
         files: FileReader,
         clock: Clock,
         commands: Sequence[tuple[str, str]],
+        unreadable: UnreadableUpdates,
     ) -> None:
         self.caps: ChannelCapabilities = MANIFEST.caps
         self._name = name
@@ -95,6 +99,7 @@ class TelegramChannel:
         self._files = files
         self._clock = clock
         self._commands = commands
+        self._unreadable = unreadable
         self._seen = LastSeen(clock)
         self._moved: LruMap[str, str] = LruMap(MAX_MOVED_CHATS)
         """New ids of groups that became supergroups."""
@@ -185,7 +190,7 @@ class TelegramChannel:
         offset, retries = 0, Retries(self._clock, pause=POLL_PAUSE)
         while True:
             try:
-                updates = await self._api.get_updates(offset)
+                updates = await self._updates(offset)
             except OtherPoller as error:
                 if "webhook" not in str(error).lower():
                     raise
@@ -203,6 +208,13 @@ class TelegramChannel:
             await self._deliver(batch, builder, deliver)
             offset = batch.last_id + 1
 
+    async def _updates(self, offset: int, seconds: int = POLL_SECONDS) -> list[Update]:
+        found = await self._api.get_updates(offset, seconds)
+        try:
+            return [read_update(bytes(one), self._unreadable) for one in found]
+        except msgspec.MsgspecError as error:
+            raise UnknownOutcome("Telegram sent an update without a number.") from error
+
     async def _with_whole_albums(self, batch: UpdateBatch) -> UpdateBatch:
         """Wait for more parts of the albums in the batch, which arrive as separate messages."""
         for _ in range(MAX_ALBUM_WAITS):
@@ -210,7 +222,7 @@ class TelegramChannel:
                 break
             await self._clock.sleep(ALBUM_SECONDS)
             # The same offset again: nothing of the batch is acknowledged yet.
-            more = UpdateBatch(await self._api.get_updates(batch.first_id, 0))
+            more = UpdateBatch(await self._updates(batch.first_id, 0))
             self._seen.mark()
             grown = more.album_sizes != batch.album_sizes
             batch = more if more.updates else batch
@@ -224,7 +236,13 @@ class TelegramChannel:
             self._seen.mark()
 
         options = self._options
-        updates = WebhookUpdates(options, receive, self._clock, ALBUM_SECONDS)
+        updates = WebhookUpdates(
+            options,
+            receive,
+            self._clock,
+            album_seconds=ALBUM_SECONDS,
+            unreadable=self._unreadable,
+        )
         async with updates.server():
             await self._api.set_webhook(options.webhook_url, options.webhook_secret)
             reported = 0
@@ -245,7 +263,10 @@ class TelegramChannel:
 
         async def deliver_chat(groups: Sequence[Sequence[Update]]) -> None:
             for updates in groups:
-                for inbound in await builder.build(updates):
+                found: list[Inbound] = []
+                with self._unreadable.skipping(updates):
+                    found = await builder.build(updates)
+                for inbound in found:
                     await deliver(inbound)
                 for update in updates:
                     await self._acknowledge_press(update)
@@ -319,4 +340,5 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[TelegramChannel]:
             files=files,
             clock=deps.clock,
             commands=deps.commands,
+            unreadable=unreadable_updates(deps),
         )

@@ -179,8 +179,11 @@ class MessageReaction(Struct, frozen=True, kw_only=True):
     new_reaction: tuple[ReactionType, ...] = ()
 
 
-class Update(Struct, frozen=True, kw_only=True):
+class UpdateNumber(Struct, frozen=True, kw_only=True):
     update_id: int
+
+
+class Update(UpdateNumber, frozen=True, kw_only=True):
     message: Message | None = None
     edited_message: Message | None = None
     callback_query: CallbackQuery | None = None

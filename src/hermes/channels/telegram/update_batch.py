@@ -3,7 +3,19 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from hermes.channels.telegram.objects import Update
+import msgspec
+
+from hermes.channels.telegram.objects import Update, UpdateNumber
+from hermes.channels.unreadable_updates import UnreadableUpdates
+
+
+def read_update(data: bytes, unreadable: UnreadableUpdates) -> Update:
+    """One that cannot be read is empty, so that it is acknowledged with the others.
+
+    Raises `MsgspecError` if it has no number.
+    """
+    found = unreadable.decode(data, Update)
+    return found or Update(update_id=msgspec.json.decode(data, type=UpdateNumber).update_id)
 
 
 class UpdateBatch:

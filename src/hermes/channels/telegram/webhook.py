@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlsplit
 
 import anyio
-import msgspec
 
 from hermes.channels.http_calls import CallResponse, HttpCall
 from hermes.channels.telegram import TelegramOptions
 from hermes.channels.telegram.objects import Update
+from hermes.channels.telegram.update_batch import read_update
+from hermes.channels.unreadable_updates import UnreadableUpdates
 from hermes.channels.webhook_server import WebhookServer
 from hermes.kit.clock import Clock
 
@@ -26,12 +27,19 @@ class WebhookUpdates:
     """
 
     def __init__(
-        self, options: TelegramOptions, receive: Receive, clock: Clock, album_seconds: float
+        self,
+        options: TelegramOptions,
+        receive: Receive,
+        clock: Clock,
+        *,
+        album_seconds: float,
+        unreadable: UnreadableUpdates,
     ) -> None:
         self._options = options
         self._receive = receive
         self._clock = clock
         self._album_seconds = album_seconds
+        self._unreadable = unreadable
         self._waiting: list[_Arrived] = []
         self._lock = anyio.Lock()
 
@@ -53,7 +61,11 @@ class WebhookUpdates:
         return hmac.compare_digest(given, self._options.webhook_secret.encode())
 
     async def _accept_call(self, call: HttpCall) -> CallResponse:
-        await self._accept(msgspec.json.decode(call.body, type=Update))
+        update: Update | None = None
+        with self._unreadable.skipping(call.body):
+            update = read_update(call.body, self._unreadable)
+        if update is not None:
+            await self._accept(update)
         return CallResponse()
 
     async def _accept(self, update: Update) -> None:

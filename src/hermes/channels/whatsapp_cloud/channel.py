@@ -7,19 +7,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
-import msgspec
-from msgspec import Raw
 
 from hermes.channels.account import BotToken, account_options, check_address, require_options
-from hermes.channels.connection import LastSeen, Retries
+from hermes.channels.connection import LastSeen
 from hermes.channels.http_calls import CallRejected, CallResponse, HttpCall
 from hermes.channels.http_listener import ListenerLimits
 from hermes.channels.received_files import received_files
-from hermes.channels.webhook_server import WebhookServer
+from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
+from hermes.channels.webhook_server import WebhookServer, serve_with_checks
 from hermes.channels.whatsapp_cloud import MANIFEST, MEDIA, WhatsAppOptions
 from hermes.channels.whatsapp_cloud.graph_api import GraphApi, open_graph_api
 from hermes.channels.whatsapp_cloud.inbound import InboundBuilder
@@ -36,10 +34,8 @@ from hermes.ports.channel import (
     ChannelCapabilities,
     ChannelDeps,
     Inbound,
-    Offline,
     Outbound,
     Receipt,
-    Throttled,
     UnknownOutcome,
 )
 from hermes.ports.store import Blobs
@@ -48,11 +44,8 @@ from hermes.schema.scope import Address
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T", Message, Status)
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 SIGNATURE_HEADER = "x-hub-signature-256"
-CHECK_SECONDS = 30.0
-"""Between two checks of the number: well below the time after which a channel counts as silent."""
 MAX_CHATS = 5_000
 MAX_CALL = 4 * 1024 * 1024
 """Meta sends calls of up to 3 MB."""
@@ -73,6 +66,7 @@ class WhatsAppChannel:
         builder: InboundBuilder,
         blobs: Blobs,
         clock: Clock,
+        unreadable: UnreadableUpdates,
     ) -> None:
         self.caps: ChannelCapabilities = MANIFEST.caps
         self._name = name
@@ -82,6 +76,7 @@ class WhatsAppChannel:
         self._builder = builder
         self._blobs = blobs
         self._clock = clock
+        self._unreadable = unreadable
         self._seen = LastSeen(clock)
         self._newest: LruMap[str, str] = LruMap(MAX_CHATS)
         """The newest message of each chat: an answer to it is shown as being written."""
@@ -94,7 +89,7 @@ class WhatsAppChannel:
         return self._server.port if self._server is not None and self._server.serving else 0
 
     async def run(self, deliver: HandleInbound) -> None:
-        server = WebhookServer(
+        self._server = WebhookServer(
             MANIFEST.name,
             [self._options.webhook_path],
             self._clock,
@@ -105,19 +100,11 @@ class WhatsAppChannel:
             methods=("GET", "POST"),
             limits=ListenerLimits(body=MAX_CALL),
         )
-        retries = Retries(self._clock, pause=1.0)
-        async with server:
-            self._server = server
-            while True:
-                self._token.reload()
-                try:
-                    await self._api.number()
-                except (Offline, Throttled, UnknownOutcome) as error:
-                    await retries.failed(error)
-                    continue
-                retries.succeeded()
-                self._seen.mark()
-                await self._clock.sleep(CHECK_SECONDS)
+        await serve_with_checks(self._server, self._check_number, self._clock, self._seen)
+
+    async def _check_number(self) -> None:
+        self._token.reload()
+        await self._api.number()
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
         check_address(to, self._name)
@@ -170,7 +157,8 @@ class WhatsAppChannel:
             if call.query.get("hub.mode") != "subscribe":
                 raise CallRejected(400, "mode", "Only hub.mode=subscribe is known.")
             return CallResponse(200, call.query.get("hub.challenge", ""))
-        notification = msgspec.json.decode(call.body, type=Notification)
+        # Meta would repeat a refused call for days.
+        notification = self._unreadable.decode(call.body, Notification) or Notification()
         for entry in notification.entry:
             for change in entry.changes:
                 value = change.value
@@ -190,12 +178,9 @@ class WhatsAppChannel:
 
     async def _take(self, value: Value, deliver: HandleInbound) -> None:
         names = {one.wa_id: one.profile.name for one in value.contacts}
-        for raw in value.statuses:
-            if (status := _decoded(raw, Status)) is not None:
-                _report(status)
-        for raw in value.messages:
-            if (message := _decoded(raw, Message)) is None:
-                continue
+        for status in self._unreadable.decode_each(value.statuses, Status):
+            _report(status)
+        for message in self._unreadable.decode_each(value.messages, Message):
             if not message.from_:
                 log.warning("a message without a phone number cannot be answered")
                 continue
@@ -205,7 +190,9 @@ class WhatsAppChannel:
                 await self._deliver(message, names.get(message.from_, ""), deliver)
 
     async def _deliver(self, message: Message, user_name: str, deliver: HandleInbound) -> None:
-        inbound = await self._builder.build(message, user_name)
+        inbound = None
+        with self._unreadable.skipping(message):
+            inbound = await self._builder.build(message, user_name)
         if inbound is not None:
             await deliver(inbound)
             self._newest.put(message.from_, message.id)
@@ -214,15 +201,6 @@ class WhatsAppChannel:
 def _bytes(text: str) -> bytes:
     """The bytes of a header as they were received, even if they are no UTF-8."""
     return text.encode("utf-8", "surrogateescape")
-
-
-def _decoded(raw: Raw, kind: type[T]) -> T | None:
-    """Read one part of a call; Meta would repeat a refused call with all of its parts."""
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        log.warning("a %s of WhatsApp could not be read: %s", kind.__name__.lower(), error)
-        return None
 
 
 def _report(status: Status) -> None:
@@ -256,4 +234,5 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[WhatsAppChannel]:
             builder=InboundBuilder(name=deps.name, api=api, files=files),
             blobs=deps.blobs,
             clock=deps.clock,
+            unreadable=unreadable_updates(deps),
         )

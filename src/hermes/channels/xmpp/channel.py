@@ -17,6 +17,7 @@ from hermes.channels.account import BadToken, account_options, check_address, re
 from hermes.channels.connection import LastSeen, Retries, first_error
 from hermes.channels.http_client import open_http_client
 from hermes.channels.received_files import received_files
+from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.channels.xmpp import FILE_LIMIT, MANIFEST, XmppOptions
 from hermes.channels.xmpp.connection import XmppAccount, XmppConnection, open_xmpp
 from hermes.channels.xmpp.file_upload import FileUpload
@@ -78,6 +79,7 @@ class XmppChannel:
         builder: InboundBuilder,
         upload: FileUpload,
         clock: Clock,
+        unreadable: UnreadableUpdates,
     ) -> None:
         self.caps: ChannelCapabilities = MANIFEST.caps
         self._name = name
@@ -88,6 +90,7 @@ class XmppChannel:
         self._builder = builder
         self._upload = upload
         self._clock = clock
+        self._unreadable = unreadable
         self._last_seen = LastSeen(clock)
         self._retries = Retries(clock, pause=RECONNECT_PAUSE)
         self._waiting: deque[XmppMessage] = deque()
@@ -170,7 +173,11 @@ class XmppChannel:
     async def _stay_connected(self, deliver: HandleInbound) -> None:
         account = self._account()
         session = XmppSession(
-            own=bare(account.jid), rooms=self._rooms, waiting=self._waiting, clock=self._clock
+            own=bare(account.jid),
+            rooms=self._rooms,
+            waiting=self._waiting,
+            unreadable=self._unreadable,
+            clock=self._clock,
         )
         async with open_xmpp(
             account,
@@ -242,7 +249,10 @@ class XmppChannel:
             await self._say_unreadable(connection, message)
         else:
             key = keys[0] if keys else new_id("xmpp")
-            for update in await self._builder.updates(message, key):
+            updates: list[Inbound] = []
+            with self._unreadable.skipping(message):
+                updates = await self._builder.updates(message, key)
+            for update in updates:
                 await deliver(update)
         self._records.handled(keys)
         if message.archive_id:
@@ -341,4 +351,5 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[XmppChannel]:
             ),
             upload=FileUpload(http, deps.blobs),
             clock=deps.clock,
+            unreadable=unreadable_updates(deps),
         )

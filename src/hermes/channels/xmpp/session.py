@@ -5,10 +5,11 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, tostring
 
 import anyio
 
+from hermes.channels.unreadable_updates import UnreadableUpdates
 from hermes.channels.xmpp.connection import RequestRefused, XmppConnection
 from hermes.channels.xmpp.inbound import Rooms
 from hermes.channels.xmpp.records import ArchivePosition
@@ -56,11 +57,18 @@ class XmppSession:
     """`handle_message` and `handle_presence` get stanzas; `waiting` outlives the session."""
 
     def __init__(
-        self, *, own: str, rooms: Rooms, waiting: deque[XmppMessage], clock: Clock
+        self,
+        *,
+        own: str,
+        rooms: Rooms,
+        waiting: deque[XmppMessage],
+        unreadable: UnreadableUpdates,
+        clock: Clock,
     ) -> None:
         self._own = own
         self._rooms = rooms
         self._waiting = waiting
+        self._unreadable = unreadable
         self._clock = clock
         self._arrived = anyio.Event()
         self._presence = anyio.Event()
@@ -71,6 +79,10 @@ class XmppSession:
         self.ready = anyio.Event()
 
     def handle_message(self, xml: Element) -> None:
+        with self._unreadable.skipping(tostring(xml)):
+            self._take_message(xml)
+
+    def _take_message(self, xml: Element) -> None:
         if (archived := parse_archived(xml, self._own)) is not None:
             if (found := self._queries.get(archived.query)) is not None:
                 found.append(archived.message)

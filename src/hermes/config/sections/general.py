@@ -121,12 +121,33 @@ class Tts(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     provider: str = "edge"
 
 
+class SpeechProgram(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """What `HERMES_LOCAL_STT_COMMAND` is told as {model} and {language}."""
+
+    model: str = "base"
+    language: str = ""
+
+
+class SpeechServer(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """A server with OpenAI's interface; one at another `base_url` gets only this `api_key`."""
+
+    model: str = ""
+    language: str = ""
+    base_url: str = ""
+    api_key: str = ""
+
+
 class Stt(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     """Speech to text. Each provider has its own table."""
 
     enabled: bool = True
     provider: str = "local"
     echo_transcripts: bool = True
+    local: SpeechProgram = SpeechProgram()
+    openai: SpeechServer = SpeechServer()
+    groq: SpeechServer = SpeechServer()
+    mistral: SpeechServer = SpeechServer()
+    deepinfra: SpeechServer = SpeechServer()
 
 
 class BasicAuth(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):

@@ -51,6 +51,8 @@ class PlatformEvents(Struct, frozen=True, kw_only=True):
     """Press the button with this value below the post with this id."""
     reply: Callable[[str, str], Awaitable[None]] | None = None
     """Write a text in reply to the message with this id."""
+    unreadable: Callable[[], Awaitable[None]] | None = None
+    """Send the same update again, one that no program can read."""
 
 
 class PlatformView(Struct, frozen=True, kw_only=True):
@@ -204,6 +206,21 @@ class InboundContract:
             await bench.arrive("hello")
             await bench.events.reply(received[0].message or "", "more")
         assert received[1].reply_to == received[0].message
+
+    async def test_unreadable_update_is_kept_logged_once_and_skipped(
+        self, bench: ChannelBench, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        if bench.events.unreadable is None:
+            return
+        async with listening(bench.channel) as received:
+            await bench.arrive("one")
+            await bench.events.unreadable()
+            await bench.events.unreadable()
+            await bench.arrive("two")
+        assert [text_of(update) for update in received] == ["one", "two"]
+        (logged,) = [one for one in caplog.messages if "an update could not be read" in one]
+        kept = anyio.Path(logged.rpartition("(kept in ")[2].removesuffix(")"))
+        assert len((await kept.read_text()).splitlines()) == 1
 
     async def test_edit_of_a_message_is_an_update(self, bench: ChannelBench) -> None:
         if bench.events.edit is None:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from hermes.testing.delivery_check import answered_pieces, question_name
 from hermes.testing.gateway_process import GatewaySpec
+from hermes.testing.kill_run import write_home
 from hermes.testing.platform.state import FakePlatform, PlatformPost, WrittenMessage
 from hermes.testing.slack.mrkdwn import shown_text
 from hermes.testing.slack.state import EmulatedMessage, EmulatedSlack
@@ -79,29 +79,13 @@ def slack_home(
 
     `urls` are those of the emulator and of its API, `tokens` those of the bots and of the app.
     """
-    home, work = folder / "home", folder / "work"
-    home.mkdir(parents=True, exist_ok=True)
-    work.mkdir(exist_ok=True)
     url, api_url = urls
-    extra = {
-        "base_url": api_url,
-        "allow_from": [*people],
-        "allow_admin_from": [*people][:1],
-        "group_allow_admin_from": [*people][:1],
-    }
-    config: dict[str, object] = {
-        "model": {"default": "mock", "provider": "openai", "base_url": f"{url}/main/v1"},
-        "platforms": {"slack": {"extra": extra}},
-        "gateway": {"restart_loop_guard": {"enabled": False}, "respawn_storm": {"enabled": False}},
-        "display": {"busy_input_mode": "queue"},
-        **settings,
-    }
-    (home / "config.yaml").write_bytes(msgspec.json.format(msgspec.json.encode(config)))
-    variables = {
-        "OPENAI_API_KEY": "sk-none-of-ours",
-        "SLACK_BOT_TOKEN": tokens[0],
-        "SLACK_APP_TOKEN": tokens[1],
-        "MESSAGING_CWD": str(work),
-    }
-    (home / ".env").write_text("".join(f"{name}={value}\n" for name, value in variables.items()))
-    return GatewaySpec(folder=str(folder), home=str(home))
+    return write_home(
+        folder,
+        "slack",
+        model_url=url,
+        extra={"base_url": api_url},
+        variables={"SLACK_BOT_TOKEN": tokens[0], "SLACK_APP_TOKEN": tokens[1]},
+        settings=settings,
+        people=people,
+    )

@@ -1,0 +1,172 @@
+"""Transcribe recordings: with an OpenAI-compatible server, or with a program on this machine."""
+
+import asyncio
+import logging
+import shlex
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+
+import msgspec
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from hermes.kit.ids import new_id
+from hermes.kit.text import one_line
+from hermes.models.endpoint import read_all
+from hermes.models.error_body import redacted_message
+from hermes.models.http_client import HttpClient, default_tls
+from hermes.ports.sandbox import ProcessSpec, Sandbox
+from hermes.ports.transcription import TranscriptionFailed
+from hermes.schema.errors import SandboxError
+
+log = logging.getLogger(__name__)
+
+SECONDS = 60.0
+"""Less than the time after which a silent channel is restarted: it waits for the text."""
+CONNECT_SECONDS = 10.0
+MAX_RECORDING = 25 * 1024 * 1024
+"""The limit of OpenAI's own server."""
+MAX_ANSWER = 1024 * 1024
+MAX_TRANSCRIPT = 50_000
+
+
+class _Answer(Struct, frozen=True):
+    text: str = ""
+
+
+class TranscriptionServer:
+    """`url` is the address before `/audio/transcriptions`; `key` goes to no other one."""
+
+    def __init__(
+        self, *, url: str, key: str, model: str, language: str = "", seconds: float = SECONDS
+    ) -> None:
+        self._url = f"{url.rstrip('/')}/audio/transcriptions"
+        self._key = key
+        self._seconds = seconds
+        self._fields = {"model": model, "language": language, "response_format": "json"}
+
+    async def transcribe(self, data: bytes, name: str, media_type: str) -> str:
+        _check_size(data)
+        content_type, body = _form(self._fields, data, name, media_type)
+        headers = {"Content-Type": content_type, "Accept": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        client = HttpClient(connect=CONNECT_SECONDS, tls=default_tls)
+        try:
+            async with asyncio.timeout(self._seconds):
+                response = await client.send("POST", self._url, headers, body, idle=SECONDS)
+                answer = await read_all(response, MAX_ANSWER, SECONDS)
+        except TimeoutError as error:
+            raise TranscriptionFailed("The transcription server took too long.") from error
+        except (OSError, ValueError) as error:
+            log.warning("the transcription server cannot be used: %s", error)
+            raise TranscriptionFailed("The transcription server cannot be reached.") from error
+        finally:
+            await client.aclose()
+        if response.status != 200:
+            shown = redacted_message(answer[:2000].decode("utf-8", "replace"))
+            log.warning("the transcription server refused: %d %s", response.status, shown)
+            raise TranscriptionFailed(f"The transcription server answered {response.status}.")
+        try:
+            return _cleaned(msgspec.json.decode(answer, type=_Answer).text)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise TranscriptionFailed("The transcription server gave no text.") from error
+
+
+class TranscriptionCommand:
+    """Runs the owner's program on a file.
+
+    In `command`, {input_path} is the recording and {output_dir} a folder for a .txt file; without
+    such a file, what the program prints is the text.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        *,
+        sandbox: Sandbox,
+        env: Callable[[], Mapping[str, str]],
+        model: str,
+        language: str,
+    ) -> None:
+        self._command = command
+        self._sandbox = sandbox
+        self._env = env
+        self._model = model
+        self._language = language
+
+    async def transcribe(self, data: bytes, name: str, media_type: str) -> str:
+        _check_size(data)
+        with tempfile.TemporaryDirectory(prefix="hermes-voice-") as folder:
+            path = Path(folder) / f"recording{PurePosixPath(name).suffix[:8]}"
+            await run_sync(path.write_bytes, data)
+            try:
+                spec = ProcessSpec(
+                    argv=self._argv(path, folder),
+                    cwd=folder,
+                    env=self._env(),
+                    timeout=SECONDS,
+                    separate_stderr=True,
+                )
+                result = await self._sandbox.run(spec)
+            except (SandboxError, ValueError) as error:
+                log.warning("the transcription program cannot be run: %s", error)
+                raise TranscriptionFailed("The transcription program cannot be run.") from error
+            if result.timed_out:
+                raise TranscriptionFailed("The transcription program took too long.")
+            if result.exit_code:
+                shown = one_line(result.output.decode("utf-8", "replace"), 300)
+                log.warning("the transcription program ended with %d: %s", result.exit_code, shown)
+                raise TranscriptionFailed("The transcription program failed.")
+            return _cleaned(await run_sync(_written_text, Path(folder), result.output))
+
+    def _argv(self, path: Path, folder: str) -> tuple[str, ...]:
+        values = {
+            "{input_path}": str(path), "{output_dir}": folder,
+            "{model}": self._model, "{language}": self._language,
+        }  # fmt: skip
+        words = shlex.split(self._command)
+        if not any("{input_path}" in word for word in words):
+            words.append("{input_path}")
+        for name, value in values.items():
+            words = [word.replace(name, value) for word in words]
+        return tuple(words)
+
+
+def _written_text(folder: Path, output: bytes) -> str:
+    files = sorted(folder.glob("*.txt"))
+    data = files[0].read_bytes()[:MAX_ANSWER] if files else output
+    return data.decode("utf-8", "replace")
+
+
+def _check_size(data: bytes) -> None:
+    if len(data) > MAX_RECORDING:
+        raise TranscriptionFailed(f"It is larger than {MAX_RECORDING // 1024**2} MB.")
+
+
+def _cleaned(text: str) -> str:
+    if not (text := text.strip()[:MAX_TRANSCRIPT]):
+        raise TranscriptionFailed("No speech was recognized.")
+    return text
+
+
+def _form(
+    fields: Mapping[str, str], data: bytes, name: str, media_type: str
+) -> tuple[str, list[bytes]]:
+    """A multipart form, and its content type."""
+    boundary = new_id("form")
+    parts = [
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"\r\n\r\n{value}\r\n'
+        for field, value in fields.items()
+        if value
+    ]
+    # Servers recognize the format by the name.
+    safe = "".join(one if one.isalnum() or one in "._-" else "_" for one in name) or "recording"
+    kind = media_type if media_type.isprintable() else "application/octet-stream"
+    head = (
+        f'{"".join(parts)}--{boundary}\r\nContent-Disposition: form-data; name="file"; '
+        f'filename="{safe}"\r\nContent-Type: {kind}\r\n\r\n'
+    )
+    body = [head.encode(), data, f"\r\n--{boundary}--\r\n".encode()]
+    return f"multipart/form-data; boundary={boundary}", body

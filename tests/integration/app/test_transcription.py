@@ -1,0 +1,37 @@
+"""Which settings choose what transcribes voice notes, and which key it gets."""
+
+from pathlib import Path
+
+import pytest
+
+from hermes.app.transcription import configured_transcriber
+from support.app_profile import open_profile
+from support.speech import serve_speech
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ["", "stt: {provider: groq}", "stt: {enabled: false, provider: openai}"],
+    ids=["local without a program", "provider without a key", "disabled"],
+)
+async def test_nothing_transcribes_unless_it_is_set_up(tmp_path: Path, settings: str) -> None:
+    async with open_profile(tmp_path, settings) as app:
+        assert configured_transcriber(app) is None
+
+
+async def test_key_of_the_provider_is_used_at_its_own_address(tmp_path: Path) -> None:
+    async with open_profile(tmp_path, "stt: {provider: openai}") as app:
+        assert configured_transcriber(app) is not None
+
+
+async def test_other_server_does_not_get_the_key_of_the_provider(tmp_path: Path) -> None:
+    async with serve_speech("hello") as speech:
+        settings = f"stt: {{provider: openai, openai: {{base_url: '{speech.url}'}}}}"
+        async with open_profile(tmp_path, settings) as app:
+            transcriber = configured_transcriber(app)
+            assert transcriber is not None
+            assert await transcriber.transcribe(b"OggS", "a.ogg", "audio/ogg") == "hello"
+    (call,) = speech.calls
+    assert call.authorization == ""
