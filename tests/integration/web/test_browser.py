@@ -1,12 +1,13 @@
 """The web page in a real Chromium: conversations, lost connections, keyboard, attacks, size."""
 
-import os
-from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp.web import Request, Response
 from axe_core_python import __file__ as axe_package
+from markdown_it import MarkdownIt
 
 from hermes.cron.operation import CronOperation
 from hermes.cron.service import JobChange
@@ -18,7 +19,8 @@ from hermes.schema.board import RunChange
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
 from hermes.session.conversation import SessionOptions
 from hermes.testing.fake_openai.script import Call, Reply, Script
-from support.chromium import Page, browser_path, chromium_process, open_window
+from hermes.web.context import Route
+from support.chromium import Page, open_window
 from support.web_page import WebHarness, web_harness
 from support.xss import attacks, raw_attacks
 
@@ -29,15 +31,8 @@ MAX_REQUESTS = 12
 PAGES = ("chat/new", "sessions", "approvals", "jobs", "board", "logs", "usage", "learning",
          "settings", "system")  # fmt: skip
 ESCALATED = {"command": "echo out > here.txt", "escalate": "outside", "reason": "to test"}
+CANARY = "<script>canary = () => parent.ran.add({})</script>"
 IDLE = "!document.querySelector('[data-running]')"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if browser_path() is None and os.environ.get("HERMES_PACKAGES") != "required":
-        pytest.skip("Chromium is not installed (Debian: apt install chromium)")
-    with chromium_process(tmp_path_factory.mktemp("chromium")) as address:
-        yield address
 
 
 async def say(page: Page, words: str) -> None:
@@ -170,18 +165,13 @@ async def test_everything_is_reached_by_keyboard(browser: str, tmp_path: Path):
 async def test_attacks_in_messages_do_not_run(browser: str, tmp_path: Path):
     found = attacks()
     assert len(found) > 200
-    async with web_harness(tmp_path) as web, open_window(browser) as window:
+    unsafe = [Route("GET", "/unsafe", show_unsafe)]
+    async with web_harness(tmp_path, more=unsafe) as web, open_window(browser) as window:
         control = await window.page()
-        await control.goto("about:blank")
-        await control.run("window.ran = 0")
-        for one in raw_attacks():
-            page_of_attack = f"<script>canary = () => parent.ran++</script>{one}"
-            await control.run(
-                "document.body.append(Object.assign(document.createElement('iframe'), "
-                f"{{srcdoc: {msgspec.json.encode(page_of_attack).decode()}}}))"
-            )
-        # The attacks do work in a page that shows them unchanged.
-        await control.wait("window.ran >= 10")
+        await web.log_in(control)
+        await control.goto(f"{web.url}/unsafe")
+        # Without sanitiser and policy, the attacks do run in a page of the same server.
+        await control.wait(f"window.ran.size >= {len(raw_attacks())}")
 
         session = await store_messages(web, found)
         page = await window.page()
@@ -200,6 +190,21 @@ async def test_attacks_in_messages_do_not_run(browser: str, tmp_path: Path):
                 await page.run("document.querySelector('[data-action=earlier]').click()")
                 await page.wait(f"{first} !== '{before}'")
         assert [one for one in page.requests.values() if "evil" in one] == []
+
+
+async def show_unsafe(_: Request) -> Response:
+    """All attacks, each in a frame, as a renderer that allows HTML and has no sanitiser shows them.
+
+    `ran` has the numbers of those that ran.
+    """
+    markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
+    frames = "".join(
+        f'<iframe srcdoc="{escape(CANARY.format(number) + markdown.render(one))}"></iframe>'
+        for number, one in enumerate(attacks())
+    )
+    policy = {"Content-Security-Policy": "default-src * 'unsafe-inline' data: blob:"}
+    page = f"<script>ran = new Set()</script>{frames}"
+    return Response(text=page, content_type="text/html", headers=policy)
 
 
 async def assert_log_is_clean(page: Page) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import hermes.web
 
 ROOT = Path(hermes.web.__file__).parent
-DYNAMIC = ("choice_", "tool_", "nav_", "http_", "job_", "learning_")
+DYNAMIC = ("choice_", "tool_", "nav_", "http_", "job_", "learning_", "method_")
 """Texts whose keys are put together."""
 
 

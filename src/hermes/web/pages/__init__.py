@@ -13,6 +13,8 @@ from hermes.web.pages import (
     learning,
     login,
     logs,
+    oidc_login,
+    passkey_login,
     sessions,
     settings,
     system,
@@ -28,5 +30,7 @@ _PAGES = (
 def all_routes(context: WebContext, middleware: Callable[[], WebMiddleware]) -> list[Route]:
     return [
         *login.routes(context, middleware),
+        *passkey_login.routes(context, middleware),
+        *oidc_login.routes(context, middleware),
         *(route for page in _PAGES for route in page.routes(context)),
     ]

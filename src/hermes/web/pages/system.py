@@ -9,11 +9,11 @@ from msgspec import Struct
 from hermes import __version__
 from hermes.app.service.status import GatewayStatus, PlatformState, gateway_status
 from hermes.config.home import Home
-from hermes.web.context import LOGIN, Route, WebContext, html_response, read_json
+from hermes.web.context import Route, WebContext, html_response, read_json
 from hermes.web.doctor import findings_list, run_doctor
-from hermes.web.html import Child, Html, h, join
-from hermes.web.logins import WebLogin
+from hermes.web.html import Html, h, join
 from hermes.web.pages.layout import render_page
+from hermes.web.pages.login_list import logins_section
 from hermes.web.texts import text
 from hermes.web.times import moment
 
@@ -40,7 +40,6 @@ def routes(context: WebContext) -> list[Route]:
             "store_size": f"{stats.size / MEGABYTE:,.1f} MB",
         }
         warnings = [h("li", one, class_="entry error") for one in app.warnings]
-        logins = [_login(one, own=one.id == request[LOGIN].id) for one in context.logins.sessions()]
         main = join([
             h("h1", text("nav_system")),
             h("ul", *warnings, class_="cards") if warnings else None,
@@ -53,8 +52,7 @@ def routes(context: WebContext) -> list[Route]:
             h("h2", text("doctor")),
             h("button", text("doctor_check"), type="button", id="doctor", data_action="doctor"),
             h("div", h("p", text("doctor_hint"), class_="hint"), id="findings", aria_live="polite"),
-            h("h2", text("logins")),
-            h("ul", *logins, class_="cards"),
+            logins_section(context, request),
             h("p", f"Hermes {__version__} · {app.store.maintenance.driver} · {app.home.path}",
               class_="hint"),
         ])  # fmt: skip
@@ -92,20 +90,3 @@ def _platforms(platforms: Mapping[str, PlatformState]) -> Html:
         for name, one in sorted(platforms.items())
     ]  # fmt: skip
     return h("ul", *rows, class_="cards")
-
-
-def _login(login: WebLogin, *, own: bool) -> Html:
-    facts: list[Child] = [
-        h("span", login.address),
-        h("span", text("since"), " ", moment(login.created)),
-        h("span", text("last_seen"), " ", moment(login.seen)),
-        h("span", text("this_browser"), class_="tag live") if own else None,
-    ]
-    revoke = h("button", text("revoke"), type="button", class_="quiet danger", data_action="post",
-               data_url="/logins/revoke", data_body=f'{{"id": "{login.id}"}}')  # fmt: skip
-    return h(
-        "li",
-        h("b", login.agent or text("unknown_browser")),
-        h("p", *facts, class_="facts"),
-        None if own else revoke,
-    )

@@ -62,7 +62,8 @@ function focusedPlace() {
 /** Load the content of the page again, and keep the focus where it was. */
 export async function refresh() {
   const response = await fetch(location.href, { headers: { Accept: "text/html" } });
-  if (!response.ok) return;
+  if (response.redirected) location.assign(response.url);  // such as to the login
+  if (!response.ok || response.redirected) return;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const fresh = page.getElementById("main");
   if (!fresh) return;
@@ -84,6 +85,17 @@ actions.delete = actions.post = async (target) => {
   const body = target.dataset.body ? JSON.parse(target.dataset.body) : {};
   const answer = await api(target.dataset.url ?? "", body);
   if (answer.message) toast(answer.message);
+  await refresh();
+};
+
+actions["add-passkey"] = async () => {
+  const name = await ask(t("passkey_label"), navigator.platform || "");
+  if (name === null) return;
+  const { makePasskey } = await import("./passkeys.js");
+  const made = await makePasskey(await api("/passkeys/options", {}), name).catch((error) => {
+    throw new Error(t("passkey_failed", { reason: error.message }));
+  });
+  await api("/passkeys", made);
   await refresh();
 };
 
