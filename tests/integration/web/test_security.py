@@ -1,13 +1,18 @@
 """What the server of the page refuses: no login, other hosts and origins, missing tokens."""
 
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from hermes.web.context import MAX_STREAMS
 from hermes.web.logins import MAX_FAILURES
 from hermes.web.passwords import hash_password
+from support.certificate import write_certificate
 from support.web_client import PAGE, Client, web_client
 
 pytestmark = pytest.mark.anyio
@@ -178,3 +183,52 @@ async def test_proxy_names_the_address_that_is_limited(tmp_path: Path):
             assert await log_in(f"10.0.0.{number}, 192.0.2.1") == 403
         assert await log_in("10.0.0.99, 192.0.2.1") == 429
         assert await log_in("192.0.2.2") == 403
+
+
+async def test_with_tls_cookies_are_secure_and_plain_http_is_not_answered(tmp_path: Path):
+    certificate, key = write_certificate(tmp_path)
+    settings = {"tls_cert": str(certificate), "tls_key": str(key)}
+    async with web_client(tmp_path, **settings) as one:
+        with pytest.raises(aiohttp.ClientError):
+            await one.get("/login")
+        trust = ssl.create_default_context(cafile=certificate)
+        body = {"token": one.web.logins.new_link()}
+        url = f"https://localhost:{one.web.server.port}/login/link"
+        async with one.http.post(url, json=body, ssl=trust) as response:
+            assert response.status == 200
+            cookie = response.headers["Set-Cookie"]
+            assert "max-age" in response.headers["Strict-Transport-Security"]
+        assert cookie.startswith("__Host-hermes=")
+        assert all(
+            one in cookie for one in ("; Secure", "; HttpOnly", "; Path=/", "SameSite=Strict")
+        )
+
+
+async def test_nobody_but_a_named_proxy_says_that_a_connection_is_encrypted(tmp_path: Path):
+    settings = {"allowed_hosts": frozenset({"box.example"})}
+    claim = {"Host": "box.example", "X-Forwarded-Proto": "https"}
+    for proxies, expected in (((), 403), (("10.0.0.1",), 403), (("127.0.0.1",), 200)):
+        async with web_client(tmp_path, trusted_proxies=proxies, **settings) as one:
+            assert (await one.get("/login", **claim))[0] == expected
+
+
+async def test_two_hosts_in_a_request_are_refused(tmp_path: Path):
+    async with web_client(tmp_path) as one:
+        reader, writer = await asyncio.open_connection("127.0.0.1", one.web.server.port)
+        writer.write(b"GET /login HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+        await writer.drain()
+        assert (await reader.readline()).split()[1] in {b"400", b"403"}
+        writer.close()
+
+
+async def test_upload_without_a_length_is_limited_too(tmp_path: Path):
+    async with web_client(tmp_path, max_upload=1000) as one:
+
+        async def chunks() -> AsyncGenerator[bytes]:
+            for _ in range(100):
+                yield b"<" * 100
+
+        url = f"{one.web.url}/chat/files?name=a.txt"
+        headers = {"X-CSRF-Token": one.csrf}
+        async with one.http.post(url, data=chunks(), headers=headers, cookies=one.cookie) as answer:
+            assert answer.status == 413
