@@ -20,6 +20,7 @@ from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolC
 from hermes.session.conversation import SessionOptions
 from hermes.testing.fake_openai.script import Call, Reply, Script
 from hermes.web.context import Route
+from hermes.web.settings import OidcSettings
 from support.chromium import Page, open_window
 from support.web_page import WebHarness, web_harness
 from support.xss import attacks, raw_attacks
@@ -416,7 +417,9 @@ async def test_pages_are_accessible_in_light_dark_and_on_a_phone(browser: str, t
         default=Reply("# Title\n\n- a [link](https://example.org)\n\n```py\nx = 1\n```")
     )
     axe = (Path(axe_package).parent / "axe.min.js").read_text()
-    async with web_harness(tmp_path, script) as web, open_window(browser) as window:
+    oidc = OidcSettings(issuer="https://id.example", client_id="hermes")
+    serving = web_harness(tmp_path, script, username="me", password_hash="unknown", oidc=oidc)
+    async with serving as web, open_window(browser) as window:
         page = await window.page()
         await web.log_in(page)
         await say(page, "hello")
@@ -424,7 +427,7 @@ async def test_pages_are_accessible_in_light_dark_and_on_a_phone(browser: str, t
         chat = str(await page.run("location.pathname"))[1:]
         task = f"board/tasks/{(await make_tasks(web))[0]}"
         found: list[str] = []
-        more = ("settings?section=dashboard", "board/graph", task)
+        more = ("settings?section=dashboard", "board/graph", task, "login")
         for place, path in enumerate((chat, chat, *PAGES, *more)):
             await page.goto(f"{web.url}/{path}")
             theme = ("light", "dark")[place % 2]
