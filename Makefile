@@ -116,7 +116,7 @@ public: dev .venv-public/.installed
 bench: dev
 	PYTHONPATH=tests $(BIN)/python -m bench $(PARTS)
 
-# Compare a one-shot run with the public system and nanobot; installs them from the network.
+# Compare a one-shot run with the public system, nanobot and openclaw; installs them from the network.
 compare: dev
 	$(BIN)/python -m bench.compare
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -231,6 +232,13 @@ ENV_SETTINGS: Mapping[str, KeyPath] = {
     "HERMES_REDACT_SECRETS": ("security", "redact_secrets"),
     "HERMES_GATEWAY_BUSY_INPUT_MODE": ("display", "busy_input_mode"),
     "HERMES_BACKGROUND_NOTIFICATIONS": ("display", "background_process_notifications"),
+    "HERMES_DASHBOARD_PUBLIC_URL": ("dashboard", "public_url"),
+    "HERMES_DASHBOARD_BASIC_AUTH_USERNAME": ("dashboard", "basic_auth", "username"),
+    "HERMES_DASHBOARD_BASIC_AUTH_PASSWORD_HASH": ("dashboard", "basic_auth", "password_hash"),
+    **{
+        f"HERMES_DASHBOARD_OIDC_{key.upper()}": ("dashboard", "oauth", "self_hosted", key)
+        for key in ("issuer", "client_id", "client_secret", "scopes")
+    },
     "TERMINAL_ENV": ("terminal", "backend"),
     **{f"TERMINAL_{key.upper()}": ("terminal", key) for key in _TERMINAL_KEYS},
 }
@@ -245,14 +253,16 @@ def with_env_settings(raw: dict[str, object], env: Mapping[str, str]) -> dict[st
     return merged
 
 
-def _set_missing(merged: dict[str, object], path: KeyPath, value: str) -> None:
-    section, *keys = map(str, path)
-    if not keys:
+def _set_missing(merged: dict[Any, object], path: KeyPath, value: str) -> None:
+    section, *rest = map(str, path)
+    if not rest:
         merged.setdefault(section, value)
         return
     given = as_mapping({} if merged.get(section) is None else merged[section])
-    if given is not None and keys[0] not in given:
-        merged[section] = {**given, keys[0]: value}
+    if given is not None:
+        inside = dict(given)
+        _set_missing(inside, tuple(rest), value)
+        merged[section] = inside
 
 
 def load_effective(home: Home, env: Mapping[str, str]) -> object:

@@ -21,10 +21,13 @@ from hermes.kit.text import one_line
 
 LINK_LIFETIME = timedelta(minutes=15)
 SESSION_LIFETIME = timedelta(days=30)
+OIDC_LIFETIME = timedelta(hours=12)
+"""The provider is asked again after this time, even if the page was used all along."""
 SEEN_INTERVAL = timedelta(minutes=10)
 """How often the time of the last use is stored."""
 MAX_LINKS = 20
 MAX_SESSIONS = 100
+MAX_PASSKEYS = 50
 MAX_FAILURES = 10
 """Failed logins per address within the window; further ones are rejected."""
 MAX_ALL_FAILURES = 100
@@ -39,6 +42,19 @@ class LoginLink(Struct, frozen=True, kw_only=True):
     expires: datetime
 
 
+class Proof(Struct, frozen=True):
+    """How somebody logged in: by `link`, `password`, `passkey` or `oidc`.
+
+    `who` is the id of the passkey, or the user of the OpenID Connect provider.
+    """
+
+    method: str
+    who: str = ""
+
+
+BY_LINK = Proof("link")
+
+
 class WebLogin(Struct, frozen=True, kw_only=True):
     """A browser that is logged in. `image_hosts` may show images in what the agent writes."""
 
@@ -50,6 +66,24 @@ class WebLogin(Struct, frozen=True, kw_only=True):
     agent: str = ""
     address: str = ""
     image_hosts: tuple[str, ...] = ()
+    proof: Proof = Proof("")
+
+    def is_valid(self, now: datetime) -> bool:
+        if self.proof.method == "oidc" and now - self.created > OIDC_LIFETIME:
+            return False
+        return now - self.seen <= SESSION_LIFETIME
+
+
+class Passkey(Struct, frozen=True, kw_only=True):
+    """`host` is the name that the page was opened with; `count` the uses that the device counts."""
+
+    id: str
+    host: str
+    public_key: str
+    algorithm: int
+    name: str
+    created: datetime
+    count: int = 0
 
 
 class OpenedLogin(Struct, frozen=True):
@@ -65,6 +99,9 @@ class OpenedLogin(Struct, frozen=True):
 class _File(Struct, frozen=True, kw_only=True):
     links: tuple[LoginLink, ...] = ()
     sessions: tuple[WebLogin, ...] = ()
+    passkeys: tuple[Passkey, ...] = ()
+    owner: str = ""
+    """A random id of the owner, which passkeys are stored under."""
 
 
 class Logins:
@@ -92,7 +129,7 @@ class Logins:
             self._write(structs.replace(before, links=rest))
         return True
 
-    def open_session(self, agent: str, address: str) -> OpenedLogin:
+    def open_session(self, agent: str, address: str, proof: Proof = BY_LINK) -> OpenedLogin:
         token, csrf, now = secrets.token_urlsafe(32), secrets.token_urlsafe(32), self._clock.now()
         login = WebLogin(
             id=secrets.token_hex(6),
@@ -102,6 +139,7 @@ class Logins:
             seen=now,
             agent=one_line(agent, 200),
             address=address,
+            proof=proof,
         )
         with self._changing() as before:
             kept = (*before.sessions[-MAX_SESSIONS + 1 :], login)
@@ -112,20 +150,61 @@ class Logins:
         """The session of this token, if it has not expired; `is_use` extends it."""
         digest, now = _digest(token), self._clock.now()
         found = next((one for one in self._read().sessions if one.digest == digest), None)
-        if found is None or now - found.seen > SESSION_LIFETIME:
+        if found is None or not found.is_valid(now):
             return None
         if is_use and now - found.seen > SEEN_INTERVAL:
             self._replace(structs.replace(found, seen=now))
         return found
 
     def sessions(self) -> tuple[WebLogin, ...]:
-        return self._read().sessions
+        now = self._clock.now()
+        return tuple(one for one in self._read().sessions if one.is_valid(now))
 
     def revoke(self, identity: str) -> bool:
         with self._changing() as before:
             rest = tuple(one for one in before.sessions if one.id != identity)
             self._write(structs.replace(before, sessions=rest))
         return len(rest) < len(before.sessions)
+
+    def passkeys(self) -> tuple[Passkey, ...]:
+        return self._read().passkeys
+
+    def owner(self) -> str:
+        """The random id of the owner, which passkeys are stored under."""
+        with self._changing() as before:
+            if before.owner:
+                return before.owner
+            made = secrets.token_urlsafe(16)
+            self._write(structs.replace(before, owner=made))
+        return made
+
+    def add_passkey(self, passkey: Passkey) -> bool:
+        """Whether it was added: not if there is one with its id, or too many."""
+        with self._changing() as before:
+            known = {one.id for one in before.passkeys}
+            if passkey.id in known or len(known) >= MAX_PASSKEYS:
+                return False
+            self._write(structs.replace(before, passkeys=(*before.passkeys, passkey)))
+        return True
+
+    def count_passkey(self, passkey: Passkey, count: int) -> bool:
+        """Store the counter after a use; False if the passkey was removed or used meanwhile."""
+        with self._changing() as before:
+            if passkey not in before.passkeys:
+                return False
+            if count != passkey.count:
+                used = structs.replace(passkey, count=count)
+                changed = tuple(used if one == passkey else one for one in before.passkeys)
+                self._write(structs.replace(before, passkeys=changed))
+        return True
+
+    def remove_passkey(self, identity: str) -> tuple[str, ...]:
+        """Remove it; returns the ids of the logins that were opened with it."""
+        with self._changing() as before:
+            rest = tuple(one for one in before.passkeys if one.id != identity)
+            self._write(structs.replace(before, passkeys=rest))
+        proof = Proof("passkey", identity)
+        return tuple(one.id for one in before.sessions if one.proof == proof)
 
     def allow_images(self, login: WebLogin, host: str) -> None:
         """Let this browser load images from the host."""
@@ -144,9 +223,10 @@ class Logins:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open_locked(self._lock):
             found, now = self._read(), self._clock.now()
-            yield _File(
+            yield structs.replace(
+                found,
                 links=tuple(one for one in found.links if one.expires > now),
-                sessions=tuple(one for one in found.sessions if now - one.seen <= SESSION_LIFETIME),
+                sessions=tuple(one for one in found.sessions if one.is_valid(now)),
             )
 
     def _read(self) -> _File:

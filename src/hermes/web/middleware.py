@@ -71,22 +71,36 @@ class WebMiddleware:
         """Cookies are shared by all ports of a host, so the name has the port."""
         return "__Host-hermes" if self.is_encrypted(request) else f"hermes_{self._port}"
 
-    def set_cookie(self, request: web.Request, response: web.Response, token: str) -> None:
+    def origin(self, request: web.Request) -> str:
+        """Where the browser opened the page, such as `http://localhost:9119`."""
+        scheme = "https" if self.is_encrypted(request) else "http"
+        return f"{scheme}://{request.headers.get('Host', '').lower()}"
+
+    def set_cookie(
+        self,
+        request: web.Request,
+        response: web.Response,
+        token: str,
+        *,
+        suffix: str = "",
+        max_age: int = COOKIE_AGE,
+    ) -> None:
+        """Set the cookie of the login, or of something else by its suffix."""
         response.set_cookie(
-            self.cookie_name(request),
+            self.cookie_name(request) + suffix,
             token,
-            max_age=COOKIE_AGE,
+            max_age=max_age,
             path="/",
             secure=self.is_encrypted(request),
             httponly=True,
             samesite="Strict",
         )
 
-    def delete_cookie(self, request: web.Request, response: web.Response) -> None:
-        secure = self.is_encrypted(request)
-        response.del_cookie(
-            self.cookie_name(request), path="/", secure=secure, httponly=True, samesite="Strict"
-        )
+    def delete_cookie(
+        self, request: web.Request, response: web.Response, *, suffix: str = ""
+    ) -> None:
+        name, secure = self.cookie_name(request) + suffix, self.is_encrypted(request)
+        response.del_cookie(name, path="/", secure=secure, httponly=True, samesite="Strict")
 
     @web.middleware
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,12 +1,15 @@
 """Settings of the web page, and where it may be served without encryption."""
 
 import ssl
+from importlib.util import find_spec
 from ipaddress import ip_address, ip_network
 
 from msgspec import Struct
 
 from hermes.config.schema import Config
+from hermes.config.sections.general import OidcLogin
 from hermes.kit.hosts import is_loopback, parse_host, parse_http_url
+from hermes.kit.installation import extra_requirements, install_command
 from hermes.schema.errors import ConfigError
 
 PLATFORM_NAME = "dashboard"
@@ -14,6 +17,18 @@ _TLS_HINT = (
     "Use 127.0.0.1, or set dashboard.tls_cert and dashboard.tls_key, or dashboard.trusted_proxies "
     "to the address of a proxy that speaks TLS."
 )
+
+
+class OidcSettings(Struct, frozen=True, kw_only=True):
+    """`dashboard.oauth.self_hosted`; addresses of `allowed_emails` are in lower case."""
+
+    issuer: str
+    client_id: str
+    client_secret: str = ""
+    scopes: str = "openid profile email"
+    allowed_subjects: frozenset[str] = frozenset()
+    allowed_emails: frozenset[str] = frozenset()
+    allowed_groups: frozenset[str] = frozenset()
 
 
 class WebSettings(Struct, frozen=True, kw_only=True):
@@ -30,6 +45,7 @@ class WebSettings(Struct, frozen=True, kw_only=True):
     theme: str = ""
     username: str = ""
     password_hash: str = ""
+    oidc: OidcSettings | None = None
 
     @property
     def uses_tls(self) -> bool:
@@ -67,9 +83,51 @@ def read_settings(config: Config, *, host: str = "", port: int | None = None) ->
         theme=given.theme,
         username=given.basic_auth.username,
         password_hash=given.basic_auth.password_hash,
+        oidc=_read_oidc(given.oauth.self_hosted),
     )
     _check(settings)
     return settings
+
+
+def _read_oidc(given: OidcLogin) -> OidcSettings | None:
+    if not given.issuer and not given.client_id:
+        return None
+    name = "dashboard.oauth.self_hosted"
+    if not given.issuer or not given.client_id:
+        raise ConfigError(f"Set both {name}.issuer and {name}.client_id.")
+    if not is_safe_url(given.issuer):
+        raise ConfigError(f"{name}.issuer must be an https address.")
+    if "openid" not in given.scopes.split():
+        raise ConfigError(f"{name}.scopes must contain openid.")
+    if not (given.allowed_subjects or given.allowed_emails or given.allowed_groups):
+        raise ConfigError(
+            f"{name} names nobody who may log in.",
+            hint=f"Set {name}.allowed_emails, allowed_groups or allowed_subjects; "
+            "allowed_subjects: ['*'] lets in everybody whom the provider knows.",
+        )
+    if find_spec("jwt") is None or find_spec("cryptography") is None:
+        packages = extra_requirements("login") or ["pyjwt[crypto]"]
+        raise ConfigError(
+            "Logging in with OpenID Connect needs the package PyJWT.",
+            hint=f"Install it: {install_command(*packages)}",
+        )
+    return OidcSettings(
+        issuer=given.issuer,
+        client_id=given.client_id,
+        client_secret=given.client_secret,
+        scopes=given.scopes,
+        allowed_subjects=frozenset(filter(None, given.allowed_subjects)),
+        allowed_emails=frozenset(one.lower() for one in given.allowed_emails if one),
+        allowed_groups=frozenset(filter(None, given.allowed_groups)),
+    )
+
+
+def is_safe_url(url: str) -> bool:
+    """Whether the address is encrypted, or on this machine."""
+    parts = parse_http_url(url)
+    return parts is not None and (
+        parts.scheme.lower() == "https" or is_loopback(parts.hostname or "")
+    )
 
 
 def _check(settings: WebSettings) -> None:

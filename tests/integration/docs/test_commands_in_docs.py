@@ -19,12 +19,12 @@ TESTED_ELSEWHERE = {
     "gateway.md": "tests/integration/docs/test_gateway_guide.py",
     "first-steps.md": "tests/integration/cli/test_first_steps.py",
 }
-GUIDES = sorted((ROOT / "docs").glob("*.md"))
+GUIDES = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "channels").glob("*.md")])
 PAGES = [
     *(ROOT / name for name in ("README.md", "examples/README.md", "CONTRIBUTING.md")),
     *(page for page in GUIDES if page.name not in TESTED_ELSEWHERE),
 ]
-BARE = re.compile(r"^```\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BARE = re.compile(r"^```(?:bash|console|shell|zsh)?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^\s*(?:\$ )?(?:hermes|make|rm|git|pip|export|curl) ", re.MULTILINE)
 BIN = Path(sys.executable).parent
 TALKS = {"hermes", "hermes -c"}

@@ -1,10 +1,13 @@
 """The web page in a real Chromium: conversations, lost connections, keyboard, attacks, size."""
 
+from html import escape
 from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp.web import Request, Response
 from axe_core_python import __file__ as axe_package
+from markdown_it import MarkdownIt
 
 from hermes.cron.job_changes import JobChange
 from hermes.cron.operation import CronOperation
@@ -16,6 +19,8 @@ from hermes.schema.board import RunChange
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
 from hermes.session.conversation import SessionOptions
 from hermes.testing.fake_openai.script import Call, Reply, Script
+from hermes.web.context import Route
+from hermes.web.settings import OidcSettings
 from support.chromium import Page, open_window
 from support.polling import wait_until
 from support.web_page import WebHarness, web_harness
@@ -28,6 +33,7 @@ MAX_REQUESTS = 12
 PAGES = ("chat/new", "sessions", "approvals", "jobs", "board", "logs", "usage", "learning",
          "settings", "system")  # fmt: skip
 ESCALATED = {"command": "echo out > here.txt", "escalate": "outside", "reason": "to test"}
+CANARY = "<script>canary = () => parent.ran.add({})</script>"
 IDLE = "!document.querySelector('[data-running]')"
 
 
@@ -181,18 +187,13 @@ async def test_everything_is_reached_by_keyboard(browser: str, tmp_path: Path):
 async def test_attacks_in_messages_do_not_run(browser: str, tmp_path: Path):
     found = attacks()
     assert len(found) > 200
-    async with web_harness(tmp_path) as web, open_window(browser) as window:
+    unsafe = [Route("GET", "/unsafe", show_unsafe)]
+    async with web_harness(tmp_path, more=unsafe) as web, open_window(browser) as window:
         control = await window.page()
-        await control.goto("about:blank")
-        await control.run("window.ran = 0")
-        for one in raw_attacks():
-            page_of_attack = f"<script>canary = () => parent.ran++</script>{one}"
-            await control.run(
-                "document.body.append(Object.assign(document.createElement('iframe'), "
-                f"{{srcdoc: {msgspec.json.encode(page_of_attack).decode()}}}))"
-            )
-        # The attacks do work in a page that shows them unchanged.
-        await control.wait("window.ran >= 10")
+        await web.log_in(control)
+        await control.goto(f"{web.url}/unsafe")
+        # Without sanitiser and policy, the attacks do run in a page of the same server.
+        await control.wait(f"window.ran.size >= {len(raw_attacks())}")
 
         session = await store_messages(web, found)
         page = await window.page()
@@ -211,6 +212,21 @@ async def test_attacks_in_messages_do_not_run(browser: str, tmp_path: Path):
                 await page.run("document.querySelector('[data-action=earlier]').click()")
                 await page.wait(f"{first} !== '{before}'")
         assert [one for one in page.requests.values() if "evil" in one] == []
+
+
+async def show_unsafe(_: Request) -> Response:
+    """All attacks, each in a frame, as a renderer that allows HTML and has no sanitiser shows them.
+
+    `ran` has the numbers of those that ran.
+    """
+    markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
+    frames = "".join(
+        f'<iframe srcdoc="{escape(CANARY.format(number) + markdown.render(one))}"></iframe>'
+        for number, one in enumerate(attacks())
+    )
+    policy = {"Content-Security-Policy": "default-src * 'unsafe-inline' data: blob:"}
+    page = f"<script>ran = new Set()</script>{frames}"
+    return Response(text=page, content_type="text/html", headers=policy)
 
 
 async def assert_log_is_clean(page: Page) -> None:
@@ -422,7 +438,9 @@ async def test_pages_are_accessible_in_light_dark_and_on_a_phone(browser: str, t
         default=Reply("# Title\n\n- a [link](https://example.org)\n\n```py\nx = 1\n```")
     )
     axe = (Path(axe_package).parent / "axe.min.js").read_text()
-    async with web_harness(tmp_path, script) as web, open_window(browser) as window:
+    oidc = OidcSettings(issuer="https://id.example", client_id="hermes")
+    serving = web_harness(tmp_path, script, username="me", password_hash="unknown", oidc=oidc)
+    async with serving as web, open_window(browser) as window:
         page = await window.page()
         await web.log_in(page)
         await say(page, "hello")
@@ -430,7 +448,7 @@ async def test_pages_are_accessible_in_light_dark_and_on_a_phone(browser: str, t
         chat = str(await page.run("location.pathname"))[1:]
         task = f"board/tasks/{(await make_tasks(web))[0]}"
         found: list[str] = []
-        more = ("settings?section=dashboard", "board/graph", task)
+        more = ("settings?section=dashboard", "board/graph", task, "login")
         for place, path in enumerate((chat, chat, *PAGES, *more)):
             await page.goto(f"{web.url}/{path}")
             theme = ("light", "dark")[place % 2]

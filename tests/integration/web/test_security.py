@@ -1,7 +1,9 @@
 """What the server of the page refuses: no login, other hosts and origins, missing tokens."""
 
+import asyncio
+import ssl
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
@@ -10,49 +12,16 @@ import pytest
 from hermes.web.context import MAX_STREAMS
 from hermes.web.logins import MAX_FAILURES
 from hermes.web.passwords import hash_password
-from support.web_page import WebHarness, web_harness
+from support.certificate import write_certificate
+from support.web_client import PAGE, Client, web_client
 
 pytestmark = pytest.mark.anyio
 
 PASSWORD = "a long password"
-PAGE = {"Accept": "text/html"}
-
-
-class Client:
-    """A browser that is logged in, as far as HTTP is concerned."""
-
-    def __init__(self, web: WebHarness, http: aiohttp.ClientSession) -> None:
-        self.web = web
-        self.http = http
-        opened = web.logins.open_session("test", "127.0.0.1")
-        self.token, self.csrf = opened.token, opened.csrf
-        self.cookie = {f"hermes_{web.server.port}": self.token}
-
-    async def get(self, path: str, **headers: str) -> tuple[int, str]:
-        url, more = f"{self.web.url}{path}", {**PAGE, **headers}
-        async with self.http.get(url, headers=more, cookies=self.cookie) as response:
-            return response.status, await response.text()
-
-    async def post(self, path: str, body: object, **headers: str) -> tuple[int, str]:
-        sent = {"X-CSRF-Token": self.csrf}
-        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-        url = f"{self.web.url}{path}"
-        async with self.http.post(url, json=body, headers=sent, cookies=self.cookie) as response:
-            return response.status, await response.text()
-
-
-@asynccontextmanager
-async def client(path: Path, **settings: object) -> AsyncGenerator[Client]:
-    jar = aiohttp.DummyCookieJar()
-    async with (
-        web_harness(path, **settings) as web,
-        aiohttp.ClientSession(cookie_jar=jar) as http,
-    ):
-        yield Client(web, http)
 
 
 async def test_only_the_login_page_is_public(tmp_path: Path):
-    async with client(tmp_path) as one:
+    async with web_client(tmp_path) as one:
         url = one.web.url
         async with one.http.get(f"{url}/sessions", headers=PAGE, allow_redirects=False) as response:
             assert (response.status, response.headers["Location"]) == (303, "/login?next=/sessions")
@@ -65,7 +34,7 @@ async def test_only_the_login_page_is_public(tmp_path: Path):
 
 
 async def test_every_answer_has_a_strict_policy(tmp_path: Path):
-    async with client(tmp_path) as one:
+    async with web_client(tmp_path) as one:
         for path in ("/login", "/chat/new", "/static/app.js", "/nothing"):
             async with one.http.get(one.web.url + path, cookies=one.cookie) as response:
                 policy = response.headers["Content-Security-Policy"]
@@ -76,7 +45,7 @@ async def test_every_answer_has_a_strict_policy(tmp_path: Path):
 
 
 async def test_login_by_link_sets_a_cookie_that_scripts_cannot_read(tmp_path: Path):
-    async with client(tmp_path) as one:
+    async with web_client(tmp_path) as one:
         body = {"token": one.web.logins.new_link()}
         async with one.http.post(f"{one.web.url}/login/link", json=body) as response:
             cookie = response.headers["Set-Cookie"]
@@ -89,7 +58,7 @@ async def test_login_by_link_sets_a_cookie_that_scripts_cannot_read(tmp_path: Pa
 
 async def test_login_by_password_is_limited(tmp_path: Path):
     settings = {"username": "me", "password_hash": hash_password(PASSWORD)}
-    async with client(tmp_path, **settings) as one:
+    async with web_client(tmp_path, **settings) as one:
         url = f"{one.web.url}/login/password"
 
         async def log_in(username: str, password: str) -> int:
@@ -115,7 +84,7 @@ async def test_login_by_password_is_limited(tmp_path: Path):
     ],
 )
 async def test_forged_request_is_refused(tmp_path: Path, headers: dict[str, str]):
-    async with client(tmp_path) as one:
+    async with web_client(tmp_path) as one:
         status, _ = await one.post("/chat/send", {"text": "hi"}, **headers)
         assert status == 403
         assert one.web.model.requests == []
@@ -123,7 +92,7 @@ async def test_forged_request_is_refused(tmp_path: Path, headers: dict[str, str]
 
 async def test_only_known_hosts_are_answered(tmp_path: Path):
     settings = {"allowed_hosts": frozenset({"box.example"}), "trusted_proxies": ("127.0.0.1",)}
-    async with client(tmp_path, **settings) as one:
+    async with web_client(tmp_path, **settings) as one:
         for host, expected in (("localhost", 200), ("box.example:9119", 403), ("evil.example", 403),
                                ("127.0.0.1.evil.example", 403)):  # fmt: skip
             assert (await one.get("/login", Host=host))[0] == expected
@@ -133,7 +102,7 @@ async def test_only_known_hosts_are_answered(tmp_path: Path):
 
 
 async def test_logged_out_and_revoked_browsers_lose_access(tmp_path: Path):
-    async with client(tmp_path) as one:
+    async with web_client(tmp_path) as one:
         other = Client(one.web, one.http)
         login = one.web.logins.find(other.token)
         assert login is not None
@@ -148,7 +117,7 @@ async def test_logged_out_and_revoked_browsers_lose_access(tmp_path: Path):
 
 
 async def test_upload_is_limited_and_served_without_effect(tmp_path: Path):
-    async with client(tmp_path, max_upload=1000) as one:
+    async with web_client(tmp_path, max_upload=1000) as one:
         url = f"{one.web.url}/chat/files?name=a.html"
         headers = {"X-CSRF-Token": one.csrf, "Content-Type": "text/html"}
         for size, expected in ((1001, 413), (900, 200)):
@@ -165,7 +134,7 @@ async def test_upload_is_limited_and_served_without_effect(tmp_path: Path):
 
 async def test_secrets_are_not_sent_to_the_page(tmp_path: Path):
     config = "dashboard: {basic_auth: {username: me, password_hash: scrypt$secret}}\n"
-    async with client(tmp_path, config=config) as one:
+    async with web_client(tmp_path, config=config) as one:
         for path in ("/settings?section=dashboard", "/settings?section=.env", "/settings?q=key"):
             status, page = await one.get(path)
             assert status == 200
@@ -186,7 +155,7 @@ async def test_secrets_are_not_sent_to_the_page(tmp_path: Path):
 
 
 async def test_event_streams_are_limited_per_login(tmp_path: Path):
-    async with client(tmp_path) as one, AsyncExitStack() as stack:
+    async with web_client(tmp_path) as one, AsyncExitStack() as stack:
         url = f"{one.web.url}/events"
         for _ in range(MAX_STREAMS):
             opening = one.http.get(url, cookies=one.cookie)
@@ -201,7 +170,7 @@ async def test_event_streams_are_limited_per_login(tmp_path: Path):
 
 async def test_proxy_names_the_address_that_is_limited(tmp_path: Path):
     settings = {"username": "me", "password_hash": "unknown", "trusted_proxies": ("127.0.0.1",)}
-    async with client(tmp_path, **settings) as one:
+    async with web_client(tmp_path, **settings) as one:
         url, body = f"{one.web.url}/login/password", {"username": "me", "password": "guess"}
 
         async def log_in(forwarded: str) -> int:
@@ -214,3 +183,52 @@ async def test_proxy_names_the_address_that_is_limited(tmp_path: Path):
             assert await log_in(f"10.0.0.{number}, 192.0.2.1") == 403
         assert await log_in("10.0.0.99, 192.0.2.1") == 429
         assert await log_in("192.0.2.2") == 403
+
+
+async def test_with_tls_cookies_are_secure_and_plain_http_is_not_answered(tmp_path: Path):
+    certificate, key = write_certificate(tmp_path)
+    settings = {"tls_cert": str(certificate), "tls_key": str(key)}
+    async with web_client(tmp_path, **settings) as one:
+        with pytest.raises(aiohttp.ClientError):
+            await one.get("/login")
+        trust = ssl.create_default_context(cafile=certificate)
+        body = {"token": one.web.logins.new_link()}
+        url = f"https://localhost:{one.web.server.port}/login/link"
+        async with one.http.post(url, json=body, ssl=trust) as response:
+            assert response.status == 200
+            cookie = response.headers["Set-Cookie"]
+            assert "max-age" in response.headers["Strict-Transport-Security"]
+        assert cookie.startswith("__Host-hermes=")
+        assert all(
+            one in cookie for one in ("; Secure", "; HttpOnly", "; Path=/", "SameSite=Strict")
+        )
+
+
+async def test_nobody_but_a_named_proxy_says_that_a_connection_is_encrypted(tmp_path: Path):
+    settings = {"allowed_hosts": frozenset({"box.example"})}
+    claim = {"Host": "box.example", "X-Forwarded-Proto": "https"}
+    for proxies, expected in (((), 403), (("10.0.0.1",), 403), (("127.0.0.1",), 200)):
+        async with web_client(tmp_path, trusted_proxies=proxies, **settings) as one:
+            assert (await one.get("/login", **claim))[0] == expected
+
+
+async def test_two_hosts_in_a_request_are_refused(tmp_path: Path):
+    async with web_client(tmp_path) as one:
+        reader, writer = await asyncio.open_connection("127.0.0.1", one.web.server.port)
+        writer.write(b"GET /login HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+        await writer.drain()
+        assert (await reader.readline()).split()[1] in {b"400", b"403"}
+        writer.close()
+
+
+async def test_upload_without_a_length_is_limited_too(tmp_path: Path):
+    async with web_client(tmp_path, max_upload=1000) as one:
+
+        async def chunks() -> AsyncGenerator[bytes]:
+            for _ in range(100):
+                yield b"<" * 100
+
+        url = f"{one.web.url}/chat/files?name=a.txt"
+        headers = {"X-CSRF-Token": one.csrf}
+        async with one.http.post(url, data=chunks(), headers=headers, cookies=one.cookie) as answer:
+            assert answer.status == 413

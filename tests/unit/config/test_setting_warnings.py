@@ -26,12 +26,12 @@ from hermes.config.setting_warnings import WILDCARD, changed_settings, unused_na
 
 PROGRAM = Path(hermes.__file__).parent
 NOBODY_SETS = frozenset({"_config_version"})
-SINGLE_CHOICE = frozenset({"context"})
+SINGLE_CHOICE = frozenset({"context", "dashboard.oauth.provider"})
 """Nothing reads them, because the loader accepts only one value."""
 NAMESAKES = frozenset(
     {
         "cron.provider",
-        "dashboard.oauth",
+        "dashboard.oauth.client_id",
         "delegation.base_url",
         "delegation.api_key",
         "delegation.api_mode",

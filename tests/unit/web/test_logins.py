@@ -3,8 +3,10 @@
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from hermes.config.loader import with_env_settings
 from hermes.config.schema import Config
 from hermes.config.sections.general import Dashboard
 from hermes.schema.errors import ConfigError
@@ -13,12 +15,15 @@ from hermes.web.logins import (
     FAILURE_WINDOW,
     LINK_LIFETIME,
     MAX_FAILURES,
+    OIDC_LIFETIME,
     SESSION_LIFETIME,
     LoginLimiter,
     Logins,
+    Proof,
     is_csrf_token,
 )
 from hermes.web.passwords import check_password, hash_password
+from hermes.web.pending_logins import LIFETIME, MAX_ALL, MAX_PER_ADDRESS, PendingLogins
 from hermes.web.settings import read_settings
 
 
@@ -105,3 +110,46 @@ def test_other_machines_are_served_behind_a_named_proxy() -> None:
     assert settings.is_trusted_proxy("10.0.0.9")
     assert not settings.is_trusted_proxy("10.0.0.8")
     assert settings.allowed_hosts == {"a.org"}
+
+
+def test_login_by_a_provider_ends_after_its_time(tmp_path: Path) -> None:
+    clock = FakeClock()
+    logins = Logins(tmp_path, clock)
+    by_link = logins.open_session("browser", "127.0.0.1").token
+    by_provider = logins.open_session("browser", "127.0.0.1", Proof("oidc", "me")).token
+    clock.step(OIDC_LIFETIME.total_seconds() / 2)
+    assert logins.find(by_provider)
+    clock.step(OIDC_LIFETIME.total_seconds() / 2 + 1)
+    assert logins.find(by_provider) is None
+    assert logins.find(by_link)
+    assert len(logins.sessions()) == 1
+
+
+def test_begun_login_counts_once_soon_and_is_not_pushed_out_by_others() -> None:
+    clock = FakeClock()
+    begun = PendingLogins[str](clock)
+    mine = begun.add("10.0.0.1", "mine")
+    theirs = [begun.add("10.0.0.2", "theirs") for _ in range(MAX_PER_ADDRESS + 1)]
+    assert begun.take(theirs[0]) is None
+    assert begun.take(theirs[-1]) == "theirs"
+    assert begun.take(mine) == "mine"
+    assert begun.take(mine) is None
+    late = begun.add("10.0.0.1", "late")
+    clock.skip(LIFETIME + 1)
+    assert begun.take(late) is None
+    first = begun.add("10.0.0.1", "first")
+    for number in range(MAX_ALL):
+        begun.add(f"10.1.0.{number}", "more")
+    assert begun.take(first) is None
+
+
+def test_variables_set_what_the_file_leaves_out() -> None:
+    env = {
+        "HERMES_DASHBOARD_OIDC_ISSUER": "https://id.example",
+        "HERMES_DASHBOARD_OIDC_CLIENT_ID": "variable",
+    }
+    given = {"dashboard": {"oauth": {"self_hosted": {"client_id": "file"}}}}
+    merged = msgspec.convert(with_env_settings(given, env), Config)
+    oidc = merged.dashboard.oauth.self_hosted
+    assert (oidc.issuer, oidc.client_id) == ("https://id.example", "file")
+    assert given == {"dashboard": {"oauth": {"self_hosted": {"client_id": "file"}}}}

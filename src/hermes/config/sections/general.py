@@ -155,6 +155,27 @@ class BasicAuth(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     password_hash: str = ""
 
 
+class OidcLogin(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """An OpenID Connect provider, and who of its users may log in to the web page."""
+
+    issuer: str = ""
+    client_id: str = ""
+    client_secret: str = ""
+    scopes: str = "openid profile email"
+    allowed_subjects: NameList = ()
+    allowed_emails: NameList = ()
+    allowed_groups: NameList = ()
+
+
+class DashboardOauth(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """`client_id` and `portal_url` belong to the vendor's own service, which is not supported."""
+
+    provider: Literal["", "self-hosted"] = ""
+    client_id: str = ""
+    portal_url: str = ""
+    self_hosted: OidcLogin = OidcLogin()
+
+
 class Dashboard(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     """The web page. `trusted_proxies` are addresses that speak TLS for it."""
 
@@ -168,7 +189,7 @@ class Dashboard(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     max_upload_mb: Count = 25
     theme: str = ""
     basic_auth: BasicAuth = BasicAuth()
-    oauth: FreeTable = {}
+    oauth: DashboardOauth = DashboardOauth()
     drain_auth: FreeTable = {}
     public_url: str = ""
 

@@ -16,6 +16,8 @@ from hermes.web.pages import (
     login,
     logs,
     mcp_servers,
+    oidc_login,
+    passkey_login,
     people,
     profiles,
     sessions,
@@ -35,5 +37,7 @@ _PAGES = (
 def all_routes(context: WebContext, middleware: Callable[[], WebMiddleware]) -> list[Route]:
     return [
         *login.routes(context, middleware),
+        *passkey_login.routes(context, middleware),
+        *oidc_login.routes(context, middleware),
         *(route for page in _PAGES for route in page.routes(context)),
     ]

@@ -1,9 +1,10 @@
-"""Log in by a one-time link or a password, log out, list and revoke logins."""
+"""The login page, logins by a one-time link or a password, log out and revoke."""
 
 import hmac
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from anyio import CapacityLimiter
@@ -11,6 +12,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from hermes.kit.hosts import parse_host
+from hermes.kit.text import one_line
 from hermes.schema.errors import UsageError
 from hermes.web.context import (
     LOGIN,
@@ -20,7 +22,9 @@ from hermes.web.context import (
     json_response,
     read_json,
 )
-from hermes.web.html import Html, document, h
+from hermes.web.html import Child, Html, document, h
+from hermes.web.logins import BY_LINK, Proof
+from hermes.web.passkeys import are_available
 from hermes.web.passwords import check_password
 from hermes.web.texts import text
 
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+CALLBACK = "/auth/callback"
+"""Where an OpenID Connect provider sends the browser back to; the login page finishes the login."""
 MAX_HOST = 253
 MAX_HASHING = 2
 """Passwords that are checked at the same time: each takes much memory."""
@@ -56,6 +62,7 @@ def routes(context: WebContext, middleware: "Callable[[], WebMiddleware]") -> li
     handlers = _LoginHandlers(context, middleware)
     return [
         Route("GET", "/login", handlers.page, public=True),
+        Route("GET", CALLBACK, handlers.page, public=True),
         Route("POST", "/login/link", handlers.use_link, public=True),
         Route("POST", "/login/password", handlers.use_password, public=True),
         Route("POST", "/logout", handlers.log_out),
@@ -72,12 +79,22 @@ class _LoginHandlers:
 
     async def page(self, request: web.Request) -> web.Response:
         # Also for a browser that is logged in: its link is used up, and it gets new secrets.
-        return html_response(_login_page(with_password=bool(self._context.settings.username)))
+        settings, host = self._context.settings, request_host(request)
+        with_passkey = are_available() and any(
+            one.host == host for one in self._context.logins.passkeys()
+        )
+        provider = urlsplit(settings.oidc.issuer).netloc if settings.oidc else ""
+        page = _login_page(
+            with_password=bool(settings.username), with_passkey=with_passkey, provider=provider
+        )
+        return html_response(page)
 
     async def use_link(self, request: web.Request) -> web.Response:
         # Tokens cannot be guessed, so that attempts are not limited: nobody can lock out the owner.
         body = await read_json(request, LinkLogin)
-        return self._finish(request, valid=self._context.logins.use_link(body.token))
+        if not self._context.logins.use_link(body.token):
+            return refuse_login(self._context, request, "link", text("link_failed"))
+        return open_login(self._context, self._middleware(), request, BY_LINK)
 
     async def use_password(self, request: web.Request) -> web.Response:
         body, settings = await read_json(request, PasswordLogin), self._context.settings
@@ -92,19 +109,10 @@ class _LoginHandlers:
         right = await run_sync(
             check_password, body.password[:1000], settings.password_hash, limiter=self._hashing
         )
-        if right_name and right:
-            limiter.forget(address)
-        return self._finish(request, valid=right_name and right)
-
-    def _finish(self, request: web.Request, *, valid: bool) -> web.Response:
-        remote = self._context.client_address(request)
-        if not valid:
-            log.warning("a login to the web page from %s failed", remote)
-            return json_response({"error": text("login_failed")}, 403)
-        opened = self._context.logins.open_session(request.headers.get("User-Agent", ""), remote)
-        response = json_response({"csrf": opened.csrf})
-        self._middleware().set_cookie(request, response, opened.token)
-        return response
+        if not (right_name and right):
+            return refuse_login(self._context, request, "password", text("login_failed"))
+        limiter.forget(address)
+        return open_login(self._context, self._middleware(), request, Proof("password"))
 
     async def log_out(self, request: web.Request) -> web.Response:
         self._context.end_login(request[LOGIN].id)
@@ -127,8 +135,38 @@ class _LoginHandlers:
         return json_response({})
 
 
-def _login_page(*, with_password: bool) -> Html:
+def open_login(
+    context: WebContext, middleware: "WebMiddleware", request: web.Request, proof: Proof
+) -> web.Response:
+    """Log the browser in: a cookie, and the token that its pages repeat."""
+    agent, address = request.headers.get("User-Agent", ""), context.client_address(request)
+    opened = context.logins.open_session(agent, address, proof)
+    response = json_response({"csrf": opened.csrf})
+    middleware.set_cookie(request, response, opened.token)
+    return response
+
+
+def refuse_login(
+    context: WebContext, request: web.Request, reason: str, message: str
+) -> web.Response:
+    address = context.client_address(request)
+    log.warning("a login to the web page from %s failed: %s", address, one_line(reason, 300))
+    return json_response({"error": message}, 403)
+
+
+def request_host(request: web.Request) -> str:
+    """The host that the request names, without the port."""
+    return parse_host(request.headers.get("Host", "")) or ""
+
+
+def _login_page(*, with_password: bool, with_passkey: bool, provider: str) -> Html:
     form: Html | None = None
+    others: list[Child] = [
+        h("button", text("login_passkey"), type="button", id="passkey") if with_passkey else None,
+        h("button", text("login_oidc", provider=provider), type="button", id="oidc")
+        if provider
+        else None,
+    ]
     if with_password:
         form = h(
             "form",
@@ -143,6 +181,7 @@ def _login_page(*, with_password: bool) -> Html:
         h("img", src="/static/icon.svg", alt="", width="56", height="56"),
         h("h1", text("login_title")),
         h("p", text("login_hint"), " ", h("code", "hermes dashboard")),
+        h("p", *others, class_="row") if with_passkey or provider else None,
         form,
         h("p", id="message", role="alert"),
         class_="login",

@@ -7,12 +7,12 @@ from hermes import __version__
 from hermes.config.home import Home
 from hermes.ports.store import CompleteItem
 from hermes.schema.errors import NotFound
-from hermes.web.context import LOGIN, Route, WebContext, html_response, json_response, read_json
+from hermes.web.context import Route, WebContext, html_response, json_response, read_json
 from hermes.web.doctor import findings_list, run_doctor
-from hermes.web.html import Child, Html, h, join
-from hermes.web.logins import WebLogin
+from hermes.web.html import Html, h, join
 from hermes.web.pages.layout import render_page
 from hermes.web.system_state import MAX_PARKED, system_state
+from hermes.web.pages.login_list import logins_section
 from hermes.web.texts import text
 from hermes.web.times import moment
 
@@ -32,7 +32,6 @@ class DoctorRequest(Struct, frozen=True):
 def routes(context: WebContext) -> list[Route]:
     async def page(request: web.Request) -> web.StreamResponse:
         app = context.profile(request).app
-        logins = [_login(one, own=one.id == request[LOGIN].id) for one in context.logins.sessions()]
         follow = h(
             "form",
             h("label", h("input", type="checkbox", data_follow="3000", checked=True), " ",
@@ -46,8 +45,7 @@ def routes(context: WebContext) -> list[Route]:
             h("h2", text("doctor")),
             h("button", text("doctor_check"), type="button", id="doctor", data_action="doctor"),
             h("div", h("p", text("doctor_hint"), class_="hint"), id="findings", aria_live="polite"),
-            h("h2", text("logins")),
-            h("ul", *logins, class_="cards"),
+            logins_section(context, request),
             h("p", f"Hermes {__version__} · {app.store.maintenance.driver} · {app.home.path}",
               class_="hint"),
         ])  # fmt: skip
@@ -88,18 +86,3 @@ def _home(context: WebContext, request: web.Request) -> Home:
     return context.profile(request).app.home
 
 
-def _login(login: WebLogin, *, own: bool) -> Html:
-    facts: list[Child] = [
-        h("span", login.address),
-        h("span", text("since"), " ", moment(login.created)),
-        h("span", text("last_seen"), " ", moment(login.seen)),
-        h("span", text("this_browser"), class_="tag live") if own else None,
-    ]
-    revoke = h("button", text("revoke"), type="button", class_="quiet danger", data_action="post",
-               data_url="/logins/revoke", data_body=f'{{"id": "{login.id}"}}')  # fmt: skip
-    return h(
-        "li",
-        h("b", login.agent or text("unknown_browser")),
-        h("p", *facts, class_="facts"),
-        None if own else revoke,
-    )

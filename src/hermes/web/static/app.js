@@ -160,7 +160,11 @@ export function ask(question, value = null) {
   }
   const row = document.createElement("div");
   row.className = "row end";
-  row.append(button(t("cancel"), "cancel"), button(t(value === null ? "confirm" : "ok"), "ok", "primary"));
+  // Enter presses the first button that submits, which must not be this one.
+  const cancel = button(t("cancel"), "cancel");
+  cancel.type = "button";
+  cancel.addEventListener("click", () => dialog.close("cancel"));
+  row.append(cancel, button(t(value === null ? "confirm" : "ok"), "ok", "primary"));
   form.append(label, row);
   dialog.append(form);
   document.body.append(dialog);

@@ -1,31 +1,70 @@
-// Log in with the token in the address, which is never sent as part of one, or with a password.
+// Log in with the token in the address, which is never sent as part of one, with a password, a
+// passkey, or an OpenID Connect provider, which sends the browser back to this page.
 // @ts-check
 
+const NEXT = "hermes-next";
 const message = /** @type {HTMLElement} */ (document.getElementById("message"));
 
-/** @param {string} path @param {object} body */
-async function logIn(path, body) {
+/** @param {string} path @param {object} body @returns {Promise<any>} */
+async function post(path, body) {
   const response = await fetch(path, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
   });
-  if (response.ok) {
-    // Kept for this origin only, while the cookie is sent to every port of the host.
-    localStorage.setItem("hermes-csrf", (await response.json()).csrf);
-    const next = new URL(new URLSearchParams(location.search).get("next") ?? "/", location.origin);
-    location.replace(next.origin === location.origin ? next.href : "/");
-    return;
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error);
+  return answer;
+}
+
+/** @param {string} path @param {object} body @param {string | null} next */
+async function logIn(path, body, next = new URLSearchParams(location.search).get("next")) {
+  const { csrf } = await post(path, body);
+  // Kept for this origin only, while the cookie is sent to every port of the host.
+  localStorage.setItem("hermes-csrf", csrf);
+  const target = new URL(next ?? "/", location.origin);
+  location.replace(target.origin === location.origin ? target.href : "/");
+}
+
+async function usePasskey() {
+  const passkeys = await import("./passkeys.js");
+  const options = await post("/login/passkey/options", {});
+  await logIn("/login/passkey", await passkeys.usePasskey(options));
+}
+
+async function askProvider() {
+  sessionStorage.setItem(NEXT, new URLSearchParams(location.search).get("next") ?? "/");
+  location.assign((await post("/login/oidc/begin", {})).url);
+}
+
+/** The provider has sent the browser back. */
+async function finishProvider() {
+  const { state = "", code = "", error = "" } = Object.fromEntries(new URLSearchParams(location.search));
+  history.replaceState(null, "", "/login");
+  await logIn("/login/oidc", { state, code, error }, sessionStorage.getItem(NEXT));
+}
+
+/** @param {() => Promise<void>} work */
+async function attempt(work) {
+  message.textContent = "";
+  try {
+    await work();
+  } catch (error) {
+    message.textContent = error instanceof Error ? error.message : String(error);
   }
-  message.textContent = (await response.json()).error;
 }
 
 const token = location.hash.slice(1);
 if (token) {
   history.replaceState(null, "", location.pathname + location.search);
-  logIn("/login/link", { token });
+  attempt(() => logIn("/login/link", { token }));
+} else if (location.pathname === "/auth/callback") {
+  attempt(finishProvider);
 }
+document.getElementById("passkey")?.addEventListener("click", () => attempt(usePasskey));
+document.getElementById("oidc")?.addEventListener("click", () => attempt(askProvider));
 document.getElementById("password")?.addEventListener("submit", (event) => {
   event.preventDefault();
-  logIn("/login/password", Object.fromEntries(new FormData(/** @type {HTMLFormElement} */ (event.target))));
+  const form = new FormData(/** @type {HTMLFormElement} */ (event.target));
+  attempt(() => logIn("/login/password", Object.fromEntries(form)));
 });

@@ -70,7 +70,8 @@ function focusedPlace() {
 /** Load the content of the page again, and keep the focus where it was. */
 export async function refresh() {
   const response = await fetch(location.href, { headers: { Accept: "text/html" } });
-  if (!response.ok) return;
+  if (response.redirected) location.assign(response.url);  // such as to the login
+  if (!response.ok || response.redirected) return;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const fresh = page.getElementById("main");
   if (!fresh) return;
@@ -105,6 +106,17 @@ actions.show = async (target) => {
   } finally {
     box.removeAttribute("aria-busy");
   }
+};
+
+actions["add-passkey"] = async () => {
+  const name = await ask(t("passkey_label"), navigator.platform || "");
+  if (name === null) return;
+  const { makePasskey } = await import("./passkeys.js");
+  const made = await makePasskey(await api("/passkeys/options", {}), name).catch((error) => {
+    throw new Error(t("passkey_failed", { reason: error.message }));
+  });
+  await api("/passkeys", made);
+  await refresh();
 };
 
 /** Look for problems; with an id, fix that one first. @param {string} fix */
