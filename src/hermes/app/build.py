@@ -3,13 +3,12 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 
-from hermes.agent.plan import FilesChanged, changes_unknown
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.learning import Learning
 from hermes.app.message_sender import FollowupRouter, OutboxSender
@@ -217,12 +216,12 @@ class App:
             self.home, self.env, self.config, self.clock, lambda: self.sandboxes.local
         )
 
-    def _files_changed(self, scope: Scope) -> FilesChanged:
-        """What tells whether a turn changed files; unknown where commands run elsewhere."""
+    async def _files_changed(self, scope: Scope) -> bool | None:
+        """Whether a turn changed files; None if unknown, as where commands run elsewhere."""
         checkpoints = self.checkpoints
         if checkpoints is None or runs_elsewhere(self.config.terminal, policy_platform(scope)):
-            return changes_unknown
-        return partial(checkpoints.changed, scope.run)
+            return None
+        return await checkpoints.changed(scope.run)
 
     @cached_property
     def _tool_factory(self) -> "ToolFactory":
@@ -248,7 +247,7 @@ class App:
     def _list_tools(self, platform: str) -> dict[str, Tool]:
         """The tools of a platform; what they run with is built at the first call of one."""
         collaborators = cache(lambda: self._tool_factory.collaborators(platform))
-        return list_tools(collaborators, checkpoints=self.checkpoints)
+        return list_tools(collaborators)
 
     @cached_property
     def child_env(self) -> Callable[[Scope], dict[str, str]]:
@@ -299,7 +298,7 @@ class App:
             settings=settings,
             soul=self.home.soul,
             clock=self.clock,
-            approvals=self.approvals,
+            approvals=lambda: self.approvals,
             hooks=self._hooks() if self.config.hooks else None,
             files_changed=self._files_changed,
             ready=self.servers.wait_ready,
@@ -361,13 +360,16 @@ class App:
             store=self.store,
             clock=self.clock,
             planner=RuntimeSelector(
-                self.planner, self.plugins.runtimes, approvals=self.approvals, clock=self.clock
+                self.planner,
+                self.plugins.runtimes,
+                approvals=lambda: self.approvals,
+                clock=self.clock,
             ),
             price=price,
             profile=self.home.profile,
             bus=self.bus,
             compaction=self.compaction,
-            questions=self.approvals,
+            questions=lambda: self.approvals,
             after_turn=after_turn,
         )
         self._closing.push_async_callback(runner.aclose)

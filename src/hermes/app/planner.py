@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from hermes.agent.loop_guard import GuardLimits
-from hermes.agent.plan import FilesChanged, Plan, RuntimePlan
+from hermes.agent.plan import Plan, RuntimePlan
 from hermes.agent.prompts import PromptFacts, build_prompt
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.models import ModelSelector
@@ -128,9 +128,9 @@ class StandardPlanner:
         settings: TurnSettings,
         soul: Path,
         clock: Clock,
-        approvals: Approvals,
+        approvals: Callable[[], Approvals],
         hooks: "TurnHooks | None",
-        files_changed: Callable[[Scope], FilesChanged],
+        files_changed: Callable[[Scope], Awaitable[bool | None]],
         ready: Callable[[], Awaitable[None]],
     ) -> None:
         """`ready` is awaited before every plan, such as for tools still being loaded."""
@@ -187,7 +187,7 @@ class StandardPlanner:
             approvals=self._approvals,
             unlisted=unlisted,
             hooks=self.hooks,
-            files_changed=self._files_changed(scope),
+            files_changed=partial(self._files_changed, scope),
         )
 
     def listed_specs(self, scope: Scope, model: ModelInfo) -> list[ToolSpec]:
@@ -338,7 +338,7 @@ class RuntimeSelector:
         standard: StandardPlanner,
         runtimes: Sequence[RuntimeProvider],
         *,
-        approvals: Approvals,
+        approvals: Callable[[], Approvals],
         clock: Clock,
     ) -> None:
         self._standard = standard
