@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -282,8 +283,14 @@ class SqliteStore(SqliteRepositories):
         self._engine = engine
         self._clock = clock
         self.workers = SqliteWorkers(engine, clock, worker_ttl)
-        self.queues = SqliteQueues(engine, clock, self.workers)
-        self.leases = SqliteLeases(engine, clock)
+
+    @cached_property
+    def queues(self) -> SqliteQueues:
+        return SqliteQueues(self._engine, self._clock, self.workers)
+
+    @cached_property
+    def leases(self) -> SqliteLeases:
+        return SqliteLeases(self._engine, self._clock)
 
     @property
     def journal(self) -> SqliteJournal:
