@@ -23,6 +23,7 @@ from hermes.app.prompt_context import (
 from hermes.app.toolbox import Toolbox
 from hermes.config.home import Home
 from hermes.config.schema import Config
+from hermes.config.sections.execution import Limits
 from hermes.gateway.roles import permitted_tools
 from hermes.kit.clock import Clock
 from hermes.kit.files import file_error, read_regular_file
@@ -30,13 +31,14 @@ from hermes.models.settings import ModelOverrides
 from hermes.ports.approvals import Approvals
 from hermes.ports.plugins import RuntimeProvider
 from hermes.ports.runtime import Runtime
+from hermes.ports.store import Store
 from hermes.ports.tool import SupportsRestore, Tool
 from hermes.sandbox.backends import remote_location
 from hermes.schema.messages import Message
 from hermes.schema.scope import Role, Scope, policy_platform
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
-from hermes.session.spend_guard import SpendGuard
+from hermes.session.spend_guard import SpendCaps, SpendGuard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,6 +104,14 @@ def turn_settings(
         prefill=read_prefill(home, prefill) if prefill else (),
         spend_guard=spend_guard,
     )
+
+
+def configured_spend_guard(limits: Limits, store: Store, clock: Clock) -> SpendGuard | None:
+    """None without a limit."""
+    caps = SpendCaps(
+        session=limits.usd_per_session, day=limits.usd_per_day, principal=limits.usd_per_principal
+    )
+    return None if caps == SpendCaps() else SpendGuard(store, clock, caps)
 
 
 def _guard_limits(config: Config) -> GuardLimits:

@@ -4,7 +4,6 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -284,11 +283,11 @@ class SqliteStore(SqliteRepositories):
         self._clock = clock
         self.workers = SqliteWorkers(engine, clock, worker_ttl)
 
-    @cached_property
+    @property
     def queues(self) -> SqliteQueues:
         return SqliteQueues(self._engine, self._clock, self.workers)
 
-    @cached_property
+    @property
     def leases(self) -> SqliteLeases:
         return SqliteLeases(self._engine, self._clock)
 
