@@ -282,14 +282,8 @@ class SqliteStore(SqliteRepositories):
         self._engine = engine
         self._clock = clock
         self.workers = SqliteWorkers(engine, clock, worker_ttl)
-
-    @property
-    def queues(self) -> SqliteQueues:
-        return SqliteQueues(self._engine, self._clock, self.workers)
-
-    @property
-    def leases(self) -> SqliteLeases:
-        return SqliteLeases(self._engine, self._clock)
+        self.queues = SqliteQueues(engine, clock, self.workers)
+        self.leases = SqliteLeases(engine, clock)
 
     @property
     def journal(self) -> SqliteJournal:
