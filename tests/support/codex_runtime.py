@@ -177,7 +177,7 @@ class CodexHarness:
             history=list(self.messages),
             steer=meanwhile,
             tools=self.setup.tools,
-            approvals=self.setup.approvals,
+            approvals=None if (found := self.setup.approvals) is None else lambda: found,
         )
 
         async def hear(event: Event) -> None:

@@ -53,7 +53,7 @@ class FakePlanner:
             history=history,
             tools=self.tools,
             clock=SystemClock(),
-            approvals=self.approvals,
+            approvals=None if (found := self.approvals) is None else lambda: found,
         )
 
 
@@ -96,7 +96,7 @@ class ConversationHarness:
             price=fixed_price,
             profile="default",
             bus=MemoryBus(),
-            questions=questions,
+            questions=None if questions is None else lambda: questions,
             after_turn=self.after_turn,
         )
         self.conversation = Conversation(

@@ -96,7 +96,7 @@ class McpHarness:
             if isinstance(event, QuestionAsked) and self._answering:
                 self._answering(event)
 
-        plan = structs.replace(plan, model=model, approvals=self.app.approvals)
+        plan = structs.replace(plan, model=model, approvals=lambda: self.app.approvals)
         await run_turn(plan, [user_message("hi")], hear)
         return events_.results
 

@@ -77,7 +77,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     effort: str | None = None
     client_tools: Sequence[ToolSpec] = ()  # run by the client: a call to one ends the turn
     constraints: OutputConstraints = UNCONSTRAINED
-    approvals: Approvals | None = None  # None: no one can approve anything
+    approvals: Callable[[], Approvals] | None = None  # None: no one can approve anything
     unlisted: Collection[str] = ()  # callable, but not listed in requests
     compact: CompactHistory | None = None  # called before each step
     rebuild_prompt: RebuildPrompt | None = None
@@ -97,7 +97,7 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     history: Sequence[Message] = ()
     steer: ReadSteering = no_steering
     tools: Mapping[str, Tool] = {}  # our tools that the runtime may call
-    approvals: Approvals | None = None
+    approvals: Callable[[], Approvals] | None = None
     clock: Clock = SystemClock()
     hooks: "TurnHooks | None" = None
 

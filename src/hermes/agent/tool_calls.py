@@ -294,7 +294,7 @@ class _CallContext(Struct, frozen=True):
             return await decide_unattended(request)
         with self.approval_state.waiting(self.call.id), self.timer.paused():
             scope = self._question_scope(again=self.approval_repeatable)
-            decision = await approvals.decide(scope, request, self.emit)
+            decision = await approvals().decide(scope, request, self.emit)
         if decision.allowed:
             self.approval_state.approve(self.call.id)
         return decision
@@ -307,7 +307,7 @@ class _CallContext(Struct, frozen=True):
         waits = self.approval_state.waiting(self.call.id) if again else nullcontext()
         with waits, self.timer.paused():
             scope = self._question_scope(again=again)
-            return await approvals.ask_person(scope, text, choices, self.emit)
+            return await approvals().ask_person(scope, text, choices, self.emit)
 
     def _question_scope(self, *, again: bool) -> Scope:
         fresh = again and self.approval_state.has_not_acted(self.call.id)

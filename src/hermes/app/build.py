@@ -3,20 +3,23 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 
-from hermes.agent.plan import FilesChanged, changes_unknown
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.learning import Learning
-from hermes.app.message_sender import FollowupRouter, OutboxSender
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelSelector
 from hermes.app.options import AppOptions, known_secrets, open_logs
-from hermes.app.planner import RuntimePlanner, RuntimeSelector, StandardPlanner, turn_settings
+from hermes.app.planner import (
+    RuntimeSelector,
+    StandardPlanner,
+    configured_spend_guard,
+    turn_settings,
+)
 from hermes.app.plugins import FeatureServices
 from hermes.app.prompt_context import PromptContext
 from hermes.app.setting_problems import setting_problems, warning_line
@@ -24,11 +27,10 @@ from hermes.app.storage import LoggedProgress, import_public_sessions, open_arch
 from hermes.app.toolbox import McpService, Toolbox, tool_selection
 from hermes.app.turn_services import (
     BackgroundReviews,
-    build_approvals,
     build_compaction,
+    goal_callback,
     title_callbacks,
 )
-from hermes.approvals.service import ApprovalService
 from hermes.bus.local import LocalBus
 from hermes.compaction.service import CompactionService
 from hermes.config.env import Env, profile_env
@@ -45,27 +47,25 @@ from hermes.plugins.runtime_switch import RuntimeSwitch
 from hermes.plugins.shared import SharedPlugins
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.plugins import PluginServices
-from hermes.ports.runtime import Runtime
 from hermes.ports.store import Store
 from hermes.ports.tool import Tool
 from hermes.ports.turn import TurnHooks
 from hermes.sandbox.backends import runs_elsewhere
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import StoreError
-from hermes.schema.events import Outcome
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope, policy_platform
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation, MessageParts, SessionOptions, unchanged_parts
 from hermes.session.lease import heartbeat
 from hermes.session.runner import Runner
-from hermes.session.spend_guard import SpendCaps, SpendGuard
-from hermes.session.turn_request import TurnRequest
 from hermes.tools.catalog import LazyCheckpoints, list_tools
 
 if TYPE_CHECKING:
+    from hermes.app.message_sender import FollowupRouter, OutboxSender
     from hermes.app.session_notices import SessionNotices
     from hermes.app.tool_factory import ToolFactory
+    from hermes.approvals.service import ApprovalService
     from hermes.sandbox.sandboxes import Sandboxes
     from hermes.subagents.delegations import Delegations
     from hermes.tools.processes.registry import ProcessRegistry
@@ -106,7 +106,6 @@ class App:
         self.tasks = tasks
         self._options = options
         self._logs = logs
-        self._tasks = tasks
         self._closing = closing
         self._shared = shared
 
@@ -117,7 +116,9 @@ class App:
         return spawner
 
     @cached_property
-    def followups(self) -> FollowupRouter:
+    def followups(self) -> "FollowupRouter":
+        from hermes.app.message_sender import FollowupRouter  # noqa: PLC0415 - few turns need it
+
         return FollowupRouter(self.store, self.bus)
 
     @cached_property
@@ -139,7 +140,7 @@ class App:
             flags=self._options.overrides,
             approvals=self.approvals,
             hooks=self.planner.hooks,
-            tasks=self._tasks,
+            tasks=self.tasks,
             shared=self._shared,
         )
 
@@ -164,7 +165,9 @@ class App:
         return Learning(self.home, self.env, self.config, self.store, self.clock)
 
     @cached_property
-    def sender(self) -> OutboxSender:
+    def sender(self) -> "OutboxSender":
+        from hermes.app.message_sender import OutboxSender  # noqa: PLC0415 - few turns need it
+
         return OutboxSender(self.home, self.env, self.store, self.clock, self.bus)
 
     @cached_property
@@ -172,7 +175,9 @@ class App:
         return ChatSettings(self.config)
 
     @cached_property
-    def approvals(self) -> ApprovalService:
+    def approvals(self) -> "ApprovalService":
+        from hermes.app.approvals import build_approvals  # noqa: PLC0415 - at the first tool call
+
         return build_approvals(
             self.home,
             self.config,
@@ -195,7 +200,7 @@ class App:
             redact=self.redactor.redact,
             logs=self.home.cache / "output" / "processes",
         )
-        return ProcessRegistry(deps, self._tasks)
+        return ProcessRegistry(deps, self.tasks)
 
     @cached_property
     def sandboxes(self) -> "Sandboxes":
@@ -217,12 +222,12 @@ class App:
             self.home, self.env, self.config, self.clock, lambda: self.sandboxes.local
         )
 
-    def _files_changed(self, scope: Scope) -> FilesChanged:
-        """What tells whether a turn changed files; unknown where commands run elsewhere."""
+    async def _files_changed(self, scope: Scope) -> bool | None:
+        """Whether a turn changed files; None if unknown, as where commands run elsewhere."""
         checkpoints = self.checkpoints
         if checkpoints is None or runs_elsewhere(self.config.terminal, policy_platform(scope)):
-            return changes_unknown
-        return partial(checkpoints.changed, scope.run)
+            return None
+        return await checkpoints.changed(scope.run)
 
     @cached_property
     def _tool_factory(self) -> "ToolFactory":
@@ -248,7 +253,7 @@ class App:
     def _list_tools(self, platform: str) -> dict[str, Tool]:
         """The tools of a platform; what they run with is built at the first call of one."""
         collaborators = cache(lambda: self._tool_factory.collaborators(platform))
-        return list_tools(collaborators, checkpoints=self.checkpoints)
+        return list_tools(collaborators)
 
     @cached_property
     def child_env(self) -> Callable[[Scope], dict[str, str]]:
@@ -270,27 +275,20 @@ class App:
             toolbox=self.toolbox,
             sandboxes=lambda: self.sandboxes,
             workspace=self._options.workspace,
-            tasks=self._tasks,
+            tasks=self.tasks,
             closing=self._closing,
         )
 
     @cached_property
     def planner(self) -> StandardPlanner:
-        limits, options = self.config.limits, self._options
-        caps = SpendCaps(
-            session=limits.usd_per_session,
-            day=limits.usd_per_day,
-            principal=limits.usd_per_principal,
-        )
-        spend_guard = None if caps == SpendCaps() else SpendGuard(self.store, self.clock, caps)
         settings = turn_settings(
             self.config,
             self.home,
             user_home=user_home(self.env),
-            steps=options.max_steps,
-            system_prompt=options.system_prompt,
+            steps=self._options.max_steps,
+            system_prompt=self._options.system_prompt,
             prompt_context=PromptContext(self.home, self.config, self.learning, self.clock),
-            spend_guard=spend_guard,
+            spend_guard=configured_spend_guard(self.config.limits, self.store, self.clock),
         )
         return StandardPlanner(
             models=self.models,
@@ -299,7 +297,7 @@ class App:
             settings=settings,
             soul=self.home.soul,
             clock=self.clock,
-            approvals=self.approvals,
+            approvals=lambda: self.approvals,
             hooks=self._hooks() if self.config.hooks else None,
             files_changed=self._files_changed,
             ready=self.servers.wait_ready,
@@ -339,7 +337,7 @@ class App:
             learning=self.learning,
             compaction=self.compaction,
             profile=self.home.profile,
-            tasks=self._tasks,
+            tasks=self.tasks,
         )
 
     @cached_property
@@ -351,40 +349,30 @@ class App:
             models=self.models,
             price=price,
             redact=self.redactor.redact,
-            tasks=self._tasks,
+            tasks=self.tasks,
         )
         if self._options.reviews_turns and proxy_url(self.config, self.env) is None:
             after_turn = (*after_turn, self.reviews.turn_ended)
         if self._options.reviews_turns:
-            after_turn = (*after_turn, self._pursue_goal)
+            after_turn = (*after_turn, goal_callback(self.store, self.features, self.tasks))
         runner = Runner(
             store=self.store,
             clock=self.clock,
             planner=RuntimeSelector(
-                self.planner, self.plugins.runtimes, approvals=self.approvals, clock=self.clock
+                self.planner,
+                self.plugins.runtimes,
+                approvals=lambda: self.approvals,
+                clock=self.clock,
             ),
             price=price,
             profile=self.home.profile,
             bus=self.bus,
             compaction=self.compaction,
-            questions=self.approvals,
+            questions=lambda: self.approvals,
             after_turn=after_turn,
         )
         self._closing.push_async_callback(runner.aclose)
         return runner
-
-    def _pursue_goal(self, turn: TurnRequest, outcome: Outcome) -> None:
-        self._tasks.start_soon(self._judge_goal, turn.session.id, outcome)
-
-    async def _judge_goal(self, session: str, outcome: Outcome) -> None:
-        """Goals are loaded for a session that has one."""
-        try:
-            goal = await self.store.goals.get(session)
-        except StoreError as error:
-            log.warning("cannot read the goal of session %s: %s", session, error)
-            return
-        if goal is not None:
-            self.features.get("goals").turn_ended(session, outcome)
 
     @cached_property
     def delegations(self) -> "Delegations":
@@ -392,11 +380,12 @@ class App:
         from hermes.subagents.delegations import Delegations  # noqa: PLC0415 - as above
 
         deps = delegation_deps(self.config, self.store, self.runner, self.clock, self.followups)
-        return Delegations(deps, self._tasks)
+        return Delegations(deps, self.tasks)
 
     @cached_property
     def conversation(self) -> Conversation:
-        return self.new_conversation(self._session_options)
+        options = SessionOptions(source=self._options.source, cwd=self._options.workspace)
+        return self.new_conversation(options)
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -411,10 +400,6 @@ class App:
     def tools(self) -> Mapping[str, Tool]:
         """The tools for the platform this app was started from."""
         return self.toolbox.tools_on(self._options.source)
-
-    @property
-    def _session_options(self) -> SessionOptions:
-        return SessionOptions(source=self._options.source, cwd=self._options.workspace)
 
     def add_log_redactor(self, redactor: Redactor) -> None:
         """Mask another home's secrets in this home's log files."""
@@ -436,16 +421,6 @@ class App:
         scope = Scope(profile=profile, session=session.id, run="", workspace=workspace)
         return await build_references(self).expand(parts, scope)
 
-    def use_runtime(self, runtime: Runtime) -> None:
-        """Run every turn of the app's own conversation in this runtime, whatever is configured."""
-        planner = RuntimePlanner(runtime, self.planner)
-        runner = Runner(
-            store=self.store, clock=self.clock, planner=planner, price=price,
-            profile=self.home.profile, bus=self.runner.bus,
-        )  # fmt: skip
-        runner.lease_renewer = self.runner.lease_renewer
-        self.conversation = Conversation(self.store, self.clock, runner, self._session_options)
-
     def status(self, session: Session) -> Sequence[tuple[str, str]]:
         return [
             ("profile", self.home.profile),
@@ -459,7 +434,7 @@ class App:
     def start(self) -> None:
         """Load plugins, recover what dead processes left, connect to servers if this one stays."""
         self.plugins.load_configured(self.config, self.env)
-        self._tasks.start_soon(self.recover)
+        self.tasks.start_soon(self.recover)
         codex = self.config.main_model.openai_runtime == CODEX_RUNTIME
         if self._options.reviews_turns and not codex:
             self.servers.start()

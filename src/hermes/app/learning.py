@@ -93,9 +93,12 @@ class Learning:
     def environment(
         self, tools: Collection[str], toolsets: Collection[str], platform: str = ""
     ) -> "SkillEnvironment":
-        import shutil
-
         from hermes.learning.skills.catalog import SkillEnvironment
+
+        def has_program(name: str) -> bool:
+            import shutil  # its modules take longer to load than all skills
+
+            return shutil.which(name, path=path) is not None
 
         settings, path = self._config.skills, self._env.get("PATH", "")
         disabled = {*settings.disabled, *settings.platform_disabled.get(platform, ())}
@@ -103,7 +106,7 @@ class Learning:
             tools=tools,
             toolsets=toolsets,
             has_variable=lambda name: bool(self._env.get(name, "")),
-            has_program=lambda name: shutil.which(name, path=path) is not None,
+            has_program=has_program,
             disabled=disabled,
         )
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from hermes.agent.loop_guard import GuardLimits
-from hermes.agent.plan import FilesChanged, Plan, RuntimePlan
+from hermes.agent.plan import Plan, RuntimePlan
 from hermes.agent.prompts import PromptFacts, build_prompt
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.models import ModelSelector
@@ -23,6 +23,7 @@ from hermes.app.prompt_context import (
 from hermes.app.toolbox import Toolbox
 from hermes.config.home import Home
 from hermes.config.schema import Config
+from hermes.config.sections.execution import Limits
 from hermes.gateway.roles import permitted_tools
 from hermes.kit.clock import Clock
 from hermes.kit.files import file_error, read_regular_file
@@ -30,13 +31,14 @@ from hermes.models.settings import ModelOverrides
 from hermes.ports.approvals import Approvals
 from hermes.ports.plugins import RuntimeProvider
 from hermes.ports.runtime import Runtime
+from hermes.ports.store import Store
 from hermes.ports.tool import SupportsRestore, Tool
 from hermes.sandbox.backends import remote_location
 from hermes.schema.messages import Message
 from hermes.schema.scope import Role, Scope, policy_platform
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
-from hermes.session.spend_guard import SpendGuard
+from hermes.session.spend_guard import SpendCaps, SpendGuard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,6 +106,14 @@ def turn_settings(
     )
 
 
+def configured_spend_guard(limits: Limits, store: Store, clock: Clock) -> SpendGuard | None:
+    """None without a limit."""
+    caps = SpendCaps(
+        session=limits.usd_per_session, day=limits.usd_per_day, principal=limits.usd_per_principal
+    )
+    return None if caps == SpendCaps() else SpendGuard(store, clock, caps)
+
+
 def _guard_limits(config: Config) -> GuardLimits:
     guardrails = config.tool_loop_guardrails
     return GuardLimits(
@@ -128,9 +138,9 @@ class StandardPlanner:
         settings: TurnSettings,
         soul: Path,
         clock: Clock,
-        approvals: Approvals,
+        approvals: Callable[[], Approvals],
         hooks: "TurnHooks | None",
-        files_changed: Callable[[Scope], FilesChanged],
+        files_changed: Callable[[Scope], Awaitable[bool | None]],
         ready: Callable[[], Awaitable[None]],
     ) -> None:
         """`ready` is awaited before every plan, such as for tools still being loaded."""
@@ -187,7 +197,7 @@ class StandardPlanner:
             approvals=self._approvals,
             unlisted=unlisted,
             hooks=self.hooks,
-            files_changed=self._files_changed(scope),
+            files_changed=partial(self._files_changed, scope),
         )
 
     def listed_specs(self, scope: Scope, model: ModelInfo) -> list[ToolSpec]:
@@ -338,7 +348,7 @@ class RuntimeSelector:
         standard: StandardPlanner,
         runtimes: Sequence[RuntimeProvider],
         *,
-        approvals: Approvals,
+        approvals: Callable[[], Approvals],
         clock: Clock,
     ) -> None:
         self._standard = standard

@@ -23,7 +23,7 @@ from hermes.config.values import KeyPath, as_list, as_mapping, format_path
 from hermes.kit.text import similar_names
 from hermes.models.providers import CUSTOM, PROVIDERS, find_provider
 from hermes.models.urls import API_MODES
-from hermes.sandbox.sandboxes import BACKENDS, unsupported_reason
+from hermes.sandbox.backends import BACKENDS, unsupported_reason
 from hermes.schema.errors import ConfigError
 from hermes.tools.catalog import known_toolsets
 

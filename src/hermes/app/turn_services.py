@@ -1,30 +1,23 @@
-"""Build what a turn uses besides its plan: approvals, compaction, titles, background reviews."""
+"""Build what surrounds a turn: compaction before it; titles, reviews and goals after it."""
 
+import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
-import anyio
 from anyio.abc import TaskGroup
-from msgspec import structs
 
 from hermes.agent.history import CompactionLimits
 from hermes.app.learning import Learning
 from hermes.app.models import ModelSelector, auxiliary_flags, summary_flags
-from hermes.approvals.policy import ApprovalMode, ApprovalRules
-from hermes.approvals.questions import QuestionForwarder
-from hermes.approvals.service import ApprovalService, QuestionTimeouts
+from hermes.app.plugins import FeatureServices
 from hermes.compaction.service import CompactionService
-from hermes.config.env import Env
-from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
-from hermes.ports.model import Model, ModelRequest
+from hermes.ports.model import Model
 from hermes.ports.store import Store
-from hermes.schema.errors import ModelError
+from hermes.schema.errors import StoreError
 from hermes.schema.events import Outcome
-from hermes.schema.messages import Assistant, Text, Trust, User
 from hermes.session.recorder import PriceFunction
 from hermes.session.runner import AfterTurn, Planner
 from hermes.session.turn_request import TurnRequest
@@ -35,6 +28,8 @@ if TYPE_CHECKING:
     from hermes.compaction.compactor import Compactor
     from hermes.learning.review.reviewer import ReviewedTurn
     from hermes.learning.review.scheduler import ReviewRules, ReviewScheduler
+
+log = logging.getLogger(__name__)
 
 TIMEOUT_FACTOR = 5
 """A review makes several requests: its timeout is this many times that of one."""
@@ -177,54 +172,22 @@ def title_callbacks(
     return (ended,)
 
 
-MAX_OPINION_TOKENS = 16
-"""The opinion is one word."""
-_TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+def goal_callback(store: Store, features: FeatureServices, tasks: TaskGroup) -> AfterTurn:
+    """Go on with the goal of a session after its turn; goals are loaded if it has one."""
 
+    async def judge(session: str, outcome: Outcome) -> None:
+        try:
+            goal = await store.goals.get(session)
+        except StoreError as error:
+            log.warning("cannot read the goal of session %s: %s", session, error)
+            return
+        if goal is not None:
+            features.get("goals").turn_ended(session, outcome)
 
-def build_approvals(
-    home: Home,
-    config: Config,
-    env: Env,
-    *,
-    store: Store,
-    clock: Clock,
-    models: ModelSelector,
-    forwarder: QuestionForwarder,
-) -> ApprovalService:
-    settings = config.approvals
-    rules = ApprovalRules(
-        mode=ApprovalMode(settings.mode),
-        deny=settings.deny,
-        allow=config.command_allowlist,
-        members=settings.members,
-        cron=settings.cron_mode in {"approve", "allow"},
-        yolo=env.get("HERMES_YOLO_MODE", "").strip().lower() in _TRUE_WORDS,
-        home=str(user_home(env)),
-        hermes_home=str(home.root),
-        path=env.get("PATH", ""),
-    )
-    limits = QuestionTimeouts(clarify=config.agent.clarify_timeout)
-    if settings.timeout is not None:
-        limits = structs.replace(limits, approval=settings.timeout, terminal=settings.timeout)
-    opinion = partial(_ask_model, config, models)
-    return ApprovalService(store, clock, rules, limits, opinion, forwarder)
+    def ended(turn: TurnRequest, outcome: Outcome) -> None:
+        tasks.start_soon(judge, turn.session.id, outcome)
 
-
-async def _ask_model(config: Config, models: ModelSelector, system: str, question: str) -> str:
-    """Ask the model of the slot `auxiliary.approval`, or the default one."""
-    slot = config.auxiliary.approval
-    with anyio.fail_after(slot.timeout or 30):
-        flags = auxiliary_flags(config, slot)
-        model = await (models.model_for_flags(flags) if flags else models.find())
-        message = User(new_id("msg"), (Text(question),), Trust.PROGRAM)
-        effort = slot.reasoning_effort or None
-        request = ModelRequest(system, [message], max_output=MAX_OPINION_TOKENS, effort=effort)
-        async with model.stream(request) as chunks:
-            async for chunk in chunks:
-                if isinstance(chunk, Assistant):
-                    return chunk.text
-    raise ModelError("The model gave no answer.")
+    return ended
 
 
 def build_compaction(

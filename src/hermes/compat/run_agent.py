@@ -12,14 +12,18 @@ import msgspec
 from msgspec import Struct
 
 from hermes.app.build import App, AppOptions, open_app
+from hermes.app.planner import RuntimePlanner
 from hermes.compat.chat_messages import Json, parse_history, to_chat_message
 from hermes.compat.codex_agent import CODEX_MODE, CodexAgent
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.library import Answer, collect
+from hermes.ports.runtime import Runtime
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, TextDelta
 from hermes.schema.messages import Assistant, Message, Reasoning, Text, Usage
+from hermes.session.conversation import Conversation, SessionOptions
+from hermes.session.runner import Runner
 
 
 class _AgentArguments(Struct, frozen=True, kw_only=True):
@@ -100,7 +104,7 @@ class AIAgent(CodexAgent):
             opening = open_app(resolve_home(self._env), self._env, self._choices(system_message))
             async with opening as app:
                 if runtime is not None:
-                    app.use_runtime(runtime)
+                    _use_runtime(app, runtime)
                 await self._restore(app, conversation_history or ())
                 answer = await self._run_interruptible(
                     app, user_message, _delta_callback(stream_callback)
@@ -197,6 +201,22 @@ class AIAgent(CodexAgent):
             "error": reason,
             "session_id": self.session_id,
         }
+
+
+def _use_runtime(app: App, runtime: Runtime) -> None:
+    """Run every turn of the app's own conversation in this runtime, whatever is configured."""
+    runner = Runner(
+        store=app.store,
+        clock=app.clock,
+        planner=RuntimePlanner(runtime, app.planner),
+        price=app.price,
+        profile=app.home.profile,
+        bus=app.bus,
+    )
+    runner.lease_renewer = app.runner.lease_renewer
+    session = app.conversation.session
+    options = SessionOptions(source=session.source, cwd=session.cwd)
+    app.conversation = Conversation(app.store, app.clock, runner, options)
 
 
 def _run_blocking(work: Callable[[], Awaitable[Json]]) -> Json:

@@ -55,13 +55,15 @@ class ThinkTagParser:
         return not (self._held or self._inside or self._line_start or "\n" in text)
 
     def feed(self, text: str) -> list[TextPiece]:
-        if self.is_plain_text(text):
+        begins_with_word = not (self._held or self._inside) and text[:1].isalnum()
+        if self.is_plain_text(text) or (begins_with_word and "\n" not in text):
+            self._line_start, self._has_text = False, True
             return [TextPiece(text, PieceKind.TEXT)]
         return self._scan(self._held + text, final=False)
 
     def close(self) -> list[TextPiece]:
         """Return what was held back; unclosed reasoning stays reasoning."""
-        return self._scan(self._held, final=True)
+        return self._scan(self._held, final=True) if self._held else []
 
     def _scan(self, text: str, *, final: bool) -> list[TextPiece]:
         pieces: list[TextPiece] = []

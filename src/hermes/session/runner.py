@@ -102,7 +102,7 @@ class Runner:
         profile: str,
         bus: Bus,
         compaction: CompactionService | None = None,
-        questions: PendingQuestions | None = None,
+        questions: Callable[[], PendingQuestions] | None = None,
         after_turn: Sequence[AfterTurn] = (),
     ) -> None:
         """With `questions`, a turn that waits for a person can be resumed."""
@@ -126,7 +126,7 @@ class Runner:
     async def close_questions(self) -> None:
         """Close the questions of turns that will not be resumed."""
         if self._questions is not None:
-            await self._questions.close_abandoned()
+            await self._questions().close_abandoned()
 
     @contextmanager
     def observed_by(self, observer: ObserveTurn) -> Generator[None]:
@@ -183,7 +183,7 @@ class Runner:
                             outcome = self._outcome(request, turn, lease)
                     finally:
                         if self._questions is not None and request.note is not None:
-                            await self._questions.turn_ended(session)
+                            await self._questions().turn_ended(session)
         except anyio.get_cancelled_exc_class():
             self._report_end(request, Outcome.CANCELLED)
             raise
@@ -407,7 +407,7 @@ class Runner:
         """Give every lost call of the held session a result; a `resumed` turn keeps open ones."""
         left = NOTHING_RECOVERED
         if self._questions is not None:
-            left = await self._questions.recover(lease.session, resumed=resumed)
+            left = await self._questions().recover(lease.session, resumed=resumed)
         return await close_lost_calls(
             self._store, self._clock, lease.fence, messages, left, started_only=started_only
         )

@@ -34,8 +34,10 @@ MAX_WAITING_WRITES = 1_024
 """How many writes may wait before callers are blocked."""
 MAX_GROUP = 256
 """How many writes share a transaction at most."""
-INDEX_DELAY = 0.05
-"""Seconds without work after which the search indexes are updated."""
+INDEX_DELAY = 0.5
+"""Seconds without work after which the search indexes are updated; a search does not wait."""
+INDEX_PAUSE = 0.05
+"""Seconds between two batches, so that work which arrives meanwhile comes first."""
 READERS = 2
 MAX_WAITING_READS = 1_024
 
@@ -75,18 +77,18 @@ class Writer:
                 log.warning("%s", store_error(error, self._path))
 
     def _loop(self) -> None:
-        behind = True
+        wait: float | None = INDEX_DELAY
         while True:
             try:
-                self._taken = self.mailbox.take(MAX_GROUP, INDEX_DELAY if behind else None)
+                self._taken = self.mailbox.take(MAX_GROUP, wait)
             except Closed:
                 return
             if self._taken:
                 self._do([job for job in self._taken if not job.abandoned])
                 deliver(self._taken)
-                behind = self._broken is None
+                wait = INDEX_DELAY if self._broken is None else None
             else:
-                behind = self._index_while_idle()
+                wait = INDEX_PAUSE if self._index_while_idle() else None
 
     def _do(self, jobs: Sequence[Job[Connection]]) -> None:
         failure = self._broken

@@ -260,17 +260,13 @@ def list_tools(
     collaborators: Callable[[], ToolCollaborators],
     registered: Sequence[Registration] = BUILT_IN,
     specs: Mapping[str, ToolSpec] | None = None,
-    checkpoints: Checkpoints | None = None,
 ) -> dict[str, Tool]:
     """Return tools by name, in order; `collaborators` is called at the first call of one."""
     known = load_specs() if specs is None else specs
-    tools: dict[str, Tool] = {}
-    for one in registered:
-        tool: Tool = LazyTool(known[one.name], partial(_load, one, collaborators))
-        if checkpoints is not None and tool.spec.changes_files:
-            tool = CheckpointedTool(tool, checkpoints)
-        tools[one.name] = tool
-    return tools
+    return {
+        one.name: LazyTool(known[one.name], partial(_load, one, collaborators))
+        for one in registered
+    }
 
 
 def build_tools(
@@ -280,7 +276,7 @@ def build_tools(
 ) -> dict[str, Tool]:
     """Return the tools whose collaborators are given."""
     own = structs.replace(given)
-    return list_tools(lambda: own, _available(given, registered), specs, given.checkpoints)
+    return list_tools(lambda: own, _available(given, registered), specs)
 
 
 def load_all_tools(
@@ -297,9 +293,14 @@ def _available(
 
 
 def _load(one: Registration, collaborators: Callable[[], ToolCollaborators]) -> Tool:
+    given = collaborators()
     if one.feature:
         from hermes.tools.feature_tool import build_feature_tool  # noqa: PLC0415 - few are called
 
-        return build_feature_tool(one.feature, one.name, collaborators())
-    module, _, function = one.build.partition(":")
-    return getattr(import_module(module), function)(collaborators())
+        tool = build_feature_tool(one.feature, one.name, given)
+    else:
+        module, _, function = one.build.partition(":")
+        tool: Tool = getattr(import_module(module), function)(given)
+    if given.checkpoints is not None and tool.spec.changes_files:
+        return CheckpointedTool(tool, given.checkpoints)
+    return tool

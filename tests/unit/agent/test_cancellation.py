@@ -340,7 +340,7 @@ async def test_cancel_while_waiting_for_an_approval(allowed: int, told: str) -> 
     recorder, counsel = EventRecorder(), Thinking(allowed)
     model = ScriptedModel([assistant_message(tool_call("act"))])
     plan = structs.replace(
-        make_plan(model, FakeTool("act", act, effect=Effect.OUTSIDE)), approvals=counsel
+        make_plan(model, FakeTool("act", act, effect=Effect.OUTSIDE)), approvals=lambda: counsel
     )
     async with running_turn(plan, recorder) as scope:
         await counsel.asked.wait()
@@ -393,7 +393,7 @@ class Twofold:
     def plan(self) -> Plan:
         model = ScriptedModel([assistant_message(tool_call("act"))], answer_script("ok"))
         tool = FakeTool("act", self, effect=Effect.OUTSIDE, timeout=20.0)
-        return structs.replace(make_plan(model, tool), approvals=self.counsel)
+        return structs.replace(make_plan(model, tool), approvals=lambda: self.counsel)
 
 
 async def test_tool_time_limit_pauses_until_the_last_of_two_questions_is_answered() -> None:
@@ -448,7 +448,7 @@ async def test_suspended_call_is_not_reported() -> None:
     first, second, third = tool_call("act"), tool_call("act"), tool_call("act")
     model = ScriptedModel([assistant_message(first, second, third)])
     act = FakeTool("act", acts, effect=Effect.OUTSIDE)
-    plan = structs.replace(make_plan(model, act), approvals=counsel)
+    plan = structs.replace(make_plan(model, act), approvals=lambda: counsel)
     async with running_turn(plan, recorder):
         pass
     assert recorder.ended.outcome is Outcome.CANCELLED
@@ -459,7 +459,7 @@ async def test_suspended_call_is_not_reported() -> None:
     counsel, recorder = Leaving(answers=2), EventRecorder()
     model, resumed = ScriptedModel(answer_script("ok")), [user_message(), *history]
     plan = structs.replace(
-        make_plan(model, act), approvals=counsel, history=resumed, resumes_calls=True
+        make_plan(model, act), approvals=lambda: counsel, history=resumed, resumes_calls=True
     )
     assert await run_turn(plan, (), recorder) is Outcome.DONE
     assert counsel.calls == [second.id, third.id]
@@ -490,7 +490,7 @@ async def test_only_calls_that_did_nothing_can_be_repeated(
 ) -> None:
     counsel = Leaving(answers=2)
     model = ScriptedModel([assistant_message(tool_call("act"))], answer_script("ok"))
-    plan = structs.replace(make_plan(model, tool), approvals=counsel)
+    plan = structs.replace(make_plan(model, tool), approvals=lambda: counsel)
     async with running_turn(plan, EventRecorder()):
         pass
     assert list(map(bool, counsel.calls)) == named

@@ -56,7 +56,7 @@ async def wished(trust: Trust, *calls: str) -> list[bool]:
     counsel = Listener()
     model = ScriptedModel(*scripts, answer_script("done"))
     plan = structs.replace(
-        make_plan(model, web(), FakeTool("look"), FakeTool("act", _act)), approvals=counsel
+        make_plan(model, web(), FakeTool("look"), FakeTool("act", _act)), approvals=lambda: counsel
     )
     await run_turn(plan, [structs.replace(user_message(), trust=trust)], EventRecorder())
     return [one.foreign for one in counsel.wishes]

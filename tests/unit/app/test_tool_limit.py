@@ -62,7 +62,7 @@ async def planned(
     plan = await app.planner.plan(session, scope, [])
     assert isinstance(plan, Plan)
     model = ScriptedModel(*scripts)
-    return structs.replace(plan, model=model, approvals=app.approvals), model
+    return structs.replace(plan, model=model, approvals=lambda: app.approvals), model
 
 
 def body(model: ScriptedModel, number: int = 0) -> bytes:

@@ -102,7 +102,9 @@ async def test_registered_runtime_gets_its_turns_only(tmp_path: Path) -> None:
     async with opened(tmp_path) as app:
         app.plugins.register_runtime(ChatsOnly())
         runtimes = app.plugins.runtimes
-        planner = RuntimeSelector(app.planner, runtimes, approvals=app.approvals, clock=app.clock)
+        planner = RuntimeSelector(
+            app.planner, runtimes, approvals=lambda: app.approvals, clock=app.clock
+        )
         plan = await planner.plan(SESSION, scope(tmp_path, "telegram"), [])
         assert isinstance(plan, RuntimePlan)
         assert plan.runtime.name == "fake"
