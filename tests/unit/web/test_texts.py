@@ -8,8 +8,8 @@ import msgspec
 import hermes.web
 
 ROOT = Path(hermes.web.__file__).parent
-DYNAMIC = ("choice_", "tool_", "nav_", "http_", "job_", "learning_", "method_", "tab_", "role_", "make_",
-           "server_", "hook_", "by_", "level_", "hours_", "begun_")  # fmt: skip
+DYNAMIC = ("choice_", "tool_", "nav_", "http_", "job_", "learning_", "method_", "tab_", "role_",
+           "make_", "server_", "hook_", "by_", "level_", "hours_", "begun_")  # fmt: skip
 """Texts whose keys are put together."""
 
 

@@ -9,12 +9,11 @@ from hermes.ports.store import CompleteItem
 from hermes.schema.errors import NotFound
 from hermes.web.context import Route, WebContext, html_response, json_response, read_json
 from hermes.web.doctor import findings_list, run_doctor
-from hermes.web.html import Html, h, join
+from hermes.web.html import h, join
 from hermes.web.pages.layout import render_page
-from hermes.web.system_state import MAX_PARKED, system_state
 from hermes.web.pages.login_list import logins_section
+from hermes.web.system_state import MAX_PARKED, system_state
 from hermes.web.texts import text
-from hermes.web.times import moment
 
 
 class ItemRequest(Struct, frozen=True, kw_only=True):
@@ -84,5 +83,3 @@ def routes(context: WebContext) -> list[Route]:
 
 def _home(context: WebContext, request: web.Request) -> Home:
     return context.profile(request).app.home
-
-
