@@ -60,7 +60,8 @@ class RunDisplay:
         self._displays = displays
         self._default_display = default_display
         self._without_reactions = without_reactions
-        self._reactions = 0
+        self._reactions: dict[tuple[Address, str], str] = {}
+        """The messages that are being reacted to, each with the reaction that comes next."""
         self._shown = 0
         self._idle = anyio.Event()
 
@@ -107,10 +108,27 @@ class RunDisplay:
         if not message or not isinstance(channel, SupportsReactions):
             return
         platform, to = platform_of(address.channel), platform_address(address)
-        if platform in self._without_reactions or self._reactions >= MAX_REACTIONS:
+        busy = len(self._reactions) >= MAX_REACTIONS and (to, message) not in self._reactions
+        if platform in self._without_reactions or busy:
             return
-        if self._rate_limiters[address.channel].try_react(to):
-            self._reactions += self._background.start(self._try_react, channel, to, message, emoji)
+        if not self._rate_limiters[address.channel].try_react(to):
+            return
+        if (to, message) in self._reactions:
+            self._reactions[to, message] = emoji
+        elif self._background.start(self._react_in_order, channel, to, message, emoji):
+            self._reactions[to, message] = ""
+
+    async def _react_in_order(
+        self, channel: SupportsReactions, address: Address, message: str, emoji: str
+    ) -> None:
+        """Show a reaction, and then the one that came meanwhile, so that the last one stays."""
+        try:
+            while emoji:
+                await self._try_react(channel, address, message, emoji)
+                emoji = self._reactions[address, message]
+                self._reactions[address, message] = ""
+        finally:
+            del self._reactions[address, message]
 
     async def _try_react(
         self, channel: SupportsReactions, address: Address, message: str, emoji: str
@@ -120,5 +138,3 @@ class RunDisplay:
                 await channel.react(address, message, emoji)
         except Exception as error:  # noqa: BLE001 - reactions are optional
             log.info("cannot react in %s: %r", address, error)
-        finally:
-            self._reactions -= 1

@@ -122,7 +122,7 @@ async def test_channels_threads_unknown_people_and_two_workspaces(tmp_path: Path
             slack.say(channel, "q-5 and now?", person=BOB, thread=begun)
             await chat.sees("re: q-5", channel, begun)
             seen = slack.messages[channel, begun].reactions
-            # The second sign is left out if an answer has just used the chat's limit.
+            # The second sign is left out if other reactions have just used the chat's limit.
             await chat.until(lambda: [name for _, name in seen] in (["eyes"], ["white_check_mark"]))
             slack.say(channel, "!help", person=BOB, thread=begun)
             await chat.sees("/stop", channel, begun)

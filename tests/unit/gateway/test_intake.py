@@ -8,6 +8,7 @@ from msgspec import structs
 
 from hermes.gateway.command_queue import COMMAND_TIMEOUT
 from hermes.gateway.messages import COMMANDS, Admitted, InboxMessage, Rejected, inbox_item
+from hermes.gateway.run_display import SEEN_REACTION
 from hermes.ports.channel import ChannelCapabilities, Inbound, InboundDetails
 from hermes.schema.messages import Assistant, Text, Trust, User
 from hermes.schema.scope import Address
@@ -95,6 +96,30 @@ async def test_answer_does_not_wait_for_the_reaction(tmp_path: Path) -> None:
         await harness.channel.type(make_inbound("hello", "u1"))
         await wait_until(lambda: channel.texts_in("1") == ["re: hello"])
         await wait_until(lambda: channel.reactions == [("m-u1", "👀"), ("m-u1", "✅")])
+
+
+class SlowReactions(FakeFaultyChannel):
+    """The platform takes the first reaction only when it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release = anyio.Event()
+
+    async def react(self, to: Address, message: str, sign: str) -> None:
+        if sign == SEEN_REACTION:
+            await self.release.wait()
+        await super().react(to, message, sign)
+
+
+async def test_reactions_to_a_message_keep_their_order(tmp_path: Path) -> None:
+    channel = SlowReactions()
+    async with gateway_harness(tmp_path, channel=channel) as harness:
+        await harness.channel.type(make_inbound("hello", "u1"))
+        await wait_until(lambda: channel.texts_in("1") == ["re: hello"])
+        await wait_until(lambda: harness.running() is None)
+        channel.release.set()
+        await wait_until(lambda: len(channel.reactions) == 2)
+    assert channel.reactions == [("m-u1", "👀"), ("m-u1", "✅")]
 
 
 async def test_commands_run_while_a_turn_hangs(tmp_path: Path) -> None:
