@@ -3,7 +3,7 @@
 from argparse import Namespace
 from collections.abc import Sequence
 
-from hermes.app.people import approve, remove_from_variables
+from hermes.app.chat_users import approve, remove_from_variables
 from hermes.cli.context import CliContext
 from hermes.cli.dates import relative_time
 from hermes.cli.output import Printer

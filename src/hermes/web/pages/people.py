@@ -7,12 +7,12 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from hermes.app.chat_settings import ChatSettings
-from hermes.app.people import (
-    Person,
+from hermes.app.chat_users import (
+    ChatUser,
     allow,
     approve,
     chat_platforms,
-    list_people,
+    list_users,
     remove,
     set_owner,
     set_role_limits,
@@ -70,7 +70,7 @@ class _PeopleHandlers:
         profile, base = self._context.profile(request), self._context.base(request)
         stored = await profile.stored_settings()
         pairing, config = self._pairing(profile), stored.loaded.config
-        people = await run_sync(list_people, config, stored.env, pairing)
+        people = await run_sync(list_users, config, stored.env, pairing)
         waiting = await run_sync(pairing.pending)
         platforms = await run_sync(chat_platforms, config, stored.env, pairing)
         chats = ChatSettings(config)
@@ -111,7 +111,7 @@ class _PeopleHandlers:
         person, pairing = (body.platform, body.user), self._pairing(profile)
         await run_sync(remove, profile.app.home, stored.env, pairing, person)
         stored = await profile.stored_settings()
-        left = await run_sync(list_people, stored.loaded.config, stored.env, pairing)
+        left = await run_sync(list_users, stored.loaded.config, stored.env, pairing)
         if person in {(one.platform, one.user) for one in left}:
             raise UsageError(text("still_allowed", name=body.user))
         return json_response({"message": text("saved_restart")})
@@ -187,7 +187,7 @@ def _waiting(waiting: Sequence[PairingRequest], platforms: Sequence[str]) -> Htm
     ])  # fmt: skip
 
 
-def _person(person: Person) -> Html:
+def _person(person: ChatUser) -> Html:
     body = {"platform": person.platform, "user": person.user}
     name = person.name or person.user
     facts: list[Child] = [

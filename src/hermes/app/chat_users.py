@@ -29,7 +29,7 @@ UNEXPANDED: Mapping[str, str] = {}
 """Variables while settings are edited: `${NAME}` stays as it is in the file."""
 
 
-class Person(Struct, frozen=True, kw_only=True):
+class ChatUser(Struct, frozen=True, kw_only=True):
     """`user` is the id on the platform; everybody there if it is a wildcard."""
 
     platform: str
@@ -49,7 +49,7 @@ def chat_platforms(config: Config, env: Mapping[str, str], pairing: Pairing) -> 
     return list(dict.fromkeys([*enabled, *paired]))
 
 
-def list_people(config: Config, env: Mapping[str, str], pairing: Pairing) -> list[Person]:
+def list_users(config: Config, env: Mapping[str, str], pairing: Pairing) -> list[ChatUser]:
     paired = {(one.platform, one.user): one for one in pairing.paired_users()}
     return [
         _person(platform, user, rules, paired.get((platform, user)))
@@ -151,11 +151,11 @@ def _users(
     return sorted(named | own | everybody)
 
 
-def _person(platform: str, user: str, rules: AccessRules, paired: PairedUser | None) -> Person:
+def _person(platform: str, user: str, rules: AccessRules, paired: PairedUser | None) -> ChatUser:
     role = Role.GUEST if user == WILDCARD else Role.MEMBER
     if user in rules.owners | rules.group_owners and user != WILDCARD:
         role = Role.OWNER
-    return Person(
+    return ChatUser(
         platform=platform,
         user=user,
         role=role,
