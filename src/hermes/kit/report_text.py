@@ -5,6 +5,7 @@ import re
 from hermes.kit.terminal_text import headline, single_line
 from hermes.kit.text import one_line
 
+REPORT_START = "[IMPORTANT: "
 _SENTENCE_END = re.compile(r"\.\s+(?=[A-Z])")
 _PROCESS_REPORT = re.compile(
     r"\[IMPORTANT: Background process \S+ (?P<end>[^\n]+)\nCommand: (?P<command>[^\n]+)"
