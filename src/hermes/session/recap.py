@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from hermes.kit.report_text import report_text
 from hermes.kit.text import one_line
 from hermes.schema.call_label import call_label
 from hermes.schema.messages import (
@@ -16,6 +17,7 @@ from hermes.schema.messages import (
 )
 from hermes.schema.sessions import StoredMessage
 
+_NEWS = "news"
 INTERRUPTED = "(interrupted before it was answered)"
 UNANSWERED = "(not answered)"
 FAILED = "(not answered: {reason})"
@@ -115,9 +117,10 @@ def _turn_lines(turn: Sequence[StoredMessage], missing: str) -> Iterator[tuple[s
     for row in turn:
         message = row.message
         if is_question(row) or isinstance(message, Assistant):
+            speaker = _speaker(message)
             text = typed_text(message) if isinstance(message, User) else text_of(message)
             if text.strip():
-                yield _speaker(message), text
+                yield speaker, report_text(text, _MAX_LINE) if speaker == _NEWS else text
         if missing and isinstance(message, Assistant):
             done = [(call, results[call.id]) for call in message.calls if call.id in results]
             yield from (("", _call_line(call, result)) for call, result in done)
@@ -132,5 +135,5 @@ def _call_line(call: ToolCall, result: Result) -> str:
 def _speaker(message: Message) -> str:
     """Who wrote a message; follow-ups are labeled `news`."""
     if isinstance(message, User):
-        return "you" if message.trust in {Trust.OWNER, Trust.GUEST} else "news"
+        return "you" if message.trust in {Trust.OWNER, Trust.GUEST} else _NEWS
     return "hermes"

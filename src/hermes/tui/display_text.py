@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from hermes.kit.terminal_text import headline, single_line
+from hermes.kit.terminal_text import single_line
 from hermes.kit.text import one_line
 from hermes.schema.messages import Result, text_of
 from hermes.tui.readable_result import readable_result
@@ -54,20 +54,3 @@ def result_text(result: Result) -> str:
 def _without_tool(text: str, tool: str) -> str:
     """Without the tool's name: the line already begins with it."""
     return text.removeprefix(f"{tool}: ") if tool else text
-
-
-_PROCESS_REPORT = re.compile(
-    r"\[IMPORTANT: Background process \S+ (?P<end>[^\n]+)\nCommand: (?P<command>[^\n]+)"
-    r"(?:\nOutput[^\n]*\n<out-\w+>\n(?P<output>.*)\n</out-\w+>)?",
-    re.DOTALL,
-)
-
-
-def report_text(text: str, width: int) -> str:
-    """A report in one line; that of a background process with its command and last output."""
-    if (found := _PROCESS_REPORT.match(text)) is None:
-        return headline(text, width)
-    end = _SENTENCE_END.split(found["end"])[0].rstrip(".")
-    last = (found["output"] or "").rstrip().rpartition("\n")[2]
-    shown = f"{found['command']} {end}" + (f": {last}" if last else "")
-    return one_line(single_line(shown), width)

@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 
 from hermes.approvals.messages import MAX_REASON
+from hermes.kit.report_text import REPORT_START, report_text
 from hermes.kit.terminal_text import show_invisible, show_invisible_line
 from hermes.schema.messages import (
     Assistant,
@@ -30,6 +31,7 @@ from hermes.web.texts import text
 MAX_OUTPUT = 20_000
 """Characters of a tool's output on a card; the end is shown."""
 MAX_SUMMARY = 120
+MAX_REPORT = 400
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _WRITERS = frozenset({"write_file", "patch"})
 _COMMAND_KEYS = ("command", "code", "path", "query", "url", "pattern", "prompt", "name")
@@ -72,7 +74,9 @@ def user_entry(user: User, at: datetime) -> Html:
     for part in display_parts(user):
         match part:
             case Text(text=words):
-                parts.append(h("div", words, class_="text", dir="auto"))
+                is_report = user.trust is Trust.DATA and words.startswith(REPORT_START)
+                shown = report_text(words, MAX_REPORT) if is_report else words
+                parts.append(h("div", shown, class_="text", dir="auto"))
             case Media() as media:
                 parts.append(attachment(media))
     tools = h(

@@ -79,6 +79,15 @@ def test_rows_without_a_run_are_not_interrupted() -> None:
     assert interrupted_at(told) == frozenset()
 
 
+def test_report_is_shown_without_what_is_meant_for_the_model() -> None:
+    report = (
+        "[IMPORTANT: Delegated work has ended, 1 of 1 completed. Tell the person about it.]\n## 1."
+    )
+    told = rows(("1", asks(report, Trust.DATA)), ("1", says(Text("It is done."))))
+    shown = "Delegated work has ended, 1 of 1 completed."
+    assert recap(told, 3) == [("news", shown), ("hermes", "It is done.")]
+
+
 def test_client_calls_are_not_an_interruption() -> None:
     told = rows(
         ("1", asks("look")),

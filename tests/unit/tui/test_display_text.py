@@ -2,8 +2,9 @@
 
 import pytest
 
+from hermes.kit.report_text import report_text
 from hermes.schema.messages import Result, Text
-from hermes.tui.display_text import chat_hint, failure_text, report_text, result_text
+from hermes.tui.display_text import chat_hint, failure_text, result_text
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 from datetime import UTC, datetime
 
+from hermes.schema.messages import Text, Trust, User
 from hermes.schema.questions import Question, QuestionKind
-from hermes.web.entries import question_entry
+from hermes.web.entries import question_entry, user_entry
 
 
 def test_approval_shows_what_is_decided_before_the_model_speaks():
@@ -21,3 +22,12 @@ def test_approval_shows_what_is_decided_before_the_model_speaks():
     shown = question_entry(question)
     places = [shown.index(one) for one in (question.text, question.subject, "Reason: Harmless.")]
     assert places == sorted(places)
+
+
+def test_report_is_shown_without_what_is_meant_for_the_model():
+    report = "[IMPORTANT: Delegated work has ended. Tell the person about it.]\n## 1. count"
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    shown = user_entry(User("m", (Text(report),), Trust.DATA), at)
+    assert "Delegated work has ended." in shown
+    assert "Tell the person" not in shown
+    assert "Tell the person" in user_entry(User("m", (Text(report),)), at)

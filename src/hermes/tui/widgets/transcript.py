@@ -11,9 +11,9 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
+from hermes.kit.report_text import report_text
 from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.kit.text import head_and_tail
-from hermes.tui.display_text import report_text
 from hermes.tui.markdown_stream import MarkdownStream
 from hermes.tui.widgets import app_of
 from hermes.tui.widgets.diff import colored_diff

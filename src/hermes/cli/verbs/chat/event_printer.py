@@ -7,6 +7,7 @@ from hermes.cli.tool_summary import ResultSummary, describe_result
 from hermes.cli.verbs.chat.kept_output import KeptOutput
 from hermes.cli.verbs.chat.listeners import Listener
 from hermes.kit.clock import Clock
+from hermes.kit.report_text import report_text
 from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.schema.call_label import call_label
 from hermes.schema.events import (
@@ -26,7 +27,7 @@ from hermes.schema.events import (
 )
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, text_of
 from hermes.schema.questions import TERMINAL_ORIGIN, Question
-from hermes.tui.display_text import chat_hint, report_text
+from hermes.tui.display_text import chat_hint
 from hermes.tui.options import DEFAULT_OPTIONS, DisplayOptions
 from hermes.tui.todo_list import TodoList
 

@@ -7,6 +7,7 @@ from hermes.app.session_export import SessionExport, encode, load_session
 from hermes.cli.dates import local_time
 from hermes.cli.output import Style
 from hermes.cli.verbs.sessions import SessionsAction
+from hermes.kit.report_text import report_text
 from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.kit.text import plural
 from hermes.ports.store import Store
@@ -26,7 +27,6 @@ from hermes.schema.messages import (
 from hermes.schema.sessions import StoredMessage
 from hermes.session.recap import INTERRUPTED, interrupted_at
 from hermes.session.recorder import failure_reasons
-from hermes.tui.display_text import report_text
 from hermes.tui.readable_result import readable_result
 
 _MAX_SUMMARY = 100

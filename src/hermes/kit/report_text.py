@@ -1,0 +1,24 @@
+"""What a person reads of a report that was written for the model."""
+
+import re
+
+from hermes.kit.terminal_text import headline, single_line
+from hermes.kit.text import one_line
+
+REPORT_START = "[IMPORTANT: "
+_SENTENCE_END = re.compile(r"\.\s+(?=[A-Z])")
+_PROCESS_REPORT = re.compile(
+    r"\[IMPORTANT: Background process \S+ (?P<end>[^\n]+)\nCommand: (?P<command>[^\n]+)"
+    r"(?:\nOutput[^\n]*\n<out-\w+>\n(?P<output>.*)\n</out-\w+>)?",
+    re.DOTALL,
+)
+
+
+def report_text(text: str, width: int) -> str:
+    """A report in one line; that of a background process with its command and last output."""
+    if (found := _PROCESS_REPORT.match(text)) is None:
+        return headline(text, width)
+    end = _SENTENCE_END.split(found["end"])[0].rstrip(".")
+    last = (found["output"] or "").rstrip().rpartition("\n")[2]
+    shown = f"{found['command']} {end}" + (f": {last}" if last else "")
+    return one_line(single_line(shown), width)
