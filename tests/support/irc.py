@@ -15,11 +15,9 @@ from msgspec import Struct
 
 from hermes.channels.irc.channel import IrcChannel, open_channel
 from hermes.channels.irc.irc_line import IrcLine, format_line, parse_line
-from hermes.config.sections.messaging import Platform
-from hermes.kit.clock import Clock, SystemClock
-from hermes.ports.channel import ChannelDeps, Inbound
-from hermes.store.blobs import FileBlobs
-from support.channel_deps import SharedStub
+from hermes.kit.clock import Clock
+from hermes.ports.channel import Inbound
+from support.channel_deps import new_deps
 from support.debian import PATH
 from support.mail import make_certificate
 
@@ -212,17 +210,7 @@ async def irc_bench(
         "server": "127.0.0.1", "port": port, "use_tls": False, "nickname": NICK,
         "flood_interval": 0, **(extra or {}),
     }  # fmt: skip
-    deps = ChannelDeps(
-        name="irc",
-        profile="default",
-        home=home,
-        settings=Platform(extra=given),
-        env=env or {},
-        current_env=lambda: env or {},
-        clock=clock or SystemClock(),
-        shared=SharedStub(),
-        blobs=FileBlobs(home / "blobs"),
-    )
+    deps = new_deps("irc", home, extra=given, env=env or {}, clock=clock)
     async with AsyncExitStack() as stack:
         channel = await stack.enter_async_context(open_channel(deps))
         yield IrcBench(channel, home / "irc" / "network.json")

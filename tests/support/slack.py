@@ -4,18 +4,17 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.channels.slack.channel import SlackChannel, open_channel
-from hermes.config.sections.messaging import Platform
-from hermes.kit.clock import Clock, SystemClock
+from hermes.kit.clock import Clock
 from hermes.ports.channel import ChannelDeps, Inbound
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
 from hermes.testing.contracts.channel import listening
 from hermes.testing.slack.server import SlackServer, serve_slack
 from hermes.testing.slack.state import EmulatedSlack
-from support.channel_deps import SharedStub
+from support.channel_deps import new_deps
 
 TOKEN = "xoxb-emulated-1"
 SECOND_TOKEN = "xoxb-emulated-2"
@@ -50,18 +49,9 @@ def channel_deps(
     clock: Clock | None = None,
 ) -> ChannelDeps:
     variables = {"SLACK_BOT_TOKEN": TOKEN, "SLACK_APP_TOKEN": APP_TOKEN, **(env or {})}
-    return ChannelDeps(
-        name="slack",
-        profile="default",
-        home=folder,
-        settings=Platform(extra={"base_url": url, **(extra or {})}),
-        env=variables,
-        current_env=lambda: variables,
-        clock=clock or SystemClock(),
-        shared=SharedStub(),
-        blobs=FileBlobs(folder / "cache" / "blobs"),
-        commands=(("help", "List commands."), ("stop", "Stop the turn.")),
-    )
+    extra = {"base_url": url, **(extra or {})}
+    deps = new_deps("slack", folder, extra=extra, env=variables, clock=clock)
+    return structs.replace(deps, commands=(("help", "List commands."), ("stop", "Stop the turn.")))
 
 
 @asynccontextmanager

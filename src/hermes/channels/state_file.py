@@ -10,6 +10,8 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from hermes.kit.files import read_regular_file, write_atomic
+from hermes.ports.channel import ChannelDeps
+from hermes.schema.scope import platform_of
 
 log = logging.getLogger(__name__)
 
@@ -43,3 +45,9 @@ class StateFile(Generic[T]):
     def _write(self, data: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomic(self._path, data, mode=0o600)
+
+
+def state_path(deps: ChannelDeps) -> Path:
+    """Where the account's position is stored."""
+    platform, name = platform_of(deps.name), deps.name.replace("/", "-")
+    return deps.home / "cache" / platform / f"{name}.json"

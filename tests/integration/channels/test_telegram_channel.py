@@ -465,6 +465,14 @@ class TestWebhook:
         assert len(attempts) == 2
         assert len(set(attempts)) == 1
 
+    async def test_update_that_cannot_be_read_is_not_sent_again(self, bench: TelegramBench) -> None:
+        bench.telegram.push({"message": {"message_id": "1", "chat": ANN}})
+        bench.telegram.say(ANN, "hello")
+        (update,) = await received(bench)
+        await bench.server.acknowledged()
+        assert text_of(update) == "hello"
+        assert "error" not in bench.telegram.bot.webhook
+
     async def test_call_without_the_secret_is_refused(
         self, bench: TelegramBench, port: int
     ) -> None:

@@ -38,7 +38,7 @@ from hermes.channels.discord.threads import Threads, thread_name
 from hermes.channels.http_client import Upload
 from hermes.channels.proxies import open_proxy
 from hermes.channels.received_files import received_files
-from hermes.channels.state_file import StateFile
+from hermes.channels.state_file import StateFile, state_path
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
@@ -332,7 +332,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[DiscordChannel]:
     async with open_rest_api(options, token, deps.clock, unreadable) as api:
         most = options.max_attachment_bytes
         chats = ChatDirectory(api)
-        position = deps.home / "cache" / "discord" / f"{deps.name.replace('/', '-')}.json"
+        position = state_path(deps)
         yield DiscordChannel(
             name=deps.name,
             api=api,

@@ -26,7 +26,7 @@ from hermes.channels.homeassistant.objects import Event, Frame, SentMessage, Sta
 from hermes.channels.homeassistant.rest_api import RestApi, bad_token
 from hermes.channels.http_client import open_http_client
 from hermes.channels.proxies import Proxy, open_proxy
-from hermes.channels.state_file import StateFile
+from hermes.channels.state_file import StateFile, state_path
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.channels.websocket import WebSocket, open_websocket
 from hermes.kit.clock import Clock
@@ -273,7 +273,7 @@ def checked_options(deps: ChannelDeps) -> HomeAssistantOptions:
 @asynccontextmanager
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[HomeAssistantChannel]:
     options, token = checked_options(deps), BotToken(lambda: checked_options(deps).token)
-    path = deps.home / "cache" / "homeassistant" / f"{deps.name.replace('/', '-')}.json"
+    path = state_path(deps)
     async with open_http_client(LABEL, options.proxy_url, variable="HASS_PROXY") as http:
         yield HomeAssistantChannel(
             name=deps.name,

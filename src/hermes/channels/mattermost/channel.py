@@ -31,7 +31,7 @@ from hermes.channels.mattermost.receiver import Receiver
 from hermes.channels.mattermost.rest_api import MattermostApi, RootRefused, open_mattermost
 from hermes.channels.proxies import open_proxy
 from hermes.channels.received_files import ReceivedFiles, received_files
-from hermes.channels.state_file import StateFile
+from hermes.channels.state_file import StateFile, state_path
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
@@ -248,7 +248,7 @@ def current_token(deps: ChannelDeps) -> str:
 @asynccontextmanager
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[MattermostChannel]:
     options, token = checked_options(deps), BotToken(partial(current_token, deps))
-    path = deps.home / "cache" / "mattermost" / f"{deps.name.replace('/', '-')}.json"
+    path = state_path(deps)
     unreadable = unreadable_updates(deps)
     async with open_mattermost(options, token, unreadable) as api:
         yield MattermostChannel(

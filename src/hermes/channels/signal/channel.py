@@ -22,7 +22,7 @@ from hermes.channels.signal.objects import Event
 from hermes.channels.signal.people import People, Position
 from hermes.channels.signal.rpc import CALL_SECONDS, EventStream, SignalRpc, open_signal
 from hermes.channels.signal.text_styles import styled_text
-from hermes.channels.state_file import StateFile
+from hermes.channels.state_file import StateFile, state_path
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
@@ -224,7 +224,7 @@ def with_checked_account(options: SignalOptions) -> SignalOptions:
 @asynccontextmanager
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SignalChannel]:
     options = checked_options(deps)
-    path = deps.home / "cache" / "signal" / f"{deps.name.replace('/', '-')}.json"
+    path = state_path(deps)
     async with open_signal(options) as rpc:
         yield SignalChannel(
             name=deps.name,

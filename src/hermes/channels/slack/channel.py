@@ -30,6 +30,7 @@ from hermes.channels.slack.receiver import Receiver
 from hermes.channels.slack.socket_connection import SocketConnection
 from hermes.channels.slack.web_api import AlreadySo, WebAccess, WebApi, open_web
 from hermes.channels.slack.workspaces import Workspaces
+from hermes.channels.state_file import state_path
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
@@ -271,7 +272,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SlackChannel]:
         def make_api(token: str) -> WebApi:
             return WebApi(web, token, deps.clock, base_url=options.base_url)
 
-        path = deps.home / "cache" / "slack" / f"{deps.name.replace('/', '-')}.json"
+        path = state_path(deps)
         position = Position(path, deps.clock)
         builder = InboundBuilder(
             name=deps.name,

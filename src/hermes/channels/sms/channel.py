@@ -25,7 +25,7 @@ from hermes.channels.received_files import (
 )
 from hermes.channels.sms import MANIFEST, MEDIA_LIMIT, SmsOptions
 from hermes.channels.sms.twilio_api import SmsMessage, TwilioApi, is_signed, open_twilio
-from hermes.channels.state_file import StateFile
+from hermes.channels.state_file import StateFile, state_path
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.channels.webhook_server import WebhookServer, serve_with_checks
 from hermes.kit.clock import Clock
@@ -273,7 +273,7 @@ def check_numbers(options: SmsOptions) -> None:
 @asynccontextmanager
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SmsChannel]:
     options = checked_options(deps)
-    path = deps.home / "cache" / "sms" / f"{deps.name.replace('/', '-')}.json"
+    path = state_path(deps)
     unreadable = unreadable_updates(deps)
     async with open_twilio(options, unreadable) as api:
         yield SmsChannel(
