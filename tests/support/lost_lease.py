@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hermes.app.build import App
-from hermes.ports.store import WORKER_TTL
+from hermes.ports.ownership import WORKER_TTL
 from hermes.session.lease import Lease
 from hermes.session.runner import Runner
 

@@ -13,7 +13,7 @@ from hermes.kit.redact import Redactor
 from hermes.logs import Logs, LogScope, LogSettings, set_up_logs
 from hermes.models.key_pool import stored_secrets
 from hermes.models.settings import ModelOverrides
-from hermes.ports.store import WORKER_TTL
+from hermes.ports.ownership import WORKER_TTL
 
 
 class AppOptions(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,8 @@ from hermes.kit.files import MAX_IMAGE_BYTES, image_type
 from hermes.kit.terminal_text import single_line
 from hermes.ports.board import Board
 from hermes.ports.maintenance import ReportProgress
-from hermes.ports.store import WORKER_TTL, Blobs, SessionArchive, Store
+from hermes.ports.ownership import WORKER_TTL
+from hermes.ports.store import Blobs, SessionArchive, Store
 from hermes.schema.errors import StoreError, UsageError
 from hermes.schema.messages import Media
 from hermes.schema.sessions import Session, SessionFilter

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Channel, Inbound, SupportsLiveness
-from hermes.ports.store import Claim, Workers
+from hermes.ports.ownership import Claim, Workers
 from hermes.schema.errors import StoreError
 from hermes.schema.scope import platform_of
 from hermes.session.keys import platform_in

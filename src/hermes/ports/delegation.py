@@ -10,9 +10,6 @@ from hermes.schema.scope import Scope
 
 ReportProgress = Callable[[str], Awaitable[None]]
 
-DELEGATION_KIND = "delegation"
-"""The kind of the records of background delegations."""
-
 
 class Task(Struct, frozen=True, kw_only=True):
     """Work for one subagent."""

@@ -10,7 +10,8 @@ import anyio
 
 from hermes.kit.clock import Clock
 from hermes.kit.tasks import SharedTask, background_tasks
-from hermes.ports.store import Fence, Store, Workers
+from hermes.ports.ownership import Workers
+from hermes.ports.store import Fence, Store
 from hermes.schema.errors import StoreError
 
 log = logging.getLogger(__name__)

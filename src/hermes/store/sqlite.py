@@ -11,8 +11,8 @@ import anyio
 import msgspec
 
 from hermes.kit.clock import Clock
+from hermes.ports.ownership import WORKER_TTL
 from hermes.ports.store import (
-    WORKER_TTL,
     BeginTurn,
     BeginTurnResult,
     EnqueueItem,

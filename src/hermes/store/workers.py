@@ -20,7 +20,8 @@ from hermes.kit.ids import (
     runs_here,
     worker_of,
 )
-from hermes.ports.store import WORKER_TTL, Claim, Fence, WorkerInfo
+from hermes.ports.ownership import WORKER_TTL, Claim, WorkerInfo
+from hermes.ports.store import Fence
 from hermes.schema.errors import LeaseLost, SessionBusy
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine

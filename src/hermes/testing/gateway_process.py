@@ -28,7 +28,7 @@ from hermes.kit.failpoints import watch_failpoints
 from hermes.kit.redact import Redactor
 from hermes.logs import LogSettings, set_up_logs
 from hermes.ports.channel import ChannelManifest
-from hermes.ports.store import WORKER_TTL
+from hermes.ports.ownership import WORKER_TTL
 from hermes.testing.event_loop_guard import MAX_TEST_BLOCK, EventLoopGuard, LoopBlocked
 from hermes.testing.homes import CHANNEL_NAME, ProfileSettings, profile_path, write_profile
 from hermes.testing.platform.channel import TEST_CAPABILITIES

@@ -7,7 +7,7 @@ from datetime import timedelta
 import anyio
 
 from hermes.kit.clock import Clock
-from hermes.ports.store import WORKER_TTL
+from hermes.ports.ownership import WORKER_TTL
 from hermes.store.memory import MemoryDatabase, MemoryEngine
 from hermes.store.sqlite import SqliteStore
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from anyio.to_thread import run_sync
 
 from hermes.app.service.status import GatewayStatus, PlatformState, gateway_status
-from hermes.ports.store import ParkedItem, QueueCounts, WorkerInfo
+from hermes.ports.ownership import WorkerInfo
+from hermes.ports.store import ParkedItem, QueueCounts
 from hermes.web.context import ProfileWeb
 from hermes.web.form_fields import post_button
 from hermes.web.html import Child, Html, h, join

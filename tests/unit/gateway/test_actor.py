@@ -9,7 +9,7 @@ from hermes.gateway.actor_pool import ActorLimits
 from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.messages import BusyMode
 from hermes.gateway.replies import ENDED_WHEN_IDLE
-from hermes.ports.store import WORKER_TTL
+from hermes.ports.ownership import WORKER_TTL
 from hermes.schema.errors import Unauthorized
 from hermes.schema.scope import OWNER
 from hermes.testing.channel import FakeChannel

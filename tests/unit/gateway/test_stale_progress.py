@@ -37,8 +37,9 @@ from hermes.ports.channel import (
     TargetGone,
     Throttled,
 )
+from hermes.ports.ownership import WORKER_TTL
 from hermes.ports.run_records import PartialText, PutPartialText
-from hermes.ports.store import WORKER_TTL, Fence, QueueItem, Write
+from hermes.ports.store import Fence, QueueItem, Write
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address

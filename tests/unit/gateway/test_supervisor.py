@@ -13,7 +13,7 @@ import pytest
 from hermes.gateway.supervisor import ChannelCondition, Supervisor, SupervisorRules
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Inbound
-from hermes.ports.store import Claim
+from hermes.ports.ownership import Claim
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.channel import FakeChannel, FakeFaultyChannel
 from hermes.testing.clock import FakeClock

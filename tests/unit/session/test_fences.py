@@ -10,7 +10,8 @@ from msgspec import Raw
 
 from hermes.bus.memory import MemoryBus
 from hermes.ports.approvals import RecoveredQuestions
-from hermes.ports.store import WORKER_TTL, AppendMessage, Fence, OpenSession, QueueItem, Write
+from hermes.ports.ownership import WORKER_TTL
+from hermes.ports.store import AppendMessage, Fence, OpenSession, QueueItem, Write
 from hermes.schema.errors import LeaseLost, StoreError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Message, Result, Text, User

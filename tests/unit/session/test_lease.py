@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from hermes.ports.store import WORKER_TTL, Leases
+from hermes.ports.ownership import WORKER_TTL, Leases
 from hermes.schema.errors import SessionBusy
 from hermes.session.lease import RENEWALS, Lease, LeaseRenewer
 from hermes.store.sqlite import SqliteStore

@@ -12,14 +12,13 @@ from msgspec import Raw
 
 from hermes.bus.memory import MemoryBus
 from hermes.kit.ids import process_id
+from hermes.ports.ownership import WORKER_TTL, Leases
 from hermes.ports.store import (
-    WORKER_TTL,
     AppendMessage,
     BeginTurn,
     BeginTurnResult,
     ChangeSession,
     Fence,
-    Leases,
     QueueItem,
     Write,
 )

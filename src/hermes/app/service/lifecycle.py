@@ -10,7 +10,7 @@ from msgspec import Struct
 from hermes.app.service.lock import ProcessRecord
 from hermes.config.home import Home
 from hermes.kit.files import read_regular_file, write_atomic
-from hermes.ports.store import WORKER_TTL
+from hermes.ports.ownership import WORKER_TTL
 
 STOP_REASON = "stop"
 """Reason of a stop without a restart; any other reason is followed by a start."""

@@ -39,7 +39,7 @@ from hermes.kit.file_lock import FileLock
 from hermes.kit.retry import Backoff
 from hermes.logs import LogScope, log_to
 from hermes.ports.channel import Channel, ChannelManifest
-from hermes.ports.store import WORKER_TTL
+from hermes.ports.ownership import WORKER_TTL
 from hermes.schema.errors import HermesError, StoreError
 from hermes.schema.scope import platform_of
 

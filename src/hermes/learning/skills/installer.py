@@ -236,11 +236,6 @@ class LocalChanges(Struct, frozen=True, kw_only=True):
     def __bool__(self) -> bool:
         return bool(self.changed or self.missing or self.added)
 
-    @property
-    def modified_files(self) -> tuple[str, ...]:
-        """Files that were changed or added after the installation."""
-        return (*self.changed, *self.added)
-
 
 class PreparedInstall(Struct, frozen=True, kw_only=True):
     """Everything the installation would do, to be shown first."""

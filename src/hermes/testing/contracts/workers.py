@@ -4,10 +4,10 @@ import pytest
 from msgspec import Raw
 
 from hermes.kit.ids import new_holder_id
+from hermes.ports.ownership import Claim
 from hermes.ports.store import (
     AmendItem,
     BeginTurn,
-    Claim,
     CompleteItem,
     EnqueueItem,
     ItemStatus,
