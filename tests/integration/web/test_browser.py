@@ -23,7 +23,7 @@ from hermes.web.context import Route
 from hermes.web.settings import OidcSettings
 from support.chromium import Page, open_window
 from support.web_page import WebHarness, web_harness
-from support.xss import attacks, raw_attacks
+from support.xss import attacks
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -172,7 +172,7 @@ async def test_attacks_in_messages_do_not_run(browser: str, tmp_path: Path):
         await web.log_in(control)
         await control.goto(f"{web.url}/unsafe")
         # Without sanitiser and policy, the attacks do run in a page of the same server.
-        await control.wait(f"window.ran.size >= {len(raw_attacks())}")
+        await control.wait("window.ran.size >= 100")
 
         session = await store_messages(web, found)
         page = await window.page()
