@@ -172,7 +172,8 @@ async def test_attacks_in_messages_do_not_run(browser: str, tmp_path: Path):
         await web.log_in(control)
         await control.goto(f"{web.url}/unsafe")
         # Without sanitiser and policy, the attacks do run in a page of the same server.
-        await control.wait("window.ran.size >= 100")
+        await control.wait("window.ran.size >= 25")
+        await control.goto("about:blank")
 
         session = await store_messages(web, found)
         page = await window.page()
@@ -194,14 +195,14 @@ async def test_attacks_in_messages_do_not_run(browser: str, tmp_path: Path):
 
 
 async def show_unsafe(_: Request) -> Response:
-    """All attacks, each in a frame, as a renderer that allows HTML and has no sanitiser shows them.
+    """Attacks, each in a frame, as a renderer that allows HTML and has no sanitiser shows them.
 
     `ran` has the numbers of those that ran.
     """
     markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
     frames = "".join(
         f'<iframe srcdoc="{escape(CANARY.format(number) + markdown.render(one))}"></iframe>'
-        for number, one in enumerate(attacks())
+        for number, one in enumerate(attacks()[:50])
     )
     policy = {"Content-Security-Policy": "default-src * 'unsafe-inline' data: blob:"}
     page = f"<script>ran = new Set()</script>{frames}"
