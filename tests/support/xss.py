@@ -69,8 +69,3 @@ def attacks() -> list[str]:
     """More than 200 texts; each calls `canary()` if it gets through."""
     html = [wrapper.format(one) for wrapper, one in product(_WRAPPERS, _HTML)]
     return [one.replace("{}", CALL) for one in (*html, *_MARKDOWN)]
-
-
-def raw_attacks() -> list[str]:
-    """Those that run in a page that does not clean them."""
-    return [one.replace("{}", CALL) for one in _HTML]

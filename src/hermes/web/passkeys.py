@@ -70,13 +70,15 @@ def are_available() -> bool:
     return find_spec("cryptography") is not None
 
 
+def install_package() -> str:
+    """The command that installs that package."""
+    return install_command(*(extra_requirements("login") or ["cryptography"]))
+
+
 def check_available(host: str) -> None:
     """Raises `ConfigError` or `UsageError` if passkeys cannot be used at this host."""
     if not are_available():
-        packages = extra_requirements("login") or ["cryptography"]
-        raise ConfigError(
-            text("passkey_package"), hint=text("install_it", command=install_command(*packages))
-        )
+        raise ConfigError(text("passkey_package", command=install_package()))
     if not is_name(host):
         raise UsageError(text("passkey_name_only"))
 

@@ -133,12 +133,14 @@ async def test_upload_is_limited_and_served_without_effect(tmp_path: Path):
 
 
 async def test_secrets_are_not_sent_to_the_page(tmp_path: Path):
-    config = "dashboard: {basic_auth: {username: me, password_hash: scrypt$secret}}\n"
+    oauth = "oauth: {self_hosted: {client_secret: the-client-secret}}"
+    config = f"dashboard: {{basic_auth: {{username: me, password_hash: scrypt$secret}}, {oauth}}}\n"
     async with web_client(tmp_path, config=config) as one:
         for path in ("/settings?section=dashboard", "/settings?section=.env", "/settings?q=key"):
             status, page = await one.get(path)
             assert status == 200
             assert "scrypt$secret" not in page
+            assert "the-client-secret" not in page
             assert "sk-none" not in page
         assert "password_hash" in (await one.get("/settings?section=dashboard"))[1]
         name = "dashboard.basic_auth.password_hash"

@@ -7,7 +7,7 @@ from hermes.web.context import LOGIN, WebContext
 from hermes.web.html import Child, Html, h, join
 from hermes.web.logins import Passkey, WebLogin
 from hermes.web.pages.login import request_host
-from hermes.web.passkeys import are_available, is_name
+from hermes.web.passkeys import are_available, install_package, is_name
 from hermes.web.texts import text
 from hermes.web.times import moment
 
@@ -35,7 +35,7 @@ def _add_button(host: str) -> Html:
     if not is_name(host):
         return h("p", text("passkey_name_only"), class_="hint")
     if not are_available():
-        return h("p", text("passkey_package"), " ", h("code", "hermes[login]"), class_="hint")
+        return h("p", text("passkey_package", command=install_package()), class_="hint")
     return h("button", text("add_passkey"), type="button", data_action="add-passkey")
 
 
