@@ -263,6 +263,18 @@ async def test_buttons_are_in_rows_and_presses_are_acknowledged(bench: QqBench) 
     assert senders == [ANN, ANN_IN_GROUP, ANN_IN_GUILD]
 
 
+async def test_press_in_the_form_of_the_example_is_received(bench: QqBench) -> None:
+    """「"resolved": {"button_data": …, "user_id": …}」 without `user_openid`."""
+    choices = Choices((Choice("Yes", "q:1"),))
+    async with listening(bench.channel) as received:
+        await bench.connected()
+        receipt = await bench.channel.send(bench.home, Outbound((Text("Go?"), choices)))
+        pressed = bench.qq.press(receipt.id, "q:1", as_in_example=True)
+        await bench.acknowledged()
+    assert [(one.address.chat, one.sender) for one in received] == [(ANN, ANN)]
+    assert bench.qq.acknowledged == [pressed]
+
+
 async def test_press_can_be_replied_to(bench: QqBench) -> None:
     """「event_id」 of an INTERACTION_CREATE is for replies."""
     bench.qq.push_quota = 1
