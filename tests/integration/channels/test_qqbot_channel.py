@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from hermes.channels.account import BadToken
@@ -401,6 +402,38 @@ async def test_messages_while_down_are_received_after_a_restart(
             await later.connected()
             await later.acknowledged()
     assert [text_of(one) for one in received] == ["missed"]
+
+
+async def test_message_that_could_not_be_stored_comes_again(bench: QqBench) -> None:
+    """「我们推荐开发者在处理过事件之后记录下 s」, also if a later event was handled before."""
+    file = bench.folder / "cache" / "qqbot" / "qqbot.json"
+    in_group = anyio.Event()
+
+    async def deliver(update: Inbound) -> None:
+        if update.address.chat == GROUP:
+            in_group.set()
+            return
+        bench.qq.say("in the group", ChatKind.GROUP)
+        await in_group.wait()
+        before = file.stat().st_mtime_ns
+        with anyio.move_on_after(2):  # it may have been written before
+            while file.stat().st_mtime_ns == before:
+                await anyio.lowlevel.checkpoint()
+        raise OSError("The disk is full.")
+
+    async def write() -> None:
+        await bench.connected()
+        await bench.acknowledged()
+        bench.qq.say("hello")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(write)
+        with pytest.raises(OSError, match="full"):
+            await bench.channel.run(deliver)
+    async with listening(bench.channel) as received:
+        await bench.connected()
+        await bench.acknowledged()
+    assert [text_of(one) for one in received] == ["hello"]
 
 
 @pytest.mark.parametrize("code", [0, 4006, 4007, 4900])
