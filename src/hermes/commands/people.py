@@ -3,7 +3,7 @@
 from hermes.commands.command import Availability, Command, CommandContext, require_service
 from hermes.commands.services import PeopleControl
 from hermes.schema.errors import UsageError
-from hermes.schema.scope import Address
+from hermes.schema.scope import Address, own_channel
 from hermes.schema.terminal import CommandReply, TextReply
 
 _CODE = (
@@ -23,6 +23,11 @@ async def _link(context: CommandContext, args: str) -> CommandReply:
     caller, words = context.caller, args.split()
     if not caller.direct or caller.address is None:
         raise UsageError("Others read this chat.", hint="Send /link in a direct chat with me.")
+    if own_channel(caller.address.channel) != caller.address.channel:
+        raise UsageError(
+            "This chat uses another profile's account.",
+            hint="That profile decides who you are: ask its owner to link your accounts there.",
+        )
     if args.lower() == "list":
         return TextReply(await _listed(people, caller.account))
     if args.lower() == "remove":

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from hermes.config.platforms import facts_of
+from hermes.config.sections import FreeTable
 from hermes.config.sections.messaging import Platform
 from hermes.gateway.platform_settings import (
     WILDCARD,
@@ -18,10 +20,13 @@ from hermes.gateway.platform_settings import (
     platform_variable,
 )
 from hermes.gateway.roles import admins_in, authenticated_role
+from hermes.schema.errors import ConfigError
 from hermes.schema.scope import OWNER, Role
 from hermes.session.keys import DIRECT_CHAT, SessionSource
 
 Bots: TypeAlias = Literal["none", "mentions", "all"]
+ChatPolicy: TypeAlias = Literal["", "open", "allowlist", "pairing", "disabled"]
+"""Who may write in a kind of chat; empty is the default, which is as closed as a list."""
 Ids: TypeAlias = frozenset[str]
 
 _NO_IDS: Ids = frozenset()
@@ -64,6 +69,8 @@ class AccessRules(Struct, frozen=True, kw_only=True):
     owners: Ids = _NO_IDS
     group_owners: Ids = _NO_IDS
     pairing: bool = False
+    direct_policy: ChatPolicy = ""
+    group_policy: ChatPolicy = ""
 
 
 class AccessReason(StrEnum):
@@ -81,6 +88,7 @@ class AccessReason(StrEnum):
     EVERYBODY_ANYWHERE = "everybody_anywhere"
     NAMED_OWNER = "named_owner"
     DENIED = "denied"
+    CHATS_DISABLED = "chats_disabled"
     UNKNOWN_BOT = "unknown_bot"
     NO_ID = "no_id"
     UNKNOWN_USER_IN_GROUP = "unknown_user_in_group"
@@ -107,8 +115,8 @@ AccessDecision: TypeAlias = Allowed | OfferPairing | Ignored
 
 def decide_access(sender: Sender, rules: AccessRules) -> AccessDecision:
     """Apply the deny lists, then the first rule that admits the sender; reject anyone else."""
-    if WILDCARD in rules.denied or not rules.denied.isdisjoint(sender.ids):
-        return Ignored(AccessReason.DENIED)
+    if (refusal := _refusal(sender, rules)) is not None:
+        return Ignored(refusal)
     for reason, lets_in in _ALLOW_RULES:
         if lets_in(sender, rules):
             return Allowed(_role(sender, rules), reason)
@@ -119,6 +127,13 @@ def decide_access(sender: Sender, rules: AccessRules) -> AccessDecision:
     if not sender.direct:
         return Ignored(AccessReason.UNKNOWN_USER_IN_GROUP)
     return OfferPairing() if rules.pairing else Ignored(AccessReason.UNKNOWN_USER)
+
+
+def _refusal(sender: Sender, rules: AccessRules) -> AccessReason | None:
+    """Why nothing can admit the sender."""
+    if WILDCARD in rules.denied or not rules.denied.isdisjoint(sender.ids):
+        return AccessReason.DENIED
+    return AccessReason.CHATS_DISABLED if _policy(sender, rules) == "disabled" else None
 
 
 def principal_of(sender: Sender, role: Role) -> str:
@@ -175,7 +190,8 @@ def access_rules_from(
     group_users = ids_of(platform, var("GROUP_ALLOWED_USERS"), extra.get("group_allow_from"))
     chats = _texts(var("GROUP_ALLOWED_CHATS"), extra.get("group_allowed_chats"))
     denied = ids_of(platform, var("DENIED_USERS"), extra.get("deny_from"))
-    own = lower_text(extra, "unauthorized_dm_behavior")
+    direct_policy = _chat_policy(extra, "dm_policy")
+    own = lower_text(extra, "unauthorized_dm_behavior") or _PAIRING.get(direct_policy, "")
     limited = bool(users or group_users or chats)
     return AccessRules(
         denied=denied | _ids_for_platform(platform, env.get("GATEWAY_DENIED_USERS", "")),
@@ -191,6 +207,8 @@ def access_rules_from(
         owners=ids_of(platform, admins_in(extra, DIRECT_CHAT)),
         group_owners=ids_of(platform, admins_in(extra, "group")),
         pairing=_offers_pairing(platform, own, unauthorized.strip().lower(), limited=limited),
+        direct_policy=direct_policy,
+        group_policy=_chat_policy(extra, "group_policy"),
     )
 
 
@@ -233,7 +251,7 @@ _ALLOW_RULES: tuple[tuple[AccessReason, Callable[[Sender, AccessRules], bool]], 
     (AccessReason.RELAYED, _is_relayed),
     (AccessReason.CHAT_LISTED, _is_in_listed_chat),
     (AccessReason.BOT_ALLOWED, _is_allowed_bot),
-    (AccessReason.EVERYBODY, lambda sender, rules: rules.everybody and _is_person(sender)),
+    (AccessReason.EVERYBODY, lambda sender, rules: _is_open(sender, rules) and _is_person(sender)),
     (AccessReason.LISTED, _is_listed),
     (
         AccessReason.ANYBODY_LISTED,
@@ -247,6 +265,14 @@ _ALLOW_RULES: tuple[tuple[AccessReason, Callable[[Sender, AccessRules], bool]], 
     ),
     (AccessReason.NAMED_OWNER, _is_owner),
 )
+
+
+def _policy(sender: Sender, rules: AccessRules) -> ChatPolicy:
+    return rules.direct_policy if sender.direct else rules.group_policy
+
+
+def _is_open(sender: Sender, rules: AccessRules) -> bool:
+    return rules.everybody or _policy(sender, rules) == "open"
 
 
 def _is_person(sender: Sender) -> bool:
@@ -282,6 +308,21 @@ def _bots(text: str) -> Bots:
     if word == "mentions":
         return "mentions"
     return "all" if word == "all" or is_true(word) else "none"
+
+
+_PAIRING = {"pairing": "pair", "allowlist": "ignore"}
+
+
+def _chat_policy(extra: FreeTable, name: str) -> ChatPolicy:
+    """Raises `ConfigError` for another value: a wrong word must not open or close anything."""
+    word = lower_text(extra, name)
+    try:
+        return msgspec.convert(word, ChatPolicy)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"The platform setting {name} cannot be {word!r}.",
+            hint="Use open, allowlist, pairing or disabled.",
+        ) from error
 
 
 def _offers_pairing(platform: str, own: str, general: str, *, limited: bool) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from hermes.channels.account import BadToken
@@ -263,6 +264,18 @@ async def test_buttons_are_in_rows_and_presses_are_acknowledged(bench: QqBench) 
     assert senders == [ANN, ANN_IN_GROUP, ANN_IN_GUILD]
 
 
+async def test_press_in_the_form_of_the_example_is_received(bench: QqBench) -> None:
+    """「"resolved": {"button_data": …, "user_id": …}」 without `user_openid`."""
+    choices = Choices((Choice("Yes", "q:1"),))
+    async with listening(bench.channel) as received:
+        await bench.connected()
+        receipt = await bench.channel.send(bench.home, Outbound((Text("Go?"), choices)))
+        pressed = bench.qq.press(receipt.id, "q:1", as_in_example=True)
+        await bench.acknowledged()
+    assert [(one.address.chat, one.sender) for one in received] == [(ANN, ANN)]
+    assert bench.qq.acknowledged == [pressed]
+
+
 async def test_press_can_be_replied_to(bench: QqBench) -> None:
     """「event_id」 of an INTERACTION_CREATE is for replies."""
     bench.qq.push_quota = 1
@@ -389,6 +402,38 @@ async def test_messages_while_down_are_received_after_a_restart(
             await later.connected()
             await later.acknowledged()
     assert [text_of(one) for one in received] == ["missed"]
+
+
+async def test_message_that_could_not_be_stored_comes_again(bench: QqBench) -> None:
+    """「我们推荐开发者在处理过事件之后记录下 s」, also if a later event was handled before."""
+    file = bench.folder / "cache" / "qqbot" / "qqbot.json"
+    in_group = anyio.Event()
+
+    async def deliver(update: Inbound) -> None:
+        if update.address.chat == GROUP:
+            in_group.set()
+            return
+        bench.qq.say("in the group", ChatKind.GROUP)
+        await in_group.wait()
+        before = file.stat().st_mtime_ns
+        with anyio.move_on_after(2):  # it may have been written before
+            while file.stat().st_mtime_ns == before:
+                await anyio.lowlevel.checkpoint()
+        raise OSError("The disk is full.")
+
+    async def write() -> None:
+        await bench.connected()
+        await bench.acknowledged()
+        bench.qq.say("hello")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(write)
+        with pytest.raises(OSError, match="full"):
+            await bench.channel.run(deliver)
+    async with listening(bench.channel) as received:
+        await bench.connected()
+        await bench.acknowledged()
+    assert [text_of(one) for one in received] == ["hello"]
 
 
 @pytest.mark.parametrize("code", [0, 4006, 4007, 4900])

@@ -12,6 +12,9 @@ import pytest
 from hermes.testing.discord.server import DiscordServer, serve_discord
 from hermes.testing.irc.server import serve_irc
 from hermes.testing.irc.state import EmulatedIrc
+from hermes.testing.qqbot.check import addresses
+from hermes.testing.qqbot.server import serve_qq
+from hermes.testing.qqbot.state import ANN, APP_ID, SECRET, EmulatedQq
 from hermes.testing.slack.server import SlackServer, serve_slack
 from hermes.testing.slack.state import SCOPES
 from hermes.testing.telegram.server import TelegramServer, serve_telegram
@@ -289,3 +292,20 @@ async def test_network_without_password_and_channels(hermes: HermesCli) -> None:
     assert f"IRC_NICKNAME={NICK}" in stored
     assert "IRC_CHANNEL" not in stored
     assert "PASSWORD" not in stored
+
+
+async def test_qq_app_is_checked_and_stored(tmp_path: Path) -> None:
+    async with serve_qq(EmulatedQq()) as server:
+        hermes = HermesCli(tmp_path, "http://127.0.0.1:1")
+        hermes.configure(json.dumps({"platforms": {"qqbot": {"extra": addresses(server.url)}}}))
+        (hermes.home / ".env").write_text(f"QQ_APP_ID={APP_ID}\n")
+        wrong = await run(hermes, "qqbot", "--token-stdin", token="wr0ng")
+        assert wrong.code != 0
+        assert "does not accept the app id and secret" in wrong.err
+        ran = await run(hermes, "qqbot", "--token-stdin", "--allow", ANN, token=SECRET)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("Connected as hermes.")
+    assert "5 minutes" in ran.out
+    stored = (hermes.home / ".env").read_text()
+    assert f"QQ_CLIENT_SECRET={SECRET}" in stored
+    assert f"QQ_ALLOWED_USERS={ANN}" in stored

@@ -16,11 +16,13 @@ from hermes.app.prompt_context import BUILTIN_PERSONALITIES, all_personalities, 
 from hermes.app.session_jobs import SessionJobs
 from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
+from hermes.commands.services import HandoffCaller
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.gateway.messages import read_outbox_message
+from hermes.gateway.people import LinkedAccount, People
 from hermes.gateway.session_keys import SessionKeys
 from hermes.gateway.supervisor import Supervisor
 from hermes.gateway.targets import home_channels
@@ -316,6 +318,25 @@ async def test_session_is_handed_off_to_a_chat(tmp_path: Path) -> None:
         scope = Scope("default", session.id, "run", "/", source="cli")
         later = await app.followups.current_scope(scope)
         assert (later.address, later.key) == (chat.address, chat.place.key)
+
+
+async def test_member_hands_off_to_a_linked_account_with_the_same_rights(tmp_path: Path) -> None:
+    caller = HandoffCaller(account="other:1", role=Role.MEMBER, platform="other")
+    async with opened(tmp_path, HOMELY) as app:
+        handing, chat = command_services(app).handoff, _Chat()
+        assert handing is not None
+        await chat.begin(app)
+        session = structs.replace(app.conversation.session, principal="other:1")
+        await app.store.commit(OpenSession(session))
+        with pytest.raises(UsageError, match="no linked account on fake"):
+            await handing.hand_off(session, "fake", caller)
+        accounts = [LinkedAccount(account=one, proof="code") for one in ("other:1", "fake:42")]
+        People(app.home.people, app.clock).link(accounts)
+        await handing.hand_off(session, "fake", caller)
+        location = await app.store.chats.location(session.id)
+        assert location is not None
+        assert (location.principal, location.role) == ("other:1", Role.MEMBER)
+        assert (location.address, location.asker.user) == (chat.address, "42")
 
 
 @pytest.mark.parametrize("lost", ["old", "new"])

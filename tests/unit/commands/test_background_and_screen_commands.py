@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes.commands.services import HandoffCaller
 from hermes.commands.surface import TerminalAbility
 from hermes.learning.skills.curator import CurationLimits
 from hermes.schema.errors import UsageError
@@ -55,6 +56,20 @@ async def test_handoff_moves_session_to_a_chat(tmp_path: Path) -> None:
         assert text == (
             f"Handed off to telegram. This is a new session; /resume {old} returns to the old one."
         )
+
+
+async def test_session_of_somebody_else_is_not_handed_off(tmp_path: Path) -> None:
+    async with command_harness(tmp_path, answer_script("1")) as harness:
+        await harness.conversation.submit("one")
+        session = harness.conversation.conversation.session
+        harness.as_chat(Role.MEMBER, principal="fake:7", account="fake:7")
+        with pytest.raises(UsageError, match="not yours"):
+            await harness.run("/handoff telegram")
+        assert harness.fake_services.saved == []
+        harness.as_chat(Role.OWNER, account="fake:1")
+        await harness.run("/handoff telegram")
+        caller = HandoffCaller(account="fake:1", role=Role.OWNER, platform="fake")
+        assert harness.fake_services.saved == [(session.id, "telegram", caller)]
 
 
 async def test_config_shows_changed_settings(tmp_path: Path) -> None:

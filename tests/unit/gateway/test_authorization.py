@@ -22,6 +22,7 @@ from hermes.gateway.authorization import (
     principal_of,
     sender_of,
 )
+from hermes.schema.errors import ConfigError
 from hermes.schema.scope import Role
 from hermes.session.keys import SessionSource
 from support.cases import cases
@@ -272,6 +273,22 @@ def test_unknown_user_is_offered_pairing_when_enabled(
     env: dict[str, str], extra: dict[str, object], platform: str, found: str
 ) -> None:
     assert verdict(env, extra, platform=platform) == (found, "unknown_user")
+
+
+def test_policies_open_and_close_kinds_of_chats() -> None:
+    in_group = {"chat_type": "group", "chat_id": CHAT}
+    listed: dict[str, object] = {"allow_from": [111]}
+    assert verdict({}, {"dm_policy": "open"}) == ("guest", "everybody")
+    assert verdict({}, {"dm_policy": "open"}, **in_group)[0] == "ignored"
+    assert verdict({}, {"group_policy": "Open"}, **in_group) == ("guest", "everybody")
+    assert verdict({}, {"dm_policy": "open", "deny_from": [111]}) == ("ignored", "denied")
+    assert verdict({}, {"dm_policy": "disabled", **listed}) == ("ignored", "chats_disabled")
+    assert verdict({}, {"dm_policy": "disabled", **listed}, **in_group) == ("member", "listed")
+    assert verdict({}, {"dm_policy": "allowlist"}) == ("ignored", "unknown_user")
+    assert verdict({}, {"dm_policy": "pairing", "allow_from": [OTHER]}) == ("pair", "unknown_user")
+    assert verdict({}, {"group_policy": "pairing"}, **in_group)[0] == "ignored"
+    with pytest.raises(ConfigError, match="dm_policy cannot be 'opne'"):
+        verdict({}, {"dm_policy": "opne"})
 
 
 def test_general_setting_disables_pairing() -> None:

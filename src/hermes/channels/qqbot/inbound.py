@@ -180,7 +180,8 @@ def _place(press: Interaction) -> tuple[ChatKind, str]:
         return ChatKind.GROUP, press.group_openid
     if press.channel_id:
         return ChatKind.CHANNEL, press.channel_id
-    return ChatKind.USER, press.user_openid
+    # Some events only have the person among the data of the button.
+    return ChatKind.USER, press.user_openid or press.data.resolved.user_id
 
 
 def _about(kind: ChatKind, guild: str, user_name: str) -> InboundDetails:

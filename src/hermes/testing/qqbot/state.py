@@ -171,8 +171,11 @@ class EmulatedQq:
         message = self._message(number, "", known.kind, known.chat, "", [])
         self.emit(f"{name}_MESSAGE_DELETE", {"message": message, "op_user": message["author"]})
 
-    def press(self, post: str, value: str) -> str:
-        """Press a button and return the id of the interaction."""
+    def press(self, post: str, value: str, *, as_in_example: bool = False) -> str:
+        """Press a button and return the id of the interaction.
+
+        The documented example has the person of a single chat in another place than the table.
+        """
         shown = next(one for one in self.posts if one.id == post)
         number = self._written(shown.kind, shown.chat, "press-", event=True)
         resolved = {"button_data": value, "button_id": "1"}
@@ -181,7 +184,11 @@ class EmulatedQq:
         }  # fmt: skip
         match shown.kind:
             case ChatKind.USER:
-                data |= {"chat_type": 2, "user_openid": shown.chat}
+                data["chat_type"] = 2
+                if as_in_example:
+                    data["data"] = {"resolved": {**resolved, "user_id": shown.chat}, "type": 11}
+                else:
+                    data["user_openid"] = shown.chat
             case ChatKind.GROUP:
                 data |= {"chat_type": 1, "group_openid": shown.chat}
                 data["group_member_openid"] = ANN_IN_GROUP
