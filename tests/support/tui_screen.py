@@ -14,7 +14,7 @@ from hermes.tui.app import Ui, UiSettings
 from hermes.tui.client import TuiClient
 from hermes.tui.options import DEFAULT_OPTIONS, DisplayOptions
 
-SCREEN_TIMEOUT = 60
+SCREEN_TIMEOUT = 120
 
 
 class TuiScreen:

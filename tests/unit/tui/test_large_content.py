@@ -13,7 +13,7 @@ from support.tui_screen import tui_screen
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-DELTAS = 30_000
+DELTAS = 12_000
 
 
 async def test_fast_stream_is_drawn_in_few_steps_and_keys_still_work(tmp_path: Path) -> None:
