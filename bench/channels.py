@@ -1,4 +1,4 @@
-"""Measure an idle gateway with twelve chat apps, connected to emulators, Synapse and prosody."""
+"""Measure an idle gateway with all chat apps, connected to emulators, Synapse and prosody."""
 
 import tempfile
 import time
@@ -24,6 +24,9 @@ from hermes.testing.mail.imap_server import ImapEmulator, serve_imap
 from hermes.testing.mail.mailbox import EmulatedMailbox
 from hermes.testing.mattermost.server import serve_mattermost
 from hermes.testing.mattermost.state import EmulatedMattermost
+from hermes.testing.qqbot.check import addresses
+from hermes.testing.qqbot.server import serve_qq
+from hermes.testing.qqbot.state import APP_ID, SECRET, EmulatedQq
 from hermes.testing.signal.server import serve_signal
 from hermes.testing.signal.state import EmulatedSignal
 from hermes.testing.slack.server import serve_slack
@@ -127,6 +130,9 @@ async def _add_clients(apps: _Apps, stack: AsyncExitStack) -> None:
     apps.add("mattermost", {"MATTERMOST_URL": url, "MATTERMOST_TOKEN": token})
     url = (await enter(serve_signal(EmulatedSignal()))).url
     apps.add("signal", {"SIGNAL_HTTP_URL": url, "SIGNAL_ACCOUNT": signal.state.ACCOUNT})
+    url = (await enter(serve_qq(EmulatedQq()))).url
+    secrets = {"QQ_APP_ID": APP_ID, "QQ_CLIENT_SECRET": SECRET}
+    apps.add("qqbot", secrets, **addresses(url))
     url = (await enter(serve_home(EmulatedHome()))).url
     token = homeassistant.server.TOKEN
     apps.add("homeassistant", {"HASS_URL": url, "HASS_TOKEN": token}, watch_all=True)
