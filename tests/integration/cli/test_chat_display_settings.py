@@ -49,7 +49,7 @@ def test_default_display(hermes: HermesCli) -> None:
     usual = shown_of(hermes, "write it")
     assert "A thought.\n" in usual
     assert "write_file a-long-name.txt\n" in usual
-    assert "    +two\n" in usual
+    assert "    2 +two\n" in usual
     assert "\a" not in usual
     assert "cost" not in usual
     assert usual.endswith("Written.\n\n")
@@ -62,7 +62,7 @@ def test_customized_display(hermes: HermesCli) -> None:
     assert "A thought." not in liked
     assert "write_file a-long-…\n" in liked
     assert "+2 -0" in liked
-    assert "    +two\n" not in liked
+    assert "    2 +two\n" not in liked
     assert re.search(r"^\d\d:\d\d$", liked, re.MULTILINE)
     assert re.search(r"Written\.\n\(cost: \$\d\.\d{4}\)\n\a$", liked), liked
 
