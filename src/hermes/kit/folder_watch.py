@@ -6,8 +6,10 @@ import errno
 import os
 import struct
 import sys
+from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -26,51 +28,102 @@ async def folder_changes(folder: Path) -> AsyncGenerator[None]:
 
     Raises `OSError` if it cannot be watched, or no longer.
     """
-    watch = _open_watch(folder) if sys.platform == "linux" else None
-    if watch is None:
+    inotify = _Inotify.of_this_loop() if sys.platform == "linux" else None
+    if inotify is None:
         while True:
             await anyio.sleep(_CHECK_SECONDS)
             yield
-    ready, loop = asyncio.Event(), asyncio.get_running_loop()
-    loop.add_reader(watch, ready.set)
+    watch = inotify.add(folder)
     try:
         while True:
-            await ready.wait()
-            ready.clear()
-            try:
-                events = os.read(watch, _READ)
-            except BlockingIOError:
-                continue
+            await watch.changed.wait()
+            watch.changed.clear()
             yield
-            if _is_gone(events):
+            if watch.is_gone:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
     finally:
-        loop.remove_reader(watch)
-        os.close(watch)
+        inotify.remove(watch)
 
 
-def _is_gone(events: bytes) -> bool:
-    start = 0
-    while start < len(events):
-        _, mask, _, length = _EVENT.unpack_from(events, start)
-        if mask & _GONE:
-            return True
-        start += _EVENT.size + length
-    return False
+class _Watch:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.changed = asyncio.Event()
+        self.is_gone = False
 
 
-def _open_watch(folder: Path) -> int | None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    try:
-        file: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    except AttributeError:
-        return None
-    if file < 0:
-        # Usually too many: the limit counts those of all programs of the user.
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(folder))
-    if libc.inotify_add_watch(file, os.fsencode(folder), _CHANGES) < 0:
-        number = ctypes.get_errno()
-        os.close(file)
-        raise OSError(number, os.strerror(number), str(folder))
-    return file
+class _Inotify:
+    """All watches of an event loop: the system limits the instances of a user, not the watches."""
+
+    def __init__(self, loop: AbstractEventLoop, libc: ctypes.CDLL) -> None:
+        self._loop = loop
+        self._libc = libc
+        self._watches: dict[int, list[_Watch]] = {}
+        self._file = -1
+
+    @staticmethod
+    def of_this_loop() -> "_Inotify | None":
+        """None if the system has no inotify."""
+        loop = asyncio.get_running_loop()
+        if loop not in _INSTANCES:
+            libc = ctypes.CDLL(None, use_errno=True)
+            if not hasattr(libc, "inotify_init1"):
+                return None
+            _INSTANCES[loop] = _Inotify(loop, libc)
+        return _INSTANCES[loop]
+
+    def add(self, folder: Path) -> _Watch:
+        if self._file < 0:
+            self._open(folder)
+        number: int = self._libc.inotify_add_watch(self._file, os.fsencode(folder), _CHANGES)
+        if number < 0:
+            error = _last_error(folder)
+            self._close_if_unused()
+            raise error
+        watch = _Watch(number)
+        self._watches.setdefault(number, []).append(watch)
+        return watch
+
+    def remove(self, watch: _Watch) -> None:
+        others = self._watches[watch.number]
+        others.remove(watch)
+        if not others:
+            del self._watches[watch.number]
+            # It fails if the folder is gone, and the watch with it.
+            self._libc.inotify_rm_watch(self._file, watch.number)
+            self._close_if_unused()
+
+    def _open(self, folder: Path) -> None:
+        self._file = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._file < 0:
+            # Usually too many: the limit counts those of all programs of the user.
+            raise _last_error(folder)
+        self._loop.add_reader(self._file, self._read)
+
+    def _close_if_unused(self) -> None:
+        if not self._watches:
+            self._loop.remove_reader(self._file)
+            os.close(self._file)
+            self._file = -1
+
+    def _read(self) -> None:
+        try:
+            events = os.read(self._file, _READ)
+        except BlockingIOError:
+            return
+        start = 0
+        while start < len(events):
+            number, mask, _, length = _EVENT.unpack_from(events, start)
+            start += _EVENT.size + length
+            everything = [one for several in self._watches.values() for one in several]
+            for watch in everything if number < 0 else self._watches.get(number, ()):
+                watch.is_gone |= bool(mask & _GONE)
+                watch.changed.set()
+
+
+def _last_error(folder: Path) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number), str(folder))
+
+
+_INSTANCES: WeakKeyDictionary[AbstractEventLoop, _Inotify] = WeakKeyDictionary()
