@@ -248,13 +248,15 @@ class FakeServices:
     async def accounts(self, account: str) -> Sequence[str]:
         return ()
 
-    async def issue(self, account: str, address: Address, name: str) -> str:
+    async def issue(self, account: str, address: Address, person: Person) -> str:
         return "ABCDEFGH"
 
     async def check(self, account: str, code: str) -> str:
         raise UsageError("The code is wrong.")
 
-    async def redeem(self, account: str, address: Address, code: str) -> Sequence[str]:
+    async def redeem(
+        self, account: str, address: Address, person: Person, code: str
+    ) -> Sequence[str]:
         raise UsageError("The code is wrong.")
 
     async def unlink(self, account: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from anyio.to_thread import run_sync
 
 from hermes.app.build import App
+from hermes.commands.surface import Person
 from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
 from hermes.gateway.people import LinkedAccount, People
 from hermes.kit.ids import new_id
@@ -25,19 +26,21 @@ class PeopleCommands:
         person = await run_sync(self._people.find, account)
         return person.names if person is not None else ()
 
-    async def issue(self, account: str, address: Address, name: str) -> str:
-        shown = one_line(name, MAX_NAME)
-        return await run_sync(self._people.issue, account, address.chat, shown)
+    async def issue(self, account: str, address: Address, person: Person) -> str:
+        shown = one_line(person.name, MAX_NAME)
+        return await run_sync(self._people.issue, account, address.chat, shown, person.ids)
 
     async def check(self, account: str, code: str) -> str:
         found = await run_sync(self._people.check, account, code)
         return f"{found.account} ({found.name})" if found.name else found.account
 
-    async def redeem(self, account: str, address: Address, code: str) -> Sequence[str]:
-        found, person = await run_sync(self._people.redeem, account, address.chat, code)
+    async def redeem(
+        self, account: str, address: Address, person: Person, code: str
+    ) -> Sequence[str]:
+        found, linked = await run_sync(self._people.redeem, account, address.chat, code, person.ids)
         other = LinkedAccount(account=found.account, proof="code", chat=found.chat)
         await self._notify(Address(other.channel, other.chat), account)
-        return person.names
+        return linked.names
 
     async def unlink(self, account: str) -> bool:
         return await run_sync(self._people.unlink, account)

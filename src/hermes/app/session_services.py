@@ -151,15 +151,22 @@ class ChatHandoff:
     async def _target(
         self, platform: str, caller: HandoffCaller | None
     ) -> tuple[Address, Requester]:
-        """The caller's own chat on the platform; for the owner also the home channel."""
+        """The caller's own chat on the platform; for the owner also the home channel.
+
+        The owner's session only goes to accounts that the owner linked, like the owner's role.
+        """
         if caller is not None:
             people = People(self._app.home.people, self._app.clock)
             person = await run_sync(people.find, caller.account)
+            own = person.find(caller.account) if person is not None else None
             for one in person.accounts if person is not None else ():
-                if platform_of(one.channel) == platform and one.account != caller.account:
-                    # Most platforms name a direct chat like the person.
-                    chat = one.chat or one.user
-                    return Address(one.channel, chat), Requester(user=one.user)
+                if platform_of(one.channel) != platform or one.account == caller.account:
+                    continue
+                by_owner = own is not None and own.proof == one.proof == "owner"
+                if caller.role is Role.OWNER and not by_owner:
+                    continue
+                # Most platforms name a direct chat like the person.
+                return Address(one.channel, one.chat or one.user), Requester(user=one.user)
             if caller.role is not Role.OWNER:
                 raise UsageError(
                     f"You have no linked account on {platform}.",

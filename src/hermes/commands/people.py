@@ -3,7 +3,7 @@
 from hermes.commands.command import Availability, Command, CommandContext, require_service
 from hermes.commands.services import PeopleControl
 from hermes.schema.errors import UsageError
-from hermes.schema.scope import Address, own_channel
+from hermes.schema.scope import own_channel
 from hermes.schema.terminal import CommandReply, TextReply
 
 _CODE = (
@@ -42,13 +42,16 @@ async def _link(context: CommandContext, args: str) -> CommandReply:
         )
     match words:
         case []:
-            code = await people.issue(caller.account, caller.address, caller.person.name)
+            code = await people.issue(caller.account, caller.address, caller.person)
             return TextReply(_CODE.format(code=code))
         case [code]:
             other = await people.check(caller.account, code)
             return TextReply(_CONFIRM.format(other=other, code=code.upper()))
         case [code, yes] if yes.lower() == "yes":
-            return TextReply(await _confirmed(people, caller.account, caller.address, code))
+            person = caller.person
+            accounts = await people.redeem(caller.account, caller.address, person, code)
+            listed = "\n".join(f"  {one}" for one in accounts)
+            return TextReply(f"Your accounts are linked:\n{listed}\n/link remove undoes that.")
         case _:
             raise UsageError(
                 "/link takes a code, list or remove.", hint="/link alone shows a code."
@@ -60,12 +63,6 @@ async def _listed(people: PeopleControl, account: str) -> str:
     if not accounts:
         return f"{account} is not linked with other accounts. /link shows how."
     return "Your accounts:\n" + "\n".join(f"  {one}" for one in accounts)
-
-
-async def _confirmed(people: PeopleControl, account: str, address: Address, code: str) -> str:
-    accounts = await people.redeem(account, address, code)
-    listed = "\n".join(f"  {one}" for one in accounts)
-    return f"Your accounts are linked:\n{listed}\n/link remove undoes that."
 
 
 COMMANDS = (

@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 
 from hermes.approvals.service import ApprovalService
+from hermes.commands.surface import Person
 from hermes.compaction.service import CompactionOptions, CompactionResult
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.model import Model
@@ -176,7 +177,7 @@ class PeopleControl(Protocol):
         """The accounts that are linked with this one, and itself; empty if there are none."""
         ...
 
-    async def issue(self, account: str, address: Address, name: str) -> str:
+    async def issue(self, account: str, address: Address, person: Person) -> str:
         """A code that proves the account of this direct chat."""
         ...
 
@@ -184,8 +185,13 @@ class PeopleControl(Protocol):
         """Describe the account whose code it is."""
         ...
 
-    async def redeem(self, account: str, address: Address, code: str) -> Sequence[str]:
-        """Link both accounts, notify the other one, and return all of the person."""
+    async def redeem(
+        self, account: str, address: Address, person: Person, code: str
+    ) -> Sequence[str]:
+        """Link both accounts, notify the other one, and return all of the person.
+
+        The account must have checked the code before.
+        """
         ...
 
     async def unlink(self, account: str) -> bool: ...
@@ -197,8 +203,8 @@ class SessionHandoff(Protocol):
     ) -> str:
         """Continue the session in another chat, and return that chat's name.
 
-        It is the caller's direct chat there, by their linked accounts; for the owner, otherwise
-        the platform's home channel.
+        It is the caller's direct chat there, by their linked accounts; for the owner, by those
+        that the owner linked, or else the platform's home channel.
 
         Raises `UsageError`, or `SessionBusy` while a turn is running.
         """

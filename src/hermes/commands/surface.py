@@ -119,6 +119,7 @@ class Person(Struct, frozen=True, kw_only=True):
 
     id: str = ""
     name: str = ""
+    ids: tuple[str, ...] = ()  # all of them
 
 
 class CommandCaller(Struct, frozen=True, kw_only=True):

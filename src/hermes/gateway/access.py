@@ -105,6 +105,9 @@ class AccessControl:
                 log.info(
                     "%s ignored a message from %s: %s", source.platform, sender.ids[:1], reason
                 )
+                if reason is AccessReason.DENIED:
+                    # The ids that it is denied by also count for the person's other accounts.
+                    await self._person(inbound, sender, rules)
                 return Rejected()
             case OfferPairing():
                 return await self._pair(sender, about.user_name)
@@ -137,6 +140,7 @@ class AccessControl:
                     role=role,
                     commands=commands if commands is None else commands | {STOP},
                     may_stop_others=commands is None or STOP in commands or own,
+                    ids=sender.ids,
                 )
 
     @property
@@ -156,16 +160,23 @@ class AccessControl:
     async def _person(
         self, inbound: Inbound, sender: Sender, rules: PlatformRules
     ) -> LinkedPerson | None:
-        """The linked accounts of the sender, if the platform guarantees who that is."""
+        """The linked accounts of the sender, if the platform guarantees who that is.
+
+        Ids of the sender that are not known yet are stored.
+        """
         if not sender.ids or sender.bot or rules.access.authenticated_role is not None:
             return None
         account = account_of(inbound.address.channel, sender.ids[0])
-        return await run_sync(self._people.find, account)
+        person = await run_sync(self._people.find, account)
+        own = person.find(account) if person is not None else None
+        if own is not None and not {*sender.ids} <= {own.user, *own.ids}:
+            await run_sync(self._people.remember_ids, account, sender.ids)
+        return person
 
     async def _linked_role(
         self, person: LinkedPerson, inbound: Inbound, sender: Sender, role: Role
     ) -> Role | None:
-        """The highest role of the person's accounts; None if one of them is denied.
+        """The highest role of the person's accounts; None if a deny list names one of them.
 
         The owner's role only passes between accounts that the owner linked.
         """
@@ -173,13 +184,14 @@ class AccessControl:
         for other in person.accounts:
             if own is None or other == own or other.channel not in self._platforms:
                 continue
-            as_sender = Sender(
-                platform=platform_of(other.channel), ids=(other.user,), chat_type=sender.chat_type
-            )
-            verdict = await self._decide(as_sender, self._platforms[other.channel])
-            if isinstance(verdict, Ignored) and verdict.reason is AccessReason.DENIED:
+            rules, ids = self._platforms[other.channel], other.ids or (other.user,)
+            if not rules.access.denied.isdisjoint(ids):
                 log.info("%s is denied, and so is %s", other.account, own.account)
                 return None
+            as_sender = Sender(
+                platform=platform_of(other.channel), ids=ids, chat_type=sender.chat_type
+            )
+            verdict = await self._decide(as_sender, rules)
             if isinstance(verdict, Allowed):
                 by_owner = own.proof == other.proof == "owner"
                 theirs = verdict.role

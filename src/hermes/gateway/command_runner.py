@@ -144,7 +144,7 @@ class CommandRunner:
         admitted, message = request.admitted, request.message
         caller = CommandCaller(
             surface=Surface.CHAT,
-            person=Person(id=message.asker.user, name=message.asker.name),
+            person=Person(id=message.asker.user, name=message.asker.name, ids=admitted.ids),
             address=message.address,
             principal=admitted.principal,
             platform=platform_of(message.address.channel),

@@ -24,7 +24,7 @@ class Admitted(Struct, frozen=True, kw_only=True):
     """An admitted sender: session key, principal, role and permitted commands (None: all).
 
     `chat` is the chat the key was built from, if known. Without `may_stop_others` the sender may
-    only stop their own requests.
+    only stop their own requests. `ids` are all ids that the platform gives for the sender.
     """
 
     key: str
@@ -34,6 +34,7 @@ class Admitted(Struct, frozen=True, kw_only=True):
     role: Role = Role.OWNER
     commands: frozenset[str] | None = None
     may_stop_others: bool = True
+    ids: tuple[str, ...] = ()
 
 
 class Rejected(Struct, frozen=True):

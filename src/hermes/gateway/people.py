@@ -38,11 +38,12 @@ T = TypeVar("T", bound=Struct)
 
 
 class LinkedAccount(Struct, frozen=True, kw_only=True):
-    """An account, as `channel:user`, and the direct chat with it, if it is known."""
+    """An account, as `channel:user`, with its direct chat and all its ids, if they are known."""
 
     account: str
     proof: Proof
     chat: str = ""
+    ids: tuple[str, ...] = ()
 
     @property
     def channel(self) -> str:
@@ -75,7 +76,7 @@ class _People(Struct, frozen=True):
 
 
 class LinkCode(Struct, frozen=True, kw_only=True):
-    """A code that waits; its account and what its chat is called."""
+    """A code that waits; its account, what its chat is called, and who was told whose it is."""
 
     hash: str
     salt: str
@@ -83,6 +84,8 @@ class LinkCode(Struct, frozen=True, kw_only=True):
     chat: str
     name: str
     at: float
+    ids: tuple[str, ...] = ()
+    checked_by: str = ""
 
 
 class _Codes(Struct, frozen=True):
@@ -155,7 +158,16 @@ class People:
             self._write(self._links, _People(rest))
         return True
 
-    def issue(self, account: str, chat: str, name: str) -> str:
+    def remember_ids(self, account: str, ids: tuple[str, ...]) -> None:
+        """Store the ids that a platform gives for a linked account; a failure is only logged."""
+        try:
+            with changing_folder(self._folder):
+                people = tuple(_with_ids(person, account, ids) for person in self.all())
+                self._write(self._links, _People(people))
+        except ConfigError as error:
+            log.warning("Cannot store the ids of %s: %s", account, error.sentence)
+
+    def issue(self, account: str, chat: str, name: str, ids: tuple[str, ...] = ()) -> str:
         """A code that proves this account; an earlier one becomes invalid."""
         with changing_folder(self._folder):
             stored = self._stored_codes()
@@ -167,6 +179,7 @@ class People:
                 chat=chat,
                 name=name,
                 at=self._clock.now().timestamp(),
+                ids=ids,
             )
             others = [one for one in stored.codes if one.account != account]
             codes = (*others[-MAX_CODES + 1 :], entry)
@@ -177,22 +190,28 @@ class People:
         """Whose code it is. Raises `UsageError` for a wrong one, which counts as a failure."""
         code = normalized_code(code, "link")
         with changing_folder(self._folder):
-            return self._checked(account, code)
+            found = self._checked(account, code)
+            self._replace_code(found, structs.replace(found, checked_by=account))
+        return found
 
-    def redeem(self, account: str, chat: str, code: str) -> tuple[LinkCode, LinkedPerson]:
-        """Link this account with the one of the code, which is then used up."""
+    def redeem(
+        self, account: str, chat: str, code: str, ids: tuple[str, ...] = ()
+    ) -> tuple[LinkCode, LinkedPerson]:
+        """Link this account, which has checked the code, with the code's; it is then used up."""
         code = normalized_code(code, "link")
         with changing_folder(self._folder):
             found = self._checked(account, code)
-            person = self._link(
-                [
-                    LinkedAccount(account=found.account, proof="code", chat=found.chat),
-                    LinkedAccount(account=account, proof="code", chat=chat),
-                ]
+            if found.checked_by != account:
+                raise UsageError(
+                    "You have not been told whose code this is.",
+                    hint="Send /link and the code without yes, and confirm it if both are you.",
+                )
+            theirs = LinkedAccount(
+                account=found.account, proof="code", chat=found.chat, ids=found.ids
             )
-            stored = self._stored_codes()
-            left = tuple(one for one in stored.codes if one != found)
-            self._write(self._codes, structs.replace(stored, codes=left))
+            own = LinkedAccount(account=account, proof="code", chat=chat, ids=ids)
+            person = self._link([theirs, own])
+            self._replace_code(found)
         return found, person
 
     @property
@@ -241,6 +260,11 @@ class People:
                 hint="Send /link from your other account to get one; it is valid for 10 minutes.",
             )
         return matching[0]
+
+    def _replace_code(self, old: LinkCode, *new: LinkCode) -> None:
+        stored = self._stored_codes()
+        others = tuple(one for one in stored.codes if one != old)
+        self._write(self._codes, structs.replace(stored, codes=(*others, *new)))
 
     def _stored_codes(self) -> _Codes:
         """Without what has expired."""
@@ -295,6 +319,16 @@ def _matches(one: LinkCode, code: str) -> bool:
 
 
 def _stronger(known: LinkedAccount, other: LinkedAccount) -> LinkedAccount:
-    """Both describe the same account: the owner's word stays, and a known chat too."""
+    """Both describe the same account: the owner's word stays, and a known chat and ids too."""
     proof = known.proof if known.proof == "owner" else other.proof
-    return structs.replace(known, proof=proof, chat=other.chat or known.chat)
+    chat, ids = other.chat or known.chat, other.ids or known.ids
+    return structs.replace(known, proof=proof, chat=chat, ids=ids)
+
+
+def _with_ids(person: LinkedPerson, account: str, ids: tuple[str, ...]) -> LinkedPerson:
+    return LinkedPerson(
+        tuple(
+            structs.replace(one, ids=ids) if one.account == account else one
+            for one in person.accounts
+        )
+    )

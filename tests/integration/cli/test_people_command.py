@@ -48,13 +48,19 @@ def test_accounts_are_linked_listed_and_unlinked(tmp_path: Path) -> None:
     person = cli.gateway.find("qqbot:E4F4")
     assert person is not None, "a running gateway sees it"
     assert person.principal == "telegram:42"
-    cli.gateway.redeem("irc:ann", "ann", cli.gateway.issue("telegram:42", "42", "Ann"))
+    code = cli.gateway.issue("telegram:42", "42", "Ann")
+    cli.gateway.check("irc:ann", code)
+    cli.gateway.redeem("irc:ann", "ann", code)
     lines = [line.split() for line in cli("list").out.splitlines()]
     assert lines[0] == ["PERSON", "ACCOUNT", "LINKED", "BY"]
     assert [line[:3] for line in lines[1:]] == [
         ["1", "telegram:42", "you"], ["1", "qqbot:E4F4", "you"], ["1", "signal:+1555", "you"],
         ["1", "irc:ann", "a"],
     ]  # fmt: skip
+    again = cli("link", "telegram:42", "slack:U1")
+    assert "linked by a code and not by you: irc:ann." in again.err
+    assert cli("unlink", "irc:ann").code == 0
+    assert cli("link", "telegram:42", "slack:U1").err == ""
     assert cli("unlink", "qqbot:E4F4").code == 0
     assert cli.gateway.find("qqbot:E4F4") is None
     again = cli("unlink", "qqbot:E4F4")

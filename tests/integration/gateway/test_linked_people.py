@@ -108,6 +108,8 @@ async def test_accounts_are_linked_with_a_code_and_a_session_goes_along(tmp_path
             mattermost.say(direct, "/link")
             shown = await chats.sees(chats.on_mattermost, "Send this from your other account")
             code = re.findall(r"/link ([A-Z2-9]{8})", shown)[0]
+            qq.say(f"/link {code} yes")
+            await chats.sees(chats.on_qq, "not been told whose code this is")
             qq.say(f"/link {code}")
             await chats.sees(chats.on_qq, f"the code of mattermost:{ANN_ON_MATTERMOST} (ann)")
             people = People(tmp_path / "home" / "platforms" / "people", SystemClock())
@@ -120,6 +122,9 @@ async def test_accounts_are_linked_with_a_code_and_a_session_goes_along(tmp_path
             assert [person.names for person in people.all()] == [
                 [f"mattermost:{ANN_ON_MATTERMOST}", f"qqbot:{ANN_ON_QQ}"]
             ]
+            assert [one.ids for one in people.all()[0].accounts] == [
+                (ANN_ON_MATTERMOST,), (ANN_ON_QQ,),
+            ]  # fmt: skip
 
             mattermost.say(direct, "q-1 on Mattermost")
             await chats.sees(chats.on_mattermost, "re: q-1")

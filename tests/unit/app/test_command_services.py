@@ -22,7 +22,7 @@ from hermes.config.home import Home
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.gateway.messages import read_outbox_message
-from hermes.gateway.people import LinkedAccount, People
+from hermes.gateway.people import LinkedAccount, People, Proof
 from hermes.gateway.session_keys import SessionKeys
 from hermes.gateway.supervisor import Supervisor
 from hermes.gateway.targets import home_channels
@@ -337,6 +337,35 @@ async def test_member_hands_off_to_a_linked_account_with_the_same_rights(tmp_pat
         assert location is not None
         assert (location.principal, location.role) == ("other:1", Role.MEMBER)
         assert (location.address, location.asker.user) == (chat.address, "42")
+
+
+async def test_owner_hands_off_only_to_accounts_that_the_owner_linked(tmp_path: Path) -> None:
+    """An account that is linked by a code has not the owner's role, and gets no owner's session."""
+    caller = HandoffCaller(account="other:1", role=Role.OWNER, platform="other")
+    theirs = Address("bare", "9")
+    async with opened(tmp_path, HOMELY) as app:
+        handing, people = command_services(app).handoff, People(app.home.people, app.clock)
+        assert handing is not None
+        place = ChatId(space="main", platform="bare", kind="dm", chat="9")
+        await SessionKeys(app.store, app.clock).assign(place.key, place, theirs)
+        session = app.conversation.session
+        await app.store.commit(OpenSession(session))
+        by_code: list[tuple[Proof, Proof]] = [("code", "code"), ("owner", "code")]
+        for proofs in by_code:
+            _link_accounts(people, proofs)
+            with pytest.raises(UsageError, match="bare has no home channel"):
+                await handing.hand_off(session, "bare", caller)
+        assert await app.store.chats.location(session.id) is None
+        _link_accounts(people, ("owner", "owner"))
+        await handing.hand_off(session, "bare", caller)
+        location = await app.store.chats.location(session.id)
+        assert location is not None
+        assert (location.principal, location.address) == (OWNER, theirs)
+
+
+def _link_accounts(people: People, proofs: tuple[Proof, Proof]) -> None:
+    accounts = zip(("other:1", "bare:9"), proofs, strict=True)
+    people.link([LinkedAccount(account=one, proof=proof) for one, proof in accounts])
 
 
 @pytest.mark.parametrize("lost", ["old", "new"])

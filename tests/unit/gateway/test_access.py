@@ -49,7 +49,12 @@ async def test_unknown_user_is_rejected(tmp_path: Path) -> None:
 async def test_owner_is_admitted_as_owner(tmp_path: Path) -> None:
     access = AccessRules(users=frozenset({"1"}), owners=frozenset({"1"}))
     assert await AccessHarness(tmp_path, access=access).door.admit(make_message()) == Admitted(
-        key="agent:work:chat:dm:c", chat=HERE, principal="owner", trust=Trust.OWNER, role=Role.OWNER
+        key="agent:work:chat:dm:c",
+        chat=HERE,
+        principal="owner",
+        trust=Trust.OWNER,
+        role=Role.OWNER,
+        ids=("1",),
     )
 
 
@@ -65,6 +70,7 @@ async def test_member_has_own_principal_and_commands(tmp_path: Path) -> None:
         trust=Trust.GUEST,
         role=Role.MEMBER,
         commands=frozenset({"new", "help", "whoami", "stop"}),
+        ids=("1",),
     )
     shared = await harness.door.admit(make_message(about=InboundDetails(chat_type="group")))
     assert isinstance(shared, Admitted)

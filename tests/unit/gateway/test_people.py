@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from hermes.gateway.access import AccessControl, PlatformRules
 from hermes.gateway.authorization import AccessRules
@@ -38,9 +40,11 @@ class Harness:
         pairing = Pairing(folder / "pairing", self.clock)
         self._access = AccessControl("default", rules, pairing, self.people, ("help",))
 
-    async def admit(self, account: str, kind: str = "dm", *, bot: bool = False) -> Admitted | None:
+    async def admit(
+        self, account: str, kind: str = "dm", *, bot: bool = False, alt: str = ""
+    ) -> Admitted | None:
         channel, _, user = account.partition(":")
-        about = InboundDetails(chat_type=kind, bot=bot, mentions=True)
+        about = InboundDetails(chat_type=kind, bot=bot, mentions=True, user_alt=alt)
         update = Inbound("k", Address(channel, "chat"), user, (Text("hi"),), about=about)
         found = await self._access.admit(update)
         return None if isinstance(found, Rejected) else found
@@ -54,6 +58,7 @@ class Harness:
 
     def link_by_code(self, issuer: str, redeemer: str) -> None:
         code = self.people.issue(issuer, "chat", "")
+        self.people.check(redeemer, code)
         self.people.redeem(redeemer, "chat", code)
 
 
@@ -116,6 +121,72 @@ async def test_denied_account_denies_the_person(tmp_path: Path) -> None:
     assert await harness.identity(EVE) is not None
 
 
+async def test_platform_closed_to_everybody_does_not_deny_the_person(tmp_path: Path) -> None:
+    """Only a deny list that names the account is about the person."""
+    closed = AccessRules(users=ids("1"), owners=ids("1"), denied=ids("*"))
+    harness = Harness(tmp_path, closed, AccessRules(users=ids("a")))
+    harness.link_by_owner(ANN_HERE, ANN_THERE)
+    assert await harness.identity(ANN_THERE) == (Role.MEMBER, ANN_HERE)
+    assert await harness.identity(ANN_HERE) is None
+    both = Harness(
+        tmp_path, AccessRules(users=ids("1"), denied=ids("*", "1")), AccessRules(users=ids("a"))
+    )
+    assert await both.identity(ANN_THERE) is None
+
+
+async def test_denial_by_a_further_id_denies_the_person(tmp_path: Path) -> None:
+    """The ids are known from what the account sent, also if that was not admitted."""
+    there = AccessRules(users=ids("a"))
+    before = Harness(tmp_path, AccessRules(users=ids("1")), there)
+    before.link_by_owner(ANN_HERE, ANN_THERE)
+    denied = Harness(tmp_path, AccessRules(users=ids("1"), denied=ids("555")), there)
+    assert await denied.identity(ANN_THERE) is not None, "the id is not known yet"
+    assert await denied.admit(ANN_HERE, alt="555") is None
+    assert await denied.identity(ANN_THERE) is None
+    moved = Harness(tmp_path, AccessRules(users=ids("1"), denied=ids("666")), there)
+    assert await moved.admit(ANN_HERE) is not None, "this message shows only the first id"
+    assert await denied.identity(ANN_THERE) is None
+    assert await moved.admit(ANN_HERE, alt="666") is None
+    assert await moved.identity(ANN_THERE) is None
+    assert await denied.identity(ANN_THERE) is not None, "the account has another number now"
+
+
+async def test_code_links_all_ids_of_both_accounts(tmp_path: Path) -> None:
+    here, there = AccessRules(users=ids("1")), AccessRules(users=ids("a"))
+    harness = Harness(tmp_path, here, there)
+    code = harness.people.issue(ANN_HERE, "chat", "", ("1", "555"))
+    harness.people.check(ANN_THERE, code)
+    harness.people.redeem(ANN_THERE, "chat", code, ("a", "777"))
+    for denied, account in (("555", ANN_THERE), ("777", ANN_HERE)):
+        rules = (structs.replace(one, denied=ids(denied)) for one in (here, there))
+        assert await Harness(tmp_path, *rules).identity(account) is None
+
+
+async def test_file_without_ids_is_read(harness: Harness, tmp_path: Path) -> None:
+    (tmp_path / "people").mkdir()
+    accounts = [{"account": one, "proof": "code"} for one in (ANN_HERE, ANN_THERE)]
+    stored = msgspec.json.encode({"people": [{"accounts": accounts}]})
+    (tmp_path / "people" / "people.json").write_bytes(stored)
+    assert await harness.identity(ANN_THERE) == (Role.MEMBER, ANN_HERE)
+    assert (tmp_path / "people" / "people.json").read_bytes() == stored, "nothing new to store"
+
+
+async def test_code_is_confirmed_by_the_account_that_was_told_whose_it_is(
+    harness: Harness,
+) -> None:
+    """So that nobody is linked by one line that somebody made them paste."""
+    code = harness.people.issue(EVE, "chat", "")
+    for checked_by in ("", "there:other"):
+        if checked_by:
+            harness.people.check(checked_by, code)
+        with pytest.raises(UsageError, match="not been told whose code"):
+            harness.people.redeem(ANN_HERE, "chat", code)
+    assert harness.people.all() == ()
+    harness.people.check(ANN_HERE, code)
+    harness.people.redeem(ANN_HERE, "chat", code)
+    assert len(harness.people.all()) == 1
+
+
 async def test_bot_has_no_linked_identity(tmp_path: Path) -> None:
     there = AccessRules(users=ids("a"), bots="all")
     harness = Harness(tmp_path, AccessRules(users=ids("1")), there)
@@ -132,6 +203,7 @@ async def test_code_is_valid_once_and_for_ten_minutes(harness: Harness) -> None:
         harness.people.redeem(ANN_THERE, "chat", code)
     code = harness.people.issue(ANN_HERE, "chat", "Ann")
     typed = f" {code[:4].lower()}-{code[4:]} "
+    harness.people.check(ANN_THERE, typed)
     found, person = harness.people.redeem(ANN_THERE, "chat", typed)
     assert (found.account, person.names) == (ANN_HERE, [ANN_HERE, ANN_THERE])
     with pytest.raises(UsageError, match="wrong, expired"):

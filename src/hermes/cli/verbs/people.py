@@ -4,7 +4,7 @@ from argparse import Namespace
 
 from hermes.cli.context import CliContext
 from hermes.cli.output import Printer
-from hermes.gateway.people import LinkedAccount, People, parse_account
+from hermes.gateway.people import LinkedAccount, LinkedPerson, People, parse_account
 from hermes.kit.clock import SystemClock
 from hermes.kit.terminal_text import single_line
 from hermes.schema.errors import UsageError
@@ -20,6 +20,7 @@ def run(args: Namespace, context: CliContext) -> int:
             person = people.link([LinkedAccount(account=one, proof="owner") for one in accounts])
             shown = ", ".join(map(single_line, person.names))
             context.print(f"One person now: {shown}")
+            _note_accounts_by_code(context, person)
             return 0
         case "unlink":
             account = parse_account(args.account)
@@ -31,6 +32,16 @@ def run(args: Namespace, context: CliContext) -> int:
             return 0
         case _:
             return _list(context, people)
+
+
+def _note_accounts_by_code(context: CliContext, person: LinkedPerson) -> None:
+    """Accounts that were linked in chats are merged, too; the owner may not know of them."""
+    by_code = [single_line(one.account) for one in person.accounts if one.proof == "code"]
+    if by_code:
+        context.note(
+            f"Among them, linked by a code and not by you: {', '.join(by_code)}. "
+            f"If one is somebody else's: hermes people unlink {by_code[0]}"
+        )
 
 
 def _list(context: CliContext, people: People) -> int:
