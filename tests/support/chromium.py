@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-WAIT = 20.0
+WAIT = 60.0
 """Seconds after which a condition that does not come true fails the test."""
 _KEYS = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowDown": 40, "ArrowUp": 38, "ArrowRight": 39,
          "ArrowLeft": 37, " ": 32}  # fmt: skip

@@ -18,11 +18,14 @@ POLL_INTERVAL = 0.2
 """Seconds between checks for a Ctrl+C that arrived just before the wait for input."""
 
 
-def read_line(stdin: TextIO) -> str:
-    """The next line including its line break; empty at the end of input."""
-    if not stdin.isatty():
-        return stdin.readline()
+def ask(stdin: TextIO, out: TextIO, prompt: str) -> str:
+    """Return the line typed after the prompt with its line break; empty at the end of input."""
+    # Before the prompt is shown, so that a Ctrl+C right after it counts.
     with _interruptible():
+        out.write(prompt)
+        out.flush()
+        if not stdin.isatty():
+            return stdin.readline()
         # A fake terminal in a test has no file descriptor and never blocks.
         with suppress(OSError, ValueError):
             while not select([stdin], [], [], POLL_INTERVAL)[0]:
@@ -103,9 +106,8 @@ class TerminalDialog:
     def ask_line(self, label: str, default: str) -> str:
         """Ask for a line until it is not empty; Enter alone gives the default, if any."""
         while True:
-            self._out.write(f"{label}{f' [{single_line(default)}]' if default else ''}: ")
-            self._out.flush()
-            typed = read_line(self._stdin)
+            prompt = f"{label}{f' [{single_line(default)}]' if default else ''}: "
+            typed = ask(self._stdin, self._out, prompt)
             if not typed:
                 raise UsageError("Nothing chosen; nothing was changed.", hint="hermes setup")
             if answer := typed.strip() or default:
@@ -114,9 +116,8 @@ class TerminalDialog:
     def confirm(self, question: str, *, default: bool = False) -> bool:
         """Ask yes or no; Enter alone gives the default, and the end of input means no."""
         options = "[Y/n]" if default else "[y/N]"
-        self._out.write(self._style.wrap_text(f"{single_line(question)} {options}") + " ")
-        self._out.flush()
-        typed = read_line(self._stdin)
+        prompt = self._style.wrap_text(f"{single_line(question)} {options}") + " "
+        typed = ask(self._stdin, self._out, prompt)
         answer = typed.strip().lower()
         return answer in {"y", "yes"} or (default and bool(typed) and not answer)
 

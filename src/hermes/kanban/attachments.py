@@ -118,9 +118,17 @@ async def remove_attachment(service: BoardService, slug: str | None, number: int
         rows.add_event(found.task_id, "attachment_removed", service.now(), payload, None)
         return found
 
-    removed = await service.write(slug, work)
-    await _in_thread(lambda: Path(removed.stored_path).unlink(missing_ok=True))
+    board = service.boards.choose(slug)
+    removed = await service.write(board, work)
+    folder = service.boards.paths(board).attachments
+    await _in_thread(_delete_below, folder, Path(removed.stored_path))
     return removed
+
+
+def _delete_below(folder: Path, file: Path) -> None:
+    """Delete a file of the folder; other programs write the rows, and may name any file."""
+    if file.resolve().is_relative_to(folder.resolve()):
+        file.unlink(missing_ok=True)
 
 
 async def remove_unnamed_files(service: BoardService, slug: str, before: int) -> int:

@@ -46,8 +46,9 @@ class _Open:
         self.conversation = conversation
         self.queued: list[_Queued] = []
         self.is_ending = False
-        """The run has ended, and the page says so; what follows takes a moment."""
-        self.closed = anyio.Event()
+        """The run has ended; its end is still being stored."""
+        self.settled = anyio.Event()
+        """Set when the end is stored, or the next turn begins."""
 
 
 class Conversations:
@@ -84,7 +85,7 @@ class Conversations:
         """
         opened = self._open.get(session)
         if opened is not None and opened.is_ending and not opened.queued:
-            await opened.closed.wait()
+            await opened.settled.wait()
         if session in self._open:
             raise SessionBusy(text("busy"), hint=text("busy_hint"))
         conversation = await self.conversation(session)
@@ -103,6 +104,8 @@ class Conversations:
         accepted, failure = anyio.Event(), list[HermesError]()
 
         opened.is_ending = False
+        opened.settled.set()
+        opened.settled = anyio.Event()
 
         async def emit(event: Event) -> None:
             accepted.set()
@@ -152,7 +155,7 @@ class Conversations:
             self._close(session, opened)
 
     def _close(self, session: str, opened: _Open) -> None:
-        opened.closed.set()
+        opened.settled.set()
         if self._open.get(session) is opened:
             del self._open[session]
             self._live.own.discard(session)

@@ -21,7 +21,7 @@ async def test_nothing_transcribes_unless_it_is_set_up(tmp_path: Path, settings:
         assert configured_transcriber(app) is None
 
 
-async def test_key_of_the_provider_is_used_at_its_own_address(tmp_path: Path) -> None:
+async def test_key_of_the_provider_is_enough(tmp_path: Path) -> None:
     async with open_profile(tmp_path, "stt: {provider: openai}") as app:
         assert configured_transcriber(app) is not None
 

@@ -112,7 +112,7 @@ class TestSocket:
             slack = bench.slack
             async with received(bench) as inbound:
                 slack.say(bench.home.chat, "one", person=ANN)
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 path = tmp_path / "cache" / "slack" / "slack.json"
                 await holds(lambda: path.exists() and b"handled_until" in path.read_bytes())
             slack.say(bench.home.chat, "two", person=ANN)

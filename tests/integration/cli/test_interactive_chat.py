@@ -175,7 +175,7 @@ def test_commands_about_the_workspace(hermes: HermesCli, model: FakeModelProcess
     file = hermes.work / "a.py"
     file.write_text("one\ntwo\n")
     for words in (["init", "-q"], ["add", "a.py"], [*IDENTITY, "commit", "-qm", "first"]):
-        subprocess.run(["git", *words], cwd=hermes.work, check=True)
+        subprocess.run(["git", *words], cwd=hermes.work, env=hermes.env, check=True)
     file.write_text("one\nzwei\n")
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)

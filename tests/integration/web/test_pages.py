@@ -22,6 +22,7 @@ from hermes.testing.telegram.server import serve_telegram
 from support.chromium import Page, open_window
 from support.mcp_harness import SERVER_SCRIPT
 from support.telegram import TOKEN, emulator
+from support.web_client import web_client
 from support.web_page import WebHarness, web_harness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -200,6 +201,20 @@ async def test_channel_is_stored_only_if_the_platform_accepts_it(browser: str, t
             assert "TELEGRAM_ALLOWED_USERS=1001,1002" in stored
             await page.goto(f"{web.url}/settings/channels/telegram")
             assert TOKEN not in await page.run("document.documentElement.outerHTML")
+
+
+async def test_stored_secret_is_not_sent_to_another_address(tmp_path: Path):
+    async with web_client(tmp_path) as one:
+        (tmp_path / ".env").write_text(
+            "MATTERMOST_TOKEN=stored\nMATTERMOST_URL=http://127.0.0.1:9\n"
+        )
+        moved = {"MATTERMOST_URL": "http://127.0.0.1:10"}
+        status, said = await one.post("/settings/channels/mattermost", moved)
+        assert (status, "missing" in said) == (400, True), said
+        status, said = await one.post(
+            "/settings/channels/mattermost", {"MATTERMOST_URL": "http://127.0.0.1:9"}
+        )
+        assert "missing" not in said, "the stored token is used at its own address"
 
 
 async def test_state_of_a_channel_is_live(browser: str, tmp_path: Path):

@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.kanban.attachments import attach_bytes, remove_unnamed_files
+from hermes.kanban.attachments import attach_bytes, remove_attachment, remove_unnamed_files
 from hermes.kanban.boards import Boards
 from hermes.kanban.service import BoardService, KnownChats, closing
 from hermes.kanban.tasks import NewTask, create_task
@@ -33,6 +33,19 @@ async def test_files_with_one_name_are_all_kept(service: BoardService) -> None:
     rows = await service.read(None, lambda rows: rows.attachments(task))
     texts = {Path(one.stored_path).read_bytes() for one in rows}
     assert texts == {b"one", b"two", b"three"}
+
+
+async def test_only_files_of_the_board_are_deleted(service: BoardService, tmp_path: Path) -> None:
+    task = await new_task(service)
+    own = await attach_bytes(service, None, task, "a.txt", b"text")
+    key = tmp_path / "id_ed25519"
+    key.write_text("private")
+    row = Attachment(id=0, task_id=task, filename="key", stored_path=str(key), created_at=1)
+    await service.write(None, lambda rows: rows.add_attachment(row))
+    for one in await service.read(None, lambda rows: rows.attachments(task)):
+        await remove_attachment(service, None, one.id)
+    assert key.read_text() == "private"
+    assert not Path(own.stored_path).exists()
 
 
 async def test_files_of_a_moved_home_are_not_removed(

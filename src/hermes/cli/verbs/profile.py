@@ -162,14 +162,13 @@ def _confirm_delete(context: CliContext, home: Home) -> None:
             f"Profile {home.profile} was not deleted: this needs confirmation.",
             hint=f"In a script: hermes profile delete {home.profile} --yes",
         )
-    from hermes.cli.dialog import read_line
+    from hermes.cli.dialog import ask
 
-    context.stderr.write(
+    prompt = (
         f"This deletes {_one_line(home.path)} with its settings, memory, skills and sessions.\n"
         f"Type {home.profile} to confirm: "
     )
-    context.stderr.flush()
-    if read_line(context.stdin).strip() != home.profile:
+    if ask(context.stdin, context.stderr, prompt).strip() != home.profile:
         raise UsageError(f"Profile {home.profile} was not deleted.")
 
 

@@ -114,7 +114,9 @@ class _ChannelHandlers:
         given = await read_json(request, dict[str, str])
         stored = await profile.stored_settings()
         answers = _answers(setup, given, stored.env)
-        token = given.get(SECRET, "").strip() or stored.env.get(setup.variable, "")
+        token = given.get(SECRET, "").strip()
+        if not _is_moved(setup, answers, stored.env):
+            token = token or stored.env.get(setup.variable, "")
         if not token and not setup.secret_optional:
             raise UsageError(text("field_missing", name=setup.secret))
         env = {**stored.env, **answers}
@@ -132,14 +134,25 @@ def _known(request: web.Request) -> tuple[ChannelManifest, ChannelSetup]:
     return manifest, manifest.setup
 
 
+def _is_moved(setup: ChannelSetup, answers: Mapping[str, str], env: Mapping[str, str]) -> bool:
+    """Whether an answer that is no secret, such as an address, differs from the stored one."""
+    plain = [one.variable for one in setup.questions if not one.secret]
+    return any(answers.get(name, "") != env.get(name, "") for name in plain)
+
+
 def _answers(
     setup: ChannelSetup, given: Mapping[str, str], env: Mapping[str, str]
 ) -> dict[str, str]:
-    """What the platform needs besides its token; an empty secret keeps the stored one."""
+    """What the platform needs besides its token; an empty secret keeps the stored one.
+
+    With another address or account, stored secrets do not count: they would be sent there.
+    """
+    typed = {one.variable: given.get(one.variable, "").strip() for one in setup.questions}
+    is_moved = _is_moved(setup, typed, env)
     answers: dict[str, str] = {}
     for one in setup.questions:
-        value = given.get(one.variable, "").strip()
-        if one.secret and not value:
+        value = typed[one.variable]
+        if one.secret and not value and not is_moved:
             value = env.get(one.variable, "")
         if value:
             answers[one.variable] = value

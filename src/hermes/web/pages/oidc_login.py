@@ -56,10 +56,6 @@ def routes(context: WebContext, middleware: "Callable[[], WebMiddleware]") -> li
         body = await read_json(request, OidcAnswer)
         if client is None:
             raise UsageError(text("no_oidc"))
-        limiter, address = context.limiter, context.client_address(request)
-        if limiter.is_blocked(address):
-            raise web.HTTPTooManyRequests
-        limiter.count_failure(address)
         browser = request.cookies.get(middleware().cookie_name(request) + COOKIE, "")
         if body.error:
             return refuse_login(context, request, f"OIDC: {body.error}", text("oidc_failed"))
@@ -67,7 +63,6 @@ def routes(context: WebContext, middleware: "Callable[[], WebMiddleware]") -> li
             user = await client.finish(state=body.state, code=body.code, browser=browser)
         except OidcRejected as error:
             return refuse_login(context, request, f"OIDC: {error}", text("oidc_failed"))
-        limiter.forget(address)
         response = open_login(context, middleware(), request, Proof("oidc", user))
         middleware().delete_cookie(request, response, suffix=COOKIE)
         return response

@@ -79,6 +79,7 @@ class _PasskeyHandlers:
         return open_login(self._context, self._middleware(), request, proof)
 
     async def new_options(self, request: web.Request) -> web.Response:
+        _check_may_add(request)
         host, logins = request_host(request), self._context.logins
         check_available(host)
         address, purpose = self._context.client_address(request), request[LOGIN].id
@@ -97,6 +98,7 @@ class _PasskeyHandlers:
         })  # fmt: skip
 
     async def add(self, request: web.Request) -> web.Response:
+        _check_may_add(request)
         given = await read_json(request, NewPasskey)
         check_available(request_host(request))
         try:
@@ -135,3 +137,9 @@ class _PasskeyHandlers:
 
     def _site(self, request: web.Request) -> Site:
         return Site(self._middleware().origin(request), request_host(request))
+
+
+def _check_may_add(request: web.Request) -> None:
+    """A passkey does not end, a login through a provider does, so that one cannot make it."""
+    if request[LOGIN].proof.method == "oidc":
+        raise UsageError(text("passkey_oidc"))

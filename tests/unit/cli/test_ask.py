@@ -8,7 +8,7 @@ from typing import TextIO
 
 import pytest
 
-from hermes.cli.dialog import POLL_INTERVAL, read_line
+from hermes.cli.dialog import POLL_INTERVAL, ask
 
 TRIES = 300
 
@@ -18,11 +18,13 @@ class Pressed(Exception):
 
 
 def test_line_is_read_from_terminal_and_pipe() -> None:
-    assert read_line(StringIO("y\n")) == "y\n"
+    out = StringIO()
+    assert ask(StringIO("y\n"), out, "Sure? ") == "y\n"
+    assert out.getvalue() == "Sure? "
     controller, device = os.openpty()
     with os.fdopen(device) as terminal:
         os.write(controller, b"yes\n\x04")
-        assert [read_line(terminal), read_line(terminal)] == ["yes\n", ""]
+        assert [ask(terminal, out, "? "), ask(terminal, out, "? ")] == ["yes\n", ""]
     os.close(controller)
 
 
@@ -48,7 +50,7 @@ def test_signal_before_the_wait_is_handled() -> None:
     def wait(terminal: TextIO) -> None:
         # Start only now: an earlier signal would end the test.
         pressing.start()
-        read_line(terminal)
+        ask(terminal, StringIO(), "? ")
 
     before = signal.signal(signal.SIGUSR1, on_signal)
     pressing = threading.Thread(target=press)
