@@ -299,7 +299,7 @@ async def _run_command(command: Command, context: CommandContext, words: str) ->
         case QuitReply():
             return "There is nothing to quit here."
         case ScreenReply():
-            return "There is no screen here."
+            return "This command works only in a terminal."
         case _:
             assert_never(reply)
 

@@ -66,7 +66,7 @@ async def diagnostics(service: BoardService, call: ActionCall) -> ActionReply:
         for (task, platform, chat, _), problem in (await service.problems(board)).items()
         if problem and least <= Severity.WARNING and call.text("task") in {"", task}
     ]
-    text = "\n".join([*(one.line for one in found), *parked]) or "Everything goes on by itself."
+    text = "\n".join([*(one.line for one in found), *parked]) or "No task needs attention."
     return ActionReply(text, [one.as_object() for one in found])
 
 

@@ -52,7 +52,7 @@ class Leases(Protocol):
 
 
 class Workers(Protocol):
-    """The processes that work on this store. A worker lives while its heart beats.
+    """The processes that work on this store. A worker is alive while it sends heartbeats.
 
     Times are those of the store's own clock, which all its workers share.
     """

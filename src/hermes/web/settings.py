@@ -135,7 +135,7 @@ def _check(settings: WebSettings) -> None:
         try:
             ip_network(proxy, strict=False)
         except ValueError as error:
-            raise ConfigError(f"dashboard.trusted_proxies: {proxy!r} is no address.") from error
+            raise ConfigError(f"dashboard.trusted_proxies: {proxy!r} is not an address.") from error
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise ConfigError("Set both dashboard.tls_cert and dashboard.tls_key.")
     if not is_loopback(settings.host) and not settings.uses_tls and not settings.trusted_proxies:

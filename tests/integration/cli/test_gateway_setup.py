@@ -73,7 +73,7 @@ async def test_refused_token_is_not_stored(hermes: HermesCli) -> None:
 async def test_platform_without_setup_is_named(hermes: HermesCli) -> None:
     ran = await run(hermes, "pigeon", "--token-stdin")
     assert ran.code == 2
-    assert "There is: telegram, discord" in ran.err
+    assert "Available: telegram, discord" in ran.err
 
 
 class TestDiscord:

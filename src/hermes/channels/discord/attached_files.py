@@ -20,7 +20,7 @@ class FileReader:
         """The files of a message; one that cannot be had is said to be missing."""
         voice = bool(message.flags & MessageFlag.VOICE)
         forwarded = [file for one in message.message_snapshots for file in one.message.attachments]
-        # What somebody else said is no message of the sender.
+        # A forwarded recording is not the sender's own message.
         files = [
             *((one, voice) for one in message.attachments),
             *((one, False) for one in forwarded),

@@ -1,4 +1,4 @@
-"""Events that cannot be decrypted: their keys are asked for, people are told, they are kept."""
+"""Keep events that cannot be decrypted, request their keys, and notify people."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 ReadEvent = Callable[[str, Event], Awaitable[None]]
 KEY_GRACE = 5.0
-"""Seconds within which the key of a message may follow it before people are told."""
+"""Seconds within which the key of a message may follow it before people are notified."""
 KEY_DAYS = timedelta(days=7)
 UNREADABLE = (
     "I cannot decrypt your message: its key has not reached this device. I have asked for it and "

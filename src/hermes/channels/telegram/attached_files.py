@@ -24,7 +24,7 @@ def attached_files(message: Message) -> Iterator[TelegramFile]:
             media_type="image/jpeg",
             size=best.file_size,
         )
-    # What somebody else said is no message of the sender.
+    # A forwarded recording is not the sender's own message.
     voice = "voice note" if message.forward_origin is None else "forwarded voice note"
     kinds: tuple[tuple[str, FileObject | None, str, str, Recording], ...] = (
         (voice, message.voice, "voice.ogg", "audio/ogg", "audio"),

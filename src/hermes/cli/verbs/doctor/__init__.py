@@ -46,7 +46,7 @@ def run(args: Namespace, context: CliContext) -> int:
     if args.fix:
         chosen = (True, *(one.id for one in findings))
         if args.fix not in chosen:
-            raise UsageError("There is no such problem any more.", hint="hermes doctor --json")
+            raise UsageError("This problem no longer exists.", hint="hermes doctor --json")
         findings = [_apply_fix(one) if args.fix in {True, one.id} else one for one in findings]
     findings = [_for_profile(one, context) for one in findings]
     if args.json:

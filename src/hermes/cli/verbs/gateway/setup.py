@@ -55,7 +55,7 @@ def _platform(args: Namespace, dialog: TerminalDialog) -> tuple[ChannelManifest,
     name = args.platform or dialog.choose("Which chat app?", rows, next(iter(known)))
     manifest = known.get(name)
     if manifest is None or manifest.setup is None:
-        raise UsageError(f"There is no setup for {single_line(name)}.", hint=f"There is: {names}")
+        raise UsageError(f"There is no setup for {single_line(name)}.", hint=f"Available: {names}")
     return manifest, manifest.setup
 
 
@@ -144,5 +144,5 @@ def _save_users(
     elif not known:
         pairing = f"hermes pairing approve {manifest.name} CODE"
         context.print(
-            context.with_profile(f"Whoever writes to it gets a code; approve it with: {pairing}")
+            context.with_profile(f"New people get a pairing code; approve it with: {pairing}")
         )
