@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from email import message_from_bytes
+from email.message import EmailMessage
 from email.policy import HTTP
 from functools import partial
 from typing import Any
@@ -76,13 +77,17 @@ async def _serve(
 def _uploaded_file(data: bytes, headers: Mapping[str, str]) -> UploadedFile | None:
     """What the field `file` of a form has; None if the body is no form with such a field."""
     kind = headers.get("Content-Type", "")
-    if not kind.startswith("multipart/form-data"):
+    boundary = _headers(f"Content-Type: {kind}".encode()).get_param("boundary")
+    if not kind.startswith("multipart/form-data") or not isinstance(boundary, str):
         return None
-    form = message_from_bytes(f"Content-Type: {kind}\r\n\r\n".encode() + data, policy=HTTP)
-    for part in form.iter_parts() if form.is_multipart() else ():
+    for piece in (b"\r\n" + data).split(b"\r\n--" + boundary.encode())[1:]:
+        head, _, content = piece.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+        part = _headers(head)
         if part.get_param("name", header="Content-Disposition") == "file":
-            content = part.get_payload(decode=True)
-            name = part.get_filename() or "file"
-            if isinstance(content, bytes):
-                return UploadedFile(name, part.get_content_type(), content)
+            return UploadedFile(part.get_filename() or "file", part.get_content_type(), content)
     return None
+
+
+def _headers(data: bytes) -> EmailMessage:
+    """Only the headers: the mail parser would take a file apart that is a mail itself."""
+    return message_from_bytes(data + b"\r\n\r\n", policy=HTTP)

@@ -68,6 +68,12 @@ async def test_files_are_uploaded_downloaded_and_removed(tmp_path: Path) -> None
         file = await api.ask("GET", f"{PREFIX}/attachments/{number}")
         assert (file.body, file.headers["content-type"]) == (b"roses", "application/octet-stream")
         assert file.headers["content-disposition"].startswith("attachment;")
+        mail = b"Subject: hi\r\n\r\n-- x is no boundary\r\n"
+        form = f"--x\r\n{part}\r\nContent-Type: message/rfc822\r\n\r\n".encode()
+        form += mail + b"\r\n--x--\r\n"
+        made = await ask(api, "POST", f"tasks/{task}/attachments", form, Content_Type=kind)
+        path = f"{PREFIX}/attachments/{made['attachment']['id']}"
+        assert (await api.ask("GET", path)).body == mail
         assert await status(api, "POST", f"tasks/{task}/attachments", b"no form") == 400
         await ask(api, "DELETE", f"attachments/{number}")
         for path in (f"attachments/{number}", "attachments/x"):
