@@ -70,6 +70,12 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     interval: int | None = None
     max_workers: int | None = None
     failure_limit: int | None = None
+    dispatches: bool | None = None
+    """Whether tasks are started; None is as `kanban.dispatch_in_gateway` says."""
+    force: bool = False
+    """Wait while another program works on the tasks, instead of refusing to start."""
+    report: Callable[[DispatchReport], None] | None = None
+    """Called with what each pass over a board did."""
 
 
 class DownloadedFile(Struct, frozen=True):

@@ -76,6 +76,7 @@ class ProfileGateway:
                 workers=tasks,
                 can_run=lambda profile: False,
                 is_gone=lambda run: False,
+                is_alive=lambda run: False,
             ),
             notifier=Notifier(
                 service=self.service,

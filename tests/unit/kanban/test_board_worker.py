@@ -125,6 +125,7 @@ class Profile:
                 workers=tasks,
                 can_run=lambda profile: profile == name,
                 is_gone=lambda run: False,
+                is_alive=lambda run: False,
             ),
             notifier=self.notifier,
             tasks=tasks,
