@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import anyio
 
+from hermes.app.board_settings import HomeBoardSettings
 from hermes.app.build import App, AppOptions, open_app
 from hermes.app.models import auxiliary_flags
 from hermes.app.storage import open_archive, open_board
@@ -245,6 +246,7 @@ async def _ask(app: App, name: str, instructions: str, text: str) -> str:
     slots: Mapping[str, AuxiliarySlot] = {
         "triage_specifier": known.triage_specifier,
         "kanban_decomposer": known.kanban_decomposer,
+        "profile_describer": known.profile_describer,
     }
     slot = slots[name]
     flags = auxiliary_flags(app.config, slot)
@@ -319,4 +321,5 @@ def _service(
         known_chats=lambda: _known_chats(home, env),
         wake=wake_all,
         agents=agents,
+        settings=HomeBoardSettings(home, env),
     )
