@@ -27,7 +27,7 @@ from hermes.kanban.service import BoardService, ServeOptions
 from hermes.kanban.task_runner import RunnerSettings, TaskRunner
 from hermes.kanban.triage_planner import TriagePlanner
 from hermes.kanban.worker import Worker
-from hermes.kanban.worker_process import WorkerProcesses, claimer_is_gone
+from hermes.kanban.worker_process import WorkerProcesses, claimer_is_gone, worker_is_alive
 from hermes.kanban.workspaces import Workspaces
 from hermes.kit.clock import Clock
 from hermes.kit.file_lock import FileLock
@@ -104,6 +104,7 @@ def build_board_worker(
             workers=tasks,
             can_run=lambda profile: profile == own or starts_for(profile),
             is_gone=claimer_is_gone,
+            is_alive=worker_is_alive,
         ),
         notifier=Notifier(
             service=service,
@@ -123,7 +124,10 @@ def build_board_worker(
         clean_up=runner.remove_old_workspaces,
         plan=TriagePlanner(service=service, limit=_tasks_to_plan(settings, own)).plan,
         interval=float(interval),
-        dispatches=settings.dispatch_in_gateway,
+        dispatches=settings.dispatch_in_gateway
+        if options.dispatches is None
+        else options.dispatches,
+        report=options.report,
     )
 
 

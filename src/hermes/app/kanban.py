@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import anyio
 
+from hermes.app.board_settings import HomeBoardSettings
 from hermes.app.build import App, AppOptions, open_app
 from hermes.app.models import auxiliary_flags
 from hermes.app.storage import open_archive, open_board
@@ -36,7 +37,7 @@ from hermes.kit.file_lock import FileLock
 from hermes.kit.ids import new_id
 from hermes.ports.model import ModelRequest
 from hermes.ports.store import Store
-from hermes.schema.errors import ConfigError, ModelError, ToolError, UsageError
+from hermes.schema.errors import ConfigError, ModelError, StateConflict, ToolError, UsageError
 from hermes.schema.messages import Assistant, Text, Trust, User
 
 _DOWNLOAD_SECONDS = 100.0
@@ -159,12 +160,16 @@ class CommandAgents:
     async def serve(self, options: ServeOptions) -> None:
         from hermes.app.board_worker import build_board_worker  # noqa: PLC0415 - opens the agent
 
+        env = profile_env(self._home.dotenv, self._process)
+        lock = FileLock(dispatcher_lock(self._home.root, env))
+        if not options.force:
+            _check_free(lock)
         async with self._open() as app:
             service: BoardService = app.features.get("kanban")
             worker = build_board_worker(
                 app,
                 service,
-                lock=FileLock(dispatcher_lock(app.home.root, app.env)),
+                lock=lock,
                 process=self._process,
                 starts_for=lambda profile: profile in service.profiles(),
                 process_workers=set(),
@@ -194,6 +199,15 @@ class CommandAgents:
         options = AppOptions(workspace=workspace, source="kanban", logs=True)
         async with open_app(self._home, self._process, options) as app:
             yield app
+
+
+def _check_free(lock: FileLock) -> None:
+    if not lock.try_acquire():
+        raise StateConflict(
+            "Another program works on the tasks of these boards already.",
+            hint="Is it the gateway? End it, or add --force to wait until it ends.",
+        )
+    lock.release()
 
 
 async def _run_once(
@@ -232,6 +246,7 @@ async def _ask(app: App, name: str, instructions: str, text: str) -> str:
     slots: Mapping[str, AuxiliarySlot] = {
         "triage_specifier": known.triage_specifier,
         "kanban_decomposer": known.kanban_decomposer,
+        "profile_describer": known.profile_describer,
     }
     slot = slots[name]
     flags = auxiliary_flags(app.config, slot)
@@ -306,4 +321,5 @@ def _service(
         known_chats=lambda: _known_chats(home, env),
         wake=wake_all,
         agents=agents,
+        settings=HomeBoardSettings(home, env),
     )

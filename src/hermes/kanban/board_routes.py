@@ -34,7 +34,7 @@ async def get_board(service: BoardService, request: RouteRequest) -> JsonObject:
 
     def work(rows: BoardRows) -> JsonObject:
         tasks = rows.tasks(wanted)
-        more = _card_details(rows, tasks, find_problems(rows, now, profiles))
+        more = _card_details(rows, find_problems(rows, now, profiles))
         cards: dict[TaskStatus, list[JsonObject]] = {one: [] for one in columns}
         for task in tasks:
             cards[task.status].append({**task_object(task), **more(task)})
@@ -49,11 +49,10 @@ async def get_board(service: BoardService, request: RouteRequest) -> JsonObject:
     return await service.read(request.text("board"), work)
 
 
-def _card_details(
-    rows: BoardRows, tasks: Sequence[Task], problems: Sequence[Problem]
-) -> Callable[[Task], JsonObject]:
+def _card_details(rows: BoardRows, problems: Sequence[Problem]) -> Callable[[Task], JsonObject]:
     """What a card shows besides its task: how it is linked, how far it is, what is wrong."""
-    done = {task.id for task in tasks if task.status is TaskStatus.DONE}
+    # Children count also if a filter hides them; archived ones are no longer part of the work.
+    counted = {task.id: task.status for task in rows.tasks(TaskFilter())}
     parents, children = Counter[str](), defaultdict[str, list[str]](list)
     for parent, child in rows.links():
         parents[child] += 1
@@ -64,10 +63,11 @@ def _card_details(
         wrong[problem.task_id].append(problem.as_object())
 
     def details(task: Task) -> JsonObject:
-        below = children.get(task.id, [])
-        finished = sum(child in done for child in below)
+        linked = children.get(task.id, [])
+        below = [child for child in linked if child in counted]
+        finished = sum(counted[child] is TaskStatus.DONE for child in below)
         return {
-            "link_counts": {"parents": parents[task.id], "children": len(below)},
+            "link_counts": {"parents": parents[task.id], "children": len(linked)},
             "comment_count": comments.get(task.id, 0),
             "progress": {"done": finished, "total": len(below)} if below else None,
             "diagnostics": wrong.get(task.id, []),

@@ -45,11 +45,12 @@ class BoardWorker:
         plan: Callable[[str], Awaitable[None]],
         interval: float,
         dispatches: bool = True,
+        report: Callable[[DispatchReport], None] | None = None,
     ) -> None:
         """`interval`: seconds after which a board with running tasks is looked at again.
 
         `clean_up` removes what an earlier process left of a board's finished tasks; `plan` works
-        on those in triage.
+        on those in triage. `report` is called with what each pass over a board did.
         """
         self._service = service
         self._clock = clock
@@ -62,6 +63,7 @@ class BoardWorker:
         self._plan = plan
         self._interval = interval
         self._dispatches = dispatches
+        self._report = report
         self._holds_lock = False
         self._draining = False
         self._clean: set[str] = set()
@@ -123,6 +125,8 @@ class BoardWorker:
             report = await self._dispatcher.dispatch(board)
             if report.started or report.ended:
                 log.info("board %s: started %s, ended %s", board, report.started, report.ended)
+            if self._report is not None:
+                self._report(report)
         await self._notifier.notify(board)
         running = TaskFilter(statuses=(TaskStatus.RUNNING, TaskStatus.READY), limit=1)
         return bool(await self._service.read(board, lambda rows: rows.tasks(running)))

@@ -171,6 +171,14 @@ class Boards:
         """Written to tell the gateways of this home that a board has changed."""
         return self._folder / ".wake"
 
+    def take_scratch_tip(self) -> bool:
+        """Whether the tip on scratch workspaces is due: once in a home, also if others gave it."""
+        try:
+            (self._root / ".scratch_tip_shown").touch(mode=0o600, exist_ok=False)
+        except OSError:
+            return False
+        return True
+
     def _exists(self, slug: str) -> bool:
         if slug == DEFAULT_BOARD:
             return True

@@ -12,6 +12,7 @@ from hermes.kanban.lifecycle import (
     CLAIM_SECONDS,
     ClaimTerms,
     claim_task,
+    extend_claim,
     fail_run,
     promote_ready,
     reject_early_claim,
@@ -76,13 +77,15 @@ class Dispatcher:
         workers: TaskWorkers,
         can_run: Callable[[str], bool],
         is_gone: Callable[[TaskRun], bool],
+        is_alive: Callable[[TaskRun], bool],
     ) -> None:
-        """`is_gone` says that a run of another process lost its worker, where that is known."""
+        """`is_gone` and `is_alive` are about workers of other processes, where that is known."""
         self._service = service
         self._rules = rules
         self._workers = workers
         self._can_run = can_run
         self._is_gone = is_gone
+        self._is_alive = is_alive
 
     async def dispatch(self, board: str, *, dry_run: bool = False) -> DispatchReport:
         """Do what is due on one board: end, promote, start."""
@@ -199,11 +202,18 @@ class Dispatcher:
         await self._service.write(worker.board, fail)
 
     def _end_dead_runs(self, rows: BoardRows, board: str, now: int) -> list[str]:
-        """End runs that lost their worker, exceeded their time or stopped reporting."""
+        """End runs that lost their worker, exceeded their time or stopped reporting.
+
+        A worker that lives may be late, for example because the machine slept: it keeps its claim.
+        """
         ended: list[str] = []
         for task in rows.tasks(TaskFilter(statuses=(TaskStatus.RUNNING,))):
             run = rows.run(task.current_run_id) if task.current_run_id is not None else None
-            if run is None or (found := self._end_of(board, task, run, now)) is None:
+            if run is None:
+                continue
+            if (found := self._end_of(board, task, run, now)) is None:
+                if _has_expired(task, now):
+                    extend_claim(rows, task, run, now + self._rules.claim_seconds, now)
                 continue
             outcome, error = found
             fail_run(
@@ -231,7 +241,7 @@ class Dispatcher:
         grace = self._rules.crash_grace_seconds
         if now - run.started_at >= grace and self._is_dead(board, run):
             return RunOutcome.CRASHED, "Its worker ended without a result."
-        if task.claim_expires is not None and now >= task.claim_expires:
+        if _has_expired(task, now) and not self._lives(board, run):
             return RunOutcome.CRASHED, "Its worker no longer reports."
         seen = task.last_heartbeat_at or run.started_at
         if now - seen > self._rules.stale_seconds:
@@ -243,6 +253,16 @@ class Dispatcher:
         if run.claim_lock == self._workers.lock:
             return not self._workers.is_running(Worker(board, run.task_id, run.id))
         return self._is_gone(run)
+
+    def _lives(self, board: str, run: TaskRun) -> bool:
+        """Whether the worker of a run is known to live, in this process or in another one."""
+        if run.claim_lock == self._workers.lock:
+            return self._workers.is_running(Worker(board, run.task_id, run.id))
+        return self._is_alive(run)
+
+
+def _has_expired(task: Task, now: int) -> bool:
+    return task.claim_expires is not None and now >= task.claim_expires
 
 
 def _details(outcome: RunOutcome, task: Task, run: TaskRun, now: int) -> dict[str, object]:

@@ -162,6 +162,21 @@ def record_heartbeat(
     rows.add_event(task_id, "heartbeat", now, payload, task.current_run_id)
 
 
+def extend_claim(rows: BoardRows, task: Task, run: TaskRun, expires: int, now: int) -> None:
+    """Renew the expired claim of a worker that lives, although it has not reported in time."""
+    rows.change_task(task.id, TaskChange(claim_expires=expires))
+    rows.change_run(run.id, RunChange(claim_expires=expires))
+    payload: JsonObject = {
+        "reason": "pid_alive",
+        "worker_pid": run.worker_pid,
+        "claim_lock": run.claim_lock,
+        "claim_expires_was": task.claim_expires,
+        "claim_expires_now": expires,
+        "last_heartbeat_at": task.last_heartbeat_at,
+    }
+    rows.add_event(task.id, "claim_extended", now, payload, run.id)
+
+
 def complete_task(
     rows: BoardRows, task_id: str, done: Completion, now: int, run_id: int | None = None
 ) -> Task:

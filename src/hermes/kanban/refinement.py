@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, create_task, edit_task, find_task, link_tasks
-from hermes.kit.text import head_and_tail
+from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.board import BoardRows
 from hermes.schema.board import Task, TaskChange, TaskFilter, TaskStatus
 from hermes.schema.errors import ModelError, StateConflict
@@ -72,7 +73,7 @@ async def decompose(
     """Add smaller tasks that the task then waits for; return it with them."""
     _check(task)
     profiles = service.profiles()
-    text = f"Profiles: {', '.join(profiles)}\n\n{_text(task)}"
+    text = f"Profiles:\n{await run_sync(_profile_lines, service)}\n\n{_text(task)}"
     answer = await service.agents.ask("kanban_decomposer", _prompt("decompose"), text)
     plan = _parse(answer, Plan).tasks[:MAX_TASKS]
     if not plan:
@@ -108,6 +109,13 @@ async def decompose(
         return find_task(rows, task.id), made
 
     return await service.write(board, work)
+
+
+def _profile_lines(service: BoardService) -> str:
+    pairs = [(one, service.settings.description(one).text) for one in service.profiles()]
+    return "\n".join(
+        f"- {name}: {one_line(text, 300)}" if text else f"- {name}" for name, text in pairs
+    )
 
 
 def _check(task: Task) -> None:

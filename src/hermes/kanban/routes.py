@@ -46,6 +46,17 @@ from hermes.kanban.run_routes import (
     terminate_run,
 )
 from hermes.kanban.service import BoardService, task_details
+from hermes.kanban.settings_routes import (
+    AutomaticBody,
+    DescriptionBody,
+    OrchestrationBody,
+    describe_automatically,
+    describe_profile,
+    get_config,
+    get_orchestration,
+    get_profiles,
+    put_orchestration,
+)
 from hermes.kanban.tasks import (
     NewTask,
     assign_task,
@@ -175,11 +186,6 @@ async def reassign(service: BoardService, request: RouteRequest) -> JsonObject:
     return {"task": task_object(await service.write(request.text("board"), work))}
 
 
-async def get_profiles(service: BoardService, request: RouteRequest) -> JsonObject:
-    profiles = [{"name": one, "is_default": one == service.profile} for one in service.profiles()]
-    return {"profiles": profiles}
-
-
 async def add_link(service: BoardService, request: RouteRequest) -> JsonObject:
     body: LinkBody = request.body
     await service.write(
@@ -303,6 +309,23 @@ ROUTES: tuple[FeatureRoute[BoardService], ...] = (
         since="The last event that is known.",
     ),
     _route("GET", "profiles", "The profiles that can be assignees", get_profiles),
+    _route("PATCH", "profiles/{name}", "Describe a profile", describe_profile, DescriptionBody),
+    _route(
+        "POST",
+        "profiles/{name}/describe-auto",
+        "Let the model describe a profile",
+        describe_automatically,
+        AutomaticBody,
+    ),
+    _route("GET", "config", "How boards should be shown", get_config),
+    _route("GET", "orchestration", "Who plans tasks, and who gets them", get_orchestration),
+    _route(
+        "PUT",
+        "orchestration",
+        "Change who plans tasks, and who gets them",
+        put_orchestration,
+        OrchestrationBody,
+    ),
     _route("GET", "tasks/{task}/attachments", "The files of a task", list_files),
     structs.replace(
         _route("POST", "tasks/{task}/attachments", "Attach a file, as a form", upload_file),
@@ -325,7 +348,7 @@ ROUTES: tuple[FeatureRoute[BoardService], ...] = (
         task_id="Say whether they follow this task.",
     ),
     _route("POST", _AT_HOME, "Let a home channel follow a task", follow_at_home),
-    _route("DELETE", _AT_HOME, "Let a home channel follow a task no more", unfollow_at_home),
+    _route("DELETE", _AT_HOME, "Stop a home channel from following a task", unfollow_at_home),
     _route("POST", "links", "Let a task wait for another", add_link, LinkBody),
     _route(
         "DELETE",

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from hermes.kanban.board_settings import BoardSettings
 from hermes.kanban.boards import Access, Boards
 from hermes.kanban.worker import Worker, worker_of
 from hermes.kit.clock import Clock
@@ -70,6 +71,12 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     interval: int | None = None
     max_workers: int | None = None
     failure_limit: int | None = None
+    dispatches: bool | None = None
+    """Whether tasks are started; None is as `kanban.dispatch_in_gateway` says."""
+    force: bool = False
+    """Wait while another program works on the tasks, instead of refusing to start."""
+    report: Callable[[DispatchReport], None] | None = None
+    """Called with what each pass over a board did."""
 
 
 class DownloadedFile(Struct, frozen=True):
@@ -148,6 +155,7 @@ class BoardService:
         known_chats: Callable[[], KnownChats],
         wake: Callable[[str, str], None],
         agents: BoardAgents,
+        settings: BoardSettings,
     ) -> None:
         from anyio import Lock  # noqa: PLC0415 - help and completion do without
 
@@ -163,6 +171,7 @@ class BoardService:
         self.known_chats = known_chats
         self._wake = wake
         self.agents = agents
+        self.settings = settings
         self._open: dict[Path, _OpenBoard] = {}
         self._opening = Lock()
         self._serving = 0

@@ -2,7 +2,7 @@
 
 from hermes.kanban.arguments import NUMBER, SWITCH, TASK, board_action, flag
 from hermes.kanban.presentation import event_line
-from hermes.kanban.service import BoardService, ServeOptions
+from hermes.kanban.service import BoardService, DispatchReport, ServeOptions
 from hermes.kanban.worker import Worker
 from hermes.ports.feature import Action, ActionCall, ActionReply, Argument
 from hermes.schema.board import TaskEvent
@@ -30,22 +30,34 @@ async def dispatch(service: BoardService, call: ActionCall) -> ActionReply:
         failure_limit=call.number("failure_limit", 0) or None,
     )
     reports = await service.agents.dispatch(chosen_boards, options, dry_run=dry_run)
-    lines: list[str] = []
-    for report in reports:
-        lines += [f"{one}: {'would be started' if dry_run else 'ran'}" for one in report.started]
-        lines += [f"{one}: its worker is gone" for one in report.ended]
-        lines += [f"{one}: {reason}" for one, reason in report.skipped]
+    word = "would be started" if dry_run else "ran"
+    lines = [line for report in reports for line in _lines(report, word)]
     return ActionReply("\n".join(lines) or "Nothing is ready.", reports)
+
+
+def _lines(report: DispatchReport, started: str) -> list[str]:
+    return [
+        *(f"{one}: {started}" for one in report.started),
+        *(f"{one}: its worker is gone" for one in report.ended),
+        *(f"{one}: {reason}" for one, reason in report.skipped),
+    ]
 
 
 async def daemon(service: BoardService, call: ActionCall) -> ActionReply:
     """Serve in the foreground, as the gateway does, but without chats."""
     from hermes.kit.pid_file import pid_file  # noqa: PLC0415 - help and completion do without
 
+    def report(done: DispatchReport) -> None:
+        for line in _lines(done, "started"):
+            call.say(line)
+
     options = ServeOptions(
         interval=call.number("interval", 0) or None,
         max_workers=call.number("max", 0) or None,
         failure_limit=call.number("failure_limit", 0) or None,
+        dispatches=True,
+        force=call.switch("force"),
+        report=report if call.switch("verbose") else None,
     )
     call.say("Working on the tasks of all boards; end it with ctrl-C.")
     with pid_file(call.text("pidfile")):
@@ -102,6 +114,8 @@ SERVING_ACTIONS: tuple[Action[BoardService], ...] = (
             flag("--max", "how many tasks at the same time", NUMBER),
             flag("--failure-limit", "give up after this many failures in a row", NUMBER),
             flag("--pidfile", "a file for the process id"),
+            flag("--verbose", "print which tasks are started, and why others wait", SWITCH),
+            flag("--force", "if another program works on the tasks, wait until it ends", SWITCH),
         ),
     ),
     board_action(

@@ -37,6 +37,7 @@ from hermes.schema.board import (
     Task,
     TaskRun,
     TaskStatus,
+    WorkspaceKind,
 )
 from hermes.schema.errors import HermesError, LeaseLost, NotFound, RateLimited
 from hermes.schema.messages import Text, Trust, Usage, User
@@ -53,6 +54,10 @@ MAX_REMINDERS = 2
 """Turns that end without a result before the run counts as failed."""
 EXCLUDED_TOOLS = frozenset({"clarify", "send_message", "kanban_list", "kanban_unblock"})
 _RULES = Path(__file__).with_name("worker.md")
+_SCRATCH_TIP = (
+    "A scratch workspace is deleted when its task is done. To keep the files, name them as "
+    "artifacts, or create tasks with --workspace dir:/path or worktree:/repository."
+)
 _REMINDER = (
     "Your task is not settled yet. Finish it with kanban_complete, or say with kanban_block what "
     "you need."
@@ -98,6 +103,7 @@ class TaskRunner:
             async with background_tasks() as group:
                 group.start_soon(self._beat, worker, group.cancel_scope)
                 workspace = await self._workspaces(worker.board).prepare(task)
+                await self._explain_scratch(worker, task)
                 await self._work(worker, task, workspace)
         except LeaseLost:
             log.info("run %d of %s was taken away", worker.run, worker.task)
@@ -116,6 +122,21 @@ class TaskRunner:
         for run in await self._service.read(board, lambda rows: _last_runs(rows, names)):
             if run.profile == self._settings.profile:
                 await self._try_clean_up(Worker(board, run.task_id, run.id))
+
+    async def _explain_scratch(self, worker: Worker, task: Task) -> None:
+        """Say once in a home, in its log and on the task, that scratch workspaces are deleted."""
+        if task.workspace_kind != WorkspaceKind.SCRATCH:
+            return
+        if await run_sync(self._service.boards.take_scratch_tip):
+            log.warning("%s: %s", task.id, _SCRATCH_TIP)
+            payload: JsonObject = {"message": _SCRATCH_TIP}
+            now = self._service.now()
+            await self._service.write_quietly(
+                worker.board,
+                lambda rows: rows.add_event(
+                    task.id, "tip_scratch_workspace", now, payload, worker.run
+                ),
+            )
 
     async def _work(self, worker: Worker, task: Task, workspace: Workspace) -> None:
         session = self._session(worker, task, workspace)

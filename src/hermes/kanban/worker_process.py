@@ -158,6 +158,14 @@ def claimer_is_gone(run: TaskRun) -> bool:
     return bool(instance and not shares_boot(instance)) or not pid_exists(run.worker_pid)
 
 
+def worker_is_alive(run: TaskRun) -> bool:
+    """Whether the worker of a run is a process of this machine that has not ended."""
+    host = (run.claim_lock or "").partition(":")[0]
+    if host != socket.gethostname() or run.worker_pid is None:
+        return False
+    return pid_exists(run.worker_pid) and not claimer_is_gone(run)
+
+
 def _append(path: Path, data: bytes, limit: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with suppress(FileNotFoundError):

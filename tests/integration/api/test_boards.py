@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from hermes.config.loader import load_config
 from hermes.kanban.lifecycle import ClaimTerms, claim_task
 from hermes.kanban.service import BoardService
+from hermes.testing.fake_openai.script import Reply, Rule, Script
 from support.api_server import ApiHarness, api_harness
 
 pytestmark = pytest.mark.anyio
@@ -116,3 +118,55 @@ async def test_home_channel_follows_a_task(tmp_path: Path) -> None:
         assert channels["home_channels"][0]["subscribed"] is True
         await ask(api, "DELETE", f"tasks/{task}/home-subscribe/telegram")
         assert await status(api, "POST", f"tasks/{task}/home-subscribe/slack") == 404
+
+
+async def test_settings_of_boards_are_read_and_changed(tmp_path: Path) -> None:
+    async with api_harness(tmp_path) as api:
+        home = api.app.home
+        home.config.write_text("# mine\ndashboard: {kanban: {default_tenant: acme}}\n")
+        assert await ask(api, "GET", "config") == {
+            "default_tenant": "acme",
+            "lane_by_profile": True,
+            "include_archived_by_default": False,
+            "render_markdown": True,
+        }
+        before = await ask(api, "GET", "orchestration")
+        assert (before["auto_decompose"], before["orchestrator_profile"]) == (True, "")
+        assert before["resolved_orchestrator_profile"] == before["active_profile"] == "default"
+        change = {"default_assignee": "default", "auto_decompose": False}
+        after = await ask(api, "PUT", "orchestration", change)
+        assert after == {
+            **before,
+            "default_assignee": "default",
+            "resolved_default_assignee": "default",
+            "auto_decompose": False,
+        }
+        kept = load_config(home, {}).config
+        assert (kept.kanban.default_assignee, kept.kanban.auto_decompose) == ("default", False)
+        assert home.config.read_text().startswith("# mine\n")
+        cleared = await ask(api, "PUT", "orchestration", {"default_assignee": ""})
+        assert (cleared["default_assignee"], cleared["auto_decompose"]) == ("", False)
+        for refused in (b'{"default_assignee": "nobody"}', b'{"auto_promote_children": false}'):
+            assert await status(api, "PUT", "orchestration", refused) == 400
+
+
+async def test_profile_is_described_by_a_person_or_by_the_model(tmp_path: Path) -> None:
+    script = Script(rules=[Rule("Skills: none", [Reply("Takes\ngeneral tasks.")] * 2)])
+    async with api_harness(tmp_path, script) as api:
+        file = api.app.home.path / "profile.yaml"
+        file.write_text("display_name: Ada\n")
+        made = await ask(api, "POST", "profiles/default/describe-auto", {"overwrite": False})
+        assert made["ok"] is True
+        assert made["description"] == "Takes general tasks."
+        shown = {"name": "default", "is_default": True, "description_auto": True}
+        profiles = await ask(api, "GET", "profiles")
+        assert profiles == {"profiles": [{**shown, "description": "Takes general tasks."}]}
+        await ask(api, "PATCH", "profiles/default", {"description": " writes poems "})
+        (one,) = (await ask(api, "GET", "profiles"))["profiles"]
+        assert (one["description"], one["description_auto"]) == ("writes poems", False)
+        kept = await ask(api, "POST", "profiles/default/describe-auto", {"overwrite": False})
+        assert (kept["ok"], kept["description"]) == (False, "writes poems")
+        forced = await ask(api, "POST", "profiles/default/describe-auto", {"overwrite": True})
+        assert forced["description"] == "Takes general tasks."
+        assert "display_name: Ada" in file.read_text()
+        assert await status(api, "PATCH", "profiles/nobody", b'{"description": "x"}') == 404

@@ -7,6 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from hermes.app.board_settings import HomeBoardSettings
 from hermes.app.board_worker import BoardDelivery
 from hermes.app.message_sender import FollowupRouter
 from hermes.app.storage import open_blobs
@@ -62,6 +63,7 @@ class ProfileGateway:
             known_chats=lambda: KnownChats({"telegram"}, {"telegram": Address("telegram", "7")}),
             wake=wake,
             agents=NoAgents(),
+            settings=HomeBoardSettings(Home(root, root), {}),
         )
         records = RunRecords(service=self.service, lock=f"host:1:{name}", failure_limit=2)
         tasks = RunningTasks(work=_no_work, records=records, process_workers=set())
@@ -76,6 +78,7 @@ class ProfileGateway:
                 workers=tasks,
                 can_run=lambda profile: False,
                 is_gone=lambda run: False,
+                is_alive=lambda run: False,
             ),
             notifier=Notifier(
                 service=self.service,

@@ -289,3 +289,21 @@ async def test_goal_that_is_not_met_within_its_turns_waits_for_a_person(tmp_path
         assert (found.status, found.block_kind) == (TaskStatus.BLOCKED, "needs_input")
         (run,) = await one.runs(task)
         assert run.summary == "It is not done after 2 turns, the limit."
+
+
+async def test_first_scratch_workspace_of_a_home_comes_with_a_tip(tmp_path: Path) -> None:
+    async with harness(tmp_path, completes("one"), completes("two")) as one:
+        first, second = await one.add("one"), await one.add("two")
+        await one.dispatch()
+        tips = await one.service.read(
+            None,
+            lambda rows: [
+                event
+                for task in (first, second)
+                for event in rows.events(task, 50)
+                if event.kind == "tip_scratch_workspace"
+            ],
+        )
+        (tip,) = tips
+        assert "deleted when its task is done" in str(tip.payload)
+        assert (tmp_path / "home/.scratch_tip_shown").exists()

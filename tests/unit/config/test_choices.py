@@ -30,7 +30,7 @@ FREE_TEXT = (
     "terminal.ssh_host", "terminal.ssh_user", "terminal.ssh_key", "timezone", "display.skin",
     "dashboard.basic_auth.password_hash", "dashboard.basic_auth.username", "dashboard.host",
     "dashboard.public_url", "dashboard.tls_cert", "dashboard.tls_key",
-    "dashboard.oauth.self_hosted",
+    "dashboard.oauth.self_hosted", "dashboard.kanban.default_tenant",
     "display.personality", "slack.proxy_url", "telegram.proxy_url", "mattermost.url",
     "mattermost.proxy_url",
     "discord.proxy_url", "matrix.proxy_url", "discord.dm_role_auth_guild",

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from hermes.app.board_settings import HomeBoardSettings
+from hermes.config.home import Home
 from hermes.kanban.boards import Boards
 from hermes.kanban.service import BoardService, KnownChats, closing
 from hermes.ports.store import Store
@@ -60,6 +62,7 @@ async def service(
         known_chats=lambda: KnownChats({"telegram"}, {"telegram": Address("telegram", "7")}),
         wake=lambda topic, board: woken.append(board),
         agents=agents,
+        settings=HomeBoardSettings(Home(tmp_path, tmp_path), {}),
     )
     async with closing(service):
         yield service

@@ -5,6 +5,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from hermes.app.board_settings import HomeBoardSettings
+from hermes.config.home import Home
 from hermes.kanban.attachments import attach_bytes, remove_attachment, remove_unnamed_files
 from hermes.kanban.boards import Boards
 from hermes.kanban.service import BoardService, KnownChats, closing
@@ -76,6 +78,7 @@ async def test_files_of_a_moved_home_are_not_removed(
         known_chats=lambda: KnownChats({"telegram"}, {"telegram": Address("telegram", "7")}),
         wake=lambda topic, board: None,
         agents=NoAgents(),
+        settings=HomeBoardSettings(Home(link, link), {}),
     )
     async with closing(moved):
         assert await remove_unnamed_files(moved, "default", LATER) == 1

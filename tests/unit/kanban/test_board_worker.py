@@ -7,7 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from hermes.app.board_settings import HomeBoardSettings
 from hermes.bus.memory import MemoryBus
+from hermes.config.home import Home
 from hermes.kanban.board_worker import BoardWorker
 from hermes.kanban.boards import BoardInfo, Boards
 from hermes.kanban.dispatcher import Dispatcher, DispatchRules
@@ -109,6 +111,7 @@ class Profile:
             known_chats=lambda: KnownChats({"telegram"}, {"telegram": Address("telegram", "7")}),
             wake=self._wake,
             agents=NoAgents(),
+            settings=HomeBoardSettings(Home(root, root), {}),
         )
         records = RunRecords(service=self.service, lock=f"host:1:{name}", failure_limit=2)
         tasks = RunningTasks(work=self._work, records=records, process_workers=workers)
@@ -125,6 +128,7 @@ class Profile:
                 workers=tasks,
                 can_run=lambda profile: profile == name,
                 is_gone=lambda run: False,
+                is_alive=lambda run: False,
             ),
             notifier=self.notifier,
             tasks=tasks,

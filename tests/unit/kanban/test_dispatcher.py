@@ -1,5 +1,6 @@
 """Which tasks are started, and which runs are ended."""
 
+import os
 import socket
 import subprocess
 
@@ -17,7 +18,7 @@ from hermes.kanban.lifecycle import (
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, create_task, find_task
 from hermes.kanban.worker import Worker
-from hermes.kanban.worker_process import claimer_is_gone
+from hermes.kanban.worker_process import claimer_is_gone, worker_is_alive
 from hermes.kit.ids import new_worker_id
 from hermes.schema.board import Task, TaskStatus
 from hermes.schema.errors import SandboxError
@@ -58,6 +59,7 @@ class Workers:
             workers=self,
             can_run=lambda profile: profile in {"ada", "eve"},
             is_gone=claimer_is_gone,
+            is_alive=worker_is_alive,
         )
 
 
@@ -136,6 +138,8 @@ async def test_expired_claim_and_exceeded_time_end_a_run(
 ) -> None:
     workers = Workers()
     (silent,) = await add(service, "silent")
+    terms = ClaimTerms(lock="elsewhere:1", expires=service.now() + 900, pid=os.getpid())
+    await service.write(None, lambda rows: claim_task(rows, silent, terms, service.now()))
     new = NewTask(title="long", assignee="ada", max_runtime_seconds=60)
     long = (await service.write(None, lambda rows: create_task(rows, new, service.now()))).id
     dispatcher = workers.dispatcher(service)
@@ -144,6 +148,32 @@ async def test_expired_claim_and_exceeded_time_end_a_run(
     assert (await dispatcher.dispatch("default")).ended == [long]
     await clock.advance(900)
     assert silent in (await dispatcher.dispatch("default")).ended
+
+
+async def test_worker_that_lives_keeps_its_expired_claim(
+    service: BoardService, clock: FakeClock
+) -> None:
+    """A worker of this process, and another process of this machine, until they are stale."""
+    own, other = await add(service, "own", "other")
+    expires = service.now() + 900
+    lock = f"{socket.gethostname()}:1"
+    terms = ClaimTerms(lock=lock, expires=expires, pid=os.getpid())
+    await service.write(None, lambda rows: claim_task(rows, other, terms, service.now()))
+    dispatcher = Workers().dispatcher(service)
+    await dispatcher.dispatch("default")
+    clock.skip(901)
+    assert not (await dispatcher.dispatch("default")).ended
+    assert not (await dispatcher.dispatch("default")).ended
+    for task in (own, other):
+        events = await service.read(None, lambda rows, task=task: rows.events(task, 20))
+        (extended,) = [one for one in events if one.kind == "claim_extended"]
+        assert extended.payload is not None
+        assert extended.payload["reason"] == "pid_alive"
+        assert extended.payload["claim_expires_was"] == expires
+        assert extended.payload["claim_expires_now"] == service.now() + 900
+    assert extended.payload["worker_pid"] == os.getpid()
+    clock.skip(14_400)
+    assert set((await dispatcher.dispatch("default")).ended) == {own, other}
 
 
 async def test_time_limit_of_zero_is_none(service: BoardService, clock: FakeClock) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from hermes.cli.arguments.features import add_verb
 from hermes.commands.feature_commands import action_first
+from hermes.kanban.board_settings import ProfileDescription
 from hermes.kanban.service import BoardService
 from hermes.kanban.verb import VERB
 from hermes.ports.feature import ActionCall, ActionReply
@@ -217,7 +218,9 @@ async def test_model_specifies_and_splits_a_task(service: BoardService, agents: 
         {"title": "write", "assignee": "nobody", "after": [0, 5]},
     ]
     agents.answers.append(msgspec.json.encode({"tasks": plan}).decode())
+    service.settings.describe("default", ProfileDescription("writes\npoems"))
     await run(service, "decompose", task=task)
+    assert agents.asked[-1].startswith("Profiles:\n- default: writes poems\n- ada\n- eve\n\n")
     shown = await data_of(service, "show", task=task)
     draw, write = [await data_of(service, "show", task=one) for one in shown["parents"]]
     assert shown["task"]["status"] == "todo"

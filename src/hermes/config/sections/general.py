@@ -176,6 +176,15 @@ class DashboardOauth(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     self_hosted: OidcLogin = OidcLogin()
 
 
+class DashboardKanban(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
+    """How programs that use the API should show boards."""
+
+    default_tenant: str = ""
+    lane_by_profile: bool = True
+    include_archived_by_default: bool = False
+    render_markdown: bool = True
+
+
 class Dashboard(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     """The web page. `trusted_proxies` are addresses that speak TLS for it."""
 
@@ -192,6 +201,7 @@ class Dashboard(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     oauth: DashboardOauth = DashboardOauth()
     drain_auth: FreeTable = {}
     public_url: str = ""
+    kanban: DashboardKanban = DashboardKanban()
 
 
 class Secrets(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
