@@ -64,8 +64,9 @@ class CronHarness:
         self.model = self.talk.model
         self.bus = self.talk.runner.bus
         self.delivery = FakeDelivery()
-        self.fleet_model = ""
+        self.default_model = ""
         self.forwarded: list[tuple[str, str]] = []
+        self.forward_error: Exception | None = None
         self.service = self._service(store)
         self.sandbox = sandbox
 
@@ -82,6 +83,8 @@ class CronHarness:
         )
 
     async def _forward(self, profile: str, item: QueueItem) -> None:
+        if self.forward_error is not None:
+            raise self.forward_error
         self.forwarded.append((profile, item.key))
 
     def _wake(self) -> bool:
@@ -100,7 +103,7 @@ class CronHarness:
             workspace=str(self.folder),
             keep=3,
             heartbeat=self.folder / HEARTBEAT_FILE,
-            model=self.fleet_model,
+            model=self.default_model,
         )
         runner = FireRunner(
             store=self.store,

@@ -162,7 +162,7 @@ def _service(
 
 
 def _check_deliver(home: Home, text: str) -> None:
-    """Raise `UsageError` for a target that is no target, or for a profile that does not exist."""
+    """Raise `UsageError` for an invalid target, or for a profile that does not exist."""
     profiles, others = split_targets(text)
     try:
         for profile in filter(None, profiles):

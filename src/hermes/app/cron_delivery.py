@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hermes.app.chat_directory import CachedSendTargets, resolve_names
-from hermes.cron.bot_chat import TARGET, DeliveredResult, result_row, split_targets
+from hermes.cron.bot_chat import QUEUE, TARGET, DeliveredResult, result_row, split_targets
 from hermes.cron.delivery import PlannedDelivery
 from hermes.cron.fire_runner import origin_address
-from hermes.cron.service import LANE
 from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
 from hermes.gateway.replies import silent_reply_kind
 from hermes.gateway.targets import ResolvedTargets, parse_targets, resolve_targets
 from hermes.ports.jobs import Fire, Job
+from hermes.ports.store import Write
 from hermes.schema.errors import ConfigError, UsageError
 from hermes.schema.scope import Address
 
@@ -35,16 +35,18 @@ class OutboxDelivery:
         self._bus = app.bus
         self._settings = app.config.cron
         self._profile = app.home.profile
+        self._tools_of = app.toolbox.tools_named
 
     def plan(self, job: Job, fire: Fire, text: str, *, failed: bool = False) -> PlannedDelivery:
         profiles, others = split_targets(job.deliver)
+        targets = ResolvedTargets()
         try:
-            targets = self._resolve(job, others) if others else ResolvedTargets()
+            targets = self._resolve(job, others) if others else targets
+            problem = "; ".join(
+                f"{job.deliver}: {_UNRESOLVED[one.reason]}" for one in targets.unresolved
+            )
         except (UsageError, ConfigError) as error:
-            return PlannedDelivery(problem=str(error))
-        problem = "; ".join(
-            f"{job.deliver}: {_UNRESOLVED[one.reason]}" for one in targets.unresolved
-        )
+            problem = str(error)
         wrapped = self._wrapped(job, text) if not failed else text
         mirrored = self._settings.mirror_delivery or job.attach_to_session
         now = self._clock.now()
@@ -58,15 +60,14 @@ class OutboxDelivery:
             )
             for number, address in enumerate(targets.addresses)
         ]
-        results = [DeliveredResult(one or self._profile, job.name, text) for one in profiles]
-        writes += [result_row(f"{key}:{TARGET}:{one.profile}", one) for one in results]
-        return PlannedDelivery(writes, targets.addresses, problem, for_bot_chat=bool(results))
+        writes += [self._bot_chat_row(job, key, one or self._profile, text) for one in profiles]
+        return PlannedDelivery(writes, targets.addresses, problem, for_bot_chat=bool(profiles))
 
     def wake(self, planned: PlannedDelivery) -> None:
         for address in planned.addresses:
             wake_outbox(self._bus, address)
         if planned.for_bot_chat:
-            self._bus.wake(LANE)
+            self._bus.wake(QUEUE)
 
     def is_silent(self, text: str) -> bool:
         """A marker also counts at the end of an answer, as the public system takes it."""
@@ -76,6 +77,17 @@ class OutboxDelivery:
         return any(
             silent_reply_kind(line, narration=False) is not None for line in (lines[0], lines[-1])
         )
+
+    def _bot_chat_row(self, job: Job, key: str, profile: str, text: str) -> Write:
+        tools: tuple[str, ...] | None = None
+        if job.enabled_toolsets is not None:
+            try:
+                tools = tuple(self._tools_of(job.enabled_toolsets))
+            except UsageError:
+                # The job failed for this reason, which is what is delivered.
+                tools = ()
+        result = DeliveredResult(profile, job.name, text, tools, job.policy.spend_cap)
+        return result_row(f"{key}:{TARGET}:{profile}", result)
 
     def _resolve(self, job: Job, targets: str) -> ResolvedTargets:
         origin: Address | None = origin_address(job)

@@ -2,16 +2,23 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from hermes.agent.answers import nudge
-from hermes.cron.fire_runner import EXCLUDED_TOOLS, SOURCE, UNREACHABLE_DELAYS, FireSettings
-from hermes.cron.service import LANE
+from hermes.cron.fire_runner import (
+    EXCLUDED_TOOLS,
+    SOURCE,
+    UNREACHABLE_DELAYS,
+    FireSettings,
+    failure_reason,
+    total_spend_cap,
+)
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_holder_id, new_id, new_session_id
 from hermes.ports.bus import Bus
@@ -29,19 +36,28 @@ log = logging.getLogger(__name__)
 TARGET = "bot-chat"
 TITLE = "Bot Chat"
 """The title of the session, as in the public system."""
+KEY = f"{SOURCE}:{TARGET}"
+"""The session key: anybody may give a session of theirs the title."""
 QUEUE = "bot_chat"
 BUSY_SECONDS = 10.0
 """Seconds between attempts while somebody else uses the session."""
-MAX_ATTEMPTS = len(UNREACHABLE_DELAYS) + 1
+FORWARD_DELAY = timedelta(minutes=5)
+"""Time between attempts while the store of another profile cannot be used."""
+MAX_RESUMED = 3
 _PROMPT = Path(__file__).with_name("bot_chat.md")
 
 
 class DeliveredResult(Struct, frozen=True):
-    """The body of an inbox row: what a job delivers to a profile."""
+    """The body of an inbox row: what a job delivers to a profile.
+
+    The answer may use the job's `tools` (None: all) and cost as much as a run of it.
+    """
 
     profile: str
     job: str
     text: str
+    tools: tuple[str, ...] | None = None
+    spend_cap: float | None = None
 
 
 def split_targets(deliver: str) -> tuple[list[str], str]:
@@ -62,6 +78,14 @@ def result_row(key: str, result: DeliveredResult) -> Write:
     """The write that delivers a result, once per key."""
     body = Raw(msgspec.json.encode(result))
     return EnqueueItem(QueueItem(key=key, queue=QUEUE, topic=result.profile, body=body))
+
+
+class _Progress(Struct, frozen=True):
+    """The session of the answer, and the ids of messages by which attempts began there."""
+
+    session: Session
+    new: bool = False
+    begun: Sequence[str] = ()
 
 
 class BotChat:
@@ -87,17 +111,17 @@ class BotChat:
 
     async def run(self) -> None:
         """Answer until cancelled."""
-        with self._bus.listen(LANE) as wakeups:
+        with self._bus.listen(QUEUE) as wakeups:
             while True:
                 try:
-                    if await self.answer_next(is_patient=True):
+                    if await self.answer_next(waits_if_busy=True):
                         continue
                     is_waiting = await self._is_waiting()
                 except StoreError as error:
                     log.warning("results of jobs are answered later: %s", error)
                     is_waiting = True
                 except Exception:
-                    # One result must not end the others, nor the jobs.
+                    # The jobs go on.
                     log.exception("the result of a job could not be answered")
                     is_waiting = True
                 if is_waiting:
@@ -107,98 +131,144 @@ class BotChat:
                 await wakeups.wait()
                 wakeups.take()
 
-    async def answer_next(self, *, is_patient: bool = False) -> bool:
-        """Answer the oldest result that is due; return whether there may be more to do.
-
-        If somebody uses the session, wait for them if `is_patient`.
-        """
+    async def answer_next(self, *, waits_if_busy: bool = False) -> bool:
+        """Answer the oldest result that is due; return whether there may be more to do."""
         if not await self._is_waiting():
             return False
         items = await self._store.queues.claim(QUEUE, None, self._holder, None)
         if not items:
             return False
         item = items[0]
-        result = msgspec.json.decode(item.body, type=DeliveredResult)
         try:
+            result = msgspec.json.decode(item.body, type=DeliveredResult)
             if result.profile == self._settings.profile:
-                return await self._answer(item, result, is_patient=is_patient)
-            await self._forward(result.profile, item)
+                return await self._answer(item, result, waits_if_busy=waits_if_busy)
+            await self._send_on(item, result)
+        except StoreError:
+            raise
+        except msgspec.MsgspecError as error:
+            await self._park(item, f"It cannot be read: {error}")
         except HermesError as error:
-            if isinstance(error, StoreError):
-                raise
-            await self._park(item, result, error.sentence)
-        else:
-            await self._store.commit(CompleteItem(item.key, self._holder))
+            await self._park(item, error.sentence)
+        except Exception as error:
+            # It would fail again, and those behind it would wait.
+            log.exception("the answer to the result of a job failed")
+            await self._park(item, f"An error in Hermes: {error}")
         return True
 
     async def _is_waiting(self) -> bool:
         return bool(await self._store.queues.topics(QUEUE))
 
-    async def _answer(self, item: QueueItem, result: DeliveredResult, *, is_patient: bool) -> bool:
-        if item.attempts >= MAX_ATTEMPTS:
-            await self._park(item, result, "Hermes ended several times during the answer.")
+    async def _send_on(self, item: QueueItem, result: DeliveredResult) -> None:
+        try:
+            await self._forward(result.profile, item)
+        except (StoreError, OSError) as error:
+            log.warning("the profile %s gets a result later: %s", result.profile, error)
+            later = self._clock.now() + FORWARD_DELAY
+            await self._store.queues.retry(item.key, later, str(error))
+        else:
+            await self._store.commit(CompleteItem(item.key, self._holder))
+
+    async def _answer(
+        self, item: QueueItem, result: DeliveredResult, *, waits_if_busy: bool
+    ) -> bool:
+        progress = await self._progress(item)
+        # A row that a process left is due at the same time as before, unlike one that was put back.
+        left = [one for one in progress.begun if one.startswith(_resumed_prefix(item))]
+        if len(left) >= MAX_RESUMED:
+            await self._park(item, "Hermes ended several times during the answer.")
             return True
-        ended = await self._run_turn(item, result)
-        while ended.code == SessionBusy.code and is_patient:
+        ended = await self._run_turn(item, result, progress)
+        while ended.code == SessionBusy.code and waits_if_busy:
             await self._clock.sleep(BUSY_SECONDS)
-            ended = await self._run_turn(item, result)
+            progress = await self._progress(item)
+            ended = await self._run_turn(item, result, progress)
         if ended.interrupted or not ended.failure:
             return not ended.interrupted
-        delay = _delay(ended, item.attempts)
+        if ended.code == SessionBusy.code:
+            at = item.due or self._clock.now()
+            await self._store.queues.retry(item.key, at, ended.failure)
+            return False
+        delay = _delay(ended, len(progress.begun))
         if delay is not None:
             await self._store.queues.retry(item.key, self._clock.now() + delay, ended.failure)
             return False
-        await self._park(item, result, ended.failure)
+        await self._park(item, failure_reason(ended, result.spend_cap))
         return True
 
-    async def _run_turn(self, item: QueueItem, result: DeliveredResult) -> RunResult:
+    async def _run_turn(
+        self, item: QueueItem, result: DeliveredResult, progress: _Progress
+    ) -> RunResult:
         run = LimitedRun(
             runner=self._runner,
             clock=self._clock,
             limits=RunLimits(idle=self._settings.idle),
             end=lambda ended: self._end(item, ended),
         )
-        return await run.run(await self._turn(item, result))
+        return await run.run(await self._turn(item, result, progress))
 
     def _end(self, item: QueueItem, ended: RunResult) -> Sequence[Write]:
         """A result that was answered is done, together with the end of the turn."""
         return () if ended.failure else (CompleteItem(item.key, self._holder),)
 
-    async def _park(self, item: QueueItem, result: DeliveredResult, reason: str) -> None:
-        log.warning("the result of job %s was not answered: %s", result.job, reason)
+    async def _park(self, item: QueueItem, reason: str) -> None:
+        log.warning("the result %s of a job was not answered: %s", item.key, reason)
         await self._store.queues.park(item.key, reason, self._holder)
 
-    async def _turn(self, item: QueueItem, result: DeliveredResult) -> TurnRequest:
-        archive, name = self._store.archive_for(OWNER), f"{item.key}:message"
-        try:
-            session, new = await archive.find(TITLE), False
-            begun = any(row.message.id == name for row in await archive.messages(session.id))
-        except NotFound:
-            session, new, begun = self._new_session(), True, False
-        prompt = _prompt().format(name=result.job)
-        data = User(new_id("msg"), (Text(result.text),), Trust.DATA)
+    async def _turn(
+        self, item: QueueItem, result: DeliveredResult, progress: _Progress
+    ) -> TurnRequest:
+        session = progress.session
+        if progress.begun:
+            message = None
+            note = structs.replace(nudge("resumed"), id=_resumed_prefix(item) + new_id("msg"))
+        else:
+            prompt = Text(_prompt().format(name=result.job))
+            message = User(f"{item.key}:message", (prompt,), Trust.PROGRAM)
+            note = User(new_id("msg"), (Text(result.text),), Trust.DATA)
         return TurnRequest(
             session=session,
-            message=None if begun else User(name, (Text(prompt),), Trust.PROGRAM),
-            note=nudge("resumed") if begun else data,
-            new=new,
+            message=message,
+            note=note,
+            new=progress.new,
             source=SOURCE,
             async_delivery=False,
             excluded_tools=EXCLUDED_TOOLS,
-            inherited_limits=InheritedLimits(platform=SOURCE),
+            spend_cap=await total_spend_cap(self._store, session.id, result.spend_cap),
+            inherited_limits=InheritedLimits(platform=SOURCE, tools=result.tools),
         )
 
-    def _new_session(self) -> Session:
-        now, folder = self._clock.now(), self._settings.workspace
-        return Session(id=new_session_id(now), started_at=now, title=TITLE, cwd=folder)
+    async def _progress(self, item: QueueItem) -> _Progress:
+        archive = self._store.archive_for(OWNER)
+        session = await archive.by_key(KEY)
+        if session is None or session.principal != OWNER:
+            return _Progress(await self._new_session(), new=True)
+        ids = [row.message.id for row in await archive.messages(session.id)]
+        return _Progress(session, begun=[one for one in ids if one.startswith(f"{item.key}:")])
+
+    async def _new_session(self) -> Session:
+        now = self._clock.now()
+        name, title = new_session_id(now), TITLE
+        with suppress(NotFound):
+            other = await self._store.archive_for(OWNER).find(TITLE)
+            # The titles of a person's sessions are unique.
+            title = f"{TITLE} ({name})" if other.principal == OWNER else TITLE
+        folder = self._settings.workspace
+        return Session(id=name, started_at=now, key=KEY, title=title, cwd=folder)
+
+
+def _resumed_prefix(item: QueueItem) -> str:
+    """How the ids of messages begin that continue the answer since the row was last put back."""
+    due = 0.0 if item.due is None else item.due.timestamp()
+    return f"{item.key}:resumed:{due}:"
 
 
 def _delay(ended: RunResult, attempts: int) -> timedelta | None:
     """After what time to try again; None if that would not help."""
-    if ended.code == SessionBusy.code:
-        return timedelta()
     may_retry = ended.code == Unreachable.code and not ended.used
-    return UNREACHABLE_DELAYS[attempts] if may_retry and attempts < MAX_ATTEMPTS - 1 else None
+    return (
+        UNREACHABLE_DELAYS[attempts] if may_retry and attempts < len(UNREACHABLE_DELAYS) else None
+    )
 
 
 @cache

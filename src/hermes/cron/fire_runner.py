@@ -213,9 +213,7 @@ class FireRunner:
 
     def _ended(self, job: Job, fire: Fire, result: RunResult) -> tuple[Fire, PlannedDelivery]:
         """The fire after its end, and the delivery of its result."""
-        failed, reason = bool(result.failure), result.failure
-        if result.code == SpendCapReached.code and job.policy.spend_cap is not None:
-            reason = f"It reached its limit of ${job.policy.spend_cap:g}."
+        failed, reason = bool(result.failure), failure_reason(result, job.policy.spend_cap)
         fire = structs.replace(
             fire,
             state=FireState.FAILED if failed else FireState.COMPLETED,
@@ -349,11 +347,14 @@ class FireRunner:
         return session, True
 
     def _model_of(self, job: Job) -> tuple[str, str]:
-        """Model and provider: the job's own, those of all jobs, or those of its creation."""
+        """Model and provider: the job's own, those of all jobs, or those of its creation.
+
+        The model of all jobs is not one of the job's own provider.
+        """
         if job.model:
             return job.model, job.provider or ""
-        if self._settings.model:
-            return self._settings.model, job.provider or self._settings.provider
+        if self._settings.model and not job.provider:
+            return self._settings.model, self._settings.provider
         return job.model_snapshot or "", job.provider or job.provider_snapshot or ""
 
     def _scope(self, session: Session, fire: Fire) -> Scope:
@@ -394,12 +395,10 @@ class FireRunner:
         )
 
     async def _spend_cap(self, job: Job, session: Session, *, new: bool) -> float | None:
-        """What the session may have cost in all, so that this run costs its share at most."""
         cap = job.policy.spend_cap
-        if cap is None or new or not job.attach_to_session:
+        if new or not job.attach_to_session:
             return cap
-        used = await self._store.archive_for(OWNER).usage(session.id)
-        return cap + sum(one.cost or 0.0 for one in used)
+        return await total_spend_cap(self._store, session.id, cap)
 
     async def _message(self, job: Job, fire: Fire) -> User:
         """The prompt after the instructions of the skills; its id names the fire."""
@@ -430,6 +429,21 @@ class FireRunner:
                 when = f"{fire.at:%Y-%m-%d %H:%M} UTC"
                 return f"Last output of the job {job.name} ({when}):\n\n{fire.output}"
         return f"The job {job.name} has no output yet."
+
+
+async def total_spend_cap(store: Store, session: str, cap: float | None) -> float | None:
+    """What the session may have cost in all, so that one more run costs `cap` at most."""
+    if cap is None:
+        return None
+    used = await store.archive_for(OWNER).usage(session)
+    return cap + sum(one.cost or 0.0 for one in used)
+
+
+def failure_reason(result: RunResult, spend_cap: float | None) -> str:
+    """Why a run failed; the limit is that of the run, not of its session."""
+    if result.code == SpendCapReached.code and spend_cap is not None:
+        return f"It reached its limit of ${spend_cap:g}."
+    return result.failure
 
 
 def _folder(job: Job) -> str:

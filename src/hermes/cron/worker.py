@@ -10,6 +10,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from hermes.cron.bot_chat import QUEUE as BOT_CHAT_QUEUE
 from hermes.cron.bot_chat import BotChat
 from hermes.cron.fire_runner import FireRunner
 from hermes.cron.scheduler import Scheduler
@@ -157,6 +158,8 @@ class CronWorker:
                 await self._clock.sleep(RETRY_SECONDS)
                 continue
             await self._sleep(wake, wakeups)
+            # Another process may have delivered a result to this profile.
+            self._bus.wake_here(BOT_CHAT_QUEUE)
 
     async def _sleep(self, until: datetime | None, wakeups: Wakeups) -> None:
         """Sleep until then or a wake-up; what is due and not started waits for a run to end."""

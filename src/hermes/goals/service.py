@@ -124,7 +124,7 @@ class GoalService:
             raise UsageError(f"The goal is {goal.state.value}.")
         paused = structs.replace(goal, state=GoalState.PAUSED, reason="You paused it.")
         saved = await self._save(paused, *await self._drop_turns(goal))
-        self._delivery.wake(goal.scope)  # who read the dropped turns reads again
+        self._delivery.wake(goal.scope)  # the session reads its queue again
         return saved
 
     async def resume(self, session: str) -> Goal:

@@ -343,12 +343,22 @@ async def test_model_is_the_jobs_own_then_that_of_all_jobs_then_that_of_its_crea
         await cron.create("10m", model="mine", provider="p", reasoning_effort="low")
         await cron.create("20m")
         await cron.create("30m")
-        for fleet in ("fleet", "fleet", ""):
-            cron.fleet_model = fleet
+        for default in ("shared", "shared", ""):
+            cron.default_model = default
             async with cron.serving():
                 await cron.clock.advance(601)
         used = [(one.model, one.effort) for one in cron.talk.planner.sessions]
-        assert used == [("mine", "low"), ("fleet", ""), ("now", "")]
+        assert used == [("mine", "low"), ("shared", ""), ("now", "")]
+
+
+async def test_model_of_all_jobs_is_not_asked_of_a_jobs_own_provider(tmp_path: Path) -> None:
+    async with cron_harness(tmp_path, answer_script("one")) as cron:
+        cron.default_model = "shared"
+        await cron.create("10m", provider="p")
+        async with cron.serving():
+            await cron.clock.advance(601)
+        (session,) = cron.talk.planner.sessions
+        assert (session.model, session.provider) == ("now", "p")
 
 
 async def test_answer_that_cannot_be_delivered_is_not_a_failure_of_the_job(tmp_path: Path) -> None:
