@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 INLINE_LIMIT = 100_000
 """Text files up to this size are shown to the model in the message."""
 ATTEMPTS = 3
+MAX_NAME = 200
 VOICE_KINDS = frozenset({"voice note", "voice message"})
 NOT_SET_UP = "was not transcribed, because no speech recognition is set up"
 _TEXT_TYPES = frozenset({"application/json", "application/xml", "application/toml"})
@@ -126,7 +127,9 @@ class ReceivedFiles:
 
     async def _stored(self, media: Media, data: bytes) -> Path:
         name = _UNSAFE.sub("_", PurePosixPath(media.name).name).strip(". ") or "file"
-        path = self._folder / f"{media.digest[:12]}-{name[-80:]}"
+        # File systems limit the bytes of a name, not its letters.
+        end = name.encode()[-MAX_NAME:].decode("utf-8", "ignore")
+        path = self._folder / f"{media.digest[:12]}-{end}"
         folder = anyio.Path(self._folder)
         await folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         await anyio.Path(path).write_bytes(data)
