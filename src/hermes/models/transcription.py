@@ -24,7 +24,6 @@ from hermes.schema.errors import SandboxError
 log = logging.getLogger(__name__)
 
 SECONDS = 60.0
-"""Less than the time after which a silent channel is restarted: it waits for the text."""
 CONNECT_SECONDS = 10.0
 MAX_RECORDING = 25 * 1024 * 1024
 """The limit of OpenAI's own server."""
