@@ -34,6 +34,7 @@ from hermes.gateway.progress_message import ProgressDisplay, ProgressMessage, Pr
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.roles import RolePermissions
 from hermes.gateway.supervisor import Supervisor, SupervisorRules
+from hermes.gateway.transcripts import Transcripts
 from hermes.gateway.user_limits import Rejection, TurnQuotas
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
@@ -48,6 +49,7 @@ from hermes.session.conversation import Conversation
 from hermes.session.keys import SessionSource, build_session_key
 from hermes.session.lease import Lease
 from hermes.session.runner import Runner
+from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.channel import FakeChannel, FakeFaultyChannel
 from hermes.testing.clock import FakeClock
@@ -248,6 +250,9 @@ async def start_gated_turn(harness: GatewayHarness, gates: GatedBody, text: str 
     await gates.reached("a")
 
 
+NO_TRANSCRIPTS = Transcripts(None, FileBlobs(Path("/nonexistent")))
+
+
 def gateway_composition(
     store: Store,
     clock: Clock,
@@ -256,6 +261,7 @@ def gateway_composition(
     channel: FakeChannel,
     rules: GatewayRules,
     approvals: ApprovalService,
+    transcripts: Transcripts = NO_TRANSCRIPTS,
 ) -> GatewayComposition:
     """A gateway with one channel that admits everyone."""
     channels = {channel.name: channel}
@@ -281,6 +287,7 @@ def gateway_composition(
         namespace="",
         cwd="/work",
         rules=rules,
+        transcripts=transcripts,
     )
 
 
@@ -318,6 +325,7 @@ async def gateway_harness(
     hooks: Hooks | None = None,
     shortcuts: Shortcuts = Shortcuts(),  # noqa: B008 - a frozen value
     context: Callable[[Conversation], CommandContext] | None = None,
+    transcripts: Transcripts = NO_TRANSCRIPTS,
 ) -> AsyncGenerator[GatewayHarness]:
     """Run a gateway during the block, then end it like a power failure."""
     clock = clock or FakeClock()
@@ -342,7 +350,7 @@ async def gateway_harness(
             return structs.replace(fake_context(conversation), services=services)
 
         composition = gateway_composition(
-            store, clock, bus, runner, channel, rules or NO_POLLING, approvals
+            store, clock, bus, runner, channel, rules or NO_POLLING, approvals, transcripts
         )
         composition = structs.replace(
             composition,

@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TypeVar, cast
 
 from hermes.app.build import App
-from hermes.app.transcription import configured_transcriber
 from hermes.channels import MANIFESTS
 from hermes.commands.registry import standard_commands
 from hermes.commands.surface import Surface
@@ -117,7 +116,6 @@ class ConfiguredChannels:
             blobs=app.blobs,
             commands=_chat_commands() if manifest.caps.native_commands else (),
             account=account,
-            transcriber=configured_transcriber(app),
         )
         limit = app.config.gateway.platform_connect_timeout
         try:

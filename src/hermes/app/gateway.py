@@ -14,6 +14,7 @@ from hermes.app.build import App
 from hermes.app.chat_directory import ChatDirectory
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.command_services import GatewayPlatforms, command_services
+from hermes.app.transcription import configured_transcriber
 from hermes.channels import MANIFESTS
 from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
@@ -42,6 +43,7 @@ from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.roles import command_access
 from hermes.gateway.supervisor import Supervisor
 from hermes.gateway.targets import home_channels, parse_targets, resolve_targets
+from hermes.gateway.transcripts import Transcripts
 from hermes.gateway.user_limits import TurnQuotas
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Channel
@@ -117,6 +119,7 @@ def build_gateway(
         tools=app.toolbox.tools_on,
         profile=app.home.profile, namespace=access.namespace, cwd=workspace,
         rules=rules,
+        transcripts=Transcripts(configured_transcriber(app), app.blobs),
         hooks=hooks,
         borrowed=borrowed or {},
         rate_limiters=rate_limiters or {},

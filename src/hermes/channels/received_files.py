@@ -12,9 +12,8 @@ from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
-from hermes.ports.channel import ChannelDeps, NotSent, Offline, Throttled
+from hermes.ports.channel import ChannelDeps, NotSent, Offline, Recording, Throttled
 from hermes.ports.store import Blobs
-from hermes.ports.transcription import Transcriber, TranscriptionFailed
 from hermes.schema.messages import Media, Text, sent_file_text
 
 log = logging.getLogger(__name__)
@@ -22,6 +21,7 @@ log = logging.getLogger(__name__)
 INLINE_LIMIT = 100_000
 """Text files up to this size are shown to the model in the message."""
 ATTEMPTS = 3
+MAX_NAME = 200
 VOICE_KINDS = frozenset({"voice note", "voice message"})
 NOT_SET_UP = "was not transcribed, because no speech recognition is set up"
 _TEXT_TYPES = frozenset({"application/json", "application/xml", "application/toml"})
@@ -29,7 +29,7 @@ _TEXT_NAMES = re.compile(r"\.(md|txt|csv|log|json|xml|ya?ml|toml|ini|cfg|ts|py|s
 _UNSAFE = re.compile(r"[^\w.\- ]+")
 _TOO_LARGE = re.compile(r"too (big|large)")
 
-Recording: TypeAlias = Literal["", "audio", "video"]
+RecordingKind: TypeAlias = Literal["", "audio", "video"]
 
 
 class AttachedFile(Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class AttachedFile(Struct, frozen=True, kw_only=True):
     kind: str = "file"
     size: int = 0
     seconds: float = 0.0
-    recording: Recording = ""
+    recording: RecordingKind = ""
 
     @property
     def is_voice(self) -> bool:
@@ -64,13 +64,11 @@ class ReceivedFiles:
         *,
         folder: Path,
         most: int,
-        transcriber: Transcriber | None = None,
     ) -> None:
         self._blobs = blobs
         self._clock = clock
         self._folder = folder
         self._most = most
-        self._transcriber = transcriber
         self._backoff = Backoff(base=1.0, cap=10.0)
 
     async def fetch(
@@ -90,19 +88,13 @@ class ReceivedFiles:
         return await self._recording(file, data)
 
     async def _recording(self, file: AttachedFile, data: bytes) -> list[Text | Media]:
-        """What was said, if it can be recognized; else a note that it cannot be heard."""
+        """The gateway transcribes it when the sender is admitted: that costs money."""
         media = await self._blobs.put(data, file.media_type, file.name)
-        if file.recording == "video" or self._transcriber is None:
-            return [media, Text(_recording_note(file, NOT_SET_UP))]
-        try:
-            text = await self._transcriber.transcribe(data, file.name, file.media_type)
-        except TranscriptionFailed as error:
-            log.warning("a %s was not transcribed: %s", file.kind, error)
-            reason = str(error).removesuffix(".")
-            return [media, Text(_recording_note(file, f"could not be transcribed ({reason})"))]
-        if not file.is_voice:
-            return [media, Text(sent_file_text(f"{file.name} (transcript)", text))]
-        return [Text(f"({_described(file)}, transcribed by speech recognition:)\n{text}"), media]
+        described = f"{file.kind} of {file.seconds:.0f} seconds" if file.seconds else file.kind
+        if file.recording == "video":
+            return [media, Text(f"({described}, {file.name}. You cannot watch it.)")]
+        note = f"({described}, {file.name}. It {NOT_SET_UP}: say that you cannot hear it.)"
+        return [media, Recording(note, media=media, described=described, spoken=file.is_voice)]
 
     async def add(self, name: str, media_type: str, data: bytes) -> list[Text | Media]:
         """The parts of the message that a file becomes whose content is known."""
@@ -126,7 +118,9 @@ class ReceivedFiles:
 
     async def _stored(self, media: Media, data: bytes) -> Path:
         name = _UNSAFE.sub("_", PurePosixPath(media.name).name).strip(". ") or "file"
-        path = self._folder / f"{media.digest[:12]}-{name[-80:]}"
+        # File systems limit the bytes of a name, not its letters.
+        end = name.encode()[-MAX_NAME:].decode("utf-8", "ignore")
+        path = self._folder / f"{media.digest[:12]}-{end}"
         folder = anyio.Path(self._folder)
         await folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         await anyio.Path(path).write_bytes(data)
@@ -136,9 +130,7 @@ class ReceivedFiles:
 def received_files(deps: ChannelDeps, most: int) -> ReceivedFiles:
     """The files that the people of this account send."""
     folder = deps.home / "cache" / "blobs" / "received"
-    return ReceivedFiles(
-        deps.blobs, deps.clock, folder=folder, most=most, transcriber=deps.transcriber
-    )
+    return ReceivedFiles(deps.blobs, deps.clock, folder=folder, most=most)
 
 
 def media_type_of(name: str, given: str = "") -> str:
@@ -155,17 +147,6 @@ def is_text_file(name: str, media_type: str) -> bool:
         or kind in _TEXT_TYPES
         or _TEXT_NAMES.fullmatch(PurePosixPath(name).suffix) is not None
     )
-
-
-def _described(file: AttachedFile) -> str:
-    return f"{file.kind} of {file.seconds:.0f} seconds" if file.seconds else file.kind
-
-
-def _recording_note(file: AttachedFile, why: str) -> str:
-    what = f"{_described(file)}, {file.name}"
-    if file.recording == "video":
-        return f"({what}. You cannot watch it.)"
-    return f"({what}. It {why}: say that you cannot hear it.)"
 
 
 def _missing(file: AttachedFile, why: str) -> Text:

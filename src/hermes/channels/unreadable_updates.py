@@ -3,6 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Iterable
+from email.errors import MessageError
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,19 @@ MAX_UPDATE = 64 * 1024
 MAX_FILE = 1024 * 1024
 """Above that, the file becomes `.old` and a new one begins."""
 MAX_REMEMBERED = 1_000
+CONTENT_ERRORS = (
+    msgspec.MsgspecError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RecursionError,
+    SyntaxError,  # of XML
+    MessageError,
+)
+"""What the content of an update can cause; anything else may pass, and the update comes again."""
 
 
 class UnreadableUpdate(Struct, frozen=True, kw_only=True):
@@ -45,8 +59,8 @@ class UnreadableUpdates:
     def skipping(self, update: object, key: str = "") -> "_Skipping":
         """Skip an update whose reading fails: it would fail again each time it is sent.
 
-        Errors of the platform and of the disk are not the update's, and are raised. `key` is the
-        same each time it is sent, if the content is not.
+        Errors that its content cannot cause, as those of the platform, the disk and the memory,
+        are raised. `key` is the same each time it is sent, if the content is not.
         """
         return _Skipping(self, update, key)
 
@@ -123,7 +137,7 @@ class _Skipping:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, Exception) or isinstance(error, HermesError | OSError):
+        if not isinstance(error, CONTENT_ERRORS) or isinstance(error, HermesError | OSError):
             return False
         self._updates.add(self._update, error, self._key)
         return True
@@ -134,7 +148,11 @@ def _bytes(update: object) -> bytes:
         return update.encode("utf-8", "replace")
     if isinstance(update, bytes | Raw):
         return bytes(update)
-    return msgspec.json.encode(update, enc_hook=repr)
+    try:
+        return msgspec.json.encode(update, enc_hook=repr)
+    except CONTENT_ERRORS:
+        # JSON has no lone surrogates.
+        return repr(update).encode("utf-8", "replace")
 
 
 def unreadable_updates(deps: ChannelDeps) -> UnreadableUpdates:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import anyio
 import anyio.abc
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Raw, Struct, field, structs
 
 from hermes.gateway.failure_messages import INTERNAL_ERROR
 from hermes.gateway.messages import (
@@ -25,12 +25,21 @@ from hermes.gateway.messages import (
     wake_outbox,
 )
 from hermes.gateway.notices import OutageNotices
+from hermes.gateway.transcripts import Transcripts
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.tasks import DeadlineExceeded, run_with_timeout, sleep_unless
 from hermes.kit.text import one_line
 from hermes.ports.bus import Bus
-from hermes.ports.store import CompleteItem, EnqueueItem, ItemStatus, QueueItem, Store, Write
+from hermes.ports.store import (
+    AmendItem,
+    CompleteItem,
+    EnqueueItem,
+    ItemStatus,
+    QueueItem,
+    Store,
+    Write,
+)
 from hermes.schema.errors import HermesError, LeaseLost
 from hermes.schema.messages import Media, Text, User, text_of
 from hermes.schema.scope import Address
@@ -39,7 +48,7 @@ from hermes.schema.terminal import BusyMode
 log = logging.getLogger(__name__)
 
 AFTER_COMMANDS = "after_commands"
-"""Queue of messages to submit once the commands before them are done."""
+"""Queue of messages to submit once the commands before them are done, or their recordings heard."""
 
 COMMAND_TIMEOUT = 600.0
 """Maximum seconds a command may take."""
@@ -103,11 +112,20 @@ class StoppedCommands(Struct, frozen=True):
 
 
 class CommandQueue:
-    def __init__(self, *, store: Store, clock: Clock, bus: Bus, outages: OutageNotices) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        bus: Bus,
+        outages: OutageNotices,
+        transcripts: Transcripts,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._bus = bus
         self._outages = outages
+        self._transcripts = transcripts
         self._holder = store.workers.own
         self._open: dict[str, QueuedCommand] = {}
         self._not_started: list[QueuedCommand] = []
@@ -148,6 +166,10 @@ class CommandQueue:
             if command.failure is not None:
                 raise command.failure
         return new
+
+    async def submit_message(self, key: str, session: str, message: InboxMessage) -> bool:
+        """Store a message that waits for commands or for the text of its recordings."""
+        return await self.submit(self._waiting(key, session, message))
 
     def has_open(self, session: str) -> bool:
         """Whether the next message of the session must wait for a command."""
@@ -214,15 +236,40 @@ class CommandQueue:
             self._remove(command)
             raise
         if new:
-            self._open[key] = command
-            if self._group is None:
-                self._not_started.append(command)
-            else:
-                self._group.start_soon(self._run_queued, command)
+            self._start(command)
         elif mine:
             self._remove(command)
             await self.recover()
         return new
+
+    def _waiting(self, key: str, session: str, message: InboxMessage) -> QueuedCommand:
+        async def work() -> CommandResult:
+            rest = message
+            while rest.recordings:
+                rest = await self._transcripts.add_next(rest)
+                if rest.recordings:
+                    await self._keep(key, rest)
+            return SubmitMessage(rest.user.parts)
+
+        return QueuedCommand(
+            key=key, session=session, message=message, work=work, queue=AFTER_COMMANDS
+        )
+
+    async def _keep(self, key: str, message: InboxMessage) -> None:
+        """Store the transcripts so far, so that they are not paid again after a crash."""
+        try:
+            await self._store.commit(
+                AmendItem(key, Raw(msgspec.json.encode(message)), self._holder)
+            )
+        except HermesError as error:
+            log.warning("the transcripts of %s are not stored yet: %s", key, error)
+
+    def _start(self, command: QueuedCommand) -> None:
+        self._open[command.key] = command
+        if self._group is None:
+            self._not_started.append(command)
+        else:
+            self._group.start_soon(self._run_queued, command)
 
     def _remove(self, command: QueuedCommand) -> None:
         if self._open.get(command.key) is command:
@@ -277,7 +324,7 @@ class CommandQueue:
     async def _submit_message(self, command: QueuedCommand, submitted: SubmitMessage) -> None:
         key, message = command.key, command.message
         user = User(message.user.id, submitted.parts, message.user.trust)
-        new_message = structs.replace(message, user=user, manner=submitted.busy_mode)
+        new_message = structs.replace(message, user=user, manner=submitted.busy_mode, recordings=())
         post = EnqueueItem(inbox_item(f"{key}:said", command.session, new_message))
         await self.reply(
             f"{key}:reply", message.address, submitted.notice, post, CompleteItem(key, self._holder)
@@ -305,6 +352,12 @@ class CommandQueue:
             await self._store.queues.park(item.key, f"It cannot be decoded: {error}", self._holder)
             return
         done = CompleteItem(item.key, self._holder)
+        if item.queue == AFTER_COMMANDS and (message.recordings or self.has_open(item.topic)):
+            waiting = self._waiting(item.key, item.topic, message)
+            earlier = [one for one in self._open.values() if one.session == item.topic]
+            waiting.after = [one.finished for one in earlier]
+            self._start(waiting)
+            return
         if item.queue == AFTER_COMMANDS:
             post = EnqueueItem(inbox_item(f"{item.key}:said", item.topic, message))
             await self._store.commit(post, done)

@@ -28,6 +28,7 @@ from hermes.gateway.replies import ReplyWriter
 from hermes.gateway.run_display import RunDisplay
 from hermes.gateway.stale_progress import EditChannel, StaleProgress
 from hermes.gateway.supervisor import Supervisor
+from hermes.gateway.transcripts import Transcripts
 from hermes.gateway.turn_recovery import TurnRecovery
 from hermes.gateway.user_limits import Rejection, TurnSlots
 from hermes.kit.clock import Clock
@@ -83,6 +84,7 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
     namespace: str
     cwd: str
     rules: GatewayRules
+    transcripts: Transcripts
     hooks: Hooks | None = None
     urgent: Mapping[str, GatewayCommand] = {}
     borrowed: Mapping[str, BorrowedChannel] = {}
@@ -248,7 +250,13 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def command_queue(self) -> CommandQueue:
-        return CommandQueue(store=self.store, clock=self.clock, bus=self.bus, outages=self.outages)
+        return CommandQueue(
+            store=self.store,
+            clock=self.clock,
+            bus=self.bus,
+            outages=self.outages,
+            transcripts=self.transcripts,
+        )
 
     @cached_property
     def command_runner(self) -> CommandRunner:
@@ -286,6 +294,7 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
             resolve_targets=self.resolve_targets,
             on_contact=self.on_contact,
             reactions_in_context=self.rules.reactions_in_context,
+            transcripts=self.transcripts,
         )
 
     @cached_property

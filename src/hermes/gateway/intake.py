@@ -11,7 +11,6 @@ from msgspec import Raw, structs
 
 from hermes.commands.registry import is_command
 from hermes.gateway.command_queue import (
-    AFTER_COMMANDS,
     CommandQueue,
     CommandResult,
     QueuedCommand,
@@ -37,6 +36,7 @@ from hermes.gateway.questions import QuestionAnswers
 from hermes.gateway.roles import authenticated_role
 from hermes.gateway.run_display import SEEN_REACTION, RunDisplay
 from hermes.gateway.session_keys import SessionKeys
+from hermes.gateway.transcripts import Transcripts
 from hermes.gateway.user_limits import REJECTED, TOO_FAST, InboundLimit
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
@@ -112,6 +112,7 @@ class Intake:
         resolve_targets: Callable[[str], tuple[Address, ...]],
         on_contact: Callable[[Inbound], None],
         reactions_in_context: frozenset[str],
+        transcripts: Transcripts,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -129,6 +130,7 @@ class Intake:
         self._resolve_targets = resolve_targets
         self._on_contact = on_contact
         self._reactions_in_context = reactions_in_context
+        self._transcripts = transcripts
         self._inbound_limit = InboundLimit(clock)
         self._session_keys = SessionKeys(store, clock)
 
@@ -225,8 +227,10 @@ class Intake:
         )
 
     def _inbox_message(self, inbound: Inbound, admitted: Admitted) -> InboxMessage:
+        parts, recordings = self._transcripts.split(inbound.parts)
         return InboxMessage(
-            user=User(new_id("msg"), inbound.parts, admitted.trust),
+            user=User(new_id("msg"), parts, admitted.trust),
+            recordings=recordings,
             address=inbound.address,
             asker=Requester(
                 user=inbound.sender,
@@ -244,8 +248,8 @@ class Intake:
         """Store it and wake the session; return whether it is new."""
         if self._timestamps is not None and message.kind is not InboxKind.DELETE:
             message = structs.replace(message, user=self._timestamps.stamped(message.user))
-        if self._command_queue.has_open(admitted.key):
-            return await self._submit_after_commands(key, admitted, message)
+        if message.recordings or self._command_queue.has_open(admitted.key):
+            return await self._command_queue.submit_message(key, admitted.key, message)
         with self._outages.store_watch(message.address):
             new = await self._store.queues.put(inbox_item(key, admitted.key, message))
         if new:
@@ -277,17 +281,6 @@ class Intake:
         return await self._command_queue.submit(
             QueuedCommand(key=key, session=admitted.key, message=message, work=work, urgent=urgent)
         )
-
-    async def _submit_after_commands(
-        self, key: str, admitted: Admitted, message: InboxMessage
-    ) -> bool:
-        async def work() -> CommandResult:
-            return SubmitMessage(message.user.parts)
-
-        waiting = QueuedCommand(
-            key=key, session=admitted.key, message=message, work=work, queue=AFTER_COMMANDS
-        )
-        return await self._command_queue.submit(waiting)
 
     def _command_line(self, message: InboxMessage) -> str | None:
         """Return the command line if the message is a command and nothing else."""

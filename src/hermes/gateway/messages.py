@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.ports.bus import Bus
-from hermes.ports.channel import Attachment, Block, Choices
+from hermes.ports.channel import Attachment, Block, Choices, Recording
 from hermes.ports.store import AmendItem, EnqueueItem, QueueItem
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import OWNER, Address, Requester, Role, own_channel
@@ -68,6 +68,8 @@ class InboxMessage(Struct, frozen=True, kw_only=True, tag="message"):
     reply_to: str | None = None
     """Platform id of the message it replies to."""
     kind: InboxKind = InboxKind.MESSAGE
+    recordings: tuple[Recording, ...] = ()
+    """Still to be transcribed, before it is put into the inbox."""
 
     @property
     def reply_addresses(self) -> tuple[Address, ...]:

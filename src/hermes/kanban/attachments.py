@@ -16,6 +16,7 @@ from hermes.schema.board import Attachment, JsonObject
 from hermes.schema.errors import NotFound, UsageError
 
 MAX_ATTACHMENT = 25 * 1024 * 1024
+MAX_NAME = 200
 P = TypeVarTuple("P")
 R = TypeVar("R")
 _UNSAFE = re.compile(r"[^\w.\- ]+")
@@ -164,8 +165,9 @@ def _older_files(folder: Path, before: int) -> list[Path]:
 
 def safe_name(name: str) -> str:
     """The last part of a name, without characters that mean something in a path."""
-    plain = _UNSAFE.sub("_", Path(name).name).strip(". ")[:200]
-    return plain or "file"
+    plain = _UNSAFE.sub("_", Path(name).name).strip(". ")
+    # File systems limit the bytes of a name, not its letters.
+    return plain.encode()[:MAX_NAME].decode("utf-8", "ignore") or "file"
 
 
 async def _in_thread(work: Callable[[*P], R], *arguments: *P) -> R:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping
@@ -23,12 +24,12 @@ from hermes.schema.errors import SandboxError
 log = logging.getLogger(__name__)
 
 SECONDS = 60.0
-"""Less than the time after which a silent channel is restarted: it waits for the text."""
 CONNECT_SECONDS = 10.0
 MAX_RECORDING = 25 * 1024 * 1024
 """The limit of OpenAI's own server."""
 MAX_ANSWER = 1024 * 1024
 MAX_TRANSCRIPT = 50_000
+_SUFFIX = re.compile(r"\.[A-Za-z0-9]+")
 
 
 class _Answer(Struct, frozen=True):
@@ -98,28 +99,37 @@ class TranscriptionCommand:
 
     async def transcribe(self, data: bytes, name: str, media_type: str) -> str:
         _check_size(data)
-        with tempfile.TemporaryDirectory(prefix="hermes-voice-") as folder:
-            path = Path(folder) / f"recording{PurePosixPath(name).suffix[:8]}"
-            await run_sync(path.write_bytes, data)
-            try:
-                spec = ProcessSpec(
-                    argv=self._argv(path, folder),
-                    cwd=folder,
-                    env=self._env(),
-                    timeout=SECONDS,
-                    separate_stderr=True,
-                )
-                result = await self._sandbox.run(spec)
-            except (SandboxError, ValueError) as error:
-                log.warning("the transcription program cannot be run: %s", error)
-                raise TranscriptionFailed("The transcription program cannot be run.") from error
-            if result.timed_out:
-                raise TranscriptionFailed("The transcription program took too long.")
-            if result.exit_code:
-                shown = one_line(result.output.decode("utf-8", "replace"), 300)
-                log.warning("the transcription program ended with %d: %s", result.exit_code, shown)
-                raise TranscriptionFailed("The transcription program failed.")
-            return _cleaned(await run_sync(_written_text, Path(folder), result.output))
+        try:
+            with tempfile.TemporaryDirectory(prefix="hermes-voice-") as folder:
+                path = Path(folder) / _file_name(name)
+                await run_sync(path.write_bytes, data)
+                output = await self._run(path, folder)
+                return _cleaned(await run_sync(_written_text, Path(folder), output))
+        except (OSError, ValueError) as error:
+            log.warning("a recording cannot be stored for transcription: %s", error)
+            raise TranscriptionFailed("The recording could not be stored.") from error
+
+    async def _run(self, path: Path, folder: str) -> bytes:
+        """What the program prints."""
+        try:
+            spec = ProcessSpec(
+                argv=self._argv(path, folder),
+                cwd=folder,
+                env=self._env(),
+                timeout=SECONDS,
+                separate_stderr=True,
+            )
+            result = await self._sandbox.run(spec)
+        except (SandboxError, ValueError) as error:
+            log.warning("the transcription program cannot be run: %s", error)
+            raise TranscriptionFailed("The transcription program cannot be run.") from error
+        if result.timed_out:
+            raise TranscriptionFailed("The transcription program took too long.")
+        if result.exit_code:
+            shown = one_line(result.output.decode("utf-8", "replace"), 300)
+            log.warning("the transcription program ended with %d: %s", result.exit_code, shown)
+            raise TranscriptionFailed("The transcription program failed.")
+        return result.output
 
     def _argv(self, path: Path, folder: str) -> tuple[str, ...]:
         values = {
@@ -132,6 +142,13 @@ class TranscriptionCommand:
         for name, value in values.items():
             words = [word.replace(name, value) for word in words]
         return tuple(words)
+
+
+def _file_name(name: str) -> str:
+    """Programs recognize the format by the suffix; a .txt file would be taken for the text."""
+    suffix = PurePosixPath(name).suffix[:8]
+    is_plain = _SUFFIX.fullmatch(suffix) and suffix.lower() != ".txt"
+    return f"recording{suffix}" if is_plain else "recording"
 
 
 def _written_text(folder: Path, output: bytes) -> str:

@@ -13,7 +13,6 @@ from hermes.config.sections import FreeTable
 from hermes.config.sections.messaging import Platform
 from hermes.kit.clock import Clock
 from hermes.ports.store import Blobs
-from hermes.ports.transcription import Transcriber
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
@@ -120,13 +119,24 @@ Update: TypeAlias = NewMessage | EditedMessage | DeletedMessage | ChangedReactio
 """What happened to a message."""
 
 
+class Recording(Text, frozen=True, kw_only=True, tag="recording"):
+    """Speech to transcribe once its sender is admitted; `text` is for when nothing transcribes.
+
+    `spoken` if its sender says something with it, instead of sending a file.
+    """
+
+    media: Media
+    described: str
+    spoken: bool = False
+
+
 class Inbound(Struct, frozen=True):
     """One platform update."""
 
     key: str  # unique per update, even if the platform sends it again
     address: Address
     sender: str  # stable user id of the person who caused the update
-    parts: tuple[Text | Media, ...]  # the content of a new or edited message
+    parts: tuple[Text | Media | Recording, ...]  # the content of a new or edited message
     reply_to: str | None = None
     message: str | None = None  # the platform's id of the message that the update is about
     about: InboundDetails = InboundDetails()
@@ -346,7 +356,6 @@ class ChannelDeps(Struct, frozen=True, kw_only=True):
     blobs: Blobs
     commands: tuple[tuple[str, str], ...] = ()  # names and summaries, for the platform's own menu
     account: str = ""  # empty for the account that the platform's own settings describe
-    transcriber: Transcriber | None = None  # for voice notes, if one is set up
 
 
 ChannelFactory: TypeAlias = Callable[[ChannelDeps], AbstractAsyncContextManager[Channel]]

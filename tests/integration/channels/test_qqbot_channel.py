@@ -359,6 +359,20 @@ async def test_files_of_people_are_read(bench: QqBench) -> None:
     assert text_of(received[1]).startswith("Turn on the light.\n")
 
 
+async def test_message_that_cannot_be_read_is_kept_and_the_next_ones_go_on(
+    bench: QqBench,
+) -> None:
+    async with listening(bench.channel) as received:
+        await bench.connected()
+        bench.qq.emit("C2C_MESSAGE_CREATE", {"id": []})
+        bench.qq.say("good")
+        await bench.acknowledged()
+    assert [text_of(one) for one in received] == ["good"]
+    assert len(bench.server.sessions) == 1
+    kept = (bench.folder / "cache" / "unreadable" / "qqbot.jsonl").read_text().splitlines()
+    assert len(kept) == 1
+
+
 async def test_deleted_message_of_a_guild_is_an_update(bench: QqBench) -> None:
     """PUBLIC_MESSAGE_DELETE and DIRECT_MESSAGE_DELETE."""
     async with listening(bench.channel) as received:

@@ -18,6 +18,7 @@ from support.telegram import ANN
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 TIMEOUT = 60.0
+EVE = 1002
 VOICE_MESSAGE = 1 << 13
 
 
@@ -62,6 +63,17 @@ async def test_voice_note_that_is_not_transcribed_is_said_to_be_so(tmp_path: Pat
         speech.status = 500
         answer = await answer_on_telegram(tmp_path, speech)
     assert "could not be transcribed (The transcription server answered 500)" in answer
+
+
+async def test_voice_note_of_an_unknown_sender_is_not_transcribed(tmp_path: Path) -> None:
+    telegram = telegram_support.emulator()
+    async with serve_speech("Hello") as speech, serve_telegram(telegram) as server:
+        spec = telegram_home(tmp_path, server.url, telegram_support.TOKEN, [ANN], settings(speech))
+        async with running_gateway(spec):
+            telegram.say(EVE, more={"voice": telegram.document(b"Eve", "", "audio/ogg")})
+            telegram.say(ANN, more={"voice": telegram.document(b"Ann", "", "audio/ogg")})
+            assert "Hello" in await first_answer(server)
+    assert [call.data for call in speech.calls] == [b"Ann"]
 
 
 async def test_voice_message_on_discord_is_answered(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
@@ -125,4 +126,21 @@ async def test_program_without_a_result_is_a_failure(
 async def test_missing_program_is_a_failure(sandbox: LocalSandbox) -> None:
     one = TranscriptionCommand("/nowhere/whisper", sandbox=sandbox, env=dict, model="", language="")
     with pytest.raises(TranscriptionFailed):
+        await one.transcribe(b"hello", "a.ogg", "audio/ogg")
+
+
+@pytest.mark.parametrize("name", ["a.o\0g", "a.\u00f6g", "a.txt", "a.TXT", "a"])
+async def test_recording_with_a_strange_suffix_is_transcribed(
+    sandbox: LocalSandbox, tmp_path: Path, name: str
+) -> None:
+    one = program(sandbox, tmp_path, "print(Path(sys.argv[1]).name)", "")
+    assert await one.transcribe(b"hello", name, "audio/ogg") == "recording"
+
+
+async def test_recording_that_cannot_be_stored_is_a_failure(
+    sandbox: LocalSandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = program(sandbox, tmp_path, "print('text')", "")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(TranscriptionFailed, match="could not be stored"):
         await one.transcribe(b"hello", "a.ogg", "audio/ogg")

@@ -1,8 +1,13 @@
 """Updates that cannot be read are kept and logged once."""
 
+import asyncio
 import logging
+import sqlite3
+from email.errors import HeaderParseError
 from pathlib import Path
+from xml.etree.ElementTree import ParseError
 
+import anyio
 import msgspec
 import pytest
 from msgspec import Raw, Struct
@@ -75,13 +80,45 @@ def test_unexpected_error_is_logged_with_its_place(
     assert caplog.records[0].levelno == logging.WARNING
 
 
-@pytest.mark.parametrize("error", [Offline("cut"), OSError("disk")])
-def test_error_of_the_platform_or_disk_is_raised(
+@pytest.mark.parametrize(
+    "error",
+    [
+        Offline("cut"),
+        OSError("disk"),
+        sqlite3.OperationalError("database is locked"),
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        asyncio.IncompleteReadError(b"", 1),
+        anyio.EndOfStream(),
+        anyio.BrokenResourceError(),
+        ExceptionGroup("", [OSError("disk")]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_error_that_the_content_cannot_cause_is_raised(
     updates: UnreadableUpdates, path: Path, error: Exception
 ) -> None:
     with pytest.raises(type(error)), updates.skipping("update"):
         raise error
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "error", [OverflowError(), RecursionError(), ParseError(), HeaderParseError(), AssertionError()]
+)
+def test_error_that_the_content_can_cause_is_skipped(
+    updates: UnreadableUpdates, path: Path, error: Exception
+) -> None:
+    with updates.skipping("update"):
+        raise error
+    assert kept(path) == ["update"]
+
+
+def test_update_with_half_of_a_character_is_kept(updates: UnreadableUpdates, path: Path) -> None:
+    with updates.skipping({"text": "a \ud800"}):
+        raise ValueError
+    (text,) = kept(path)
+    assert "a " in text
 
 
 def test_large_file_begins_anew(updates: UnreadableUpdates, path: Path) -> None:

@@ -91,6 +91,17 @@ async def test_file_is_attached_under_a_safe_name(service: BoardService, tmp_pat
     assert not Path(found.stored_path).exists()
 
 
+async def test_file_with_a_long_name_of_any_script_is_attached(
+    service: BoardService, tmp_path: Path
+) -> None:
+    task = await create(service, "task")
+    (tmp_path / "notes.txt").write_text("hello")
+    name = "\U00020000" * 150
+    await run(service, "attach", task=task, path="notes.txt", folder=str(tmp_path), name=name)
+    (found,) = await service.read(None, lambda rows: rows.attachments(task))
+    assert Path(found.stored_path).read_text() == "hello"
+
+
 async def test_swarm_plans_workers_verifier_and_synthesizer_once(service: BoardService) -> None:
     values = {
         "goal": "compare",

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from msgspec import structs
@@ -14,6 +15,8 @@ from hermes.gateway.gateway import HandleInbound
 from hermes.gateway.messages import Admitted, Rejected
 from hermes.logs import log_to
 from hermes.ports.channel import Inbound
+from hermes.schema.errors import NotFound
+from hermes.schema.messages import Media
 from hermes.session.keys import SessionSource
 
 log = logging.getLogger(__name__)
@@ -63,7 +66,7 @@ class Router:
                 return
             channel = borrowed_channel_name(inbound.address.channel, service.profile)
             address = structs.replace(inbound.address, channel=channel)
-            authorize = partial(service.access.admit, namespace=target.access.namespace)
+            authorize = partial(_admit_to, target, service)
             with log_to(target.app.home.logs):
                 forwarded = structs.replace(inbound, address=address)
                 await target.gateway.intake.accept(forwarded, authorize)
@@ -86,6 +89,19 @@ async def _reject_unserved(service: ProfileService, inbound: Inbound) -> Admitte
     """Reply only to senders that the receiving profile admits."""
     decision = await service.access.admit(inbound)
     return Rejected(NOT_SERVED) if isinstance(decision, Admitted) else decision
+
+
+async def _admit_to(
+    target: ProfileService, service: ProfileService, inbound: Inbound
+) -> Admitted | Rejected:
+    """Copy the files of an admitted message: the target reads them from its own home."""
+    decision = await service.access.admit(inbound, namespace=target.access.namespace)
+    files = [part for part in inbound.parts if isinstance(part, Media)]
+    for file in files if isinstance(decision, Admitted) else ():
+        with suppress(NotFound):
+            data = await service.app.blobs.read(file.digest)
+            await target.app.blobs.put(data, file.media_type, file.name)
+    return decision
 
 
 def borrowed_channel_name(channel: str, lender: str) -> str:

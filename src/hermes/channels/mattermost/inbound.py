@@ -15,7 +15,7 @@ from hermes.channels.mattermost.objects import (
     User,
 )
 from hermes.channels.mattermost.rest_api import MattermostApi
-from hermes.channels.received_files import AttachedFile, ReceivedFiles, Recording, media_type_of
+from hermes.channels.received_files import AttachedFile, ReceivedFiles, RecordingKind, media_type_of
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
     ChangedReaction,
@@ -29,7 +29,7 @@ from hermes.schema.messages import SENT_FILES_HEADER, Media, Text
 from hermes.schema.scope import Address
 
 MAX_REMEMBERED = 5_000
-_RECORDINGS: dict[str, Recording] = {"audio": "audio", "video": "video"}
+_RECORDINGS: dict[str, RecordingKind] = {"audio": "audio", "video": "video"}
 
 
 class Directory:

@@ -7,7 +7,6 @@ from datetime import datetime
 from functools import partial
 
 import anyio
-import msgspec
 from msgspec import structs
 
 from hermes.channels.account import BadToken, account_options, check_address, require_options
@@ -48,6 +47,7 @@ from hermes.channels.qqbot.rest_api import (
 )
 from hermes.channels.received_files import ReceivedFiles, received_files
 from hermes.channels.state_file import StateFile
+from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.channels.websocket import SocketClosed
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
@@ -90,6 +90,7 @@ class QqbotChannel:
         files: ReceivedFiles,
         events: EventLog,
         windows: ReplyWindows,
+        unreadable: UnreadableUpdates,
         clock: Clock,
     ) -> None:
         caps = MANIFEST.caps
@@ -101,6 +102,7 @@ class QqbotChannel:
         self._blobs = blobs
         self._events = events
         self._windows = windows
+        self._unreadable = unreadable
         self._clock = clock
         self._seen = LastSeen(clock)
         self._may = Permissions(markdown=options.markdown_support)
@@ -172,11 +174,9 @@ class QqbotChannel:
             self._events.opened(session, sequence)
             return
         self._events.began(sequence)
-        try:
+        origin = None
+        with self._unreadable.skipping(frame.d):
             origin = self._builder.origin_of(frame)
-        except msgspec.MsgspecError as error:
-            log.warning("an event of QQ is left out: %s", error)
-            origin = None
         if origin is None or not origin.chat:
             self._events.ended(sequence)
         else:
@@ -191,7 +191,9 @@ class QqbotChannel:
             question = Question(origin.question, at, origin.event)
             await self._windows.opened(origin.chat, origin.kind, question)
             self._closed.drop(origin.chat)
-        inbound = await self._builder.build(frame, origin)
+        inbound: Inbound | None = None
+        with self._unreadable.skipping(frame.d):
+            inbound = await self._builder.build(frame, origin)
         if inbound is not None and not self._handled.get(inbound.key):
             await deliver(inbound)
             self._handled.put(inbound.key, True)
@@ -322,5 +324,6 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[QqbotChannel]:
             files=received_files(deps, FILE_LIMIT),
             events=EventLog(StateFile(folder / f"{name}.json", Position)),
             windows=ReplyWindows(StateFile(folder / f"{name}-chats.json", Chats), deps.clock),
+            unreadable=unreadable_updates(deps),
             clock=deps.clock,
         )

@@ -17,7 +17,7 @@ from hermes.channels.qqbot.objects import (
     ReceivedFile,
 )
 from hermes.channels.qqbot.rest_api import QqApi
-from hermes.channels.received_files import AttachedFile, ReceivedFiles, Recording, media_type_of
+from hermes.channels.received_files import AttachedFile, ReceivedFiles, RecordingKind, media_type_of
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
     DeletedMessage,
@@ -41,7 +41,7 @@ DELETIONS = {
     "DIRECT_MESSAGE_DELETE": ChatKind.DIRECT,
 }
 INTERACTION = "INTERACTION_CREATE"
-_RECORDINGS: dict[str, Recording] = {"audio": "audio", "video": "video"}
+_RECORDINGS: dict[str, RecordingKind] = {"audio": "audio", "video": "video"}
 _MENTION = re.compile(r"\s*<@!?\w+>\s*")
 
 

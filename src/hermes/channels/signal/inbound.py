@@ -3,7 +3,7 @@
 import mimetypes
 from functools import partial
 
-from hermes.channels.received_files import AttachedFile, ReceivedFiles, Recording, media_type_of
+from hermes.channels.received_files import AttachedFile, ReceivedFiles, RecordingKind, media_type_of
 from hermes.channels.signal import SignalOptions
 from hermes.channels.signal.objects import (
     Attachment,
@@ -29,7 +29,7 @@ from hermes.schema.scope import Address
 MAX_REMEMBERED = 5_000
 MAX_QUOTE = 2_000
 EVERY_GROUP = "*"
-_RECORDINGS: dict[str, Recording] = {"audio": "audio", "video": "video"}
+_RECORDINGS: dict[str, RecordingKind] = {"audio": "audio", "video": "video"}
 
 
 class InboundBuilder:

@@ -19,7 +19,7 @@ from hermes.channels.http_calls import CallResponse, HttpCall
 from hermes.channels.received_files import (
     AttachedFile,
     ReceivedFiles,
-    Recording,
+    RecordingKind,
     media_type_of,
     received_files,
 )
@@ -58,7 +58,7 @@ OPT_OUT_WORDS = frozenset(
     {"STOP", "STOPALL", "UNSUBSCRIBE", "CANCEL", "END", "QUIT", "START", "UNSTOP", "HELP", "INFO"}
 )
 """Answered by Twilio itself. YES also is, but here it approves."""
-_RECORDINGS: Mapping[str, Recording] = {"audio": "audio", "video": "video"}
+_RECORDINGS: Mapping[str, RecordingKind] = {"audio": "audio", "video": "video"}
 _ACCOUNT = re.compile(r"AC[0-9a-fA-F]{32}")
 _NUMBER = re.compile(r"\+[1-9]\d{4,14}|\d{3,8}|MG[0-9a-fA-F]{32}")
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from hermes.channels.received_files import AttachedFile, ReceivedFiles, Recording, media_type_of
+from hermes.channels.received_files import AttachedFile, ReceivedFiles, RecordingKind, media_type_of
 from hermes.channels.telegram.bot_api import BotApi
 from hermes.channels.telegram.objects import FileObject, Message
 from hermes.schema.messages import Media, Text
@@ -26,7 +26,7 @@ def attached_files(message: Message) -> Iterator[TelegramFile]:
         )
     # A forwarded recording is not the sender's own message.
     voice = "voice note" if message.forward_origin is None else "forwarded voice note"
-    kinds: tuple[tuple[str, FileObject | None, str, str, Recording], ...] = (
+    kinds: tuple[tuple[str, FileObject | None, str, str, RecordingKind], ...] = (
         (voice, message.voice, "voice.ogg", "audio/ogg", "audio"),
         ("audio file", message.audio, "audio.mp3", "audio/mpeg", "audio"),
         ("video", message.video, "video.mp4", "video/mp4", "video"),

@@ -6,7 +6,7 @@ from functools import partial
 from hermes.channels.received_files import (
     AttachedFile,
     ReceivedFiles,
-    Recording,
+    RecordingKind,
     media_type_of,
 )
 from hermes.channels.whatsapp_cloud import MEDIA
@@ -23,7 +23,7 @@ from hermes.ports.channel import (
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
 
-_KINDS: Mapping[str, tuple[str, Recording]] = {
+_KINDS: Mapping[str, tuple[str, RecordingKind]] = {
     "image": ("picture", ""),
     "sticker": ("sticker", ""),
     "audio": ("audio file", "audio"),

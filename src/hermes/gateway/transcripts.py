@@ -1,0 +1,93 @@
+"""Transcribe the recordings of messages whose sender is admitted, after they are stored."""
+
+import logging
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from hermes.gateway.messages import InboxMessage
+from hermes.ports.channel import Recording
+from hermes.ports.store import Blobs
+from hermes.ports.transcription import Transcriber, TranscriptionFailed
+from hermes.schema.errors import NotFound
+from hermes.schema.messages import Media, Text, sent_file_text
+
+log = logging.getLogger(__name__)
+
+MAX_RECORDINGS = 5
+"""More in one message are not transcribed."""
+
+
+class Transcripts:
+    """Without a `transcriber`, a note in the message says that nothing is set up."""
+
+    def __init__(self, transcriber: Transcriber | None, blobs: Blobs) -> None:
+        self._transcriber = transcriber
+        self._blobs = blobs
+
+    def split(
+        self, parts: Sequence[Text | Media | Recording]
+    ) -> tuple[tuple[Text | Media, ...], tuple[Recording, ...]]:
+        """The parts to store, and the recordings that are still to be transcribed."""
+        stored: list[Text | Media] = []
+        due: list[Recording] = []
+        for part in parts:
+            if not isinstance(part, Recording):
+                stored.append(part)
+            elif self._transcriber is None:
+                stored.append(Text(part.text))
+            elif len(due) == MAX_RECORDINGS:
+                reason = f"only the first {MAX_RECORDINGS} of a message are"
+                stored.append(Text(_failed(part, reason)))
+            else:
+                stored.append(Text(_pending(part)))
+                due.append(part)
+        return tuple(stored), tuple(due)
+
+    async def add_next(self, message: InboxMessage) -> InboxMessage:
+        """The message with the text of its next recording."""
+        recording, *rest = message.recordings
+        pending, text = _pending(recording), await self._text(recording)
+        parts = list(message.user.parts)
+        for index, part in enumerate(parts):
+            # A time may be written before it.
+            if isinstance(part, Text) and part.text.endswith(pending):
+                parts[index] = Text(part.text.removesuffix(pending) + text)
+                break
+        user = structs.replace(message.user, parts=tuple(parts))
+        return structs.replace(message, user=user, recordings=tuple(rest))
+
+    async def _text(self, recording: Recording) -> str:
+        try:
+            text = await self._transcribed(recording)
+        except TranscriptionFailed as error:
+            reason = str(error).removesuffix(".")
+        except Exception:
+            # The rest of the message must not be lost with it.
+            log.exception("a %s was not transcribed", recording.described)
+            reason = "an internal error"
+        else:
+            if recording.spoken:
+                return f"({recording.described}, transcribed by speech recognition:)\n{text}"
+            return sent_file_text(f"{recording.media.name} (transcript)", text)
+        log.warning("a %s was not transcribed: %s", recording.described, reason)
+        return _failed(recording, reason)
+
+    async def _transcribed(self, recording: Recording) -> str:
+        media = recording.media
+        if self._transcriber is None:
+            raise TranscriptionFailed("No speech recognition is set up.")
+        try:
+            data = await self._blobs.read(media.digest)
+        except (NotFound, OSError) as error:
+            raise TranscriptionFailed("The recording cannot be read.") from error
+        return await self._transcriber.transcribe(data, media.name, media.media_type)
+
+
+def _failed(recording: Recording, reason: str) -> str:
+    what = f"{recording.described}, {recording.media.name}"
+    return f"({what}. It could not be transcribed ({reason}): say that you cannot hear it.)"
+
+
+def _pending(recording: Recording) -> str:
+    return f"({recording.described}, {recording.media.name})"
