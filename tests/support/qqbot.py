@@ -8,14 +8,26 @@ import anyio.lowlevel
 from msgspec import Struct
 
 from hermes.channels.qqbot.channel import QqbotChannel, open_channel
+from hermes.channels.qqbot.objects import ChatKind
 from hermes.channels.qqbot.position import Position
 from hermes.channels.state_file import StateFile
 from hermes.kit.clock import Clock
+from hermes.ports.channel import Markup, Outbound
+from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
+from hermes.testing.contracts.channel import listening
 from hermes.testing.qqbot.check import addresses
 from hermes.testing.qqbot.server import QqServer, serve_qq
-from hermes.testing.qqbot.state import ANN, APP_ID, SECRET, EmulatedQq
+from hermes.testing.qqbot.state import (
+    ANN,
+    APP_ID,
+    CHANNEL,
+    DIRECT_GUILD,
+    GROUP,
+    SECRET,
+    EmulatedQq,
+)
 from support.channel_deps import new_deps
 
 
@@ -62,3 +74,26 @@ async def qq_bench(
         deps = new_deps("qqbot", folder, extra=settings, env=variables, clock=clock)
         async with open_channel(deps) as channel:
             yield QqBench(channel, server, qq, folder)
+
+
+HOMES = {
+    ChatKind.USER: ANN, ChatKind.GROUP: GROUP, ChatKind.CHANNEL: CHANNEL,
+    ChatKind.DIRECT: DIRECT_GUILD,
+}  # fmt: skip
+
+
+def post(text: str, key: str = "", reply_to: str | None = None) -> Outbound:
+    return Outbound((Text(text),), reply_to, Markup.MARKDOWN, text, key)
+
+
+def address(kind: ChatKind) -> Address:
+    return Address("qqbot", HOMES[kind])
+
+
+async def written(bench: QqBench, *kinds: ChatKind) -> list[str]:
+    """Have somebody write in chats of these kinds; return the ids of the messages."""
+    async with listening(bench.channel):
+        await bench.connected()
+        said = [bench.qq.say("hello", kind) for kind in kinds]
+        await bench.acknowledged()
+    return said
