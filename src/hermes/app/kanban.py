@@ -205,7 +205,7 @@ def _check_free(lock: FileLock) -> None:
     if not lock.try_acquire():
         raise StateConflict(
             "Another program works on the tasks of these boards already.",
-            hint="Is it the gateway? End it, or add --force to wait until it ends.",
+            hint="End it, or add --force to wait until it ends.",
         )
     lock.release()
 

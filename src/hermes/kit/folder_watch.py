@@ -55,8 +55,7 @@ class _Watch:
 class _Inotify:
     """All watches of an event loop: the system limits the instances of a user, not the watches."""
 
-    def __init__(self, loop: AbstractEventLoop, libc: ctypes.CDLL) -> None:
-        self._loop = loop
+    def __init__(self, libc: ctypes.CDLL) -> None:
         self._libc = libc
         self._watches: dict[int, list[_Watch]] = {}
         self._file = -1
@@ -69,7 +68,9 @@ class _Inotify:
             libc = ctypes.CDLL(None, use_errno=True)
             if not hasattr(libc, "inotify_init1"):
                 return None
-            _INSTANCES[loop] = _Inotify(loop, libc)
+            for other in [one for one in _INSTANCES if one.is_closed()]:
+                _INSTANCES.pop(other).close()
+            _INSTANCES[loop] = _Inotify(libc)
         return _INSTANCES[loop]
 
     def add(self, folder: Path) -> _Watch:
@@ -85,7 +86,10 @@ class _Inotify:
         return watch
 
     def remove(self, watch: _Watch) -> None:
-        others = self._watches[watch.number]
+        others = self._watches.get(watch.number, [])
+        if watch not in others:
+            # All watches ended with their event loop.
+            return
         others.remove(watch)
         if not others:
             del self._watches[watch.number]
@@ -93,18 +97,24 @@ class _Inotify:
             self._libc.inotify_rm_watch(self._file, watch.number)
             self._close_if_unused()
 
+    def close(self) -> None:
+        """Close the file of an event loop that is closed and did not end its watches."""
+        self._watches.clear()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
     def _open(self, folder: Path) -> None:
         self._file = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._file < 0:
             # Usually too many: the limit counts those of all programs of the user.
             raise _last_error(folder)
-        self._loop.add_reader(self._file, self._read)
+        asyncio.get_running_loop().add_reader(self._file, self._read)
 
     def _close_if_unused(self) -> None:
         if not self._watches:
-            self._loop.remove_reader(self._file)
-            os.close(self._file)
-            self._file = -1
+            asyncio.get_running_loop().remove_reader(self._file)
+            self.close()
 
     def _read(self) -> None:
         try:
