@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache, partial
 
 import pytest
+from aiohttp import ThreadedResolver, connector
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
@@ -35,6 +36,9 @@ settings.load_profile("house")
 
 def pytest_configure(config: pytest.Config) -> None:
     _restore_signals()
+    # aiodns, which comes with slixmpp, opens an inotify instance per client session; the system
+    # allows 128 for all processes of a user.
+    connector.DefaultResolver = ThreadedResolver
     if config.getoption("--hypothesis-profile", None) != "soak":
         # Otherwise the examples depend on the constants of all modules that happen to be loaded,
         # and reading those takes seconds.
