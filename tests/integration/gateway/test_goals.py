@@ -67,7 +67,8 @@ async def test_goal_in_a_new_chat_is_pursued_until_it_is_met(
         await channel.say("/goal Make tea, don't stop")
 
         def is_met() -> bool:
-            return any(one.startswith("Goal met after 2 turns.") for one in channel.texts_in("1"))
+            # On a busy machine the message may come after the second turn: then there is a third.
+            return any(one.startswith("Goal met after ") for one in channel.texts_in("1"))
 
         await wait_until(lambda: any("turn 2 of 20" in one for one in channel.texts_in("1")))
         await channel.say("make tea")  # a message of the user steers it
