@@ -10,8 +10,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run install dev test check format lint types layers names unit packages suite typed quick seeds clients public bench compare walk mutants demo soak specs docs pictures lock clean
 
+# Ctrl+C in the program is not an error of make.
 run: install
-	$(BIN)/hermes
+	@trap : INT; $(BIN)/hermes || [ $$? -eq 130 ]
 
 help:
 	@echo 'make run      install into .venv, then start the chat'
@@ -72,6 +73,7 @@ format:
 
 lint:
 	$(BIN)/ruff check .
+	$(BIN)/python scripts/function_lengths.py
 
 types:
 	$(BIN)/basedpyright -p .
@@ -151,10 +153,10 @@ docs: dev
 	$(BIN)/python scripts/reference.py
 	$(BIN)/python scripts/site.py
 
-# Pin every dependency with its hashes, without index URLs.
+# Pin every dependency with its hashes, without index URLs. Of axe-playwright-python only the file axe.min.js is used.
 lock: dev
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml requirements/build.in -o requirements/run.txt
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml requirements/build.in --extra recall --extra mcp --extra dev -o requirements/dev.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml requirements/build.in --extra recall --extra mcp --extra dev --no-emit-package playwright --no-emit-package greenlet --no-emit-package pyee -o requirements/dev.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/local.in -o src/hermes/models/embedded/engine.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/synapse.in -o requirements/synapse.txt
 

@@ -14,6 +14,7 @@ from bench import (
     search,
     spawn,
     store,
+    streaming,
     tokens,
     tools,
     tui,
@@ -25,7 +26,7 @@ from bench.report import show
 
 
 def main(names: Sequence[str]) -> int:
-    hosts = (gateway, channels, jobs, api, tokens, wires, web)
+    hosts = (gateway, channels, streaming, jobs, api, tokens, wires, web)
     parts = (processes, tui, turns, spawn, tools, store, search, board, learning, *hosts)
     if names:
         parts = tuple(part for part in parts if part.__name__.rpartition(".")[2] in names)

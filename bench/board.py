@@ -16,9 +16,8 @@ from hermes.app.kanban import open_board_service
 from hermes.config.env import Env, process_env
 from hermes.config.home import Home
 from hermes.gateway.messages import INBOX
-from hermes.kanban.creation import add_for_creator
 from hermes.kanban.lifecycle import ClaimTerms, Completion, claim_task, complete_task
-from hermes.kanban.service import BoardService, task_details
+from hermes.kanban.service import BoardService, add_for_creator, task_details
 from hermes.kanban.tasks import NewTask, comment_on, create_task, find_task
 from hermes.kit.file_lock import FileLock
 from hermes.ports.board import BoardRows

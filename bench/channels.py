@@ -14,27 +14,27 @@ from anyio.to_thread import run_sync
 from bench.gateway import bench_env, cpu_seconds, memory_of, running_gateway
 from bench.processes import mock_server
 from bench.report import Number
-from hermes.testing import homeassistant, mattermost, signal, sms, whatsapp_cloud
-from hermes.testing.discord.server import serve_discord
-from hermes.testing.discord.state import EmulatedDiscord
-from hermes.testing.homeassistant.server import EmulatedHome, serve_home
-from hermes.testing.irc.server import serve_irc
-from hermes.testing.irc.state import EmulatedIrc
-from hermes.testing.mail.imap_server import ImapEmulator, serve_imap
-from hermes.testing.mail.mailbox import EmulatedMailbox
-from hermes.testing.mattermost.server import serve_mattermost
-from hermes.testing.mattermost.state import EmulatedMattermost
-from hermes.testing.qqbot.check import addresses
-from hermes.testing.qqbot.server import serve_qq
-from hermes.testing.qqbot.state import APP_ID, SECRET, EmulatedQq
-from hermes.testing.signal.server import serve_signal
-from hermes.testing.signal.state import EmulatedSignal
-from hermes.testing.slack.server import serve_slack
-from hermes.testing.slack.state import EmulatedSlack
-from hermes.testing.sms.server import EmulatedTwilio, serve_twilio
-from hermes.testing.telegram.server import serve_telegram
-from hermes.testing.telegram.state import EmulatedTelegram
-from hermes.testing.whatsapp_cloud.server import EmulatedWhatsApp, serve_whatsapp
+from emulators import homeassistant, mattermost, signal, sms, whatsapp_cloud
+from emulators.discord.server import serve_discord
+from emulators.discord.state import EmulatedDiscord
+from emulators.homeassistant.server import EmulatedHome, serve_home
+from emulators.irc.server import serve_irc
+from emulators.irc.state import EmulatedIrc
+from emulators.mail.imap_server import ImapEmulator, serve_imap
+from emulators.mail.mailbox import EmulatedMailbox
+from emulators.mattermost.server import serve_mattermost
+from emulators.mattermost.state import EmulatedMattermost
+from emulators.qqbot.check import addresses
+from emulators.qqbot.server import serve_qq
+from emulators.qqbot.state import APP_ID, SECRET, EmulatedQq
+from emulators.signal.server import serve_signal
+from emulators.signal.state import EmulatedSignal
+from emulators.slack.server import serve_slack
+from emulators.slack.state import EmulatedSlack
+from emulators.sms.server import EmulatedTwilio, serve_twilio
+from emulators.telegram.server import serve_telegram
+from emulators.telegram.state import EmulatedTelegram
+from emulators.whatsapp_cloud.server import EmulatedWhatsApp, serve_whatsapp
 from support.matrix import PASSWORD as MATRIX_PASSWORD
 from support.matrix import new_user
 from support.synapse import start, stop, wait_until_ready

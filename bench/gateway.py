@@ -31,7 +31,7 @@ from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
 from hermes.store.sqlite import open_store
 from hermes.testing.channel import FakeChannel
-from hermes.testing.event_loop_guard import EventLoopGuard
+from support.event_loop_guard import EventLoopGuard
 
 SESSIONS = 128
 TURNS = 8

@@ -21,7 +21,8 @@ API_KEY = "walk-0123456789abcdef"
 API_PORT = 18642
 HOOK_PORT = 18644
 _DEADLINE = 60.0
-SETTINGS = f"""\
+SETTINGS = "model: {default: mock, provider: openai}\n"
+GATEWAY_SETTINGS = f"""\
 platforms:
   webhook:
     enabled: true
@@ -163,15 +164,15 @@ def walks() -> Iterator[tuple[str, Walk]]:
             "HOME": str(folder),
             "OPENAI_BASE_URL": url,
             "OPENAI_API_KEY": "walk",
-            "HERMES_INFERENCE_MODEL": "mock",
-            "HERMES_INFERENCE_PROVIDER": "openai",
             "API_SERVER_ENABLED": "true",
             "API_SERVER_KEY": API_KEY,
             "API_SERVER_PORT": str(API_PORT),
         }
         (folder / "home").mkdir()
-        (folder / "home" / "config.yaml").write_text(SETTINGS)
+        config = folder / "home" / "config.yaml"
+        config.write_text(SETTINGS)
         yield "-z hi", walk_oneshot(env, folder)
+        config.write_text(SETTINGS + GATEWAY_SETTINGS)
         yield from walk_gateway(env, folder)
 
 

@@ -6,14 +6,19 @@ from collections.abc import Callable, Iterator
 import anyio
 
 from bench.report import Number
+from emulators.fake_provider.anthropic import AnthropicDialect
+from emulators.fake_provider.gemini import GeminiDialect
+from emulators.fake_provider.openai import ResponsesDialect
+from emulators.fake_provider.wire_rig import FakeBlobs
 from hermes.kit.clock import SystemClock
 from hermes.kit.sse import SseReader
 from hermes.models.endpoint import EndpointSettings, StreamCoalescer
-from hermes.models.http_response import HttpResponse
+from hermes.models.http_client import HttpResponse
 from hermes.models.images import ImageUrls
+from hermes.models.providers import ServedModel
 from hermes.models.wire.anthropic_messages import AnthropicWire
 from hermes.models.wire.chat_completions import ChatWire
-from hermes.models.wire.codec import ServedModel, Wire
+from hermes.models.wire.codec import Wire
 from hermes.models.wire.gemini_native import GeminiWire
 from hermes.models.wire.openai_responses import ResponsesWire
 from hermes.models.wire_model import WireModel
@@ -22,10 +27,6 @@ from hermes.schema.messages import Text, User
 from hermes.testing.fake_openai.frames import DONE, stream_frames
 from hermes.testing.fake_openai.script import Reply
 from hermes.testing.fake_openai.server import RecordedRequest
-from hermes.testing.fake_provider.anthropic import AnthropicDialect
-from hermes.testing.fake_provider.gemini import GeminiDialect
-from hermes.testing.fake_provider.openai import ResponsesDialect
-from hermes.testing.fake_provider.wire_rig import FakeBlobs
 
 TOKENS = 20_000
 WORD = "word "
@@ -88,21 +89,20 @@ class _Replay:
         return self
 
     async def post(self, *_: object) -> "_ReplayedResponse":
-        return _ReplayedResponse(self._frames)
+        response = _ReplayedResponse(frames=self._frames)
+        response.headers["content-type"] = "text/event-stream"
+        response.start(200)
+        return response
 
     def release(self, response: "_ReplayedResponse") -> None:
         """Nothing to release."""
 
 
 class _ReplayedResponse(HttpResponse):
-    def __init__(self, frames: Iterator[bytes]) -> None:
-        super().__init__()
-        self._frames = frames
-        self.headers["content-type"] = "text/event-stream"
-        self.start(200)
+    frames: Iterator[bytes] = iter(())
 
     async def readany(self) -> bytes:
-        return next(self._frames, b"")
+        return next(self.frames, b"")
 
 
 async def _driven(wire: Wire, frames: list[bytes]) -> float:

@@ -33,7 +33,7 @@ NAMES = frozenset(
     Letter letters likeness Line line Lodging luggage marks matters measure meet mend mirror
     ModelDesk nearness nudges occasions odd_values office origins outlet outward pacer paper
     Parcel partner pieces Place places plain postscript pressing programs Purse recall replies
-    returning ruin Ruling scribe seal serving shortening sources spills stamps stand standing
+    remote returning ruin Ruling scribe seal serving shortening sources spills stamps stand standing
     starts story strangers surroundings switching talks tally taste telling tenant tenure
     thinking Told told_keys troubles TurnedAway twins unwrap vital wall watched ways Welcome
     when Wish wording Workbench
@@ -44,6 +44,7 @@ EXCEPTIONS = {
         "replies": "the replies of a chat; retired for the API's idempotency keys"
     },
     "src/hermes/models/embedded/download.py": {"hub": "Hugging Face Hub"},
+    "src/hermes/sandbox/remote.py": {"remote": "a sandbox on another machine; retired for ipc"},
 }
 """Path of a file, and the names in it that may stay, each with its reason."""
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
@@ -83,6 +84,12 @@ def slug(text: str) -> str:
     return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
 
 
+@cache
+def anchors_of(source: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", source.read_text(), re.MULTILINE)
+    return {slug(heading.replace("`", "")) for heading in headings}
+
+
 class Renderer:
     """Renders one page: links between pages, anchors, code in color, entries for the search."""
 
@@ -104,15 +111,18 @@ class Renderer:
         name = {"link_open": "href", "image": "src"}.get(token.type)
         if name is None:
             return
-        target, mark, anchor = str(token.attrs[name]).partition("#")
-        if not target or ":" in target:
+        link = str(token.attrs[name])
+        target, mark, anchor = link.partition("#")
+        if ":" in target:
             return
-        path = (self._page.source.parent / target).resolve()
-        if not path.exists():
-            self.missing.append(f"{self._page.source.relative_to(ROOT)}: {target}")
-            return
+        path = (self._page.source.parent / target).resolve() if target else self._page.source
         if path.is_dir():
             path /= "README.md"
+        if not path.exists() or (anchor and anchor not in anchors_of(path)):
+            self.missing.append(f"{self._page.source.relative_to(ROOT)}: {link}")
+            return
+        if not target:
+            return
         start = posixpath.dirname(self._page.address) or "."
         token.attrs[name] = posixpath.relpath(address_of(path), start) + mark + anchor
 

@@ -69,6 +69,14 @@ def greet(name: str) -> None:
 2. Nothing else calls it.
 """
 ASKING = {"command": "git push origin main", "escalate": "outside", "reason": "to publish it"}
+LOG = (
+    ("INFO", "hermes.gateway", "telegram: connected as @garden_bot"),
+    ("INFO", "hermes.cron", "job Morning briefing: completed in 12.4 s"),
+    ("WARNING", "hermes.models", "openai: rate limit; the next attempt is in 8 s"),
+    ("INFO", "hermes.models", "openai: the answer came at the second attempt"),
+    ("ERROR", "hermes.mcp", "wiki: the server ended with code 1"),
+    ("INFO", "hermes.gateway", "telegram: 3 messages delivered"),
+)
 AGENT = Authorship(author=Author.AGENT)
 JOBS = (("Morning briefing", "0 7 * * *"), ("Check the backups", "every 6h"),
         ("Water the plants", "30 18 * * *"))  # fmt: skip
@@ -111,6 +119,16 @@ async def learn(web: WebHarness) -> None:
     request = SkillRequest("patch", "water-plants", old_string="**dry**", new_string="**dry** only")
     await propose_request(learning.skill_editor, request, AGENT)
     Pairing(web.app.home.pairing, web.app.clock).request("telegram", "2003", "Noor")
+
+
+def write_log(web: WebHarness) -> None:
+    folder = web.app.home.logs
+    folder.mkdir(exist_ok=True)
+    records = [
+        f"2026-05-04 09:{minute:02}:00,120 {level} {name}: {words}\n"
+        for minute, (level, name, words) in enumerate(LOG)
+    ]
+    (folder / "agent.log").write_text("".join(records))
 
 
 async def spend(web: WebHarness) -> None:
@@ -196,11 +214,14 @@ async def main(address: str, folder: Path) -> None:
     )
     with TemporaryDirectory() as home:
         async with (
-            web_harness(Path(home), script, config=CONFIG) as web,
+            web_harness(Path(home), script, config=CONFIG, username="me") as web,
             open_window(address) as window,
         ):
             page = await window.page()
+            await page.goto(f"{web.url}/login")
+            await take(page, "login", folder)
             task = await fill(web)
+            write_log(web)
             await learn(web)
             await spend(web)
             await converse(web, page, folder)

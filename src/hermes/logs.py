@@ -27,7 +27,7 @@ def rotation_lock(folder: Path, kind: int = fcntl.LOCK_SH) -> Generator[None]:
         os.close(fd)
 
 
-class RotatingFile:
+class RotatingFile(Struct):
     """Appends whole records; a full file becomes `.1`, that one `.2`, and so on.
 
     Nothing is opened before the first record. Each record is one write, so records of several
@@ -35,15 +35,14 @@ class RotatingFile:
     others notice that it has moved.
     """
 
-    def __init__(self, path: Path, max_bytes: int, keep: int) -> None:
-        self.path = path
-        self._max_bytes = max_bytes
-        self._keep = keep
-        self._fd: int | None = None
+    path: Path
+    max_bytes: int
+    keep: int
+    _fd: int | None = None
 
     def append(self, record: bytes) -> None:
         fd = self._current()
-        if self._max_bytes and 0 < os.fstat(fd).st_size > self._max_bytes - len(record):
+        if self.max_bytes and 0 < os.fstat(fd).st_size > self.max_bytes - len(record):
             fd = self._rotate(len(record))
         os.write(fd, record)
 
@@ -71,13 +70,13 @@ class RotatingFile:
     def _rotate(self, size: int) -> int:
         with rotation_lock(self.path.parent, fcntl.LOCK_EX):
             fd = self._current()
-            if 0 < os.fstat(fd).st_size > self._max_bytes - size:
+            if 0 < os.fstat(fd).st_size > self.max_bytes - size:
                 self._shift()
         return self._current()
 
     def _shift(self) -> None:
-        files = [self.path, *(Path(f"{self.path}.{one}") for one in range(1, self._keep + 1))]
-        if not self._keep:
+        files = [self.path, *(Path(f"{self.path}.{one}") for one in range(1, self.keep + 1))]
+        if not self.keep:
             self.path.unlink()
         for file, next_file in reversed(list(pairwise(files))):
             if file.exists():

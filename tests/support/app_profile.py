@@ -1,6 +1,6 @@
 """Open a real profile and call its tools directly."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -26,15 +26,18 @@ ENV = {
 
 @asynccontextmanager
 async def open_profile(
-    root: Path, settings: str = "", name: str = DEFAULT_PROFILE
+    root: Path,
+    settings: str = "",
+    name: str = DEFAULT_PROFILE,
+    env: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[App]:
     home, work = root / "home", root / "work"
     path = home if name == DEFAULT_PROFILE else home / "profiles" / name
     path.mkdir(parents=True)
     work.mkdir()
     (path / "config.yaml").write_text(settings)
-    env = Env({**ENV, "HOME": str(root)})
-    async with open_app(Home(home, path, name), env, AppOptions(workspace=str(work))) as app:
+    variables = Env({**ENV, "HOME": str(root), **(env or {})})
+    async with open_app(Home(home, path, name), variables, AppOptions(workspace=str(work))) as app:
         yield app
 
 

@@ -16,8 +16,10 @@ import msgspec
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WAIT = 60.0
 """Seconds after which a condition that does not come true fails the test."""
-_KEYS = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowDown": 40, "ArrowUp": 38, "ArrowRight": 39,
-         "ArrowLeft": 37, " ": 32}  # fmt: skip
+_KEYS = {
+    "Enter": 13, "Delete": 46, "Tab": 9, "Escape": 27, " ": 32,
+    "ArrowDown": 40, "ArrowUp": 38, "ArrowRight": 39, "ArrowLeft": 37,
+}  # fmt: skip
 _FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
     "--remote-debugging-port=0", "--no-first-run", "--disable-extensions",
@@ -89,6 +91,26 @@ class Window:
             await page.call(f"{domain}.enable")
         await page.resize(width, height)
         return page
+
+    async def grant(self, origin: str, *permissions: str) -> None:
+        """Allow what the browser would ask a person for."""
+        await self._browser.call(
+            "Browser.grantPermissions",
+            browserContextId=self._context, origin=origin, permissions=permissions,
+        )  # fmt: skip
+
+    async def worker(self) -> "Page":
+        """The service worker of the pages, in which scripts can be run."""
+        found = (await self._browser.call("Target.getTargets"))["targetInfos"]
+        identity = next(
+            one["targetId"]
+            for one in found
+            if one["type"] == "service_worker" and one.get("browserContextId") == self._context
+        )
+        attached = await self._browser.call(
+            "Target.attachToTarget", targetId=identity, flatten=True
+        )
+        return Page(self._browser, attached["sessionId"])
 
 
 class Page:

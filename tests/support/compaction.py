@@ -18,8 +18,8 @@ from hermes.compaction.summary import SummaryWriter
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.redact import Redactor
+from hermes.models.providers import ServedModel
 from hermes.models.wire.chat_completions import ChatWire
-from hermes.models.wire.codec import ServedModel
 from hermes.ports.model import Model, ModelRequest
 from hermes.ports.tool import Tool, ToolContext
 from hermes.schema.errors import ModelError
@@ -41,10 +41,10 @@ from hermes.session.runner import Runner
 from hermes.store.memory import MemoryDatabase
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
-from hermes.testing.history_validators import check_request
 from hermes.testing.memory_store import open_memory_store
 from hermes.testing.scripted_model import ScriptedModel, ScriptStep
 from hermes.tools.todo import Todo
+from support.history_validators import check_request
 from support.turns import EventRecorder, FakeTool
 
 SUMMARY_PROMPT = prompt_text("summary").partition("{words}")[0]

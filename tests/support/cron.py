@@ -77,7 +77,7 @@ class CronHarness:
             folder=self.folder / "cron",
             scripts=self.folder / "scripts",
             zone="UTC",
-            check_deliver=lambda target: None,
+            check_deliver=lambda job: "",
             wake=self._wake,
             defaults=ModelDefaults("now", "testing"),
         )

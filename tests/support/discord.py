@@ -8,14 +8,14 @@ import anyio
 import msgspec
 from msgspec import Struct
 
+from emulators.discord.server import DiscordServer, serve_discord
+from emulators.discord.state import FORUM, EmulatedDiscord
 from hermes.channels.discord.channel import DiscordChannel, open_channel
 from hermes.channels.discord.position import Position
 from hermes.kit.clock import Clock
 from hermes.ports.channel import ChannelDeps
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
-from hermes.testing.discord.server import DiscordServer, serve_discord
-from hermes.testing.discord.state import FORUM, EmulatedDiscord
 from support.channel_deps import new_deps
 
 TOKEN = "emulated.bot.token-1"

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 
-from hermes.app.message_sender import FollowupRouter
+from hermes.app.followup_router import FollowupRouter
 from hermes.bus.memory import MemoryBus
 from hermes.kit.clock import Clock
 from hermes.kit.tasks import background_tasks

@@ -140,6 +140,7 @@ class FakeTuiClient:
         self.steered: list[str] = []
         self.accepts_steering = True
         self.report_waiting = False
+        self.unfinished_jobs = 0
         self.failure: HermesError | None = None
         self.open_error: Exception | None = None
         """Raised by `open`, if set."""

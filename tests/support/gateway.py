@@ -1,6 +1,6 @@
 """A gateway with a real store, a fake platform and a scripted model."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -138,21 +138,24 @@ def progress_message(
     *,
     display: ProgressDisplay = ProgressDisplay(),  # noqa: B008 - a frozen value
     final_edits: FinalEdits | None = None,
+    rate_limiter: RateLimiter | None = None,
+    held: Callable[[], Awaitable[bool]] | None = None,
 ) -> ProgressMessage:
     """The progress message of a run in the default chat, alone."""
     final_edits = final_edits or FinalEdits()
     return ProgressMessage(
+        key="run:progress",
         channel=channel,
         address=Address("fake", "1"),
         clock=clock,
         timing=timing,
         display=display,
-        rate_limiter=RateLimiter(clock, channel.caps),
+        rate_limiter=rate_limiter or RateLimiter(clock, channel.caps),
         on_posted=final_edits.posted,
         on_final_edit=final_edits.add,
         has_pending=lambda: False,
         only_asks=lambda tool: False,
-        held=always_held,
+        held=held or always_held,
     )
 
 

@@ -10,8 +10,8 @@ from hermes.api.answer_text import assistant_text
 from hermes.gateway.messages import BusyMode
 from hermes.schema.messages import Assistant, Message, User, text_of
 from hermes.testing.fake_openai import Call, Reply, Rule, Script
-from hermes.testing.faulty_link import FaultyLink, faulty_link
 from support.api_server import KEY, ApiHarness, api_harness
+from support.faulty_link import FaultyLink, faulty_link
 from support.gateway import GatewayHarness
 from support.local_gateway import local_gateway, session_of
 

@@ -21,14 +21,14 @@ import anyio
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from msgspec import Struct
 
+from emulators.mail.imap_server import ImapEmulator, serve_imap
+from emulators.mail.mailbox import EmulatedMailbox
 from hermes.channels.email.channel import EmailChannel, open_channel
 from hermes.channels.email.imap import ImapServer, open_imap
 from hermes.kit.clock import Clock
 from hermes.ports.channel import ChannelDeps
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
-from hermes.testing.mail.imap_server import ImapEmulator, serve_imap
-from hermes.testing.mail.mailbox import EmulatedMailbox
 from support.channel_deps import new_deps
 
 AGENT = "hermes@agent.example"
@@ -373,10 +373,11 @@ async def mail_bench(
     *,
     extra: Mapping[str, object] | None = None,
     clock: Clock | None = None,
+    smtp_tls: ssl.SSLContext | None = None,
 ) -> AsyncGenerator[MailBench]:
     smtp = SmtpState()
     async with AsyncExitStack() as stack:
-        smtp_port = await stack.enter_async_context(serve_smtp(smtp))
+        smtp_port = await stack.enter_async_context(serve_smtp(smtp, smtp_tls))
         deps = channel_deps(
             folder, user=host.user, imap_port=host.port, smtp_port=smtp_port, extra=extra,
             clock=clock,

@@ -16,18 +16,18 @@ from aiohttp import web
 from msgspec import Struct
 from yarl import URL
 
+from emulators.http_emulator import cut
 from hermes.channels.matrix.channel import MatrixChannel, open_channel
 from hermes.kit.clock import Clock
 from hermes.ports.channel import ChannelDeps
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
 from hermes.testing.fake_openai.server import listen
-from hermes.testing.gateway_process import GatewaySpec
-from hermes.testing.http_emulator import cut
-from hermes.testing.kill_run import write_home
-from hermes.testing.platform.model import FakeModelServer
-from hermes.testing.platform.state import CallFault, FaultRates
 from support.channel_deps import new_deps
+from support.chat_platform.model import FakeModelServer
+from support.chat_platform.state import CallFault, FaultRates
+from support.gateway_process import GatewaySpec
+from support.kill_run import write_home
 from support.matrix_person import Person
 from support.synapse import Homeserver, register
 

@@ -291,6 +291,20 @@ class Person:
         known = {one.id for one in self.client.device_store.active_user_devices(user)}
         return bool(known - {device})
 
+    async def can_encrypt_for(self, user: str) -> None:
+        """Wait until each device of somebody has given out a one-time key."""
+        await self.do(self._open_sessions(user))
+
+    async def _open_sessions(self, user: str) -> None:
+        olm = self.client.olm
+        async with asyncio.timeout(WAIT):
+            while missing := [
+                one.id
+                for one in self.client.device_store.active_user_devices(user)
+                if olm.session_store.get(one.curve25519) is None
+            ]:
+                await self.client.keys_claim({user: missing})
+
     async def to_device(self, kind: str, user: str, device: str, content: dict[str, Any]) -> None:
         await self.do(self.client.to_device(ToDeviceMessage(kind, user, device, content)))
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import anyio.lowlevel
 from msgspec import Struct
 
+from emulators.mattermost.server import MattermostServer, serve_mattermost
+from emulators.mattermost.state import BOT, TOKEN, EmulatedMattermost
 from hermes.channels.mattermost.channel import MattermostChannel, open_channel
 from hermes.channels.mattermost.cursors import Position
 from hermes.channels.state_file import StateFile
 from hermes.kit.clock import Clock
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
-from hermes.testing.mattermost.server import MattermostServer, serve_mattermost
-from hermes.testing.mattermost.state import BOT, TOKEN, EmulatedMattermost
 from support.channel_deps import new_deps
 
 
@@ -24,6 +24,8 @@ class MattermostBench(Struct, frozen=True):
     mattermost: EmulatedMattermost
     home: Address
     folder: Path
+    env: dict[str, str]
+    """The environment as the channel sees it now."""
 
     @property
     def blobs(self) -> FileBlobs:
@@ -59,4 +61,4 @@ async def mattermost_bench(
         deps = new_deps("mattermost", folder, extra=extra or {}, env=variables, clock=clock)
         async with open_channel(deps) as channel:
             home = Address("mattermost", mattermost.direct())
-            yield MattermostBench(channel, server, mattermost, home, folder)
+            yield MattermostBench(channel, server, mattermost, home, folder, variables)

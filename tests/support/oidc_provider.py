@@ -30,6 +30,7 @@ class OidcProvider:
         self.sign: Callable[[Claims], str] = self.signed
         self.document: dict[str, str] = {}
         self.requests: list[dict[str, str]] = []
+        self.discoveries = 0
         self._codes: dict[str, dict[str, str]] = {}
 
     def signed(self, claims: Claims, algorithm: str = "RS256") -> str:
@@ -54,6 +55,7 @@ class OidcProvider:
         return {"code": code, "state": given["state"]}
 
     async def discovery(self, _: web.Request) -> web.Response:
+        self.discoveries += 1
         return web.json_response({
             "issuer": self.url,
             "authorization_endpoint": f"{self.url}/authorize",

@@ -23,8 +23,12 @@ SERVER = Path(__file__).with_name("preload_server.py")
 CLIENT = Path(__file__).with_name("preload_client.py")
 NUMBER_SIZE = 8
 """Bytes of a process id or a wait status in an answer."""
-_ENVIRONMENT = {"LANG": "C.UTF-8", "PATH": os.defpath}
-"""What Python reads when it starts is that of the server."""
+_ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "PATH": os.defpath,
+    "PYTHONPATH": str(Path(__file__).parents[1]),
+}
+"""What Python reads when it starts is that of the server; programs can import `support`."""
 
 
 def runs_preloaded(env: Mapping[str, str]) -> bool:

@@ -7,6 +7,17 @@ from pathlib import Path
 import anyio.lowlevel
 from msgspec import Struct
 
+from emulators.qqbot.check import addresses
+from emulators.qqbot.server import QqServer, serve_qq
+from emulators.qqbot.state import (
+    ANN,
+    APP_ID,
+    CHANNEL,
+    DIRECT_GUILD,
+    GROUP,
+    SECRET,
+    EmulatedQq,
+)
 from hermes.channels.qqbot.channel import QqbotChannel, open_channel
 from hermes.channels.qqbot.objects import ChatKind
 from hermes.channels.qqbot.position import Position
@@ -17,17 +28,6 @@ from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
 from hermes.testing.contracts.channel import listening
-from hermes.testing.qqbot.check import addresses
-from hermes.testing.qqbot.server import QqServer, serve_qq
-from hermes.testing.qqbot.state import (
-    ANN,
-    APP_ID,
-    CHANNEL,
-    DIRECT_GUILD,
-    GROUP,
-    SECRET,
-    EmulatedQq,
-)
 from support.channel_deps import new_deps
 
 

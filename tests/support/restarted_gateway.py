@@ -7,12 +7,12 @@ from pathlib import Path
 import anyio
 from msgspec import structs
 
-from hermes.testing.gateway_instances import GatewayInstance
-from hermes.testing.gateway_process import GatewaySpec, single_profile_spec
-from hermes.testing.platform.model import ModelCall
-from hermes.testing.platform.server import PlatformServer, serve_platform
-from hermes.testing.platform.state import PlatformPost
+from support.chat_platform.model import ModelCall
+from support.chat_platform.server import PlatformServer, serve_platform
+from support.chat_platform.state import PlatformPost
 from support.cli_process import TEST_TIMEOUT
+from support.gateway_instances import GatewayInstance
+from support.gateway_process import GatewaySpec, single_profile_spec
 from support.preloaded_gateway import preloaded_instance
 
 ACCOUNT = "main"

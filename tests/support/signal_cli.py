@@ -7,14 +7,14 @@ from pathlib import Path
 import anyio.lowlevel
 from msgspec import Struct
 
+from emulators.signal.server import RUN, SignalServer, serve_signal
+from emulators.signal.state import ACCOUNT, ANN, EmulatedSignal
 from hermes.channels.signal.channel import SignalChannel, open_channel
 from hermes.channels.signal.people import Position
 from hermes.channels.state_file import StateFile
 from hermes.kit.clock import Clock
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
-from hermes.testing.signal.server import RUN, SignalServer, serve_signal
-from hermes.testing.signal.state import ACCOUNT, ANN, EmulatedSignal
 from support.channel_deps import new_deps
 
 HOME = Address("signal", ANN)

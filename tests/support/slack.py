@@ -6,14 +6,14 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
+from emulators.slack.server import SlackServer, serve_slack
+from emulators.slack.state import EmulatedSlack
 from hermes.channels.slack.channel import SlackChannel, open_channel
 from hermes.kit.clock import Clock
 from hermes.ports.channel import ChannelDeps, Inbound
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
 from hermes.testing.contracts.channel import listening
-from hermes.testing.slack.server import SlackServer, serve_slack
-from hermes.testing.slack.state import EmulatedSlack
 from support.channel_deps import new_deps
 
 TOKEN = "xoxb-emulated-1"

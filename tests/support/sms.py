@@ -7,10 +7,7 @@ from pathlib import Path
 import anyio.lowlevel
 from msgspec import Struct
 
-from hermes.channels.sms.channel import SmsChannel, open_channel
-from hermes.kit.clock import Clock
-from hermes.schema.scope import Address
-from hermes.testing.sms.server import (
+from emulators.sms.server import (
     ACCOUNT,
     NUMBER,
     TOKEN,
@@ -19,6 +16,9 @@ from hermes.testing.sms.server import (
     TwilioServer,
     serve_twilio,
 )
+from hermes.channels.sms.channel import SmsChannel, open_channel
+from hermes.kit.clock import Clock
+from hermes.schema.scope import Address
 from support.channel_deps import new_deps
 
 ANN = "+15551230000"
@@ -37,6 +37,8 @@ class SmsBench(Struct, frozen=True):
     channel: SmsChannel
     server: TwilioServer
     twilio: EmulatedTwilio
+    env: dict[str, str]
+    """The environment as the channel sees it now."""
 
     async def post(self, message: EmulatedMessage, **more: str) -> int:
         """Call the channel for a message, once it listens."""
@@ -58,4 +60,4 @@ async def sms_bench(
         variables = {**VARIABLES, **(env or {})}
         deps = new_deps("sms", folder, extra={"base_url": server.url}, env=variables, clock=clock)
         async with open_channel(deps) as channel:
-            yield SmsBench(channel, server, twilio)
+            yield SmsBench(channel, server, twilio, variables)

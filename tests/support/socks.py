@@ -1,7 +1,7 @@
 """A SOCKS5 proxy that looks up every host as this machine."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 from anyio.abc import SocketAttribute, SocketStream
@@ -24,6 +24,11 @@ class SocksProxy:
         return f"socks5://{USER}:{PASSWORD}@127.0.0.1:{self.port}"
 
     async def handle(self, client: SocketStream) -> None:
+        # A client may hang up at any time.
+        with suppress(anyio.IncompleteRead, anyio.BrokenResourceError):
+            await self._serve(client)
+
+    async def _serve(self, client: SocketStream) -> None:
         async with client:
             read = BufferedByteReceiveStream(client)
             _, count = await read.receive_exactly(2)
@@ -43,10 +48,10 @@ class SocksProxy:
             await client.send(bytes([5, 2 if self.refuse else 0, 0, 1, 0, 0, 0, 0, 0, 0]))
             if not self.refuse:
                 async with await anyio.connect_tcp("127.0.0.1", port) as server:
-                    await _join(client, server)
+                    await join_streams(client, server)
 
 
-async def _join(one: SocketStream, other: SocketStream) -> None:
+async def join_streams(one: SocketStream, other: SocketStream) -> None:
     async with anyio.create_task_group() as group:
 
         async def copy(source: SocketStream, target: SocketStream) -> None:

@@ -1,4 +1,4 @@
-"""A server with OpenAI's interface for transcriptions."""
+"""A server for transcriptions, with the interfaces of OpenAI and ElevenLabs."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,11 +12,16 @@ ADDRESS = "127.0.0.1"
 
 
 class SpeechCall(Struct, frozen=True):
-    authorization: str
+    path: str
+    headers: dict[str, str]
     fields: dict[str, str]
     name: str
     media_type: str
     data: bytes
+
+    @property
+    def authorization(self) -> str:
+        return self.headers.get("authorization", "")
 
 
 class SpeechServer:
@@ -35,10 +40,12 @@ class SpeechServer:
         file = form["file"]
         assert isinstance(file, FileField)
         texts = {name: value for name, value in form.items() if isinstance(value, str)}
-        given = request.headers.get("Authorization", "")
+        headers = {name.lower(): value for name, value in request.headers.items()}
         with file.file:
             data = file.file.read()
-        self.calls.append(SpeechCall(given, texts, file.filename, file.content_type, data))
+        self.calls.append(
+            SpeechCall(request.path, headers, texts, file.filename, file.content_type, data)
+        )
         if self.hangs:
             await anyio.sleep_forever()
         if self.body is not None:
@@ -53,6 +60,7 @@ async def serve_speech(text: str) -> AsyncGenerator[SpeechServer]:
     server = SpeechServer(text)
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_post("/v1/audio/transcriptions", server.handle)
+    app.router.add_post("/v1/speech-to-text", server.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, ADDRESS, 0)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from emulators.telegram.server import TelegramServer, serve_telegram
+from emulators.telegram.state import EmulatedTelegram
 from hermes.channels.telegram.channel import TelegramChannel, open_channel
 from hermes.kit.clock import Clock
 from hermes.ports.channel import ChannelDeps
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
-from hermes.testing.telegram.server import TelegramServer, serve_telegram
-from hermes.testing.telegram.state import EmulatedTelegram
 from support.channel_deps import new_deps
 
 TOKEN = "4242:AAtest-token_of-the-emulator"

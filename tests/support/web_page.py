@@ -1,7 +1,7 @@
 """A real server of the web page with a real profile and a fake model."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,27 @@ from hermes.web.settings import WebSettings
 from support.api_server import api_env
 from support.chromium import Page
 
+IDLE = "!document.querySelector('[data-running]')"
+"""True on a chat page while no turn is running."""
+
+
+async def say(page: Page, words: str) -> None:
+    """Type a message and send it with Enter."""
+    await page.wait("document.activeElement?.id === 'message'")
+    await page.type(words)
+    await page.press("Enter")
+
 
 class WebHarness:
-    def __init__(self, server: WebServer, app: App, model: FakeOpenAiServer) -> None:
+    def __init__(
+        self,
+        server: WebServer,
+        app: App,
+        model: FakeOpenAiServer,
+        open_again: Callable[[int], Awaitable[WebServer]],
+    ) -> None:
         self.server = server
+        self._open_again = open_again
         self.app = app
         self.model = model
         self.url = f"http://127.0.0.1:{server.port}"
@@ -34,6 +51,15 @@ class WebHarness:
         for connection in self.server.connections:
             if connection.transport is not None:
                 connection.transport.abort()
+
+    async def restart(self) -> None:
+        """End the server and serve at the same port again, as a restarted gateway does.
+
+        Task groups end in reverse order: open the window of the browser before the harness.
+        """
+        port = self.server.port
+        await self.server.__aexit__(None, None, None)
+        self.server = await self._open_again(port)
 
     @asynccontextmanager
     async def in_background(self, work: Coroutine[Any, Any, object]) -> AsyncGenerator[None]:
@@ -69,7 +95,15 @@ async def web_harness(
         async with open_app(home, env, options) as app:
             clock = SystemClock()
             logins = Logins(folder / "dashboard", clock)
-            given = WebSettings(port=0, **settings)  # pyright: ignore[reportArgumentType]
-            async with WebServer(given, clock, logins, more) as server:
+
+            async def opened(port: int) -> WebServer:
+                given = WebSettings(port=port, **settings)  # pyright: ignore[reportArgumentType]
+                server = await WebServer(given, clock, logins, more).__aenter__()
                 server.attach("default", app)
-                yield WebHarness(server, app, model)
+                return server
+
+            web = WebHarness(await opened(0), app, model, opened)
+            try:
+                yield web
+            finally:
+                await web.server.__aexit__(None, None, None)

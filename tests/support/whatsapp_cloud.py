@@ -7,10 +7,7 @@ from pathlib import Path
 import anyio.lowlevel
 from msgspec import Struct
 
-from hermes.channels.whatsapp_cloud.channel import WhatsAppChannel, open_channel
-from hermes.schema.scope import Address
-from hermes.store.blobs import FileBlobs
-from hermes.testing.whatsapp_cloud.server import (
+from emulators.whatsapp_cloud.server import (
     NUMBER_ID,
     SECRET,
     TOKEN,
@@ -20,6 +17,10 @@ from hermes.testing.whatsapp_cloud.server import (
     WhatsAppServer,
     serve_whatsapp,
 )
+from hermes.channels.whatsapp_cloud.channel import WhatsAppChannel, open_channel
+from hermes.kit.clock import Clock
+from hermes.schema.scope import Address
+from hermes.store.blobs import FileBlobs
 from support.channel_deps import new_deps
 
 ANN = "15551230000"
@@ -56,12 +57,12 @@ class WhatsAppBench(Struct, frozen=True):
 
 @asynccontextmanager
 async def whatsapp_bench(
-    folder: Path, env: Mapping[str, str] | None = None
+    folder: Path, env: Mapping[str, str] | None = None, clock: Clock | None = None
 ) -> AsyncGenerator[WhatsAppBench]:
     whatsapp, variables = EmulatedWhatsApp(), {**VARIABLES, **(env or {})}
     async with serve_whatsapp(whatsapp) as server:
         extra = {"base_url": server.url}
-        deps = new_deps("whatsapp_cloud", folder, extra=extra, env=variables)
+        deps = new_deps("whatsapp_cloud", folder, extra=extra, env=variables, clock=clock)
         async with open_channel(deps) as channel:
             blobs = FileBlobs(folder / "cache" / "blobs")
             yield WhatsAppBench(channel, server, whatsapp, blobs, variables)

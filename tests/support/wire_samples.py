@@ -2,8 +2,7 @@
 
 from msgspec import Raw, structs
 
-from hermes.models.providers import ModelProfile
-from hermes.models.wire.codec import ServedModel
+from hermes.models.providers import ModelProfile, ServedModel
 from hermes.ports.model import ModelRequest
 from hermes.schema.messages import (
     Assistant,

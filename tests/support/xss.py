@@ -1,6 +1,11 @@
 """Texts that try to run a script, load something or fake a control when they are shown."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from itertools import product
+
+import pytest
+from markdown_it import MarkdownIt
 
 CALL = "canary()"
 _HTML = (
@@ -15,14 +20,10 @@ _HTML = (
     "<input autofocus onfocus={}>",
     "<video><source onerror={}></video>",
     "<audio src=x onerror={}>",
-    "<object data=javascript:{}></object>",
-    "<embed src=javascript:{}>",
-    "<math><mi xlink:href=javascript:{}>x</mi></math>",
     "<form><button formaction=javascript:{}>Allow once</button></form>",
     "<a href=javascript:{} id=trap>x</a>",
     "<style>@import 'https://evil.example/x.css';</style><img src=x onerror={}>",
     "<link rel=stylesheet href=https://evil.example/x.css><svg onload={}>",
-    "<meta http-equiv=refresh content='0;url=javascript:{}'>",
     "<base href=https://evil.example/><img src=x onerror={}>",
     "<template><img src=x onerror={}></template><img src=x onerror={}>",
     "<noscript><p title='</noscript><img src=x onerror={}>'></p></noscript>",
@@ -30,6 +31,13 @@ _HTML = (
     "<hermes-chat><img src=x onerror={}></hermes-chat>",
     "<p data-question=q><button data-action=answer>Allow</button></p><img src=x onerror={}>",
 )
+_FORMER_HTML = (
+    "<object data=javascript:{}></object>",
+    "<embed src=javascript:{}>",
+    "<math><mi xlink:href=javascript:{}>x</mi></math>",
+    "<meta http-equiv=refresh content='0;url=javascript:{}'>",
+)
+"""Browsers used to run these."""
 _WRAPPERS = (
     "{}",
     "text before {} and after",
@@ -39,13 +47,22 @@ _WRAPPERS = (
     "| a | b |\n|---|---|\n| {} | x |",
     "`{}`",
     "```html\n{}\n```",
-    "```{}\ncode\n```",
 )
+_LANGUAGE = "```{}\ncode\n```"
+"""Only the first word of a language is shown."""
 _MARKDOWN = (
     "[x](javascript:{})",
     "[x](JaVaScRiPt:{})",
-    "[x](java\nscript:{})",
     "[x](&#106;avascript:{})",
+    "<javascript:{}>",
+    "&lt;script&gt;{}&lt;/script&gt;",
+    "&#60;script>{}</script>",
+    "\u202e<script>{}</script>",
+    '```"><script>{}</script>\nx\n```',
+    "[![x](javascript:{})](javascript:{})",
+)
+_OTHER_MARKDOWN = (
+    "[x](java\nscript:{})",
     "[x](data:text/html,<script>{}</script>)",
     "[x](vbscript:{})",
     "![x](javascript:{})",
@@ -54,18 +71,42 @@ _MARKDOWN = (
     '![" onerror={} x="](https://evil.example/a.png)',
     '[x](https://evil.example/" onmouseover={} x=")',
     '[x](<https://evil.example/" onfocus={} autofocus x=">)',
-    "<javascript:{}>",
     '<https://evil.example/"onmouseover={}>',
     "[x]: javascript:{}\n\n[x]",
-    "&lt;script&gt;{}&lt;/script&gt;",
-    "&#60;script>{}</script>",
-    "\u202e<script>{}</script>",
-    '```"><script>{}</script>\nx\n```',
-    "[![x](javascript:{})](javascript:{})",
 )
+"""What other renderers and browsers ran, or what loads something."""
 
 
 def attacks() -> list[str]:
-    """More than 200 texts; each calls `canary()` if it gets through."""
+    """More than 200 texts; none may call `canary()` or load something."""
+    former = [wrapper.format(one) for wrapper, one in product(_WRAPPERS, _FORMER_HTML)]
+    languages = [_LANGUAGE.format(one) for one in (*_HTML, *_FORMER_HTML) if " " in one]
+    return [*scripts(), *map(_armed, (*former, *languages, *_OTHER_MARKDOWN))]
+
+
+def scripts() -> list[str]:
+    """Those that call `canary()` in a browser of today, if nothing stops them."""
     html = [wrapper.format(one) for wrapper, one in product(_WRAPPERS, _HTML)]
-    return [one.replace("{}", CALL) for one in (*html, *_MARKDOWN)]
+    languages = [_LANGUAGE.format(one) for one in _HTML if " " not in one]
+    return [_armed(one) for one in (*html, *languages, *_MARKDOWN)]
+
+
+def _armed(one: str) -> str:
+    return one.replace("{}", CALL)
+
+
+@contextmanager
+def without_sanitiser() -> Generator[None]:
+    """Text is not escaped and every link is allowed.
+
+    Whole texts are cached: render only those that no other test renders.
+    """
+
+    def unchanged(words: str, quote: bool = True) -> str:
+        return words
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hermes.web.html.escape", unchanged)
+        patch.setattr("hermes.web.markdown.is_clickable", lambda _: True)
+        patch.setattr(MarkdownIt, "validateLink", lambda *_: True)
+        yield

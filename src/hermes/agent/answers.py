@@ -56,13 +56,12 @@ def nudge(name: str) -> User:
     return User(new_id("msg"), (Text(prompt_text(name)),), Trust.PROGRAM)
 
 
-class ReceivedAnswer:
+class ReceivedAnswer(Struct):
     """The part of an answer that was received so far."""
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self._texts: list[str] = []
-        self.answer: Assistant | None = None
+    _model: Model
+    _texts: list[str] = []
+    answer: Assistant | None = None
 
     def add(self, delta: ModelDelta) -> None:
         if isinstance(delta, TextDelta):
@@ -166,14 +165,13 @@ def _start(text: str, at: int) -> int:
     return max(text.rfind(end, 0, at) for end in (".", "!", "?", "\n")) + 1
 
 
-class TurnEffects:
+class TurnEffects(Struct):
     """What the calls of a turn that succeeded may have changed."""
 
-    def __init__(self, tools: Mapping[str, Tool]) -> None:
-        self._tools = tools
-        self.can_change_files = any(tool.spec.changes_files for tool in tools.values())
-        self.files = False  # a tool that changes files was used
-        self.others = False  # something that is not a file was changed
+    _tools: Mapping[str, Tool]
+    can_change_files: bool
+    files: bool = False  # a tool that changes files was used
+    others: bool = False  # something that is not a file was changed
 
     def add(self, call: ToolCall, result: Result) -> None:
         tool = self._tools.get(call.name)

@@ -195,7 +195,8 @@ def _unique_id(part: Text | Reasoning | ToolCall, taken: set[str]) -> Text | Rea
 
 def _pair_results(messages: Sequence[Message], taken: set[str]) -> Iterator[Message]:
     """Put each result after its call; drop empty messages and results without a call."""
-    results = _results_by_position(messages)
+    has_results = any(isinstance(message, Result) for message in messages)
+    results = _results_by_position(messages) if has_results else {}
     for index, message in enumerate(messages):
         match message:
             case User():
@@ -376,16 +377,14 @@ def request_tokens(system: str, specs: Sequence[ToolSpec], messages: Sequence[Me
     return tokens + total_tokens(messages) if messages else tokens
 
 
-class TokenGauge:
+class TokenGauge(Struct):
     """How full the window is: the provider's last count plus an estimate of what came since.
 
     Sizes are those of the history, in characters.
     """
 
-    def __init__(self, fixed: int) -> None:
-        self._fixed = fixed
-        self._counted = fixed
-        self._size = 0
+    _counted: int
+    _size: int = 0
 
     def set_count(self, usage: Usage, size: int) -> None:
         """Set the provider's count for a history of this size, including the answer."""
@@ -395,8 +394,7 @@ class TokenGauge:
 
     def reset(self, fixed: int) -> None:
         """Discard the count, because the request has changed."""
-        self._fixed = self._counted = fixed
-        self._size = 0
+        self._counted, self._size = fixed, 0
 
     def tokens(self, size: int) -> int:
         return self._counted + max(size - self._size, 0) // _CHARACTERS_PER_TOKEN

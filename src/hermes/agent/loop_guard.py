@@ -14,7 +14,7 @@ from hermes.schema.messages import Result, Text, ToolCall
 from hermes.schema.tools import Effect
 
 WAIT_SECONDS = {Effect.READ: 5.0, Effect.WRITE: 5.0, Effect.OUTSIDE: 1.0}
-"""A successful call that took this many seconds has waited for something."""
+"""A successful call that took this many seconds was waiting for something."""
 
 
 class GuardLimits(Struct, frozen=True, kw_only=True):

@@ -186,16 +186,15 @@ def _source_names(sources: Iterable[TextSource]) -> tuple[str, ...]:
     return (*names[-MAX_NAMES:], f"{left} more") if left > 0 else tuple(names)
 
 
-class UntrustedContent:
+class UntrustedContent(Struct):
     """Tracks untrusted content in a turn; once present, it stays until the end."""
 
-    def __init__(self, tools: Mapping[str, Tool]) -> None:
-        self._tools = tools
-        self._calls: dict[str, str] = {}
-        self.present = False
-        self.messages: list[Message] = []
-        self.nested_sources: list[TextSource] = []
-        """Results of nested tool calls, which are not in any message."""
+    _tools: Mapping[str, Tool]
+    _calls: dict[str, str] = {}
+    present: bool = False
+    messages: list[Message] = []
+    nested_sources: list[TextSource] = []
+    """Results of nested tool calls, which are not in any message."""
 
     def add(self, message: Message) -> None:
         self.messages.append(message)

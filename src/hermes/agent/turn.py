@@ -170,7 +170,8 @@ class _Turn(_BaseTurn[Plan]):
         self._token_gauge = TokenGauge(
             request_tokens(self._system, self._specs, plan.prefill) if plan.compact else 0
         )
-        self._effects = TurnEffects(plan.tools)
+        can_change_files = any(tool.spec.changes_files for tool in plan.tools.values())
+        self._effects = TurnEffects(plan.tools, can_change_files)
         self._too_long = 0
         self._refunded = 0
 
@@ -338,7 +339,8 @@ class _Turn(_BaseTurn[Plan]):
             await self._skip_calls(answer.calls, "the turn was interrupted before this call")
 
     async def _add_answer(self, answer: Assistant) -> Assistant:
-        answer = with_unique_call_ids(answer, set(self._history.call_ids))
+        if answer.calls:
+            answer = with_unique_call_ids(answer, set(self._history.call_ids))
         self.usage += answer.usage
         await self._add_message(answer)
         self._token_gauge.set_count(answer.usage, self._history.size)

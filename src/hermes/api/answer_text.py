@@ -24,7 +24,7 @@ def assistant_text(messages: Iterable[Message]) -> str:
 
 def assistant_reasoning(messages: Iterable[Message]) -> str:
     """Return the visible reasoning of all assistant messages."""
-    thoughts = [reasoning_of(one) for one in messages if isinstance(one, Assistant)]
+    thoughts = [reasoning_of(message) for message in messages if isinstance(message, Assistant)]
     return ANSWER_SEPARATOR.join(filter(None, thoughts))
 
 

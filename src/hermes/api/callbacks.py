@@ -225,7 +225,7 @@ class _PublicResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         found = await self._resolver.resolve(host, port, family)
-        public = [one for one in found if (ip := parse_ip(one["host"])) and is_public(ip)]
+        public = [result for result in found if (ip := parse_ip(result["host"])) and is_public(ip)]
         if not public:
             raise _PrivateAddress(f"{host} resolves to a private address")
         return public

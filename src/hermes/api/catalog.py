@@ -184,9 +184,12 @@ def _skills(app: App) -> Skills:
     return Skills(
         [
             Skill(
-                name=one.name, description=one.head.description, category=one.category, own=one.own
+                name=skill.name,
+                description=skill.head.description,
+                category=skill.category,
+                own=skill.own,
             )
-            for one in app.learning.skill_catalog.skills()
+            for skill in app.learning.skill_catalog.skills()
         ]
     )
 
@@ -231,7 +234,9 @@ def _capabilities(context: ApiContext, app: App, served: set[str]) -> Capabiliti
         "session_key_header": SESSION_KEY_HEADER,
     }
     endpoints = {path.strip("/").replace("/", "_") or "root": {"path": path} for path in paths}
-    endpoints |= {name: {"method": one[0], "path": one[1]} for name, one in _ENDPOINTS.items()}
+    endpoints |= {
+        name: {"method": endpoint[0], "path": endpoint[1]} for name, endpoint in _ENDPOINTS.items()
+    }
     return Capabilities(
         version=__version__,
         model=model_names(context.settings, app)[0],

@@ -148,8 +148,10 @@ class ChatHandlers:
         settings = self._context.settings
         usage_chunk = body.stream_options is not None and bool(body.stream_options.include_usage)
         session_id = id_from_header(request.headers.get(SESSION_ID_HEADER), SESSION_ID_HEADER)
-        is_bound = bool(session_id or request.headers.get(KEY_HEADER))
-        side_call = is_side_call(request, body, bound=is_bound) and has_own_model(app)
+        has_session_or_key = bool(session_id or request.headers.get(KEY_HEADER))
+        side_call = is_side_call(
+            request, body, has_session_or_key=has_session_or_key
+        ) and has_own_model(app)
         return _CheckedRequest(
             app=app,
             messages=ParsedMessages(body.messages),

@@ -172,7 +172,11 @@ class ServedBy(Struct, frozen=True):
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> "ServedBy":
-        answers = (one for one in reversed(messages) if isinstance(one, Assistant) and one.model)
+        answers = (
+            message
+            for message in reversed(messages)
+            if isinstance(message, Assistant) and message.model
+        )
         last = next(answers, None)
         return cls(last.model, last.provider) if last else cls()
 

@@ -142,7 +142,10 @@ class _ToolReader:
                 tool = self._offer(
                     custom.name, namespace, _custom_description(custom), _TEXT_SCHEMA, param
                 )
-                return {name: structs.replace(one, kind="custom") for name, one in tool.items()}
+                return {
+                    name: structs.replace(client_tool, kind="custom")
+                    for name, client_tool in tool.items()
+                }
             case "namespace" if self._flat and not namespace:
                 group, found = _decode(raw, _Namespace, param), dict[str, ClientTool]()
                 for number, inner in enumerate(group.tools):

@@ -213,7 +213,9 @@ class ApiContext:
                 scope.cancel()
 
     def followup_service(self, app: App) -> "FollowupService | None":
-        return next((one for one in self.followup_services.values() if one.app is app), None)
+        return next(
+            (service for service in self.followup_services.values() if service.app is app), None
+        )
 
     def app(self, request: web.Request) -> App:
         """Return the profile named in the path or by the request's own key, or the default one."""

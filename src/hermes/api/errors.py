@@ -121,7 +121,7 @@ _MODEL_ERRORS: Mapping[str, tuple[int, str]] = {
 
 def header_text(text: str) -> str:
     """Return the text with everything that cannot be sent in a header replaced."""
-    return "".join(one if one.isascii() and one.isprintable() else "?" for one in text)
+    return "".join(char if char.isascii() and char.isprintable() else "?" for char in text)
 
 
 def invalid(message: str, *, param: str | None = None, code: str = "invalid_request") -> ApiError:

@@ -28,7 +28,7 @@ class FeatureError(Struct, frozen=True):
 
 
 def routes(context: ApiContext) -> list[Route]:
-    return [_route(context, name, one) for name in FEATURES for one in feature_routes(name)]
+    return [_route(context, name, route) for name in FEATURES for route in feature_routes(name)]
 
 
 def _route(context: ApiContext, feature: str, route: FeatureRoute[Any]) -> Route:

@@ -23,7 +23,7 @@ from hermes.api.callbacks import (
 from hermes.api.errors import ApiError
 from hermes.api.turn_gate import SOURCE, TurnGate, is_own_session
 from hermes.app.build import App
-from hermes.app.message_sender import SESSION_FOLLOWUPS, FollowupMessage
+from hermes.app.followup_router import SESSION_FOLLOWUPS, FollowupMessage
 from hermes.gateway.cross_post import CrossPoster
 from hermes.gateway.delivery import Delivery
 from hermes.gateway.delivery_rules import DeadTargets, DeliveryRules
@@ -152,7 +152,9 @@ class FollowupService:
                 continue  # The next turn of the session reports it.
         # User messages of an interrupted turn are for the user to repeat; messages of another role
         # are read by the session's next turn but do not start one.
-        return [one for one in found if one.news and is_own_session(session, one.role)]
+        return [
+            message for message in found if message.news and is_own_session(session, message.role)
+        ]
 
     async def _wake(self, session: Session, message: FollowupMessage) -> None:
         request = TurnRequest(

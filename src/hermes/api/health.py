@@ -66,8 +66,8 @@ class GatewayHealth(Struct, frozen=True, kw_only=True):
         """Return only this profile's platforms."""
         prefix = f"{profile}/"
         platforms = {
-            name.removeprefix(prefix): one
-            for name, one in self.platforms.items()
+            name.removeprefix(prefix): platform
+            for name, platform in self.platforms.items()
             if name.startswith(prefix)
         }
         return structs.replace(self, platforms=platforms)
@@ -144,7 +144,7 @@ async def _detailed(context: ApiContext, app: App, only: str) -> DetailedHealth:
         "gateway": _check_gateway(gateway),
         "background_queues": await _check_queues(app, gateway),
     }
-    healthy = all(one.status == "ok" for one in checks.values())
+    healthy = all(check.status == "ok" for check in checks.values())
     state: HealthState = "ok" if healthy else "degraded"
     return DetailedHealth(
         status="draining" if draining else state,
@@ -173,9 +173,9 @@ def _gateway_health(context: ApiContext) -> GatewayHealth:
 def _check_gateway(gateway: GatewayHealth) -> Check:
     """Report channels that fail until someone intervenes, not those that are retrying."""
     fatal = [
-        f"{name}: {one.error_message or one.error_code or 'failed'}"
-        for name, one in gateway.platforms.items()
-        if one.state == "fatal"
+        f"{name}: {platform.error_message or platform.error_code or 'failed'}"
+        for name, platform in gateway.platforms.items()
+        if platform.state == "fatal"
     ]
     return Check("failed" if fatal else "ok", "; ".join(fatal))
 

@@ -1,4 +1,4 @@
-"""Idempotency keys: a repeated request gets the first answer and runs nothing.
+"""Idempotency keys: a repeated request gets the first answer and does not run again.
 
 A key is stored before its turn begins. The turn continues without its client, and its answer is
 stored for replay. Without an answer the key is released only if no tool ran, because effects of
@@ -48,7 +48,7 @@ _VISIBLE = re.compile(r"[\x21-\x7e]+( [\x21-\x7e]+)*")
 
 
 class KeyClaim(Struct, frozen=True):
-    """The right to answer for a key."""
+    """A key and the request that came with it."""
 
     topic: str
     fingerprint: str
@@ -64,7 +64,7 @@ class KeyClaim(Struct, frozen=True):
         expected: str | None,
         answer: Raw | None = None,
     ) -> Write:
-        """Return the write that brings the key from the expected state into this one."""
+        """Return the write that changes the key from the expected state to this one."""
         record = KeyedRequest(
             id=self.topic,
             session=session,
@@ -94,7 +94,7 @@ class KeyedTurn:
         self._unwritten = unwritten
         self.acted = False
         self.scope = None if claim is None else anyio.CancelScope()
-        """Stops the turn, which does not end with its client."""
+        """Cancel this to stop the turn; it does not end when its client disconnects."""
 
     @property
     def has_key(self) -> bool:
@@ -104,7 +104,7 @@ class KeyedTurn:
         if (claim := self._claim) is None:
             return
         now, expected = self._clock.now(), claim.previous_state
-        # If cancelled here, the row must still be known so that it can be released.
+        # The commit must not be cancelled halfway: the row could not be released.
         with anyio.CancelScope(shield=True):
             try:
                 await self._store.commit(claim.write(self._session, BEGUN, now, expected=expected))
@@ -115,7 +115,7 @@ class KeyedTurn:
     async def __aexit__(self, *_: object) -> None:
         if (claim := self._claim) is None:
             return
-        # A stopped turn must not restart because another client still asks for it.
+        # A stopped turn must not run again when another client repeats the request.
         is_final = self.acted or (self.scope is not None and self.scope.cancel_called)
         state, now = LOST if is_final else FREE, self._clock.now()
         release = claim.write(self._session, state, now, expected=BEGUN)
@@ -131,7 +131,7 @@ class KeyedTurn:
                     self._unwritten.add(claim.topic)
 
     def final_writes(self, finished: object) -> Sequence[Write]:
-        """Return the write to commit with the end of the turn, if the answer is kept."""
+        """Return the write that stores the answer, to be committed with the end of the turn."""
         if self._claim is None:
             return ()
         answer, now = Raw(msgspec.json.encode(finished)), self._clock.now()
@@ -225,6 +225,10 @@ class IdempotentRequests:
             if record.holder != workers.own and await workers.alive(record.holder):
                 raise request_in_progress()
             await mark_lost(app.store, record, self._clock.now())
+            # Its process may have stored the answer meanwhile.
+            record = await app.store.api.keyed_request(claim.topic) or record
+            if record.answer is not None:
+                return record.answer
         raise turn_interrupted(record.session)
 
     def _is_free(self, record: KeyedRequest) -> bool:

@@ -49,7 +49,10 @@ class ApiMetrics:
     @property
     def turns(self) -> dict[Outcome, int]:
         """Turns of all profiles by outcome."""
-        return {one: sum(share.turns[one] for share in self.profiles.values()) for one in Outcome}
+        return {
+            outcome: sum(share.turns[outcome] for share in self.profiles.values())
+            for outcome in Outcome
+        }
 
     def add_profile(self, profile: str) -> None:
         self.profiles.setdefault(profile, ProfileMetrics())
@@ -63,22 +66,22 @@ class ApiMetrics:
         return "\n".join(_metric_lines(profiles, self.lag)) + "\n"
 
 
-def _turns(one: ProfileMetrics) -> MetricValues:
-    return [(f'outcome="{name}"', count) for name, count in one.turns.items()]
+def _turns(metrics: ProfileMetrics) -> MetricValues:
+    return [(f'outcome="{name}"', count) for name, count in metrics.turns.items()]
 
 
-def _errors(one: ProfileMetrics) -> MetricValues:
-    return [(f'status="{status}"', count) for status, count in sorted(one.errors.items())]
+def _errors(metrics: ProfileMetrics) -> MetricValues:
+    return [(f'status="{status}"', count) for status, count in sorted(metrics.errors.items())]
 
 
-def _tokens(one: ProfileMetrics) -> MetricValues:
-    return [('kind="input"', one.tokens_in), ('kind="output"', one.tokens_out)]
+def _tokens(metrics: ProfileMetrics) -> MetricValues:
+    return [('kind="input"', metrics.tokens_in), ('kind="output"', metrics.tokens_out)]
 
 
 _METRICS: tuple[tuple[str, str, str, Callable[[ProfileMetrics], MetricValues]], ...] = (
     ("turns_total", "counter", "Turns ended.", _turns),
-    ("turns_active", "gauge", "Turns running.", lambda one: [("", one.active)]),
-    ("requests_total", "counter", "Requests.", lambda one: [("", one.requests)]),
+    ("turns_active", "gauge", "Turns running.", lambda metrics: [("", metrics.active)]),
+    ("requests_total", "counter", "Requests.", lambda metrics: [("", metrics.requests)]),
     ("errors_total", "counter", "Rejected requests.", _errors),
     ("tokens_total", "counter", "Tokens used by ended turns.", _tokens),
 )

@@ -73,7 +73,7 @@ class LiveRun:
     def on_event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             self.started = True
-            self.steering.start()
+            self.steering.started.set()
         self.writer.on_event(event)
 
     async def flush(self) -> None:

@@ -273,9 +273,9 @@ class _RunHandlers:
         app = self._context.app(request)
         runs = [run_state(record) for record in await self._runs.active(app)]
         turns = [
-            self._turn(one) for one in self._context.turn_gate.running.values() if one.app is app
+            self._turn(turn) for turn in self._context.turn_gate.running.values() if turn.app is app
         ]
-        return json_response(RunList(sorted([*runs, *turns], key=lambda one: one.created_at)))
+        return json_response(RunList(sorted([*runs, *turns], key=lambda run: run.created_at)))
 
     async def state(self, request: web.Request) -> web.StreamResponse:
         if turn := self._running_turn(request):

@@ -169,7 +169,7 @@ class ApiServer:
         self.context = ApiContext(settings, clock, self.turn_gate, self._limits)
         routes = [route for provider in route_providers for route in provider(self.context)]
         self.routes = [*routes, document_route(routes)]
-        public_paths = {path for one in self.routes if one.public for path in _paths(one)}
+        public_paths = {path for route in self.routes if route.public for path in _paths(route)}
         self._connections = Connections(connection_limit(self._limits.connections))
         self._middleware = ApiMiddleware(settings, self.metrics, public_paths, self._connections)
         self.turn_gate.keyed_profiles = self._middleware.keyed_profiles
@@ -335,8 +335,8 @@ class ApiServer:
         return connection
 
     def _reject_all(self) -> None:
-        for one in [*self._rejected]:
-            one.reject()
+        for connection in [*self._rejected]:
+            connection.reject()
 
     async def _monitor(self) -> None:
         while True:

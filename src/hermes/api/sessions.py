@@ -216,7 +216,7 @@ class _SessionHandlers:
         else:
             summaries = await _root_sessions(archive, session_filter, limit + 1, offset)
         page = SessionList(
-            data=[summary_object(one) for one in summaries[:limit]],
+            data=[summary_object(summary) for summary in summaries[:limit]],
             limit=limit,
             offset=offset,
             has_more=len(summaries) > limit,
@@ -364,7 +364,7 @@ async def _root_sessions(
     position = 0
     while len(found) < offset + limit:
         batch = await archive.list(session_filter, MAX_LISTED, position)
-        found += [one for one in batch if one.session.parent is None]
+        found += [summary for summary in batch if summary.session.parent is None]
         position += len(batch)
         if len(batch) < MAX_LISTED:
             break

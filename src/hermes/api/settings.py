@@ -31,10 +31,11 @@ _VARIABLES = (
 
 
 class ApiSettings(Struct, frozen=True, kw_only=True):
-    """`key` is required from clients; `max_turns` limits concurrent turns (0: no limit).
+    """Clients must send `key`; `max_turns` limits concurrent turns (0: no limit).
 
     `allowed_hosts` are accepted host names besides the local ones (`*`: any). `strict_models`
-    rejects model names that are not listed; otherwise the agent answers to any name.
+    rejects model names that are not listed. `callback_allow_private` allows callbacks to private
+    addresses.
     """
 
     key: str
@@ -62,20 +63,20 @@ def is_enabled(config: Config, env: Mapping[str, str]) -> bool:
     """Whether the settings or variables enable the server."""
     platform = config.platforms.get(PLATFORM_NAME) or Platform()
     value = env.get("API_SERVER_ENABLED", "").strip()
-    return is_true(value) if value else platform.enabled
+    return is_true(value) if value else bool(platform.enabled)
 
 
 def profile_key(config: Config, env: Mapping[str, str]) -> str:
-    """Return the profile's own key, or ""."""
+    """Return the API key of this profile, or ""."""
     platform = config.platforms.get(PLATFORM_NAME) or Platform()
     given = platform.extra.get("key") or platform.api_key or platform.token
     return str(given or env.get("API_SERVER_KEY", "")).strip()
 
 
 def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
-    """Read the file, then the variables, then the defaults. Raises `ConfigError`."""
+    """The file takes precedence over variables. Raises `ConfigError`."""
     platform = config.platforms.get(PLATFORM_NAME) or Platform()
-    given = {name: value for name, value in platform.extra.items() if value is not None}
+    given = {name: value for name, value in platform.extra.items() if value not in (None, "")}
     if platform.api_key or platform.token:
         given.setdefault("key", platform.api_key or platform.token)
     for name in _VARIABLES:
@@ -122,7 +123,7 @@ def check_key(key: str) -> None:
         raise ConfigError(message, hint=hint)
     lowered = key.lower()
     if len(set(key)) < 4 or any(placeholder in lowered for placeholder in _PLACEHOLDERS):
-        raise ConfigError("The API server key is a placeholder.", hint=hint)
+        raise ConfigError("The API server key is a placeholder or too simple.", hint=hint)
     if not key.isascii() or not key.isprintable() or " " in key:
         message = "The API server key has characters that cannot be sent in a header."
         raise ConfigError(message, hint=hint)

@@ -17,7 +17,7 @@ from hermes.api.chat_objects import ChatRequest
 from hermes.api.errors import invalid
 from hermes.api.turn_input import TurnInput
 from hermes.app.build import App
-from hermes.ports.bus import Subscription, run_topic
+from hermes.ports.bus import RUN_TOPIC, Subscription
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.ports.store import OpenSession, RecordUsage
 from hermes.schema.errors import HermesError, ModelError, NotFound, PolicyRefused, StoreError
@@ -36,17 +36,17 @@ _TASK_MARK, _HISTORY_MARK = "### Task:", "<chat_history>"
 _YES, _NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
-def is_side_call(request: web.Request, body: ChatRequest, *, bound: bool) -> bool:
-    """Whether this is a side call, by header or shape; `bound`: has a session or idempotency key.
+def is_side_call(request: web.Request, body: ChatRequest, *, has_session_or_key: bool) -> bool:
+    """Whether this is a side call, by header or shape.
 
     Raises `ApiError` if the header contradicts the request.
     """
     value = request.headers.get(TASK_HEADER, "").strip().lower()
     if not value:
-        return not bound and _looks_like_side_call(body)
+        return not has_session_or_key and _looks_like_side_call(body)
     if value not in _YES | _NO:
         raise invalid(f"{TASK_HEADER} must be 1 or 0.", param=TASK_HEADER)
-    if value in _YES and (bound or body.tools):
+    if value in _YES and (has_session_or_key or body.tools):
         message = (
             f"A request with {TASK_HEADER} cannot have a session, tools or an Idempotency-Key."
         )
@@ -65,7 +65,7 @@ def _looks_like_side_call(body: ChatRequest) -> bool:
 
 
 def side_call_request(
-    prompt: TurnInput, body: ChatRequest, calling: OutputConstraints
+    prompt: TurnInput, body: ChatRequest, constraints: OutputConstraints
 ) -> ModelRequest:
     """Build the model request."""
     question = [prompt.question] if prompt.question else []
@@ -73,7 +73,7 @@ def side_call_request(
     requested = body.max_completion_tokens or body.max_tokens or 0
     limit = min(requested, MAX_OUTPUT_TOKENS) if requested > 0 else None
     return ModelRequest(
-        prompt.instructions, history, max_output=limit, effort="none", constraints=calling
+        prompt.instructions, history, max_output=limit, effort="none", constraints=constraints
     )
 
 
@@ -96,7 +96,7 @@ class SideCall(Struct, frozen=True):
 
     async def _run(self, app: App) -> None:
         model = await app.models.model_for(self.session)
-        run, publish = self.run, partial(app.runner.bus.publish, run_topic(self.run))
+        run, publish = self.run, partial(app.runner.bus.publish, RUN_TOPIC.format(self.run))
         publish(RunStarted(run, ""))
         ended = RunEnded(run, Outcome.CANCELLED, "Interrupted.", "cancelled")
         try:

@@ -27,6 +27,7 @@ from hermes.api.errors import ApiError, invalid
 from hermes.api.settings import ModelRoute
 from hermes.app.build import App
 from hermes.kit.ids import new_id
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.text import one_line
 from hermes.ports.model import OutputFormat
 from hermes.schema.messages import (
@@ -79,30 +80,30 @@ class ParsedMessages:
         for number, message in enumerate(messages):
             self._read(message, f"messages[{number}]")
         answers = [
-            number for number, one in enumerate(self._messages, 1) if one.role == "assistant"
+            number for number, parsed in enumerate(self._messages, 1) if parsed.role == "assistant"
         ]
         begin = answers[-1] if answers else 0
         self._history, tail = self._messages[:begin], self._messages[begin:]
-        self._results = [one for one in tail if one.role == "tool"]
-        self._users = [one for one in tail if one.role == "user" and one.has_content]
+        self._results = [parsed for parsed in tail if parsed.role == "tool"]
+        self._users = [parsed for parsed in tail if parsed.role == "user" and parsed.has_content]
         if not self._results and not self._users:
             text = "The last message must be a user message or a tool result."
             raise invalid(text, param="messages")
-        known = {call.id for one in self._history for call in one.calls}
-        for one in self._results:
-            if one.call not in known:
-                text = f"No earlier message made the call {one_line(one.call, 100)!r}."
+        known = {call.id for parsed in self._history for call in parsed.calls}
+        for result in self._results:
+            if result.call not in known:
+                text = f"No earlier message made the call {one_line(result.call, 100)!r}."
                 raise invalid(text, param="messages", code="unknown_tool_call")
 
     async def store(self, app: App) -> TurnInput:
         """Store attachments and return the input. Raises `ApiError` before storing anything."""
-        history = [await _store_message(one, app) for one in self._history]
-        users = [User(new_id("msg"), await _store_parts(one.parts, app)) for one in self._users]
+        history = [await _store_message(message, app) for message in self._history]
+        users = [User(new_id("msg"), await _store_parts(user.parts, app)) for user in self._users]
         question = reduce(join_users, users) if users else None
         results: list[Result] = []
-        for one in self._results:
-            parts = await _store_parts(one.parts, app)
-            results.append(Result(new_id("msg"), one.call, parts))
+        for result in self._results:
+            parts = await _store_parts(result.parts, app)
+            results.append(Result(new_id("msg"), result.call, parts))
         instructions = "\n\n".join(self._system)
         return TurnInput(instructions, tuple(history), question, tuple(results))
 
@@ -167,7 +168,7 @@ def _read_call(call: HistoryCall, param: str) -> ToolCall:
     text = called.arguments.strip() or "{}"
     try:
         msgspec.json.decode(text, type=dict[str, Raw])
-    except msgspec.MsgspecError:
+    except JSON_ERRORS:
         return ToolCall(call.id, called.name, Raw(b"{}"), text)
     return ToolCall(call.id, called.name, Raw(text.encode()))
 

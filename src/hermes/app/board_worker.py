@@ -1,4 +1,4 @@
-"""Compose what works on the tasks of boards for one profile, and notifies its chats."""
+"""Build the board worker of a profile: it runs the tasks of boards and notifies chats."""
 
 import logging
 import mimetypes
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from anyio.to_thread import run_sync
 
@@ -14,18 +15,16 @@ from hermes.app.chat_directory import CachedSendTargets
 from hermes.app.learning_commands import LearningCommands
 from hermes.config.env import Env
 from hermes.config.home import DEFAULT_PROFILE, Home
-from hermes.config.sections.execution import Kanban
 from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
 from hermes.kanban.attachments import MAX_ATTACHMENT
 from hermes.kanban.board_worker import BoardWorker
 from hermes.kanban.dispatcher import Dispatcher, DispatchRules
 from hermes.kanban.lifecycle import CLAIM_SECONDS
 from hermes.kanban.notifier import Notifier
-from hermes.kanban.run_records import RunRecords
-from hermes.kanban.running_tasks import RunningTasks
+from hermes.kanban.refinement import TriagePlanner
+from hermes.kanban.running_tasks import RunningTasks, RunRecords
 from hermes.kanban.service import BoardService, ServeOptions
 from hermes.kanban.task_runner import RunnerSettings, TaskRunner
-from hermes.kanban.triage_planner import TriagePlanner
 from hermes.kanban.worker import Worker
 from hermes.kanban.worker_process import WorkerProcesses, claimer_is_gone, worker_is_alive
 from hermes.kanban.workspaces import Workspaces
@@ -42,6 +41,8 @@ from hermes.sandbox.local import LocalSandbox
 from hermes.schema.board import Task
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Address, Scope
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -68,80 +69,103 @@ def build_board_worker(
     the gateway has open for this profile, also with another profile's bot.
     """
     settings = app.config.kanban
+    rules = _rules(app, options)
     # Each worker of a process has its own lock: it ends only its own runs.
     claimer = f"{service.lock}:{new_worker_id()}"
-    limit = settings.failure_limit if options.failure_limit is None else options.failure_limit
-    records = RunRecords(service=service, lock=claimer, failure_limit=limit)
+    records = RunRecords(service=service, lock=claimer, failure_limit=rules.failure_limit)
     runner = build_task_runner(app, service, records)
-    processes = WorkerProcesses(
-        service=service,
-        records=records,
-        sandbox=LocalSandbox(app.spawner),
-        command=_program,
-        environment=process,
-        folder=app.home.root,
-        log_limit=settings.worker_log_rotate_bytes,
-        redact=app.redactor.redact,
-    )
-    own = app.home.profile
-
-    async def work(worker: Worker, task: Task) -> None:
-        profile = task.assignee or settings.default_assignee
-        if profile == own and not settings.worker_processes:
-            await runner.run(worker, task)
-        else:
-            await processes.run(worker, profile)
-
+    processes = _worker_processes(app, service, records, process)
+    work = partial(_run_task, app, runner, processes)
     tasks = RunningTasks(work=work, records=records, process_workers=process_workers)
-    interval = settings.dispatch_interval_seconds if options.interval is None else options.interval
     return BoardWorker(
         service=service,
         clock=app.clock,
         bus=app.bus,
-        dispatcher=Dispatcher(
-            service=service,
-            rules=_rules(app, options, limit),
-            workers=tasks,
-            can_run=lambda profile: profile == own or starts_for(profile),
-            is_gone=claimer_is_gone,
-            is_alive=worker_is_alive,
-        ),
-        notifier=Notifier(
-            service=service,
-            store=app.store,
-            delivery=BoardDelivery(
-                home=app.home,
-                env=app.env,
-                clock=app.clock,
-                bus=app.bus,
-                blobs=app.blobs,
-                channels=channels,
-            ),
-            followups=app.followups,
-        ),
+        dispatcher=_dispatcher(app, service, rules, tasks, starts_for),
+        notifier=_notifier(app, service, channels),
         tasks=tasks,
         lock=lock,
         clean_up=runner.remove_old_workspaces,
-        plan=TriagePlanner(service=service, limit=_tasks_to_plan(settings, own)).plan,
-        interval=float(interval),
-        dispatches=settings.dispatch_in_gateway
-        if options.dispatches is None
-        else options.dispatches,
+        plan=TriagePlanner(service=service, limit=_tasks_to_plan(app)).plan,
+        interval=float(_given(options.interval, settings.dispatch_interval_seconds)),
+        dispatches=_given(options.dispatches, settings.dispatch_in_gateway),
         report=options.report,
     )
 
 
-def _tasks_to_plan(settings: Kanban, profile: str) -> int:
+def _given(option: T | None, setting: T) -> T:
+    """The option, or the setting if it is not given."""
+    return setting if option is None else option
+
+
+async def _run_task(
+    app: App, runner: TaskRunner, processes: WorkerProcesses, worker: Worker, task: Task
+) -> None:
+    """Run a task here, or in a worker process if the settings or its assignee require one."""
+    settings = app.config.kanban
+    profile = task.assignee or settings.default_assignee
+    if profile == app.home.profile and not settings.worker_processes:
+        await runner.run(worker, task)
+    else:
+        await processes.run(worker, profile)
+
+
+def _dispatcher(
+    app: App,
+    service: BoardService,
+    rules: DispatchRules,
+    tasks: RunningTasks,
+    starts_for: Callable[[str], bool],
+) -> Dispatcher:
+    return Dispatcher(
+        service=service,
+        rules=rules,
+        workers=tasks,
+        can_run=lambda profile: profile == app.home.profile or starts_for(profile),
+        is_gone=claimer_is_gone,
+        is_alive=worker_is_alive,
+    )
+
+
+def _worker_processes(
+    app: App, service: BoardService, records: RunRecords, environment: Mapping[str, str]
+) -> WorkerProcesses:
+    return WorkerProcesses(
+        service=service,
+        records=records,
+        sandbox=LocalSandbox(app.spawner),
+        command=_program,
+        environment=environment,
+        folder=app.home.root,
+        log_limit=app.config.kanban.worker_log_rotate_bytes,
+        redact=app.redactor.redact,
+    )
+
+
+def _notifier(app: App, service: BoardService, channels: Collection[str]) -> Notifier:
+    delivery = BoardDelivery(
+        home=app.home,
+        env=app.env,
+        clock=app.clock,
+        bus=app.bus,
+        blobs=app.blobs,
+        channels=channels,
+    )
+    return Notifier(service=service, store=app.store, delivery=delivery, followups=app.followups)
+
+
+def _tasks_to_plan(app: App) -> int:
     """Only one profile of a home plans tasks."""
-    plans = profile == (settings.orchestrator_profile or DEFAULT_PROFILE)
+    settings = app.config.kanban
+    plans = app.home.profile == (settings.orchestrator_profile or DEFAULT_PROFILE)
     return settings.auto_decompose_per_tick if settings.auto_decompose and plans else 0
 
 
-def _rules(app: App, options: ServeOptions, failure_limit: int) -> DispatchRules:
+def _rules(app: App, options: ServeOptions) -> DispatchRules:
     settings, default = app.config.kanban, DispatchRules()
     workers = options.max_workers or settings.max_in_progress_per_profile or MAX_WORKERS
     return DispatchRules(
-        failure_limit=failure_limit,
+        failure_limit=_given(options.failure_limit, settings.failure_limit),
         default_assignee=settings.default_assignee,
         max_in_progress=settings.max_in_progress,
         max_in_progress_per_profile=settings.max_in_progress_per_profile,

@@ -62,7 +62,8 @@ from hermes.session.runner import Runner
 from hermes.tools.catalog import LazyCheckpoints, list_tools
 
 if TYPE_CHECKING:
-    from hermes.app.message_sender import FollowupRouter, OutboxSender
+    from hermes.app.followup_router import FollowupRouter
+    from hermes.app.message_sender import OutboxSender
     from hermes.app.session_notices import SessionNotices
     from hermes.app.tool_factory import ToolFactory
     from hermes.approvals.service import ApprovalService
@@ -117,7 +118,7 @@ class App:
 
     @cached_property
     def followups(self) -> "FollowupRouter":
-        from hermes.app.message_sender import FollowupRouter  # noqa: PLC0415 - few turns need it
+        from hermes.app.followup_router import FollowupRouter  # noqa: PLC0415 - few turns need it
 
         return FollowupRouter(self.store, self.bus)
 
@@ -270,14 +271,17 @@ class App:
 
     @cached_property
     def servers(self) -> McpService:
-        return McpService(
-            self,
+        servers = McpService(
+            base=self,
             toolbox=self.toolbox,
             sandboxes=lambda: self.sandboxes,
             workspace=self._options.workspace,
             tasks=self.tasks,
             closing=self._closing,
         )
+        if self.config.mcp_servers:
+            servers.load()
+        return servers
 
     @cached_property
     def planner(self) -> StandardPlanner:
@@ -316,13 +320,9 @@ class App:
     @cached_property
     def compaction(self) -> CompactionService | None:
         return build_compaction(
-            self.config,
-            store=self.store,
-            clock=self.clock,
-            models=self.models,
-            price=price,
+            self.config, store=self.store, clock=self.clock, models=self.models, price=price,
             redact=self.redactor.redact,
-        )
+        )  # fmt: skip
 
     @cached_property
     def reviews(self) -> BackgroundReviews:
@@ -359,8 +359,8 @@ class App:
             store=self.store,
             clock=self.clock,
             planner=RuntimeSelector(
-                self.planner,
-                self.plugins.runtimes,
+                standard=self.planner,
+                runtimes=self.plugins.runtimes,
                 approvals=lambda: self.approvals,
                 clock=self.clock,
             ),

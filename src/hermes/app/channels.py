@@ -97,8 +97,8 @@ class ConfiguredChannels:
         account = name.partition("/")[2]
         if account and not _ACCOUNT.fullmatch(account):
             raise ConfigError(
-                f"{account!r} cannot be the name of an account.",
-                hint="Use lower-case letters, digits, - and _.",
+                f"{account!r} is not a valid account name.",
+                hint="Use lowercase letters, digits, - and _.",
             )
         # Variables belong to the platform's first account.
         env: Mapping[str, str] = {} if account else app.env
@@ -149,13 +149,20 @@ class ConfiguredChannels:
 def enabled_platforms(
     config: Config, env: Mapping[str, str], known: Mapping[str, ChannelManifest] = MANIFESTS
 ) -> list[str]:
-    """All platforms enabled by settings or environment, installed or not."""
+    """All platforms enabled by settings or environment, installed or not.
+
+    A token does not enable a platform that the settings turn off.
+    """
     named = [name for name, settings in config.platforms.items() if settings.enabled]
+    off = {name for name, settings in config.platforms.items() if settings.enabled is False}
     by_variable = [
         manifest.name
         for manifest in known.values()
         if is_true(env.get(platform_variable(manifest.name, "ENABLED"), ""))
-        or any(env.get(variable, "").strip() for variable in manifest.enabled_by)
+        or (
+            manifest.name not in off
+            and any(env.get(variable, "").strip() for variable in manifest.enabled_by)
+        )
     ]
     names = dict.fromkeys([*named, *by_variable])
     return [name for name in names if name not in SURFACES]

@@ -15,9 +15,10 @@ from hermes.config.home import Home
 from hermes.config.loader import load_config
 from hermes.config.platforms import PLATFORMS
 from hermes.config.sections.messaging import Platform
-from hermes.gateway.targets import ChatTarget, Target, home_channels
+from hermes.gateway.targets import ChatTarget, Target, home_channels, home_names
 from hermes.kit.clock import Clock
 from hermes.kit.files import file_signature, keep_aside, read_regular_file, write_atomic
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.channel import Inbound
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Address, own_channel
@@ -143,6 +144,7 @@ class SendTargets(Struct, frozen=True):
     homes: Mapping[str, Address]
     chats: Sequence[KnownChat]
     origin: Address | None = None
+    home_names: Mapping[str, str] = {}
 
 
 def load_send_targets(home: Home, process: Env, online: Sequence[str] = ()) -> SendTargets:
@@ -157,6 +159,7 @@ def load_send_targets(home: Home, process: Env, online: Sequence[str] = ()) -> S
         home_channels(env, settings),
         chats,
         _origin_from_env(process),
+        home_names(env, settings),
     )
 
 
@@ -188,14 +191,14 @@ def read_directory(home: Home) -> list[KnownChat]:
         directory = msgspec.json.decode(
             read_regular_file(home.channel_directory), type=_StoredDirectory
         )
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, *JSON_ERRORS):
         return []
     found: list[KnownChat] = []
     for platform, entries in directory.platforms.items():
         for raw in entries:
             try:
                 entry = msgspec.json.decode(raw, type=_StoredChat)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except JSON_ERRORS:
                 continue
             if entry.type != CALL_TYPE:
                 found.append(KnownChat(platform, str(entry.id), entry.name, entry.type))

@@ -7,18 +7,19 @@ import msgspec
 from msgspec import Struct
 
 from hermes.app.chat_settings import ChatSettings
+from hermes.channels import MANIFESTS
 from hermes.config.editor import change_settings, set_variable, unset_variable
 from hermes.config.env import Env, read_dotenv
 from hermes.config.home import Home
+from hermes.config.platform_blocks import other_places
 from hermes.config.platforms import facts_of
 from hermes.config.schema import Config
-from hermes.config.sections.messaging import Platform
 from hermes.config.values import as_mapping, format_path
 from hermes.gateway.authorization import AccessRules, access_rules_from
 from hermes.gateway.pairing import PairedUser, Pairing, PairingRejected, PairingRejection
 from hermes.gateway.platform_settings import WILDCARD, canonical_id, parse_list, platform_variable
 from hermes.gateway.roles import role_permissions_from
-from hermes.kit.text import plural
+from hermes.kit.text import did_you_mean, plural
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Role
 
@@ -47,6 +48,16 @@ def chat_platforms(config: Config, env: Mapping[str, str], pairing: Pairing) -> 
     paired = [one.platform for one in (*pairing.paired_users(), *pairing.pending())]
     enabled = [one for one in enabled_platforms(config, env) if not facts_of(one).sender_role]
     return list(dict.fromkeys([*enabled, *paired]))
+
+
+def check_chat_platform(name: str, config: Config, more: Iterable[str] = ()) -> None:
+    """Raises `UsageError` for a platform that is neither built in nor configured, nor in `more`."""
+    known = sorted({*MANIFESTS, *config.platforms, *more})
+    if name not in known:
+        raise UsageError(
+            f"Unknown platform: {name}.",
+            hint=did_you_mean(name, known) or f"Available: {', '.join(MANIFESTS)}",
+        )
 
 
 def list_users(config: Config, env: Mapping[str, str], pairing: Pairing) -> list[ChatUser]:
@@ -116,7 +127,7 @@ def set_owner(home: Home, person: tuple[str, str], *, is_owner: bool) -> None:
     def decide(config: Config) -> Mapping[str, str | None]:
         listed = parse_list(_extra(config, platform).get(OWNERS))
         others = _without(platform, listed, user)
-        return _list_change(platform, OWNERS, [*others, *([user] if is_owner else [])])
+        return _change(platform, OWNERS, [*others, *([user] if is_owner else [])])
 
     change_settings(home, UNEXPANDED, decide)
 
@@ -128,14 +139,13 @@ def set_role_limits(home: Home, platform: str, role: Role, limits: Mapping[str, 
         roles = as_mapping(_extra(config, platform).get("roles")) or {}
         changed = {**(as_mapping(roles.get(role.value)) or {}), **limits}
         role_permissions_from({"roles": {**roles, role.value: changed}})
-        path = format_path(("platforms", platform, "extra", "roles", role.value))
-        return {path: msgspec.json.encode(changed).decode()}
+        return _change(platform, "roles", {**roles, role.value: changed})
 
     change_settings(home, UNEXPANDED, decide)
 
 
 def _extra(config: Config, platform: str) -> Mapping[str, object]:
-    return (config.platforms.get(platform) or Platform()).extra
+    return ChatSettings(config).platform(platform).extra
 
 
 def _rules(config: Config, env: Mapping[str, str], platform: str) -> AccessRules:
@@ -176,13 +186,14 @@ def _without_user(config: Config, platform: str, user: str) -> Mapping[str, str 
         listed = parse_list(extra.get(key))
         others = _without(platform, listed, user)
         if len(others) < len(listed):
-            changes |= _list_change(platform, key, others)
+            changes |= _change(platform, key, others)
     return changes
 
 
-def _list_change(platform: str, key: str, users: Sequence[str]) -> dict[str, str | None]:
+def _change(platform: str, key: str, value: object) -> dict[str, str | None]:
     path = format_path(("platforms", platform, "extra", key))
-    return {path: msgspec.json.encode(users).decode() if users else None}
+    elsewhere = dict.fromkeys(other_places(platform, key))
+    return {path: msgspec.json.encode(value).decode() if value else None, **elsewhere}
 
 
 def _refusal(platform: str, answer: PairingRejected) -> UsageError:

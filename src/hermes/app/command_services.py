@@ -1,6 +1,6 @@
 """Implement the services that slash commands use on an open profile."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,8 +24,9 @@ from hermes.commands.services import (
 )
 from hermes.config.home import Home
 from hermes.config.loader import load_config
+from hermes.config.platform_blocks import other_places
 from hermes.config.schema import Config
-from hermes.config.sections.messaging import HomeChannel
+from hermes.config.sections.messaging import HomeChannel, Platform, PlatformAccount
 from hermes.config.values import as_list, as_mapping
 from hermes.gateway.platform_settings import home_variables
 from hermes.gateway.roles import permitted_tools
@@ -67,7 +68,7 @@ def command_services(
 
 
 class SettingsWriter:
-    """Changes apply here immediately and elsewhere after a restart."""
+    """Saves settings. Effort, progress and home channel apply in this process at once."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -120,10 +121,14 @@ class SettingsWriter:
         # JSON is single-line YAML that safely quotes chat names.
         text = msgspec.json.encode({key: value for key, value in asdict(home).items() if value})
         place = f"{platform}.accounts.{account}" if account else platform
-        await self._write(f"platforms.{place}.home_channel", text.decode())
-        config, changed = self._app.config, self._app.chats.platform(platform)
+        elsewhere = () if account else other_places(platform, "home_channel")
+        await self._write(f"platforms.{place}.home_channel", text.decode(), elsewhere)
+        config = self._app.config
+        changed = config.platforms.get(platform) or Platform()
         if account:
-            own = structs.replace(changed.accounts[account], home_channel=home)
+            own = structs.replace(
+                changed.accounts.get(account) or PlatformAccount(), home_channel=home
+            )
             changed = structs.replace(changed, accounts={**changed.accounts, account: own})
         else:
             changed = structs.replace(changed, home_channel=home)
@@ -137,10 +142,13 @@ class SettingsWriter:
         settings = await run_sync(printable_settings, self._app.home, self._app.env)
         return as_yaml(settings) if settings else "All settings have their defaults."
 
-    async def _write(self, name: str, text: str) -> None:
-        from hermes.config.editor import set_setting  # noqa: PLC0415 - rarely used
+    async def _write(self, name: str, text: str, remove: Iterable[str] = ()) -> None:
+        from hermes.config.editor import change_settings  # noqa: PLC0415 - rarely used
 
-        await run_sync(set_setting, self._app.home, self._app.env, name, text)
+        def decide(config: Config) -> Mapping[str, str | None]:
+            return {name: text, **dict.fromkeys(remove)}
+
+        await run_sync(change_settings, self._app.home, self._app.env, decide)
 
 
 class HomeInfo:

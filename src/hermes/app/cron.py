@@ -6,14 +6,14 @@ from functools import partial
 from pathlib import Path
 
 from hermes.app.build import App, AppOptions, open_app
-from hermes.app.cron_delivery import OutboxDelivery
+from hermes.app.cron_delivery import DeliveryCheck, OutboxDelivery
 from hermes.app.learning_commands import LearningCommands
 from hermes.app.storage import open_archive
 from hermes.config.env import Env, profile_env
 from hermes.config.home import Home, ensure_home, profile_home
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
-from hermes.cron.bot_chat import BotChat, split_targets
+from hermes.cron.bot_chat import BotChat
 from hermes.cron.fire_runner import FireRunner, FireSettings
 from hermes.cron.heartbeat import FILE as HEARTBEAT_FILE
 from hermes.cron.heartbeat import ensure_heartbeat
@@ -24,13 +24,11 @@ from hermes.cron.script import ScriptRunner
 from hermes.cron.service import LANE, JobService, ModelDefaults
 from hermes.cron.triggers import Triggers
 from hermes.cron.worker import DEFAULT_PARALLEL, CronWorker
-from hermes.gateway.targets import parse_targets
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.file_lock import FileLock
 from hermes.ports.jobs import Fire
 from hermes.ports.store import QueueItem, Store
 from hermes.sandbox.local import LocalSandbox
-from hermes.schema.errors import ConfigError, UsageError
 
 TICK_LOCK = ".tick.lock"
 WAKE_FILE = ".wake"
@@ -66,44 +64,15 @@ async def open_job_service(home: Home, process: Env) -> AsyncGenerator[CronOpera
 
 
 def build_worker(app: App, service: JobService) -> CronWorker:
-    settings = app.config.cron
-    output = OutputFolder(app.home.cron / "output", settings.output_retention)
     delivery = OutboxDelivery(app)
-    workspace = app.home.path / "workspace"
-    workspace.mkdir(mode=0o700, exist_ok=True)
-    fire_settings = FireSettings(
-        profile=app.home.profile,
-        workspace=str(workspace),
-        idle=_idle_seconds(app.env),
-        keep=settings.output_retention or 50,
-        heartbeat=app.home.path / HEARTBEAT_FILE,
-        model=settings.model.strip(),
-        provider=settings.model_provider.strip(),
-    )
-    runner = FireRunner(
-        store=app.store,
-        clock=app.clock,
-        runner=app.runner,
-        service=service,
-        scripts=ScriptRunner(
-            sandbox=LocalSandbox(app.spawner),
-            env=app.child_env,
-            redact=app.redactor.redact,
-            folder=app.home.path / "scripts",
-        ),
-        delivery=delivery,
-        output=output,
-        skill_text=LearningCommands(app.home, app.env, app.learning).skill_instructions,
-        tools_of=app.toolbox.tools_named,
-        settings=fire_settings,
-    )
+    fire_settings = _fire_settings(app)
     return CronWorker(
         store=app.store,
         clock=app.clock,
         bus=app.bus,
         service=service,
         scheduler=Scheduler(store=app.store, clock=app.clock, delivery=delivery),
-        runner=runner,
+        runner=_fire_runner(app, service, delivery, fire_settings),
         triggers=Triggers(store=app.store, clock=app.clock, worker=app.store.workers.own),
         bot_chat=BotChat(
             store=app.store,
@@ -116,7 +85,45 @@ def build_worker(app: App, service: JobService) -> CronWorker:
         tick_lock=FileLock(app.home.cron / TICK_LOCK),
         folder=app.home.cron,
         foreground=app.runner.foreground,
-        parallel=_parallel(settings.max_parallel_jobs, app.env),
+        parallel=_parallel(app.config.cron.max_parallel_jobs, app.env),
+    )
+
+
+def _fire_settings(app: App) -> FireSettings:
+    """The settings of runs; creates their workspace."""
+    settings = app.config.cron
+    workspace = app.home.path / "workspace"
+    workspace.mkdir(mode=0o700, exist_ok=True)
+    return FireSettings(
+        profile=app.home.profile,
+        workspace=str(workspace),
+        idle=_idle_seconds(app.env),
+        keep=settings.output_retention or 50,
+        heartbeat=app.home.path / HEARTBEAT_FILE,
+        model=settings.model.strip(),
+        provider=settings.model_provider.strip(),
+    )
+
+
+def _fire_runner(
+    app: App, service: JobService, delivery: OutboxDelivery, settings: FireSettings
+) -> FireRunner:
+    return FireRunner(
+        store=app.store,
+        clock=app.clock,
+        runner=app.runner,
+        service=service,
+        scripts=ScriptRunner(
+            sandbox=LocalSandbox(app.spawner),
+            env=app.child_env,
+            redact=app.redactor.redact,
+            folder=app.home.path / "scripts",
+        ),
+        delivery=delivery,
+        output=OutputFolder(app.home.cron / "output", app.config.cron.output_retention),
+        skill_text=LearningCommands(app.home, app.env, app.learning).skill_instructions,
+        tools_of=app.toolbox.tools_named,
+        settings=settings,
     )
 
 
@@ -155,22 +162,10 @@ def _service(
         folder=home.cron,
         scripts=home.path / "scripts",
         zone=config.timezone.strip() or local_zone(env),
-        check_deliver=partial(_check_deliver, home),
+        check_deliver=DeliveryCheck(home, env),
         wake=wake,
         defaults=ModelDefaults(config.main_model.default, config.main_model.provider),
     )
-
-
-def _check_deliver(home: Home, text: str) -> None:
-    """Raise `UsageError` for an invalid target, or for a profile that does not exist."""
-    profiles, others = split_targets(text)
-    try:
-        for profile in filter(None, profiles):
-            profile_home(home.root, profile)
-    except ConfigError as error:
-        raise UsageError(str(error), hint=error.hint) from error
-    if others or not profiles:
-        parse_targets(others)
 
 
 async def _forward(app: App, profile: str, item: QueueItem) -> None:

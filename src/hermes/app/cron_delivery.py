@@ -1,15 +1,27 @@
 """Put the results of scheduled jobs into the outbox."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from hermes.app.chat_directory import CachedSendTargets, resolve_names
+from hermes.channels import MANIFESTS
+from hermes.config.env import Env
+from hermes.config.home import Home, profile_home
+from hermes.config.platforms import PLATFORMS
 from hermes.cron.bot_chat import QUEUE, TARGET, DeliveredResult, result_row, split_targets
 from hermes.cron.delivery import PlannedDelivery
 from hermes.cron.fire_runner import origin_address
 from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
 from hermes.gateway.replies import silent_reply_kind
-from hermes.gateway.targets import ResolvedTargets, parse_targets, resolve_targets
+from hermes.gateway.targets import (
+    ChatTarget,
+    HomeTarget,
+    ResolvedTargets,
+    parse_targets,
+    resolve_targets,
+    target_name,
+)
+from hermes.kit.text import did_you_mean
 from hermes.ports.jobs import Fire, Job
 from hermes.ports.store import Write
 from hermes.schema.errors import ConfigError, UsageError
@@ -22,8 +34,54 @@ _UNRESOLVED = {
     "no_origin": "the job was not created in a chat, and there is no home channel",
     "no_home": "the platform has no home channel; set one with /sethome in a chat",
     "no_home_anywhere": "no platform has a home channel",
-    "unknown_platform": "no such platform is configured",
+    "unknown_platform": "the platform is not set up",
 }
+
+
+class DeliveryCheck:
+    """Checks the delivery target of a job before it runs."""
+
+    def __init__(self, home: Home, env: Env) -> None:
+        self._home = home
+        self._targets = CachedSendTargets(home, env)
+
+    def __call__(self, job: Job) -> str:
+        """Return why answers could not be delivered as things are, or "".
+
+        Raises `UsageError` for an invalid target, and an unknown profile or platform.
+        """
+        profiles, others = split_targets(job.deliver)
+        try:
+            for profile in filter(None, profiles):
+                profile_home(self._home.root, profile)
+            if profiles and not others:
+                return ""
+            requested, known = parse_targets(others), self._targets.load()
+        except ConfigError as error:
+            raise UsageError(str(error), hint=error.hint) from error
+        origin = origin_address(job)
+        names = {*MANIFESTS, *(one.platform for one in PLATFORMS), *known.platforms}
+        for target in requested:
+            if isinstance(target, HomeTarget | ChatTarget):
+                _check_platform(target.platform, {*names, origin.channel} if origin else names)
+        return _unresolved(
+            resolve_targets(requested, known.homes, origin=origin, platforms=known.platforms)
+        )
+
+
+def _check_platform(channel: str, known: Collection[str]) -> None:
+    platform = channel.partition("/")[0]
+    if channel not in known and platform not in known:
+        raise UsageError(
+            f"Unknown platform: {platform!r}.",
+            hint=did_you_mean(platform, known) or "List the targets: hermes send --list",
+        )
+
+
+def _unresolved(targets: ResolvedTargets) -> str:
+    return "; ".join(
+        f"{target_name(found.target)}: {_UNRESOLVED[found.reason]}" for found in targets.unresolved
+    )
 
 
 class OutboxDelivery:
@@ -42,9 +100,7 @@ class OutboxDelivery:
         targets = ResolvedTargets()
         try:
             targets = self._resolve(job, others) if others else targets
-            problem = "; ".join(
-                f"{job.deliver}: {_UNRESOLVED[one.reason]}" for one in targets.unresolved
-            )
+            problem = _unresolved(targets)
         except (UsageError, ConfigError) as error:
             problem = str(error)
         wrapped = self._wrapped(job, text) if not failed else text
@@ -60,7 +116,9 @@ class OutboxDelivery:
             )
             for number, address in enumerate(targets.addresses)
         ]
-        writes += [self._bot_chat_row(job, key, one or self._profile, text) for one in profiles]
+        writes += [
+            self._bot_chat_row(job, key, profile or self._profile, text) for profile in profiles
+        ]
         return PlannedDelivery(writes, targets.addresses, problem, for_bot_chat=bool(profiles))
 
     def wake(self, planned: PlannedDelivery) -> None:

@@ -1,13 +1,14 @@
 """Build one profile's gateway from its open app."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, tzinfo
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import msgspec
 from msgspec import structs
 
 from hermes.app.build import App
@@ -30,6 +31,7 @@ from hermes.gateway.chat_runs import ActorRules
 from hermes.gateway.chat_sessions import ResetPolicy
 from hermes.gateway.command_runner import shortcuts_from
 from hermes.gateway.composition import BorrowedChannel, GatewayComposition
+from hermes.gateway.delivery_rules import QuotePolicy
 from hermes.gateway.footer import AnswerFooter
 from hermes.gateway.gateway import Gateway, GatewayRules
 from hermes.gateway.hooks import Hooks
@@ -52,7 +54,7 @@ from hermes.schema.scope import Address, platform_of
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
 from hermes.session.keys import DIRECT_CHAT
-from hermes.session.lease import BEATS
+from hermes.session.lease import HEARTBEATS_PER_TTL
 
 if TYPE_CHECKING:
     from hermes.runtimes.proxy.remote_models import RemoteModels
@@ -61,7 +63,10 @@ log = logging.getLogger(__name__)
 
 
 def build_access(app: App, channels: Mapping[str, Channel], *, multiplexed: bool) -> AccessControl:
-    """Access control for the profile's own channels; `multiplexed` puts its name into keys."""
+    """Build the access control of the profile's own channels.
+
+    If the process serves several profiles (`multiplexed`), session keys contain the profile's name.
+    """
     keys = SessionKeyRules(
         namespace=app.home.profile if multiplexed else "",
         per_user_in_groups=app.config.group_sessions_per_user,
@@ -75,7 +80,7 @@ def build_access(app: App, channels: Mapping[str, Channel], *, multiplexed: bool
 
 
 def _remote_models(app: App) -> "RemoteModels | None":
-    """None if the turns of chats run here."""
+    """Return the models of the remote gateway that runs the turns of chats, if one is set."""
     if (url := proxy_url(app.config, app.env)) is None:
         return None
     from hermes.runtimes.proxy.remote_models import RemoteModels  # noqa: PLC0415 - rarely used
@@ -96,11 +101,16 @@ def build_gateway(
     restart: Callable[[], None] | None = None,
     rules: GatewayRules | None = None,
 ) -> Gateway:
-    """`borrowed` are channels of other profiles; `rules` replace those of the settings."""
-    rules = rules or gateway_rules(app.config, app.chats)
-    check = app.store.workers.ttl.total_seconds() / BEATS
-    supervising = structs.replace(rules.supervisor, claim_interval=check)
-    supervisor = Supervisor(channels, app.clock, supervising, workers=app.store.workers)
+    """Build the gateway that serves a profile's `channels`.
+
+    `borrowed` are channels of other profiles that this profile may answer through. `rules` are
+    used instead of those from the settings.
+    """
+    platforms = {platform_of(name) for name in (*channels, *(borrowed or {}))}
+    rules = rules or gateway_rules(app.config, app.chats, app.env, platforms)
+    claim_interval = app.store.workers.ttl.total_seconds() / HEARTBEATS_PER_TTL
+    supervisor_rules = structs.replace(rules.supervisor, claim_interval=claim_interval)
+    supervisor = Supervisor(channels, app.clock, supervisor_rules, workers=app.store.workers)
     registry, workspace = standard_commands(), chat_workspace(app.home, app.config, app.env)
     return GatewayComposition(
         store=app.store, clock=app.clock, bus=app.bus, runner=app.runner,
@@ -119,7 +129,9 @@ def build_gateway(
         tools=app.toolbox.tools_on,
         profile=app.home.profile, namespace=access.namespace, cwd=workspace,
         rules=rules,
-        transcripts=Transcripts(configured_transcriber(app), app.blobs),
+        transcripts=Transcripts(
+            configured_transcriber(app), app.blobs, echo=app.config.stt.echo_transcripts
+        ),
         hooks=hooks,
         borrowed=borrowed or {},
         rate_limiters=rate_limiters or {},
@@ -130,22 +142,22 @@ def build_gateway(
 def _command_context(
     app: App, supervisor: Supervisor, restart: Callable[[], None] | None
 ) -> Callable[[Conversation], CommandContext]:
-    remote = _remote_models(app)
+    remote_models = _remote_models(app)
     platforms = GatewayPlatforms(supervisor)
 
-    async def restart_and_notify(asker: Address | None) -> None:
-        if asker is not None:
-            await request_restart_notice(app.store, asker)
+    async def restart_with_notice(requester: Address | None) -> None:
+        if requester is not None:
+            await request_restart_notice(app.store, requester)
         if restart is not None:
             restart()
 
     def context(conversation: Conversation) -> CommandContext:
-        ask_restart = None if restart is None else restart_and_notify
-        services = command_services(app, platforms=platforms, restart=ask_restart)
-        if remote is None:
+        restart_command = None if restart is None else restart_with_notice
+        services = command_services(app, platforms=platforms, restart=restart_command)
+        if remote_models is None:
             return CommandContext(conversation, app.models, app, services=services)
-        services = structs.replace(services, model_offers=remote)
-        return CommandContext(conversation, remote, app, services=services)
+        services = structs.replace(services, model_offers=remote_models)
+        return CommandContext(conversation, remote_models, app, services=services)
 
     return context
 
@@ -162,7 +174,7 @@ def answer_footer(app: App, workspace: str) -> AnswerFooter:
 
 
 def process_start_times(app: App, session: Session) -> Sequence[datetime]:
-    """Start times of the processes of a session, or of the session before it."""
+    """Return when the running processes of a session, or of an earlier one in its chat, started."""
     return [
         process.started
         for process in app.processes.running
@@ -171,15 +183,23 @@ def process_start_times(app: App, session: Session) -> Sequence[datetime]:
 
 
 def chat_workspace(home: Home, config: Config, env: Mapping[str, str]) -> str:
-    """The working directory of chats.
+    """Return the working directory of chats. Raises `ConfigError`.
 
-    By default a folder of the profile rather than the user's home, so that chats cannot change
-    files where a shell or a key is looked for. If commands run on another machine,
-    `terminal.cwd` is a folder there.
+    The default is a folder of the profile, not the user's home directory: chats must not change
+    the user's shell startup files and keys.
     """
+    # With the backend ssh, `terminal.cwd` is a folder on the other machine.
     configured = "" if config.terminal.backend == "ssh" else config.terminal.cwd
-    folder = env.get("MESSAGING_CWD", "").strip() or configured
-    path = Path(folder).expanduser()
+    variable = env.get("MESSAGING_CWD", "").strip()
+    folder = variable or configured
+    try:
+        path = Path(folder).expanduser()
+    except RuntimeError as error:
+        name = "The variable MESSAGING_CWD" if variable else "The setting `terminal.cwd`"
+        raise ConfigError(
+            f"{name} is {folder!r}, but that home directory was not found.",
+            hint="Use an absolute path.",
+        ) from error
     return str(path if path.is_absolute() else home.path / "workspace")
 
 
@@ -187,8 +207,8 @@ def _target_resolver(
     app: App, channels: Mapping[str, Channel]
 ) -> Callable[[str], tuple[Address, ...]]:
     def resolve(text: str) -> tuple[Address, ...]:
-        """Log unreachable targets; without any the answer goes back to the requester."""
-        homes = home_channels(app.env, app.config.platforms)
+        """Return the addresses of the targets that can be reached, and log the others."""
+        homes = home_channels(app.env, app.config.platforms, channels)
         try:
             targets = resolve_targets(parse_targets(text), homes, platforms=channels)
         except UsageError as error:
@@ -202,7 +222,7 @@ def _target_resolver(
 
 
 def with_retries(rules: GatewayRules, backoff: Backoff) -> GatewayRules:
-    """Use this backoff in every part."""
+    """Return the rules with this backoff for turns, delivery and channels."""
     return structs.replace(
         rules,
         actors=structs.replace(rules.actors, backoff=backoff),
@@ -212,19 +232,21 @@ def with_retries(rules: GatewayRules, backoff: Backoff) -> GatewayRules:
 
 
 def gateway_rules(
-    config: Config, chats: ChatSettings, *, park_interrupted: bool = False
+    config: Config,
+    chats: ChatSettings,
+    env: Mapping[str, str],
+    platforms: Collection[str],
+    *,
+    park_interrupted: bool = False,
 ) -> GatewayRules:
+    """Build the rules from the settings and variables.
+
+    `platforms` are those that are served. Raises `ConfigError` if their settings are wrong; other
+    platforms must not stop the gateway.
+    """
     turns = config.max_concurrent_sessions or ActorLimits().turns
-    platforms = {*config.platforms, *config.display.platforms}
     return GatewayRules(
-        actors=ActorRules(
-            busy=BusyMode(config.display.busy_input_mode),
-            debounce=config.gateway.debounce_seconds,
-            idle=config.agent.gateway_timeout,
-            idle_warning=config.agent.gateway_timeout_warning,
-            notify=config.agent.gateway_notify_interval,
-            fresh=config.agent.gateway_auto_continue_freshness,
-        ),
+        actors=_actor_rules(config),
         limits=ActorLimits(turns=turns, park=park_interrupted),
         progress_timing=ProgressTiming(
             edit=max(config.streaming.edit_interval, 0.1),
@@ -233,7 +255,7 @@ def gateway_rules(
         progress_display={name: _progress_display(config, name) for name in platforms},
         default_display=_progress_display(config, ""),
         without_reactions=frozenset(
-            name for name in platforms if not _reactions_enabled(chats, name)
+            name for name in platforms if not _reactions_enabled(chats, env, name)
         ),
         resets=ResetPolicy(
             general=config.session_reset,
@@ -245,27 +267,40 @@ def gateway_rules(
             name for name, one in config.platforms.items() if one.inbound_reactions == "context"
         ),
         timestamps=config.gateway.message_timestamps.enabled,
-        quote_policies={name: one.reply_to_mode for name, one in config.platforms.items()},
+        quote_policies={name: _quote_policy(chats, env, name) for name in platforms},
         drain=config.agent.restart_drain_timeout or GatewayRules().drain,
     )
 
 
-def platform_rules(channel: str, config: Config, chats: ChatSettings, env: Env) -> PlatformRules:
-    settings, platform = chats.platform(channel), platform_of(channel)
-    unauthorized = config.unauthorized_dm_behavior
-    return PlatformRules(
-        access=access_rules_from(platform, env, settings, unauthorized=unauthorized),
-        direct_commands=command_access(settings.extra, DIRECT_CHAT),
-        group_commands=command_access(settings.extra, "group"),
-        groups=_group_rules(platform, chats, env),
+def _actor_rules(config: Config) -> ActorRules:
+    return ActorRules(
+        busy=BusyMode(config.display.busy_input_mode),
+        debounce=config.gateway.debounce_seconds,
+        idle=config.agent.gateway_timeout,
+        idle_warning=config.agent.gateway_timeout_warning,
+        notify=config.agent.gateway_notify_interval,
+        fresh=config.agent.gateway_auto_continue_freshness,
     )
 
 
-def _group_rules(platform: str, chats: ChatSettings, env: Env) -> GroupRules:
-    section = chats.section(platform)
+def platform_rules(channel: str, config: Config, chats: ChatSettings, env: Env) -> PlatformRules:
+    settings = chats.platform(channel)
+    unauthorized = config.unauthorized_dm_behavior
+    return PlatformRules(
+        access=access_rules_from(channel, env, settings, unauthorized=unauthorized),
+        direct_commands=command_access(settings.extra, DIRECT_CHAT),
+        group_commands=command_access(settings.extra, "group"),
+        groups=_group_rules(channel, chats, env),
+    )
+
+
+def _group_rules(channel: str, chats: ChatSettings, env: Env) -> GroupRules:
+    section, platform = chats.section(channel), platform_of(channel)
+    # Variables belong to the platform's first account.
+    own_env: Mapping[str, str] = env if channel == platform else {}
 
     def variable(suffix: str) -> str:
-        return env.get(platform_variable(platform, suffix), "").strip()
+        return own_env.get(platform_variable(platform, suffix), "").strip()
 
     guests = False
     match section:
@@ -280,7 +315,9 @@ def _group_rules(platform: str, chats: ChatSettings, env: Env) -> GroupRules:
             )
             allowed = parse_list(variable("ALLOWED_CHATS")) or section.allowed_chats
             only = (*section.allowed_channels, *allowed)
-            guests = is_true(variable("GUEST_MODE")) or section.guest_mode
+            guests = section.guest_mode
+            if given := variable("GUEST_MODE"):
+                guests = is_true(given)
         case ChatPlatform() | Discord():
             free = parse_list(variable("FREE_RESPONSE_CHANNELS")) or section.free_response_channels
             only = parse_list(variable("ALLOWED_CHANNELS")) or section.allowed_channels
@@ -314,13 +351,26 @@ def _progress_display(config: Config, platform: str) -> ProgressDisplay:
         narration=display.interim_assistant_messages,
         typing=settings is None or settings.typing_indicator,
         cursor=config.streaming.cursor,
+        least=config.streaming.buffer_threshold,
     )
 
 
-def _reactions_enabled(chats: ChatSettings, platform: str) -> bool:
-    section = chats.section(platform)
-    setting = section.reactions
-    return setting not in {False, "off", "false"}
+def _reactions_enabled(chats: ChatSettings, env: Mapping[str, str], platform: str) -> bool:
+    if given := env.get(platform_variable(platform, "REACTIONS"), "").strip():
+        return is_true(given)
+    return chats.section(platform).reactions not in {False, "off", "false"}
+
+
+def _quote_policy(chats: ChatSettings, env: Mapping[str, str], platform: str) -> QuotePolicy:
+    variable = platform_variable(platform, "REPLY_TO_MODE")
+    if not (given := env.get(variable, "").strip().lower()):
+        return chats.platform(platform).reply_to_mode
+    try:
+        return msgspec.convert(given, QuotePolicy)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"{variable} cannot be {given!r}.", hint="Use off, first or all."
+        ) from error
 
 
 def _zone(name: str) -> tzinfo | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from hermes.app.build import App
-from hermes.app.message_sender import FollowupRouter
+from hermes.app.followup_router import FollowupRouter
 from hermes.app.models import auxiliary_flags
 from hermes.app.session_notices import SessionNotices
 from hermes.gateway.followups import is_chat

@@ -19,8 +19,7 @@ from hermes.config.profiles import list_profiles
 from hermes.config.schema import Config
 from hermes.config.sections.models import AuxiliarySlot
 from hermes.kanban.boards import Boards, dispatcher_lock
-from hermes.kanban.run_records import RunRecords
-from hermes.kanban.running_tasks import RunningTasks
+from hermes.kanban.running_tasks import RunningTasks, RunRecords
 from hermes.kanban.service import (
     BoardAgents,
     BoardService,
@@ -41,11 +40,11 @@ from hermes.schema.errors import ConfigError, ModelError, StateConflict, ToolErr
 from hermes.schema.messages import Assistant, Text, Trust, User
 
 _DOWNLOAD_SECONDS = 100.0
-_ON_COMMAND_LINE = "That runs on the command line only."
+_ON_COMMAND_LINE = "This works only on the command line."
 
 
 def build_board_service(app: App) -> BoardService:
-    """For the surfaces of an open profile."""
+    """Build the service for an open profile, such as that of a gateway."""
     return _service(
         app.home,
         app.config,
@@ -90,7 +89,7 @@ class OpenProfileAgents:
             return reports
         for board in boards:
             service.wake(board)
-        return [_left_to_gateway(one) for one in reports]
+        return [_as_left_to_gateway(report) for report in reports]
 
     async def work(self, worker: Worker) -> None:
         raise UsageError(_ON_COMMAND_LINE)
@@ -184,10 +183,10 @@ class CommandAgents:
             return await _ask(app, slot, instructions, text)
 
     async def judge(self, session: str, text: str) -> GoalVerdict:
-        raise UsageError("Only the work of an agent is judged.")
+        raise UsageError("The work of a task is judged only in a running agent.")
 
     async def pull_request_problem(self, address: str) -> str:
-        raise UsageError("Only the work of an agent is checked.")
+        raise UsageError("Pull requests are checked only in a running agent.")
 
     async def download(self, url: str, limit: int) -> DownloadedFile:
         env = profile_env(self._home.dotenv, self._process)
@@ -204,8 +203,8 @@ class CommandAgents:
 def _check_free(lock: FileLock) -> None:
     if not lock.try_acquire():
         raise StateConflict(
-            "Another program works on the tasks of these boards already.",
-            hint="End it, or add --force to wait until it ends.",
+            "Another program is already working on the tasks of these boards.",
+            hint="Stop it, or add --force to wait until it ends.",
         )
     lock.release()
 
@@ -227,14 +226,14 @@ async def _run_once(
     return await worker.run_once(boards, dry_run=dry_run)
 
 
-def _left_to_gateway(report: DispatchReport) -> DispatchReport:
-    """What a pass would do, where another worker of the process does it."""
-    left = [(task, "The gateway starts it now.") for task in report.started]
+def _as_left_to_gateway(report: DispatchReport) -> DispatchReport:
+    """Report the tasks as left to the gateway, whose own worker starts them."""
+    left = [(task, "The gateway starts it when a worker is free.") for task in report.started]
     return DispatchReport(promoted=report.promoted, skipped=[*report.skipped, *left])
 
 
 async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
-    """End the work in order, so that claimed tasks are given back."""
+    """Cancel on SIGTERM or SIGINT, so that claimed tasks are released."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for _ in signals:
             scope.cancel()
@@ -258,11 +257,11 @@ async def _ask(app: App, name: str, instructions: str, text: str) -> str:
             async for chunk in chunks:
                 if isinstance(chunk, Assistant):
                     return chunk.text
-    raise ModelError("The model gave no answer in time.")
+    raise ModelError("The model gave no answer, or not in time.")
 
 
 async def _download(home: Home, config: Config, url: str, limit: int) -> DownloadedFile:
-    """With the checks that apply to web pages."""
+    """Download a file, with the same checks as for web pages."""
     from hermes.tools.references import blocked_sites  # noqa: PLC0415 - rarely needed
     from hermes.tools.web_pages import PageLimits, PageReader  # noqa: PLC0415 - an HTTP client
 
@@ -285,9 +284,9 @@ def _known_chats(home: Home, env: Env) -> KnownChats:
 
     own = load_send_targets(home, env)
     platforms = set(own.platforms)
-    for one in list_profiles(home.root):
+    for profile in list_profiles(home.root):
         with suppress(ConfigError):
-            platforms |= load_send_targets(profile_home(home.root, one.name), env).platforms
+            platforms |= load_send_targets(profile_home(home.root, profile.name), env).platforms
     return KnownChats(platforms, own.homes)
 
 
@@ -317,7 +316,7 @@ def _service(
         lock=f"{socket.gethostname()}:{os.getpid()}",
         subscribes_creators=config.kanban.auto_subscribe_on_create,
         environment=env,
-        list_profiles=lambda: [one.name for one in list_profiles(home.root)],
+        list_profiles=lambda: [profile.name for profile in list_profiles(home.root)],
         known_chats=lambda: _known_chats(home, env),
         wake=wake_all,
         agents=agents,

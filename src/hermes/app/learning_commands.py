@@ -106,8 +106,8 @@ class LearningCommands:
 
     async def bundles(self) -> Sequence[SkillSummary]:
         return [
-            SkillSummary(name=one.name, description=one.description, marks=one.skills)
-            for one in await run_sync(list_bundles, self._home.path)
+            SkillSummary(name=bundle.name, description=bundle.description, marks=bundle.skills)
+            for bundle in await run_sync(list_bundles, self._home.path)
         ]
 
     async def skill(self, name: str) -> str:

@@ -47,7 +47,7 @@ class PeopleCommands:
 
     async def _notify(self, address: Address, account: str) -> None:
         """The person must learn of it where the code was shown: it may have been stolen."""
-        text = f"{account} is linked with your account now. If that is not you: /link remove"
+        text = f"{account} is now linked with your account. If that is not you: /link remove"
         post = OutboxMessage(address=address, text=text, at=self._app.clock.now())
         await self._app.store.commit(outbox_post(new_id("send"), post))
         wake_outbox(self._app.bus, address)

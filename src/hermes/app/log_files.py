@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -93,7 +94,7 @@ class LogFiles:
             for offset, record in _records_backwards(self.files[number], pattern, self._block)
             if wanted(record)
         )
-        found = deque(islice(matches, count), maxlen=1)
+        found = deque(islice(matches, min(count, sys.maxsize)), maxlen=1)
         return found[0] if found else None
 
     def records(self, start: RecordPosition) -> Iterator[bytes]:

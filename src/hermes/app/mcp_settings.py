@@ -18,7 +18,8 @@ from hermes.config.variables import is_secret_name, secret_values, secrets_in
 from hermes.kit.clock import SystemClock
 from hermes.kit.redact import MASK, Redactor
 from hermes.kit.text import did_you_mean, one_line
-from hermes.mcp.settings import ServerContext, server_config
+from hermes.mcp.server_config import StdioEndpoint
+from hermes.mcp.settings import ServerContext, missing_program, server_config
 from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ConfigError, NotFound, UsageError
@@ -63,6 +64,17 @@ class McpSettings:
         """Add or replace a server. Raises `UsageError` if it could not be used."""
         self._check(name, given)
         return self._set(name, given)
+
+    def trouble(self, name: str) -> str:
+        """What is not installed for a server and what to do; empty if nothing can be said."""
+        from hermes.mcp.servers import missing_sdk  # noqa: PLC0415 - few calls need it
+
+        try:
+            endpoint = server_config(name, self.get(name), self._checks).endpoint
+        except ConfigError:  # such as a variable that is not set yet
+            return missing_sdk()
+        program = missing_program(endpoint) if isinstance(endpoint, StdioEndpoint) else ""
+        return missing_sdk() or (program and f"{program} is not installed.")
 
     def enable(self, name: str, *, enabled: bool) -> EditResult:
         self.get(name)

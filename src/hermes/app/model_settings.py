@@ -41,20 +41,22 @@ def model_settings(config: Config) -> ModelSettings:
         ollama_num_ctx=main.ollama_num_ctx,
         custom_providers=_custom_providers(config),
         fallback_providers=tuple(map(_fallback, fallbacks)),
-        disabled=frozenset(name for name, one in config.providers.items() if not one.enabled),
+        disabled=frozenset(
+            name for name, provider in config.providers.items() if not provider.enabled
+        ),
         strategies={
             name: KeyStrategy(value) for name, value in config.credential_pool_strategies.items()
         },
         logins={
             name: DeviceLogin(
-                device_url=one.oauth.device_url,
-                token_url=one.oauth.token_url,
-                client_id=one.oauth.client_id,
-                scope=one.oauth.scope,
-                pkce=one.oauth.pkce,
+                device_url=provider.oauth.device_url,
+                token_url=provider.oauth.token_url,
+                client_id=provider.oauth.client_id,
+                scope=provider.oauth.scope,
+                pkce=provider.oauth.pkce,
             )
-            for name, one in config.providers.items()
-            if one.oauth is not None
+            for name, provider in config.providers.items()
+            if provider.oauth is not None
         },
         tries=max(config.agent.api_max_retries, 1),
         local_idle=config.agent.local_stream_stale_timeout,
@@ -66,26 +68,30 @@ def model_settings(config: Config) -> ModelSettings:
 
 def _custom_providers(config: Config) -> tuple[CustomProvider, ...]:
     """Those of the list, and those of the mapping with a base URL."""
-    listed = [(one.name, one) for one in config.custom_providers]
-    named = [(name, one) for name, one in config.providers.items() if one.base_url and one.enabled]
-    return tuple(_custom_provider(name, one) for name, one in (*listed, *named))
+    listed = [(provider.name, provider) for provider in config.custom_providers]
+    named = [
+        (name, provider)
+        for name, provider in config.providers.items()
+        if provider.base_url and provider.enabled
+    ]
+    return tuple(_custom_provider(name, provider) for name, provider in (*listed, *named))
 
 
-def _custom_provider(name: str, one: sections.Provider) -> CustomProvider:
+def _custom_provider(name: str, provider: sections.Provider) -> CustomProvider:
     return CustomProvider(
         name=name,
-        base_url=one.base_url,
-        api_key=one.api_key,
-        key_env=one.key_env,
-        api_mode=one.api_mode,
-        model=one.model,
-        models=_windows(one.models),
-        context_length=one.context_length,
-        rate_limit_delay=one.rate_limit_delay or 0.0,
-        keeps_responses=one.keeps_responses,
-        extra_body=one.extra_body,
-        ssl_verify=one.ssl_verify,
-        ssl_ca_cert=one.ssl_ca_cert,
+        base_url=provider.base_url,
+        api_key=provider.api_key,
+        key_env=provider.key_env,
+        api_mode=provider.api_mode,
+        model=provider.model,
+        models=_windows(provider.models),
+        context_length=provider.context_length,
+        rate_limit_delay=provider.rate_limit_delay or 0.0,
+        keeps_responses=provider.keeps_responses,
+        extra_body=provider.extra_body,
+        ssl_verify=provider.ssl_verify,
+        ssl_ca_cert=provider.ssl_ca_cert,
     )
 
 

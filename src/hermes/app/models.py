@@ -106,10 +106,10 @@ class ModelSelector:
         except ConfigError as error:
             if model := await self._at_default_provider(session):
                 return model
-            log.warning("session %s cannot keep its model: %s", session.id, error)
+            log.warning("session %s cannot use its model: %s", session.id, error)
             fallback = await self.model_for_flags(self._start_flags)
             self._fallback_notes[pinned] = (
-                f"{session.provider}/{session.model} is unavailable ({error}); "
+                f"{session.provider}/{session.model} is unavailable ({str(error).rstrip('.')}); "
                 f"using {fallback.provider}/{fallback.name}. Choose another with /model NAME."
             )
             return fallback
@@ -249,6 +249,12 @@ class ModelSelector:
         settings = await self._pool.with_renewed_keys(self._settings)
         return await resolve_with_discovery(settings, env, flags, self._find_local, list_models)
 
+    async def available(self) -> "Sequence[ProviderModels]":
+        """The models that the providers offer; asks them."""
+        return await find_available(
+            await self._pool.with_renewed_keys(self._settings), self._env.get
+        )
+
     async def _find_local(self) -> Sequence[LocalServer]:
         """Local servers, and last the embedded model, if installed."""
         from hermes.models.embedded.weights import local_server_under  # noqa: PLC0415 - last resort
@@ -259,11 +265,11 @@ class ModelSelector:
         """Whether the session's model gets only a few tools."""
         named = session.model, session.provider
         built = self._built.values()
-        return any((one.name, one.provider) == named and one.profile.tools for one in built)
+        return any((model.name, model.provider) == named and model.profile.tools for model in built)
 
     def window_of(self, name: str, provider: str) -> int:
         """The context window of a model used here; 0 if unknown."""
-        named = ((one.name, one.provider, one.window) for one in self._built.values())
+        named = ((model.name, model.provider, model.window) for model in self._built.values())
         return next((window for *model, window in named if model == [name, provider]), 0)
 
     def profile_of(self, model: object) -> ModelProfile:
@@ -362,10 +368,12 @@ async def _list_provider(target: ModelTarget) -> ProviderModels:
 def _provider_targets(settings: ModelSettings, env: EnvLookup) -> list[ModelTarget]:
     """Every provider that can be asked: those with a key or a custom URL."""
     custom_url = settings.base_url or env("OPENAI_BASE_URL")
-    names = ["", *(one.name for one in settings.custom_providers)]
+    names = ["", *(provider.name for provider in settings.custom_providers)]
     # A key set for a custom URL is not sent to OpenAI.
     names += [
-        one.name for one in PROVIDERS if not one.local and not (custom_url and one.name == "openai")
+        provider.name
+        for provider in PROVIDERS
+        if not provider.local and not (custom_url and provider.name == "openai")
     ]
     targets: dict[str, ModelTarget] = {}
     for name in names:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -297,14 +297,16 @@ class StandardPlanner:
         return "\n\n".join(part for part in parts if part)
 
 
-class _ToolOffer:
+class _ToolOffer(Struct, dict=True):
     """The permitted tools of a platform and role."""
 
-    def __init__(self, all_tools: Mapping[str, Tool], tools: Mapping[str, Tool]) -> None:
-        self.all_tools = all_tools
-        self.tools = tools
-        self.restorable = [tool for tool in tools.values() if isinstance(tool, SupportsRestore)]
-        self._limited: dict[int, tuple[Mapping[str, Tool], Collection[str]]] = {}
+    all_tools: Mapping[str, Tool]
+    tools: Mapping[str, Tool]
+    _limited: dict[int, tuple[Mapping[str, Tool], Collection[str]]] = {}
+
+    @cached_property
+    def restorable(self) -> Sequence[SupportsRestore]:
+        return [tool for tool in self.tools.values() if isinstance(tool, SupportsRestore)]
 
     def within(self, inherited: Collection[str]) -> "_ToolOffer":
         """Limit a subagent to the tools that its parent had."""
@@ -340,43 +342,35 @@ class RuntimePlanner:
         )
 
 
-class RuntimeSelector:
+class RuntimeSelector(Struct, kw_only=True):
     """Plans a turn for the first registered runtime that takes it, otherwise as usual."""
 
-    def __init__(
-        self,
-        standard: StandardPlanner,
-        runtimes: Sequence[RuntimeProvider],
-        *,
-        approvals: Callable[[], Approvals],
-        clock: Clock,
-    ) -> None:
-        self._standard = standard
-        self._runtimes = runtimes
-        self._approvals = approvals
-        self._clock = clock
+    standard: StandardPlanner
+    runtimes: Sequence[RuntimeProvider]
+    approvals: Callable[[], Approvals]
+    clock: Clock
 
     async def plan(
         self, session: Session, scope: Scope, history: Sequence[Message]
     ) -> Plan | RuntimePlan:
-        for provider in self._runtimes:
-            turn = await provider.turn_for(session, scope, history, self._standard.offered)
+        for provider in self.runtimes:
+            turn = await provider.turn_for(session, scope, history, self.standard.offered)
             if turn is None:
                 continue
             model = turn.prompt_for
             return RuntimePlan(
                 scope=scope,
                 runtime=turn.runtime,
-                system=self._standard.extra_instructions(session, scope)
+                system=self.standard.extra_instructions(session, scope)
                 if model is None
-                else self._standard.prompt(session, scope, model, turn.tools),
+                else self.standard.prompt(session, scope, model, turn.tools),
                 history=history,
                 tools=turn.tools,
-                approvals=self._approvals,
-                clock=self._clock,
-                hooks=self._standard.hooks,
+                approvals=self.approvals,
+                clock=self.clock,
+                hooks=self.standard.hooks,
             )
-        return await self._standard.plan(session, scope, history)
+        return await self.standard.plan(session, scope, history)
 
 
 def _read_soul(path: Path) -> str:

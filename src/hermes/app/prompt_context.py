@@ -18,6 +18,7 @@ from hermes.config.schema import Config
 from hermes.config.values import as_list, as_mapping
 from hermes.kit.clock import Clock
 from hermes.kit.files import read_regular_file
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.text import head_and_tail
 from hermes.schema.errors import ConfigError, ToolError
 from hermes.schema.messages import Assistant, Message, Stop, Text, User
@@ -91,18 +92,16 @@ class PromptContext:
         if now - read_at >= CACHE_SECONDS:
             if len(self._cache) >= MAX_CACHED:
                 self._cache.clear()
-            sections = self._read_sections(request)
+            limit = self._config.context_file_max_chars or project_limit(request.window)
+            workspace = Path(request.workspace)
+            sections = PromptSections(
+                skills=self._skills(request) if "skill_view" in request.tools else "",
+                project=project_section(workspace, limit, self._may_instruct)
+                if request.workspace
+                else "",
+            )
             self._cache[key] = now, sections
         return replace(sections, memory=self._memory() if request.role is Role.OWNER else "")
-
-    def _read_sections(self, request: PromptRequest) -> PromptSections:
-        limit = self._config.context_file_max_chars or project_limit(request.window)
-        return PromptSections(
-            skills=self._skills(request) if "skill_view" in request.tools else "",
-            project=project_section(Path(request.workspace), limit, self._may_instruct)
-            if request.workspace
-            else "",
-        )
 
     def _may_instruct(self, path: Path, data: bytes, workspace: Path) -> bool:
         return self._provenance.may_be_followed(path, data, workspace)
@@ -247,7 +246,7 @@ def read_prefill(home: Home, name: str) -> Sequence[Message]:
         content: object = msgspec.json.decode(read_regular_file(path))
     except OSError as error:
         raise _invalid_prefill(path, error.strerror or "it cannot be read") from error
-    except (msgspec.DecodeError, ValueError) as error:
+    except (*JSON_ERRORS, ValueError) as error:
         raise _invalid_prefill(path, "it is not valid JSON") from error
     entries = as_list(content)
     if entries is None:

@@ -21,7 +21,7 @@ async def check_problem(app: App, address: str) -> str:
     environment = app.child_env(scope)
     program = shutil.which("gh", path=environment.get("PATH"))
     if program is None:
-        return "gh, the command line of GitHub, is needed to look at it and is not installed."
+        return "GitHub's command line, gh, is needed to check it and is not installed."
     spec = ProcessSpec(
         argv=(program, "pr", "checks", address, "--required"),
         cwd=str(app.home.path),

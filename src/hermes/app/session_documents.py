@@ -57,7 +57,8 @@ def render_markdown(copy: SessionExport) -> Iterator[str]:
 
 
 def session_name(session: Session) -> str:
-    return single_line(session.title) or session.id
+    """The title, or the id. Titles of jobs end with the id, because they are unique."""
+    return single_line(session.title.removesuffix(f" ({session.id})")) or session.id
 
 
 def session_facts(session: Session) -> list[tuple[str, str]]:

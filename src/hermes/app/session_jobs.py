@@ -32,38 +32,47 @@ class SessionJobs:
         now = self._clock.now()
         processes = [
             BackgroundTask(
-                name=one.id,
-                command=one.command,
-                seconds=((one.ended or now) - one.started).total_seconds(),
-                state="" if one.is_running else _process_state(one),
+                name=process.id,
+                command=process.command,
+                seconds=((process.ended or now) - process.started).total_seconds(),
+                state="" if process.is_running else _process_state(process),
             )
-            for one in await self._processes.list_for(_SessionOwner(session.id, session.key))
+            for process in await self._processes.list_for(_SessionOwner(session.id, session.key))
         ]
         return processes + [
             BackgroundTask(
-                name=f"{one.work.id} [{number + 1}]",
+                name=f"{delegation.work.id} [{number + 1}]",
                 command=task.goal,
-                seconds=((one.ended or now) - one.started).total_seconds(),
+                seconds=((delegation.ended or now) - delegation.started).total_seconds(),
                 state=state or "",
-                activity="" if state else one.activity[number],
+                activity="" if state else delegation.activity[number],
             )
-            for one in (
+            for delegation in (
                 *self._delegations.running_in(session.id, session.key),
                 *self._delegations.ended_in(session.id, session.key),
             )
-            for number, task in enumerate(one.work.tasks)
-            for state in (one.state_of(number),)
+            for number, task in enumerate(delegation.work.tasks)
+            for state in (delegation.state_of(number),)
         ]
 
     def running(self, session: Session) -> int:
         """Return how many tasks are running, as `list_tasks` lists them."""
         delegated = [
-            one.state_of(number)
-            for one in self._delegations.running_in(session.id, session.key)
-            for number in range(len(one.work.tasks))
+            delegation.state_of(number)
+            for delegation in self._delegations.running_in(session.id, session.key)
+            for number in range(len(delegation.work.tasks))
         ]
         processes = self._processes.running_in(_SessionOwner(session.id, session.key))
         return processes + delegated.count(None)
+
+    def running_anywhere(self) -> int:
+        """Return how many tasks of all sessions are running in this process."""
+        delegated = [
+            delegation.state_of(number)
+            for delegation in self._delegations.running
+            for number in range(len(delegation.work.tasks))
+        ]
+        return len(self._processes.running) + delegated.count(None)
 
     async def end_all(self, session: Session) -> int:
         delegated = self._delegations.end_all(session.id, session.key)

@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from pathlib import Path
 
+import msgspec
 from anyio.to_thread import run_sync
 from msgspec import structs
 
@@ -23,13 +25,16 @@ from hermes.app.prompt_context import (
     printable,
     read_instructions,
 )
+from hermes.channels import MANIFESTS
 from hermes.commands.services import ContextUsage, HandoffCaller, InstructionFile
 from hermes.compaction.pins import Pins
 from hermes.compaction.service import CompactionOptions, CompactionResult
 from hermes.compaction.view import CompactionState
 from hermes.config.home import Home
-from hermes.gateway.messages import OutboxMessage, outbox_post, wake_outbox
-from hermes.gateway.people import People
+from hermes.gateway.authorization import access_rules_from
+from hermes.gateway.messages import OutboxMessage, address_of_topic, outbox_post, wake_outbox
+from hermes.gateway.people import LinkedAccount, People
+from hermes.gateway.platform_settings import canonical_id
 from hermes.gateway.session_keys import keys_at
 from hermes.kit.clock import Clock
 from hermes.kit.files import write_error_hint
@@ -38,11 +43,14 @@ from hermes.ports.chat_records import PutSessionLocation, SessionLocation
 from hermes.ports.store import ChangeSession
 from hermes.schema.errors import ToolError, UsageError
 from hermes.schema.scope import OWNER, Address, Requester, Role, Scope, platform_of
-from hermes.schema.sessions import Session, SessionChange
+from hermes.schema.sessions import Session, SessionChange, SessionFilter
+from hermes.session.keys import DIRECT_CHAT, ChatId
 from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.provenance.instruction_files import INSTRUCTION_FILES
 
 _CHARACTERS_PER_TOKEN = 4
+MAX_SESSIONS = 50
+"""How many sessions of a platform are searched for a person's last chat."""
 
 
 class SessionWindow:
@@ -117,14 +125,15 @@ class ChatHandoff:
         self, session: Session, platform: str, caller: HandoffCaller | None = None
     ) -> str:
         app = self._app
-        address, asker = await self._target(platform, caller)
         role = caller.role if caller is not None else Role.OWNER
         principal = OWNER if role is Role.OWNER else session.principal
-        key = await self._key_at(address, principal)
+        address, asker, key = await self._destination(platform, caller, principal)
         now = app.clock.now()
         moved = SessionChange(key=key, system="", ended_at=None, end_reason="")
         ended = SessionChange(ended_at=now, end_reason=_END_REASON)
-        name = f" “{session.title}”" if session.title else ""
+        chat = await self._chat_of(key)
+        is_private = chat is None or chat.kind == DIRECT_CHAT
+        name = f" “{session.title}”" if session.title and is_private else ""
         origin = caller.platform if caller is not None else "the terminal"
         text = f"The session{name} from {origin} continues here. Send a message to go on."
         reply = outbox_post(new_id("send"), OutboxMessage(address=address, text=text, at=now))
@@ -148,47 +157,104 @@ class ChatHandoff:
         wake_outbox(app.bus, address)
         return f"{platform}, chat {address.chat}"
 
-    async def _target(
-        self, platform: str, caller: HandoffCaller | None
-    ) -> tuple[Address, Requester]:
-        """The caller's own chat on the platform; for the owner also the home channel.
+    async def _destination(
+        self, platform: str, caller: HandoffCaller | None, principal: str
+    ) -> tuple[Address, Requester, str]:
+        """Where the session goes, whose chat that is, and its session key.
 
-        The owner's session only goes to accounts that the owner linked, like the owner's role.
+        That is the caller's own chat on the platform, for the owner also the home channel, or else
+        the chat where they last had a session of their own.
         """
-        if caller is not None:
-            people = People(self._app.home.people, self._app.clock)
-            person = await run_sync(people.find, caller.account)
-            own = person.find(caller.account) if person is not None else None
-            for one in person.accounts if person is not None else ():
-                if platform_of(one.channel) != platform or one.account == caller.account:
-                    continue
-                by_owner = own is not None and own.proof == one.proof == "owner"
-                if caller.role is Role.OWNER and not by_owner:
-                    continue
+        linked = await self._linked_account(platform, caller) if caller is not None else None
+        try:
+            if linked is not None:
                 # Most platforms name a direct chat like the person.
-                return Address(one.channel, one.chat or one.user), Requester(user=one.user)
-            if caller.role is not Role.OWNER:
-                raise UsageError(
-                    f"You have no linked account on {platform}.",
-                    hint="Send /link in a direct chat with me, and the code from there.",
-                )
-        return self._home_of(platform), Requester()
+                address = Address(linked.channel, linked.chat or linked.user)
+                key = await self._key_at(address, principal, linked=True)
+                return address, Requester(user=linked.user), key
+            address = self._home_of(platform)
+            return address, Requester(), await self._key_at(address, principal)
+        except UsageError:
+            users = {linked.user} if linked is not None else self._only_owner(platform)
+            found = await self._last_chat(platform, principal, users)
+            if found is None:
+                raise
+            return found
+
+    async def _linked_account(self, platform: str, caller: HandoffCaller) -> LinkedAccount | None:
+        """The owner's session only goes to accounts that the owner linked, like the role."""
+        people = People(self._app.home.people, self._app.clock)
+        person = await run_sync(people.find, caller.account)
+        own = person.find(caller.account) if person is not None else None
+        for one in person.accounts if person is not None else ():
+            if platform_of(one.channel) != platform or one.account == caller.account:
+                continue
+            by_owner = own is not None and own.proof == one.proof == "owner"
+            if caller.role is not Role.OWNER or by_owner:
+                return one
+        if caller.role is not Role.OWNER:
+            raise UsageError(
+                f"You have no linked account on {platform}.",
+                hint="Send /link there in a direct chat with me, then send me the code here.",
+            )
+        return None
+
+    def _only_owner(self, platform: str) -> frozenset[str]:
+        """The id of the owner on a platform, unless the settings list several."""
+        settings = self._app.chats.platform(platform)
+        rules = access_rules_from(platform, self._app.env, settings)
+        owners = rules.owners | rules.group_owners
+        return owners if len(owners) == 1 else frozenset()
+
+    async def _last_chat(
+        self, platform: str, principal: str, users: AbstractSet[str]
+    ) -> tuple[Address, Requester, str] | None:
+        """Where one of these users last had a session of their own; direct chats come first."""
+        archive, chats = self._app.store.archive_for(principal), self._app.store.chats
+        in_group: tuple[Address, Requester, str] | None = None
+        for summary in await archive.list(SessionFilter(source=platform), MAX_SESSIONS):
+            session = summary.session
+            record = await chats.session_key(session.key) if session.key else None
+            if record is None or session.principal != principal:
+                continue
+            chat = msgspec.json.decode(record.chat, type=ChatId)
+            is_direct = chat.kind == DIRECT_CHAT
+            user = chat.user or (chat.chat if is_direct else "")
+            if not user or canonical_id(platform, user) not in users:
+                continue
+            found = address_of_topic(record.topic), Requester(user=user), record.key
+            if is_direct:
+                return found
+            in_group = in_group or found
+        return in_group
+
+    async def _chat_of(self, key: str) -> ChatId | None:
+        record = await self._app.store.chats.session_key(key)
+        return None if record is None else msgspec.json.decode(record.chat, type=ChatId)
 
     def _home_of(self, platform: str) -> Address:
         targets = load_send_targets(self._app.home, self._app.env)
         if platform in targets.homes:
             return structs.replace(targets.homes[platform], channel=platform)
         if platform not in targets.platforms:
+            if platform in MANIFESTS:
+                raise UsageError(
+                    f"{platform} is not set up.",
+                    hint=f"Set it up: hermes gateway setup {platform}",
+                )
             known = ", ".join(sorted(targets.homes)) or "none"
             raise UsageError(
-                f"Unknown platform: {platform}.", hint=f"With a home channel: {known}."
+                f"Unknown platform: {platform}.", hint=f"Platforms with a home channel: {known}."
             )
         raise UsageError(
             f"{platform} has no home channel.", hint="Set one with /sethome in a chat there."
         )
 
-    async def _key_at(self, address: Address, principal: str) -> str:
-        """The session key of the person's chat at this address; a group may have several."""
+    async def _key_at(self, address: Address, principal: str, *, linked: bool = False) -> str:
+        """The session key of the person's chat at this address; a group may have several.
+
+        `linked`: a direct chat at this address is the person's own.
+        """
         keys = await keys_at(self._app.store, address)
         archive = self._app.store.archive_for(OWNER)
         for key in keys:
@@ -196,7 +262,10 @@ class ChatHandoff:
             if session is not None and session.principal == principal:
                 return key
         if len(keys) == 1:
-            return keys[0]
+            # Otherwise someone else's next turn would continue this session.
+            chat, session = await self._chat_of(keys[0]), await archive.by_key(keys[0])
+            if chat is not None and chat.kind == DIRECT_CHAT and (linked or session is None):
+                return keys[0]
         raise UsageError(
             "You have not talked to me in that chat yet.", hint="Send a message there first."
         )

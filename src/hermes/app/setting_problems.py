@@ -4,7 +4,7 @@ The loader finds unknown keys and words. Here are names: of providers, toolsets,
 platforms, profiles and servers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,8 +18,10 @@ from hermes.config.platforms import PLATFORMS
 from hermes.config.problems import Finding, Problem, Severity
 from hermes.config.schema import Config
 from hermes.config.sections.messaging import Platform
+from hermes.config.server_ports import MAX_PORT, is_port, is_port_setting, is_port_variable
 from hermes.config.setting_warnings import BOTS, FALSE_WORDS, TRUE_WORDS
 from hermes.config.values import KeyPath, as_list, as_mapping, format_path
+from hermes.config.variables import VARIABLES
 from hermes.kit.text import similar_names
 from hermes.models.providers import CUSTOM, PROVIDERS, find_provider
 from hermes.models.urls import API_MODES
@@ -93,25 +95,27 @@ def is_server_or_hook(problem: Problem) -> bool:
 
 def warning_line(problem: Problem) -> str:
     """One line for the greeting and the log."""
-    return f"{str(problem).rstrip('.')}. {problem.hint}" if problem.hint else str(problem)
+    text = str(problem)
+    stop = "" if text.endswith((".", "?")) else "."
+    return f"{text}{stop} {problem.hint}" if problem.hint else text
 
 
 def with_positions(findings: Sequence[Finding], home: Home) -> list[Problem]:
-    """Add where each setting stands in the file."""
+    """Add where each setting is in the file."""
     from hermes.config.yaml_parser import key_positions, nearest_position  # noqa: PLC0415 - only needed for problems
 
     positions = key_positions(read_text(home.config))
     return [
         Problem(
-            severity=one.severity,
+            severity=finding.severity,
             file=home.config,
-            path=one.path,
-            line=nearest_position(positions, one.path)[0],
-            column=nearest_position(positions, one.path)[1],
-            message=one.message,
-            hint=one.hint,
+            path=finding.path,
+            line=nearest_position(positions, finding.path)[0],
+            column=nearest_position(positions, finding.path)[1],
+            message=finding.message,
+            hint=finding.hint,
         )
-        for one in findings
+        for finding in findings
     ]
 
 
@@ -146,6 +150,7 @@ def _findings(loaded: LoadedConfig, home: Home, env: Env) -> Iterator[Finding]:
     if config.mcp_servers:
         yield from _servers(config, home, env)
     yield from _bot_variables(env)
+    yield from _ports(raw, env)
 
 
 def _values(
@@ -180,6 +185,18 @@ def _bot_variables(env: Env) -> Iterator[Finding]:
             yield Finding(severity=Severity.WARNING, path=(name,), message=message, hint=hint)
 
 
+def _ports(raw: Mapping[str, object], env: Env) -> Iterator[Finding]:
+    given = [
+        one for one in _values(raw, ("platforms", "*", "extra", "*")) if is_port_setting(one[0])
+    ]
+    given += [((name,), env.get(name)) for name in VARIABLES if is_port_variable(name)]
+    for path, value in given:
+        if not is_port(value):
+            message = f"{value} is not a port, which is a whole number from 0 to {MAX_PORT}"
+            hint = f"hermes config set {format_path(path)} NUMBER"
+            yield Finding(severity=Severity.WARNING, path=path, message=message, hint=hint)
+
+
 def _known(what: str, known: Iterable[str]) -> _Check:
     def check(path: KeyPath, name: str) -> Iterator[Finding]:
         names = list(known)
@@ -190,8 +207,8 @@ def _known(what: str, known: Iterable[str]) -> _Check:
 
 
 def _provider_check(config: Config) -> _Check:
-    own = [one.name for one in model_settings(config).custom_providers]
-    known = [*own, *(one.name for one in (*PROVIDERS, CUSTOM))]
+    own = [provider.name for provider in model_settings(config).custom_providers]
+    known = [*own, *(provider.name for provider in (*PROVIDERS, CUSTOM))]
     accepted = {"auto", "main", *map(str.lower, own), *map(str.lower, config.providers)}
 
     def check(path: KeyPath, name: str) -> Iterator[Finding]:
@@ -229,7 +246,12 @@ def _platform_check(config: Config) -> _Check:
     def check(path: KeyPath, name: str) -> Iterator[Finding]:
         from hermes.channels import MANIFESTS  # noqa: PLC0415 - only if a setting names a platform
 
-        known = {*SOURCES, *MANIFESTS, *(one.platform for one in PLATFORMS), *config.platforms}
+        known = {
+            *SOURCES,
+            *MANIFESTS,
+            *(platform.platform for platform in PLATFORMS),
+            *config.platforms,
+        }
         yield from _known("platform", sorted(known))(path, name)
 
     return check
@@ -242,7 +264,7 @@ def _personality_check(config: Config) -> _Check:
 def _profile_check(home: Home) -> _Check:
     from hermes.config.profiles import list_profiles  # noqa: PLC0415 - only with such a setting
 
-    return _known("profile", [one.name for one in list_profiles(home.root)])
+    return _known("profile", [profile.name for profile in list_profiles(home.root)])
 
 
 def _timezone(path: KeyPath, name: str) -> Iterator[Finding]:
@@ -276,7 +298,7 @@ def _routes(api: Platform) -> Iterator[Finding]:
 
 
 def _servers(config: Config, home: Home, env: Env) -> Iterator[Finding]:
-    enabled = {name: one for name, one in config.mcp_servers.items() if one.enabled}
+    enabled = {name: server for name, server in config.mcp_servers.items() if server.enabled}
     from hermes.mcp.settings import ServerContext, server_config  # noqa: PLC0415 - only with servers
 
     context = ServerContext(env, home.path, str(Path("/")), reserved_toolsets())

@@ -67,7 +67,7 @@ def _read_local(source: str) -> dict[str, bytes]:
             hint="For example: hermes skills install ~/skills/tea",
         )
     try:
-        return read_archive(read_regular_file(path, MAX_ARCHIVE_BYTES))
+        return read_archive(read_regular_file(path, MAX_ARCHIVE_BYTES), path.name)
     except OSError as error:
         raise InvalidSkill(f"Cannot read {source}: {error.strerror}.") from error
 
@@ -82,9 +82,16 @@ def choose_package(found: dict[str, SkillPackage], path: str) -> SkillPackage:
     if not found:
         raise InvalidSkill("It contains no SKILL.md.")
     names = ", ".join(sorted(package.name for package in found.values()))
+    if not matches:
+        raise InvalidSkill(f"It contains no skill {name}.", hint=f"It contains: {names}.")
+    if not name:
+        raise InvalidSkill(
+            f"It contains {len(matches)} skills: {names}.", hint="Choose one with --path NAME."
+        )
+    folders = ", ".join(sorted(folder for folder, package in found.items() if package in matches))
     raise InvalidSkill(
-        f"It contains {len(matches) or 'no such'} skills: {names}.",
-        hint="Choose one with --path NAME.",
+        f"It contains {len(matches)} skills named {name}.",
+        hint=f"Choose a folder with --path FOLDER: {folders}.",
     )
 
 

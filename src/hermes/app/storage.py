@@ -35,7 +35,8 @@ async def open_archive(
     home: Home, clock: Clock, worker_ttl: timedelta = WORKER_TTL
 ) -> AsyncGenerator[Store]:
     """Creates a missing database; check `home.has_sessions` first if that is unwanted."""
-    await run_sync(move_database, home.legacy_database, home.database)
+    if home.legacy_database.exists() or not home.database.exists():
+        await run_sync(move_database, home.legacy_database, home.database)
     async with open_store(home.database, clock, worker_ttl) as store:
         yield store
 
@@ -51,7 +52,7 @@ async def import_public_sessions(store: Store, home: Home, report: ReportProgres
     try:
         added = await store.maintenance.import_legacy(path, report)
     except StoreError as error:
-        log.warning("the sessions of another program were not imported: %s", error)
+        log.warning("the upstream sessions were not imported: %s", error)
         return
     if added.sessions or added.messages:
         log.info(
@@ -68,7 +69,7 @@ class LoggedProgress:
     def __call__(self, done: int, total: int) -> None:
         tenths = done * 10 // max(total, 1)
         if tenths > self._tenths and total > _LONG_IMPORT:
-            log.info("importing sessions of another program: %d%%", tenths * 10)
+            log.info("importing upstream sessions: %d%%", tenths * 10)
         self._tenths = tenths
 
 
@@ -79,7 +80,11 @@ async def find_by_preview(archive: SessionArchive, name: str) -> Session | None:
     """
     beginning = name.strip("“”\"' ").rstrip("…")
     summaries = await archive.list(SessionFilter(), _MAX_LISTED) if beginning else ()
-    found = (one.session for one in summaries if single_line(one.preview).startswith(beginning))
+    found = (
+        summary.session
+        for summary in summaries
+        if single_line(summary.preview).startswith(beginning)
+    )
     return next(found, None)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hermes.app.message_sender import FollowupRouter
+from hermes.app.followup_router import FollowupRouter
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.ports.store import Store

@@ -31,7 +31,7 @@ EVERYTHING = "hermes-cli"
 
 
 def reserved_toolsets() -> list[str]:
-    """Names of our own toolsets: the tools of an MCP server called so are `mcp-NAME`."""
+    """Names of built-in toolsets. An MCP server with such a name has the toolset `mcp-NAME`."""
     return [*built_in_toolsets().names(), NO_MCP]
 
 
@@ -48,13 +48,15 @@ def tool_selection(
 ) -> ToolSelection:
     """Raises `UsageError` for an unknown toolset in `wanted`.
 
-    Toolsets in the settings may belong to a feature that is not installed.
+    Unknown names in `excluded` are allowed: they may belong to a feature that is not installed.
     """
-    servers = config.mcp_servers
+    servers, known = mcp_toolsets(config), built_in_toolsets().names()
+    names = [name if name in known else toolset_name(name) for name in wanted or ()]
+    names = [name for name in names if name != NO_MCP]
     return ToolSelection(
-        disabled=frozenset(excluded),
-        tools=None if wanted is None else tools_of(n for n in wanted if n not in servers),
-        servers=frozenset(name for name in wanted or () if name in servers),
+        disabled=frozenset(name if name in known else toolset_name(name) for name in excluded),
+        tools=None if wanted is None else tools_of(n for n in names if n not in servers),
+        servers=frozenset(name for name in names if name in servers),
     )
 
 
@@ -96,20 +98,24 @@ class Toolbox:
     def add_tools(self, tools: Sequence[Tool], *, toolset: str = "") -> None:
         """Add tools of servers and plugins, for turns that start later.
 
-        They replace the earlier tools of their toolset; `toolset` names one that may be empty. Of
-        two tools with one name the first is kept.
+        They replace all earlier tools of their toolset; pass `toolset` to replace one even if
+        `tools` is empty. If two tools have the same name, a platform gets that of its first
+        enabled toolset.
         """
         added: dict[str, dict[str, Tool]] = {toolset: {}} if toolset else {}
         for tool in tools:
             name, own = tool.spec.name, tool.spec.toolset
             siblings = added.setdefault(own, {})
             if name in self._builtin:
+                log.warning("skipped %s of %s: a built-in tool has that name", name, own)
                 continue
-            others = (tools for toolset, tools in self._added.items() if toolset != own)
-            if name in siblings or any(name in tools for tools in others):
+            if name in siblings:
                 log.warning("skipped %s of %s: there is already a tool of that name", name, own)
-            else:
-                siblings[name] = tool
+                continue
+            others = [one for one, tools in self._added.items() if one != own and name in tools]
+            if others:
+                log.warning("%s and %s both have a tool %s; only one is used", own, others[0], name)
+            siblings[name] = tool
         self._added |= added
         self._offered.clear()
 
@@ -154,7 +160,11 @@ class Toolbox:
         """Tools of servers and plugins enabled on a platform."""
         enabled = mcp_servers_on(self._config, platform, self._added)
         sets = [name for name in enabled if self.may_offer(name)]
-        return {name: tool for one in sets for name, tool in self._added.get(one, {}).items()}
+        found: dict[str, Tool] = {}
+        for toolset in sets:
+            for name, tool in self._added.get(toolset, {}).items():
+                found.setdefault(name, tool)
+        return found
 
     def limit(self, tools: Mapping[str, Tool], window: int) -> "OfferedTools | None":
         """The reduced list if there are too many tools, or None."""
@@ -166,7 +176,7 @@ class Toolbox:
         return limited if limited.unlisted else None
 
     def _tools(self, platform: str) -> Mapping[str, Tool]:
-        """Platforms with the same sandbox and network setting share their tools."""
+        """The built-in tools. Platforms with the same sandbox and network settings share them."""
         terminal = self._config.terminal
         key = backend_on(terminal, platform), network_on(terminal, platform)
         if key not in self._built:
@@ -175,7 +185,7 @@ class Toolbox:
 
 
 def configured_toolsets(config: Config, platform: str) -> list[str]:
-    """The toolsets that the settings name for a platform, as this version calls them."""
+    """The toolsets that the settings name for a platform, translated to this version's names."""
     toolsets = config.platform_toolsets
     chosen = toolsets.get(platform, toolsets.get("cli", config.toolsets))
     names = [toolset_name(name, platform) for name in chosen]
@@ -184,13 +194,15 @@ def configured_toolsets(config: Config, platform: str) -> list[str]:
 
 
 def toolset_name(name: str, platform: str = "") -> str:
-    """The public names of the set of all tools: `all`, `*`, and `hermes-` with a platform."""
+    """Translate the public names of the full set: `all`, `*`, and `hermes-PLATFORM`."""
     if name in {"all", "*", f"hermes-{platform}"}:
         return EVERYTHING
-    # The webhook's set is smaller in the public system, so elsewhere it must not become all.
+    if not name.startswith("hermes-"):
+        return name
+    # In the public system the webhook's set is smaller: elsewhere its name must not mean all.
     shared = name.removeprefix("hermes-").replace("-", "_")
-    is_platform = any(one.platform == shared for one in PLATFORMS) and shared != "webhook"
-    return EVERYTHING if name.startswith("hermes-") and is_platform else name
+    is_platform = any(facts.platform == shared for facts in PLATFORMS) and shared != "webhook"
+    return EVERYTHING if is_platform else name
 
 
 def mcp_toolsets(config: Config) -> dict[str, McpServer]:
@@ -232,35 +244,23 @@ def _tool_budget(config: Config) -> "ToolBudget":
 MAX_LOG_BYTES = 1_000_000
 
 
-class McpService:
-    """Implements the service of `/reload-mcp`."""
+class McpService(Struct, kw_only=True):
+    """Loads, connects and reloads the profile's MCP servers; used by `/reload-mcp`."""
 
-    def __init__(
-        self,
-        base: "App",
-        *,
-        toolbox: Toolbox,
-        sandboxes: Callable[[], "Sandboxes"],
-        workspace: str,
-        tasks: TaskGroup,
-        closing: AsyncExitStack,
-    ) -> None:
-        """The servers are loaded if the settings name any; their tasks belong to the profile."""
-        self._base = base
-        self._toolbox = toolbox
-        self._sandboxes = sandboxes
-        self._workspace = workspace
-        self._tasks = tasks
-        self._closing = closing
-        self._servers: McpServers | None = None
-        if base.config.mcp_servers:
-            self.load()
+    base: "App"
+    toolbox: Toolbox
+    sandboxes: Callable[[], "Sandboxes"]
+    workspace: str
+    tasks: TaskGroup
+    """The profile's task group, in which the servers' tasks run."""
+    closing: AsyncExitStack
+    _servers: "McpServers | None" = None
 
     @property
     def confirms_reload(self) -> bool:
         servers = self._servers
         if servers is None:
-            return self._base.config.approvals.mcp_reload_confirm
+            return self.base.config.approvals.mcp_reload_confirm
         return servers.confirms_reload
 
     def load(self) -> "McpServers":
@@ -268,32 +268,32 @@ class McpService:
         if self._servers is None:
             from hermes.mcp.servers import McpDeps, McpServers  # noqa: PLC0415 - only with servers
 
-            base = self._base
+            base = self.base
             deps = McpDeps(
                 home=base.home,
                 env=base.env,
                 loaded=base.loaded,
-                toolbox=self._toolbox,
-                sandbox=self._sandboxes().local,
+                toolbox=self.toolbox,
+                sandbox=self.sandboxes().local,
                 reserved=reserved_toolsets(),
                 blobs=base.blobs,
                 clock=base.clock,
                 redactor=base.redactor,
-                workspace=self._workspace,
+                workspace=self.workspace,
             )
             log = base.home.logs / "mcp-stderr.log"
             stderr = RotatingFile(log, MAX_LOG_BYTES, 1)
-            self._closing.callback(stderr.close)
-            self._servers = McpServers(deps, self._tasks, stderr)
+            self.closing.callback(stderr.close)
+            self._servers = McpServers(deps, self.tasks, stderr)
         return self._servers
 
     def start(self) -> None:
-        """Connect before the first turn, if there are servers."""
+        """Start connecting the servers, if there are any."""
         if self._servers is not None:
             self._servers.start()
 
     async def wait_ready(self) -> None:
-        """Wait before a plan, until fast servers are connected."""
+        """Wait briefly for servers that connect fast, before a turn is planned."""
         if self._servers is not None:
             await self._servers.wait_ready()
 

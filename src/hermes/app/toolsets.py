@@ -15,7 +15,7 @@ from hermes.schema.errors import UsageError
 from hermes.tools.catalog import built_in_toolsets, known_toolsets
 
 EMPTY_TOOLSET = "safe"
-"""Stands for an empty list, which would fall back to that of the command line."""
+"""Means an empty list, which by itself would fall back to that of the command line."""
 
 
 class ToolsetRow(Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ def known_platforms(config: Config) -> list[str]:
 
 def shown_platforms(config: Config) -> list[str]:
     """The command line and all enabled platforms."""
-    wanted = [name for name, one in config.platforms.items() if one.enabled]
+    wanted = [name for name, platform in config.platforms.items() if platform.enabled]
     return list(dict.fromkeys(["cli", *wanted, *config.platform_toolsets]))
 
 
@@ -52,12 +52,14 @@ def list_toolsets(config: Config, platforms: Sequence[str]) -> list[ToolsetRow]:
     for name, tools in built_in_toolsets().single.items():
         reasons: Sequence[str] = ()
         if name == "terminal":
-            why = (unsupported_reason(backend_on(config.terminal, one)) for one in platforms)
+            why = (
+                unsupported_reason(backend_on(config.terminal, platform)) for platform in platforms
+            )
             reasons = list(dict.fromkeys(filter(None, why)))
-        on = {one: is_enabled(config, name, one) for one in platforms}
+        on = {platform: is_enabled(config, name, platform) for platform in platforms}
         rows.append(ToolsetRow(name=name, tools=tools, on=on, missing=reasons))
     for name in mcp_toolsets(config):
-        on = {one: is_enabled(config, name, one) for one in platforms}
+        on = {platform: is_enabled(config, name, platform) for platform in platforms}
         rows.append(ToolsetRow(name=name, tools=["(MCP server)"], on=on))
     known = {*known_toolsets(), *mcp_toolsets(config), NO_MCP}
     unknown = {
@@ -79,7 +81,7 @@ def expand_toolsets(names: Iterable[str], config: Config) -> list[str]:
         if name not in known:
             suggestion = did_you_mean(name, known)
             raise UsageError(
-                f"Unknown toolset: {name}.", hint=suggestion or "See `hermes tools list`."
+                f"Unknown toolset: {name!r}.", hint=suggestion or "See `hermes tools list`."
             )
         single.update(dict.fromkeys(built_in_toolsets().composites.get(name, (name,))))
     if not single:
@@ -88,7 +90,7 @@ def expand_toolsets(names: Iterable[str], config: Config) -> list[str]:
 
 
 def check_platform(name: str, config: Config) -> None:
-    known = [*known_platforms(config), *(one.prefix.lower() for one in PLATFORMS)]
+    known = [*known_platforms(config), *(platform.prefix.lower() for platform in PLATFORMS)]
     if name not in known:
         suggestion = did_you_mean(name, known)
         raise UsageError(
@@ -150,9 +152,9 @@ def _without(names: Iterable[str], gone: Sequence[str]) -> list[str]:
     remaining: dict[str, None] = {}
     for name in names:
         parts = built_in_toolsets().composites.get(name, (name,))
-        whole = not any(one in gone for one in parts)
+        whole = not any(part in gone for part in parts)
         remaining.update(
-            dict.fromkeys([name] if whole else [one for one in parts if one not in gone])
+            dict.fromkeys([name] if whole else [part for part in parts if part not in gone])
         )
     return list(remaining)
 

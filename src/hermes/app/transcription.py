@@ -1,6 +1,7 @@
 """Choose what transcribes the recordings that people send."""
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,8 +18,11 @@ LOCAL = "local"
 COMMAND = "HERMES_LOCAL_STT_COMMAND"
 
 
+ELEVENLABS = "elevenlabs"
+
+
 class SpeechProvider(Struct, frozen=True):
-    """A service with OpenAI's interface; `keys` are variables, the first that is set counts."""
+    """A service; `keys` are variables, the first that is set counts."""
 
     url: str
     model: str
@@ -40,27 +44,30 @@ PROVIDERS = {
         "openai/whisper-large-v3-turbo",
         ("DEEPINFRA_API_KEY",),
     ),
+    ELEVENLABS: SpeechProvider(
+        "https://api.elevenlabs.io/v1", "scribe_v2", ("ELEVENLABS_API_KEY",)
+    ),
 }
 
 
-def configured_transcriber(app: "App") -> Transcriber | None:
+def configured_transcriber(
+    app: "App", providers: Mapping[str, SpeechProvider] = PROVIDERS
+) -> Transcriber | None:
     """What the settings name; None if nothing is set up."""
     settings = app.config.stt
     if not settings.enabled:
         return None
     if settings.provider == LOCAL:
         return _local_command(app)
-    provider = PROVIDERS[settings.provider]
+    provider = providers[settings.provider]
     own = {
         "openai": settings.openai,
         "groq": settings.groq,
         "mistral": settings.mistral,
         "deepinfra": settings.deepinfra,
+        ELEVENLABS: settings.elevenlabs,
     }[settings.provider]
-    # The variables belong to the provider's own address: another server gets only its own key.
-    variables = () if own.base_url else provider.keys
-    found = (app.env.get(name, "").strip() for name in variables)
-    key = own.api_key or next(filter(None, found), "")
+    key = own.api_key or _key_variable(app, provider, own.base_url)
     if not key and not own.base_url:
         log.warning(
             "voice notes are not transcribed: set %s for stt.provider %s",
@@ -69,14 +76,27 @@ def configured_transcriber(app: "App") -> Transcriber | None:
         )
         return None
     # Loaded only where it is used.
-    from hermes.models.transcription import TranscriptionServer  # noqa: PLC0415
+    from hermes.models.transcription import (  # noqa: PLC0415
+        ELEVENLABS_API,
+        OPENAI_API,
+        TranscriptionServer,
+    )
 
     return TranscriptionServer(
         url=own.base_url or provider.url,
         key=key,
         model=own.model or provider.model,
         language=own.language,
+        api=ELEVENLABS_API if settings.provider == ELEVENLABS else OPENAI_API,
     )
+
+
+def _key_variable(app: "App", provider: SpeechProvider, base_url: str) -> str:
+    """The first variable that is set; they are for the provider's own address only."""
+    if base_url:
+        return ""
+    found = (app.env.get(name, "").strip() for name in provider.keys)
+    return next(filter(None, found), "")
 
 
 def _local_command(app: "App") -> Transcriber | None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
@@ -124,18 +125,20 @@ def review_rules(config: Config) -> "ReviewRules":
     )
 
 
-def _derived_titles(store: Store, redact: Callable[[str], str], tasks: TaskGroup) -> AfterTurn:
-    """Name the sessions that a person starts at the terminal."""
+def _derive_title(
+    store: Store,
+    redact: Callable[[str], str],
+    tasks: TaskGroup,
+    turn: TurnRequest,
+    outcome: Outcome,
+) -> None:
+    """Name the sessions that a person starts at the terminal or on the web page."""
+    session, message = turn.session, turn.message
+    by_hand = turn.attended and session.source in {"cli", "web"}
+    if turn.new and by_hand and message is not None and outcome is Outcome.DONE:
+        from hermes.session.titles import DerivedTitles  # noqa: PLC0415 - as below
 
-    def ended(turn: TurnRequest, outcome: Outcome) -> None:
-        session, message = turn.session, turn.message
-        at_terminal = turn.attended and session.source == "cli"
-        if turn.new and at_terminal and message is not None and outcome is Outcome.DONE:
-            from hermes.session.titles import DerivedTitles  # noqa: PLC0415 - as below
-
-            tasks.start_soon(DerivedTitles(store, redact).name, session, message)
-
-    return ended
+        tasks.start_soon(DerivedTitles(store, redact).name, session, message)
 
 
 def title_callbacks(
@@ -154,7 +157,7 @@ def title_callbacks(
         return ()
     flags = auxiliary_flags(config, slot)
     if flags is None:
-        return (_derived_titles(store, redact, tasks),)
+        return (partial(_derive_title, store, redact, tasks),)
     from hermes.session.titles import SessionTitles, TitleSettings  # noqa: PLC0415 - only when enabled
 
     async def model() -> Model:

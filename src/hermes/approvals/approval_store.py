@@ -51,18 +51,20 @@ class ApprovalStore:
     async def count_denied(self, session: str, run: str) -> int:
         """Count the requests of a turn that were denied or timed out."""
         asked = [
-            one
-            for one in await self.session_questions(session)
-            if one.question.run == run and one.question.kind is QuestionKind.APPROVAL
+            question
+            for question in await self.session_questions(session)
+            if question.question.run == run and question.question.kind is QuestionKind.APPROVAL
         ]
-        return sum(one.state == LAPSED or one.answer == ApprovalChoice.DENY for one in asked)
+        return sum(
+            question.state == LAPSED or question.answer == ApprovalChoice.DENY for question in asked
+        )
 
     async def was_denied(self, session: str, run: str, digest: str) -> bool:
         """Whether a person denied this same request in this turn, and the turn has received it."""
         return any(
-            (one.question.run, one.digest, one.state, one.answer)
+            (question.question.run, question.digest, question.state, question.answer)
             == (run, digest, USED, ApprovalChoice.DENY)
-            for one in await self.session_questions(session)
+            for question in await self.session_questions(session)
         )
 
     async def all_open(self) -> Sequence[QuestionRecord]:
@@ -96,12 +98,16 @@ class ApprovalStore:
     async def saved_approvals(self, session: str | None = None) -> Sequence[SavedApproval]:
         """Return all of them, or those that apply to a session."""
         saved = await self._store.approvals.saved()
-        return [one for one in saved if session is None or one.session in {"", session}]
+        return [
+            approval for approval in saved if session is None or approval.session in {"", session}
+        ]
 
     async def revoke(self, identity: str) -> SavedApproval:
         """Revoke by id or the end of one. Raises `NotFound`."""
         found = [
-            one for one in await self.saved_approvals() if one.id.endswith(identity) and identity
+            approval
+            for approval in await self.saved_approvals()
+            if approval.id.endswith(identity) and identity
         ]
         if len(found) != 1:
             number = "More than one" if found else "No"

@@ -242,7 +242,7 @@ def answer_message(
     if len(asked) == 1:
         text = f"{how}: {_subject_line(asked[0])}"
     else:
-        lines = [f"- {_subject_line(one)}" for one in asked]
+        lines = [f"- {_subject_line(question)}" for question in asked]
         text = "\n".join([f"{how}, {len(asked)} requests:", *lines])
     if shortened:
         return f"{text}\nThis cannot be saved, so it is allowed once only."
@@ -253,11 +253,12 @@ def answer_message(
 def several_message(asked: Sequence[QuestionRecord]) -> str:
     """Reply to an answer that does not say which request it is for."""
     lines = [
-        f"{short_id(one.question)}  {one.question.origin}: {_subject_line(one)}" for one in asked
+        f"{short_id(question.question)}  {question.question.origin}: {_subject_line(question)}"
+        for question in asked
     ]
     first = short_id(asked[0].question)
     how = f"For example: /approve {first}, or /deny {first}."
-    if all(one.question.elsewhere for one in asked):
+    if all(question.question.elsewhere for question in asked):
         text = "Nothing decided: someone else asked for this. Name the request by its id:"
     elif len(asked) == 1:
         text = "Nothing decided: name the pending request by its id:"

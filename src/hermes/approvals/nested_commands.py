@@ -72,8 +72,8 @@ def shell_texts(found: ShellCommand) -> Iterator[str]:
     name, args, fed = found.name, found.argv[1:], found.stdin or ""
     if name in SHELLS or name in _TEXT_RUNNERS:
         given = [value for flag, value in pairwise(args) if _COMMAND_OPTION.fullmatch(flag)]
-        yield from dict.fromkeys([*given, *(one for one in args if re.search(r"\s", one))])
-    operands = [one for one in args if not one.startswith(("-", "+"))]
+        yield from dict.fromkeys([*given, *(arg for arg in args if re.search(r"\s", arg))])
+    operands = [arg for arg in args if not arg.startswith(("-", "+"))]
     if name in {"at", "batch", "source", "."} or (
         name in SHELLS and (not operands or operands[0] in _STDIN_NAMES or "-s" in args)
     ):
@@ -81,7 +81,7 @@ def shell_texts(found: ShellCommand) -> Iterator[str]:
     elif name == "eval":
         yield " ".join(args)
     elif name == "alias":
-        yield from (one.partition("=")[2] for one in args)
+        yield from (arg.partition("=")[2] for arg in args)
 
 
 def code_arguments(found: ShellCommand) -> Iterator[str]:
@@ -115,7 +115,7 @@ def wrapped_commands(found: ShellCommand) -> Iterator[Sequence[str]]:
     elif name in {"xargs", "parallel"}:
         fed = (found.stdin or "").split()
         for start in _command_starts(args, 0):
-            yield [*(one.replace("{}", " ".join(fed)) for one in args[start:]), *fed]
+            yield [*(arg.replace("{}", " ".join(fed)) for arg in args[start:]), *fed]
     elif name in _WRAPPERS or name in _WRAPPERS_WITH_OPERAND:
         for start in _command_starts(args, int(name in _WRAPPERS_WITH_OPERAND)):
             yield args[start:]

@@ -164,9 +164,11 @@ def _is_saved(
     rules: ApprovalRules, request: ApprovalRequest, saved: Sequence[SavedApproval]
 ) -> bool:
     counting = [
-        one for one in saved if not (request.foreign and leaves_sandbox(request) and one.session)
+        approval
+        for approval in saved
+        if not (request.foreign and leaves_sandbox(request) and approval.session)
     ]
-    if any(covers(one, request) for one in counting):
+    if any(covers(approval, request) for approval in counting):
         return True
     listed = request.shell and request.reaching is not Isolation.BEYOND
     return listed and any(AllowRule(line).allows(request.action) for line in rules.allow)

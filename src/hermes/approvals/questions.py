@@ -109,22 +109,24 @@ def answerable_without_id(
     """The questions an answer without an id may settle: deny all, but allow only local ones."""
     if everything and choice is ApprovalChoice.DENY:
         return own
-    near = [one for one in own if not one.question.elsewhere]
+    near = [question for question in own if not question.question.elsewhere]
     return near if everything or len(own) == len(near) else []
 
 
 def matching_questions(waiting: Sequence[QuestionRecord], words: str) -> list[QuestionRecord]:
     """The questions that a plain message may answer, oldest first."""
     first, name = split_answer(words)
-    approvals = [one for one in waiting if one.question.kind is QuestionKind.APPROVAL]
-    clarifies = [one for one in waiting if one.question.kind is QuestionKind.CLARIFY]
+    approvals = [
+        question for question in waiting if question.question.kind is QuestionKind.APPROVAL
+    ]
+    clarifies = [question for question in waiting if question.question.kind is QuestionKind.CLARIFY]
     typo = messages.is_misspelled_choice(first)
     if name and (typo or messages.choice_of_word(first)):
-        named = [one for one in approvals if matches_id(one.question, name)]
+        named = [approval for approval in approvals if matches_id(approval.question, name)]
         if named:
             return named
     if messages.choice_of_word(words):
-        near = [one for one in waiting if not one.question.elsewhere]
+        near = [question for question in waiting if not question.question.elsewhere]
         return near if clarifies else list(waiting)
     # A typo is asked about, unless free text may answer a clarification.
     return approvals if typo and not name and not clarifies else clarifies
@@ -132,10 +134,16 @@ def matching_questions(waiting: Sequence[QuestionRecord], words: str) -> list[Qu
 
 def request_digest(scope: Scope, request: ApprovalRequest) -> str:
     """Identify the same request by the same person in the same circumstances."""
-    one = request
-    what = (one.tool, one.action, one.target, one.detail, one.reaching, one.folder)
-    whose = (scope.principal, scope.role.value, "foreign" if one.foreign else "")
-    return digest_of("wish", *what, one.kind, one.seal, *whose)
+    what = (
+        request.tool,
+        request.action,
+        request.target,
+        request.detail,
+        request.reaching,
+        request.folder,
+    )
+    whose = (scope.principal, scope.role.value, "foreign" if request.foreign else "")
+    return digest_of("wish", *what, request.kind, request.seal, *whose)
 
 
 def chosen_answer(question: Question, words: str) -> str:
@@ -205,9 +213,9 @@ class ForwardedQuestions:
 
 
 def _limit_reason(waiting: Sequence[QuestionRecord], asked: QuestionRecord) -> str:
-    if sum(one.question.run == asked.question.run for one in waiting) >= MAX_PER_RUN:
+    if sum(question.question.run == asked.question.run for question in waiting) >= MAX_PER_RUN:
         return messages.RUN_WAITS_ALREADY
-    if sum(one.principal == asked.principal for one in waiting) >= MAX_PER_PERSON:
+    if sum(question.principal == asked.principal for question in waiting) >= MAX_PER_PERSON:
         return messages.TOO_MANY_WAITING
     return ""
 

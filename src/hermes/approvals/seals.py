@@ -122,7 +122,11 @@ def _interpreter_of(path: str, context: SealContext) -> str:
 
 
 def _named_files(argv: Sequence[str], context: SealContext) -> Iterator[str]:
-    folders = [posixpath.join(context.folder, one) for one in context.path.split(os.pathsep) if one]
+    folders = [
+        posixpath.join(context.folder, folder)
+        for folder in context.path.split(os.pathsep)
+        if folder
+    ]
     programs = os.pathsep.join(folders)
     for piece in dict.fromkeys(piece for word in argv for piece in _path_candidates(word)):
         yield posixpath.join(context.folder, piece)

@@ -100,7 +100,7 @@ class ApprovalService:
         ask_model: AskModel | None = None,
         forwarder: QuestionForwarder | None = None,
     ) -> None:
-        """`forwarder` brings members' questions to the owner's chat."""
+        """`forwarder` sends members' questions to the owner's chat."""
         self._holder = new_holder_id(store.workers.own)
         self._store = store
         self._clock = clock
@@ -193,9 +193,9 @@ class ApprovalService:
         saved = await self._rows.saved_approvals(scope.session)
         owner = scope.role is Role.OWNER
         own = [
-            one
-            for one in saved
-            if (one.is_from_owner if owner else one.asked_by == scope.principal)
+            approval
+            for approval in saved
+            if (approval.is_from_owner if owner else approval.asked_by == scope.principal)
         ]
         return StandingApprovals(saved=own, yolo=await self._rows.yolo(scope.session))
 
@@ -309,20 +309,22 @@ class ApprovalService:
         questions that were forwarded from another chat.
         """
         waiting = await self._approvals(answerer)
-        chosen = [one for one in waiting if matches_id(one.question, question)]
+        chosen = [record for record in waiting if matches_id(record.question, question)]
         if not chosen:
             latest = await self._latest_approval(answerer, question)
-            other = [one for one in waiting if latest is None and may_answer(answerer, one)]
+            other = [
+                record for record in waiting if latest is None and may_answer(answerer, record)
+            ]
             late = messages.late_message(latest, self._clock)
             return AnswerResult(messages.several_message(other) if other else late)
-        own = [one for one in chosen if may_answer(answerer, one)]
+        own = [record for record in chosen if may_answer(answerer, record)]
         if not own:
             return AnswerResult(messages.NOT_ALLOWED)
         targets = answerable_without_id(own, choice, everything=everything) if not question else own
         if not targets or (len(targets) > 1 and not everything):
             return AnswerResult(messages.several_message(own))
         result = await self._settle_all(targets, answerer, choice, words)
-        remaining = [one for one in own if one not in targets]
+        remaining = [record for record in own if record not in targets]
         if not remaining:
             return result
         return AnswerResult(
@@ -359,7 +361,9 @@ class ApprovalService:
         candidates = await self._candidates(answerer, text)
         if not candidates:
             return None
-        approvals = [one for one in candidates if one.question.kind is QuestionKind.APPROVAL]
+        approvals = [
+            record for record in candidates if record.question.kind is QuestionKind.APPROVAL
+        ]
         if approvals and (len(candidates) > 1 or needs_id(candidates[0].question, text)):
             return AnswerResult(messages.several_message(approvals))
         return await self._reply_to(candidates[-1], answerer, text)
@@ -380,7 +384,9 @@ class ApprovalService:
 
     async def _candidates(self, who: Answerer, words: str) -> list[QuestionRecord]:
         """The questions that a plain message may answer, oldest first."""
-        waiting = [one for one in await self.pending(who) if is_addressed_to(who, one)]
+        waiting = [
+            question for question in await self.pending(who) if is_addressed_to(who, question)
+        ]
         return matching_questions(waiting, words)
 
     async def has_open_questions(self) -> bool:
@@ -389,7 +395,9 @@ class ApprovalService:
 
     async def has_request(self, answerer: Answerer, name: str) -> bool:
         """Whether a request with that id waits there."""
-        return any(matches_id(one.question, name) for one in await self._approvals(answerer))
+        return any(
+            matches_id(approval.question, name) for approval in await self._approvals(answerer)
+        )
 
     async def would_answer(self, answerer: Answerer, text: str, *, question: str = "") -> bool:
         """Whether `reply` would take the text as an answer.
@@ -404,8 +412,10 @@ class ApprovalService:
         row = await self._rows.get_question(question)
         if row is None:
             return False
-        waiting = [one for one in await self.pending(answerer) if is_addressed_to(answerer, one)]
-        if any(one.question.id == question for one in waiting):
+        waiting = [
+            record for record in await self.pending(answerer) if is_addressed_to(answerer, record)
+        ]
+        if any(record.question.id == question for record in waiting):
             return True
         approval = row.question.kind is QuestionKind.APPROVAL
         return approval and parse_choice(row.question, text) is not None
@@ -428,13 +438,15 @@ class ApprovalService:
 
     async def _approvals(self, who: Answerer) -> list[QuestionRecord]:
         return [
-            one for one in await self.pending(who) if one.question.kind is QuestionKind.APPROVAL
+            question
+            for question in await self.pending(who)
+            if question.question.kind is QuestionKind.APPROVAL
         ]
 
     async def _latest_approval(self, who: Answerer, question: str) -> QuestionRecord | None:
         rows = await self._rows.session_questions(who.session) if who.session else ()
-        asked = [one for one in rows if one.question.kind is QuestionKind.APPROVAL]
-        named = [one for one in asked if matches_id(one.question, question)]
+        asked = [row for row in rows if row.question.kind is QuestionKind.APPROVAL]
+        named = [record for record in asked if matches_id(record.question, question)]
         if named or not question:
             return named[-1] if named else None
         return await self._rows.get_question(question)

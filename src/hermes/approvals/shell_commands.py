@@ -90,7 +90,10 @@ def parse_script(
 def strip_comments(text: str) -> str:
     """Remove comments, which could address the reader of a command instead of the shell."""
     source = text.encode("utf-8", "replace")
-    spans = [(one.start_byte, one.end_byte) for one in _comments(_parser().parse(source).root_node)]
+    spans = [
+        (comment.start_byte, comment.end_byte)
+        for comment in _comments(_parser().parse(source).root_node)
+    ]
     for start, end in sorted(spans, reverse=True):
         source = source[:start] + source[end:]
     return source.decode("utf-8", "replace").strip()
@@ -191,7 +194,7 @@ class _ScriptReader:
 
     def _visit_all(self, node: "Node", feed: ShellCommand) -> str | None:
         outputs = [
-            self._visit(one, feed) for one in node.named_children if one.type not in _SKIPPED
+            self._visit(child, feed) for child in node.named_children if child.type not in _SKIPPED
         ]
         return None if None in outputs else "".join(filter(None, outputs))
 
@@ -218,16 +221,16 @@ class _ScriptReader:
             words = [word for child in node.named_children for word in self._words(child)]
             return structs.replace(feed, stdin=" ".join(words), piped=True)
         if node.type == "heredoc_redirect":
-            bodies = [one for one in node.named_children if one.type == "heredoc_body"]
+            bodies = [child for child in node.named_children if child.type == "heredoc_body"]
             for one in node.named_children:
                 feed = self._redirect(one, feed) if one.type == "file_redirect" else feed
-            text = "".join(self._joined(one, quoted=True) for one in bodies)
+            text = "".join(self._joined(body, quoted=True) for body in bodies)
             if not re.search(r"<<-?\s*['\"\\]", self._text(node)):
                 self._read_backticks(text)
             return structs.replace(feed, stdin=text, piped=True)
         paths = [w for one in node.children_by_field_name("destination") for w in self._words(one)]
         feed = structs.replace(feed, argv=(*feed.argv, *paths[1:]))
-        if any(">" in one.type for one in node.children if not one.is_named):
+        if any(">" in child.type for child in node.children if not child.is_named):
             return structs.replace(feed, targets=(*feed.targets, *paths[:1]))
         return structs.replace(feed, sources=(*feed.sources, *paths[:1]), piped=True)
 
@@ -235,9 +238,9 @@ class _ScriptReader:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if name is None:
             return
-        called, more = self._text(name), any(one.type == "+=" for one in node.children)
+        called, more = self._text(name), any(child.type == "+=" for child in node.children)
         if value is not None and value.type == "array":
-            text = " ".join(word for one in value.named_children for word in self._words(one))
+            text = " ".join(word for child in value.named_children for word in self._words(child))
         else:
             text = "" if value is None else self._value(value)
         if len(text) > MAX_VALUE:
@@ -266,7 +269,7 @@ class _ScriptReader:
             return None
         self.commands.append(found)
         if words[:1] in (["cd"], ["pushd"]):
-            target = next((one for one in words[1:] if not one.startswith("-")), self._home)
+            target = next((word for word in words[1:] if not word.startswith("-")), self._home)
             self._folder = posixpath.join(self._folder, target)
             self._variables["PWD"] = self._folder
         if words:
@@ -289,7 +292,7 @@ class _ScriptReader:
         value, text = self._value(node), self._text(node)
         if node.type in _QUOTED:
             return value.split(" ") if "[@]" in text else [value]
-        loose = node.type in _EXPANDED or any(one.type in _EXPANDED for one in node.children)
+        loose = node.type in _EXPANDED or any(child.type in _EXPANDED for child in node.children)
         split = value.split() if loose else [value]
         return [one for word in split for one in _expand_braces(word)]
 

@@ -64,7 +64,7 @@ def _matching_rule(section: str, found: ShellCommand) -> str:
 
 def _line(args: Sequence[str]) -> str:
     """Join arguments so that a pattern can tell where each begins and ends."""
-    return "".join(f" {_BLANKS.sub('␣', one) or _EMPTY}" for one in args) + " "
+    return "".join(f" {_BLANKS.sub('␣', arg) or _EMPTY}" for arg in args) + " "
 
 
 # What only reads
@@ -126,7 +126,7 @@ def is_read_only_command(argv: Sequence[str]) -> bool:
         return re.fullmatch(line, _line(args)) is not None
     flags = _READING_FLAGS.get(name)
     return flags is not None and all(
-        re.fullmatch(flags, one) for one in args if one.startswith("-")
+        re.fullmatch(flags, arg) for arg in args if arg.startswith("-")
     )
 
 
@@ -138,7 +138,7 @@ def is_read_only_script(text: str, context: ShellContext) -> bool:
     for name, *args in commands:
         if not is_read_only_command((name, *args)):
             return False
-        if any(_is_off_limits(one, folder, context) for one in args):
+        if any(_is_off_limits(arg, folder, context) for arg in args):
             return False
         if name == "cd":
             folder = posixpath.join(folder, args[0]) if args else context.home
@@ -214,7 +214,7 @@ def hard_deny_reason(script: ShellScript, homes: Sequence[str]) -> str:
 def _passes_names(found: ShellCommand) -> bool:
     """Whether it passes on the names it receives, nearly all of them."""
     if found.name == "grep":
-        return any(one == "." or re.fullmatch(r"-\w*v\w*", one) for one in found.argv[1:])
+        return any(arg == "." or re.fullmatch(r"-\w*v\w*", arg) for arg in found.argv[1:])
     return found.piped and found.name in {"sort", "cat", "tee", "tr", "uniq", "head", "tail"}
 
 
@@ -226,7 +226,7 @@ def _denied_command(found: ShellCommand, homes: Sequence[str]) -> str:
             return f"it would overwrite {path}"
     if _FORMATTERS.fullmatch(found.name) and operands(args):
         return "it would format a disk"
-    if _matches_name(found.name, "rm") and any(one.startswith("--no-p") for one in args):
+    if _matches_name(found.name, "rm") and any(arg.startswith("--no-p") for arg in args):
         return "it would delete the root of the file system"
     if found.name == "find" and ("-delete" in args or _names_remover(args)):
         tree = _listed_tree(found, homes)
@@ -237,7 +237,7 @@ def _denied_command(found: ShellCommand, homes: Sequence[str]) -> str:
 def _denied_path(found: ShellCommand, homes: Sequence[str]) -> str:
     args, line = found.argv[1:], _line(found.argv[1:])
     for names, pattern, chosen, verb in _PATH_RULES:
-        known = any(_matches_name(found.name, one) for one in names.split())
+        known = any(_matches_name(found.name, name) for name in names.split())
         if not known or not re.search(pattern, line):
             continue
         paths = operands(args)[chosen]
@@ -254,21 +254,23 @@ def _device_operands(name: str, args: Sequence[str]) -> Sequence[str]:
         return operands(args)[:1] if "-t" in args else operands(args)[-1:]
     if name not in _DEVICE_WRITERS:
         return ()
-    return [one.removeprefix("of=") for one in operands(args) if not one.startswith("if=")]
+    return [
+        operand.removeprefix("of=") for operand in operands(args) if not operand.startswith("if=")
+    ]
 
 
 def _names_remover(args: Sequence[str]) -> bool:
-    return any(re.search(r"(?:^|[;&|(/\s])(?:rm|shred|unlink|srm)(?:\s|$)", one) for one in args)
+    return any(re.search(r"(?:^|[;&|(/\s])(?:rm|shred|unlink|srm)(?:\s|$)", arg) for arg in args)
 
 
 def _listed_tree(found: ShellCommand, homes: Sequence[str]) -> str:
     """The protected folder that a find lists entirely; empty if there is none or it filters."""
     if found.name != "find" or _FIND_FILTER.search(_line(found.argv[1:])):
         return ""
-    args = [one for one in found.argv[1:] if not re.fullmatch(r"-[HLP]|-O\d?", one)]
-    end = next((n for n, one in enumerate(args) if one.startswith(("-", "(", "!"))), len(args))
+    args = [arg for arg in found.argv[1:] if not re.fullmatch(r"-[HLP]|-O\d?", arg)]
+    end = next((n for n, arg in enumerate(args) if arg.startswith(("-", "(", "!"))), len(args))
     roots = args[:end] or ["."]
-    return next((one for one in roots if is_protected_path(one, found.folder, homes)), "")
+    return next((root for root in roots if is_protected_path(root, found.folder, homes)), "")
 
 
 def _deletes_trees(code: str, homes: Sequence[str]) -> bool:
@@ -276,7 +278,8 @@ def _deletes_trees(code: str, homes: Sequence[str]) -> bool:
         return True
     strings = ("".join(filter(None, one.groups())) for one in _LITERAL.finditer(code))
     return _TREE_REMOVAL.search(code) is not None and any(
-        one in {"~", "~/", "$HOME"} or is_protected_path(one, "/", homes) for one in strings
+        string in {"~", "~/", "$HOME"} or is_protected_path(string, "/", homes)
+        for string in strings
     )
 
 
@@ -290,8 +293,8 @@ def _matches_name(word: str, name: str) -> bool:
 def operands(args: Sequence[str]) -> list[str]:
     if "--" in args:
         cut = list(args).index("--")
-        return [one for one in args[:cut] if not one.startswith("-")] + list(args[cut + 1 :])
-    return [one for one in args if not one.startswith("-")]
+        return [arg for arg in args[:cut] if not arg.startswith("-")] + list(args[cut + 1 :])
+    return [arg for arg in args if not arg.startswith("-")]
 
 
 def is_protected_path(path: str, folder: str, homes: Sequence[str]) -> bool:
@@ -308,7 +311,7 @@ def is_protected_path(path: str, folder: str, homes: Sequence[str]) -> bool:
 
 
 def _covers_protected(path: str, homes: Sequence[str]) -> bool:
-    protected = {*_PROTECTED, *(posixpath.normpath(one) for one in homes)}
+    protected = {*_PROTECTED, *(posixpath.normpath(home) for home in homes)}
     if path in protected or re.fullmatch(r"/(home|Users)/[^/]+", path):
         return True
     if len(path) > MAX_PATTERN or not any(sign in path for sign in "*?["):
@@ -337,23 +340,25 @@ def outside_effect(found: ShellCommand) -> str:
     """Describe its effect in a few words; empty if none is known."""
     if found.name in _DRY_RUN and {"--dry-run", "--help"} & {*found.argv}:
         return ""
-    addresses = [one for one in operands(found.argv[1:]) if "." in one or ":" in one]
+    addresses = [
+        operand for operand in operands(found.argv[1:]) if "." in operand or ":" in operand
+    ]
     local = addresses and all(map(_LOCALHOST.match, addresses))
     return "" if local else _matching_rule("outside", found)
 
 
 def shows_untrusted(commands: Sequence[ShellCommand]) -> bool:
     """Whether a command may print content written by others."""
-    return any(one.name in _NETWORK_READERS for one in commands)
+    return any(command.name in _NETWORK_READERS for command in commands)
 
 
 def downloads_files(commands: Sequence[ShellCommand]) -> bool:
     """Whether a command may write content from others to files."""
     return shows_untrusted(commands) or any(
-        one.name in _DOWNLOADERS
-        or outside_effect(one).startswith(("installs third-party", "downloads"))
-        or (one.name == "git" and _GIT_DOWNLOADS & {*one.argv[1:4]})
-        for one in commands
+        command.name in _DOWNLOADERS
+        or outside_effect(command).startswith(("installs third-party", "downloads"))
+        or (command.name == "git" and _GIT_DOWNLOADS & {*command.argv[1:4]})
+        for command in commands
     )
 
 
@@ -389,11 +394,11 @@ def risk_reason(script: ShellScript) -> str:
             return why
     if _runs_download(script.commands):
         return "runs what it has just downloaded"
-    sends = any(one.name in _NETWORK_PROGRAMS for one in script.commands)
+    sends = any(command.name in _NETWORK_PROGRAMS for command in script.commands)
     if sends and any(map(_holds_secrets, script.commands)):
         return "may send secrets over the network"
     unread = "cannot be parsed as a command" if script.invalid else ""
-    return next((why for one in script.commands if (why := outside_effect(one))), unread)
+    return next((why for command in script.commands if (why := outside_effect(command))), unread)
 
 
 def _command_risk(found: ShellCommand) -> str:
@@ -406,35 +411,35 @@ def _command_risk(found: ShellCommand) -> str:
     if name in {*SHELLS, "source", ".", "eval"} and _runs_unknown(found):
         return "runs something that is not in the command"
     sql = name in _DATABASES or INTERPRETERS.match(name)
-    if sql and any(_DESTRUCTIVE_SQL.search(one) for one in args):
+    if sql and any(_DESTRUCTIVE_SQL.search(arg) for arg in args):
         return "deletes data"
     return _matching_rule("risky", found)
 
 
 def _written_files(name: str, args: Sequence[str]) -> Sequence[str]:
-    if name == "tee" or (name == "sed" and any(one.startswith(("-i", "--in-pl")) for one in args)):
+    if name == "tee" or (name == "sed" and any(arg.startswith(("-i", "--in-pl")) for arg in args)):
         return operands(args)
     return operands(args)[-1:] if name in {"cp", "mv", "install", "ln"} else ()
 
 
 def _runs_unknown(found: ShellCommand) -> bool:
-    if any(UNKNOWN in one for one in found.argv[1:]):
+    if any(UNKNOWN in arg for arg in found.argv[1:]):
         return True
-    named = [one for one in found.argv[1:] if not one.startswith("-")]
+    named = [arg for arg in found.argv[1:] if not arg.startswith("-")]
     return found.piped and found.stdin is None and not named
 
 
 def _runs_download(commands: Sequence[ShellCommand]) -> bool:
     """Whether a later command runs a file that an earlier one downloaded."""
     downloaded: set[str] = set()
-    for one in commands:
-        args = one.argv[1:]
-        if one.name in {"curl", "wget", "aria2c"}:
-            words = [arg.partition("=")[2] or arg for arg in (*args, *one.targets)]
+    for command in commands:
+        args = command.argv[1:]
+        if command.name in {"curl", "wget", "aria2c"}:
+            words = [arg.partition("=")[2] or arg for arg in (*args, *command.targets)]
             downloaded |= {posixpath.basename(word.partition("?")[0]) for word in words} - {""}
             continue
-        runs = one.name in {*SHELLS, "source", "."} or INTERPRETERS.match(one.name)
-        run = operands(args) if runs else [word for word in one.argv[:1] if "/" in word]
+        runs = command.name in {*SHELLS, "source", "."} or INTERPRETERS.match(command.name)
+        run = operands(args) if runs else [word for word in command.argv[:1] if "/" in word]
         if downloaded & {posixpath.basename(path) for path in run}:
             return True
     return False

@@ -20,6 +20,7 @@ import msgspec
 
 from hermes.bus.memory import MemoryBus, Wakeups
 from hermes.kit.ids import new_id
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.socket_address import short_address
 
 log = logging.getLogger(__name__)
@@ -36,17 +37,15 @@ _Wakeup: TypeAlias = tuple[str, str]
 _DECODER = msgspec.json.Decoder(list[_Wakeup])
 
 
-class LocalBus(MemoryBus):
+class LocalBus(MemoryBus, dict=True):
     """Implements `hermes.ports.bus.Bus` for the processes that use the store in this file."""
 
-    def __init__(self, store: Path) -> None:
-        super().__init__()
-        self._store = store
-        self._name = ""
-        self._has_warned = False
-        self._receiver: socket.socket | None = None
-        self._listening = 0
-        self._unsent: dict[str, dict[_Wakeup, None]] = {}
+    _store: Path
+    _name: str = ""
+    _has_warned: bool = False
+    _receiver: socket.socket | None = None
+    _listening: int = 0
+    _unsent: dict[str, dict[_Wakeup, None]] = msgspec.field(default_factory=dict)
 
     def wake(self, topic: str, key: str = "") -> None:
         self.wake_here(topic, key)
@@ -136,7 +135,7 @@ class LocalBus(MemoryBus):
                 data = receiver.recv(_MAX_BYTES)
                 try:
                     wakeups = _DECODER.decode(data)
-                except msgspec.DecodeError as error:
+                except JSON_ERRORS as error:
                     log.warning("a wake-up cannot be read: %s", error)
                     continue
                 for topic, key in wakeups:

@@ -1,10 +1,11 @@
 """The bus of one process: everything stays in one event loop."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from hermes.schema.events import Event, ReasoningDelta, TextDelta
 
@@ -14,12 +15,11 @@ MAX_SEPARATE = 256
 T = TypeVar("T")
 
 
-class MemoryBus:
+class MemoryBus(Struct, kw_only=True, eq=False):
     """Implements `hermes.ports.bus.Bus`."""
 
-    def __init__(self) -> None:
-        self._subscriptions: dict[str, list[_Subscription]] = defaultdict(list)
-        self._listeners: dict[str, list[Wakeups]] = defaultdict(list)
+    _subscriptions: dict[str, list["_Subscription"]] = {}
+    _listeners: dict[str, list["Wakeups"]] = {}
 
     def publish(self, topic: str, event: Event) -> None:
         for subscription in self._subscriptions.get(topic, ()):
@@ -51,7 +51,7 @@ class MemoryBus:
 
 @contextmanager
 def _registered(registry: dict[str, list[T]], topic: str, entry: T) -> Generator[None]:
-    registry[topic].append(entry)
+    registry.setdefault(topic, []).append(entry)
     try:
         yield
     finally:
@@ -78,13 +78,12 @@ class Wakeups:
         self._woken.clear()
 
 
-class _Subscription:
-    def __init__(self) -> None:
-        self._unread: list[Event] = []
-        self._more_text: list[str] = []
-        """Text to append to the last unread event, a delta."""
-        self._arrived = asyncio.Event()
-        self._closed = False
+class _Subscription(Struct, eq=False):
+    _unread: list[Event] = []
+    _more_text: list[str] = []
+    """Text to append to the last unread event, a delta."""
+    _arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    _closed: bool = False
 
     def add(self, event: Event) -> None:
         unread = self._unread

@@ -21,7 +21,7 @@ class BadToken(Offline):
 
 
 class BotToken:
-    """The token as `read` returned it last; it can be replaced while the program runs."""
+    """The token that `read` last returned; it can be replaced while the program runs."""
 
     def __init__(self, read: Callable[[], str]) -> None:
         self._read = read
@@ -34,7 +34,7 @@ class BotToken:
 def bot_token(
     deps: ChannelDeps, manifest: ChannelManifest, pattern: re.Pattern[str], source: str
 ) -> str:
-    """The token of the account now: the first group of `pattern`.
+    """Return the account's current token: the first group of `pattern`.
 
     Raises `ConfigError` if there is none; `source` says where to get one.
     """
@@ -52,14 +52,16 @@ def bot_token(
 def account_options(
     kind: type[T], deps: ChannelDeps, manifest: ChannelManifest, *, own: Collection[str] = ()
 ) -> T:
-    """The options as they are set now. Raises `ConfigError` for a value of the wrong type.
+    """Return the current options. Raises `ConfigError` for a value of the wrong type.
 
-    The variables of `own` options, such as an address or a password, belong to the first account.
+    The variables of the options in `own`, such as an address or a list of users, belong to the
+    first account. No variable takes precedence over the settings of a further account.
     """
+    not_for_account = {*own, *deps.settings.extra} if deps.account else frozenset[str]()
     variables = {
         name: variable
         for name, variable in manifest.variables.items()
-        if not deps.account or name not in own
+        if name not in not_for_account
     }
     return read_options(kind, deps.name, deps.settings.extra, deps.current_env(), variables)
 

@@ -10,7 +10,7 @@ from anyio.abc import TaskGroup
 T = TypeVar("T")
 
 MAX_WAITING = 2_000
-"""Events in memory; above that, no more are read from the connection."""
+"""Maximum number of events in memory; then no more are read from the connection."""
 
 
 class ChatQueues(Generic[T]):

@@ -1,4 +1,4 @@
-"""The connection of a channel: when the platform was last heard, and failures in a row."""
+"""Track a channel's connection: when it was last alive, and how often it failed in a row."""
 
 import logging
 from datetime import datetime
@@ -23,7 +23,7 @@ class LastSeen:
 
 
 class Retries:
-    """Allows some failures in a row: a cut poll or a lost connection is common."""
+    """Allows some failures in a row, because interrupted polls and lost connections are common."""
 
     def __init__(self, clock: Clock, *, pause: float, most: int = MAX_FAILURES) -> None:
         self._clock = clock
@@ -46,6 +46,6 @@ class Retries:
 
 
 def first_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that ended the other tasks of a group."""
+    """Return the error that ended the other tasks of a group."""
     first = failures.exceptions[0]
     return first_error(first) if isinstance(first, BaseExceptionGroup) else first  # pyright: ignore[reportUnknownArgumentType]

@@ -1,4 +1,4 @@
-"""Names of emoji, for platforms on which reactions are sent and received by name."""
+"""Names of emoji, for platforms that send and receive reactions by name."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ _VARIATION = "\ufe0f"
 
 
 class EmojiNames:
-    """The usual names, and `own` ones of a platform."""
+    """The usual names, and those that only this platform has (`own`)."""
 
     def __init__(self, own: Mapping[str, str]) -> None:
         # The first of several names is the one that is sent.
@@ -33,12 +33,12 @@ class EmojiNames:
         }
 
     def emoji(self, name: str) -> str:
-        """The emoji, or `:name:` if it is one of the workspace's own or a rare one."""
+        """Return the emoji, or `:name:` for a custom or rare one."""
         bare = name.partition("::")[0]  # the rest is a skin tone
         return self._by_name.get(bare, f":{bare}:")
 
     def name(self, emoji: str) -> str:
-        """The name of the emoji; empty if it is not known here."""
+        """Return the name of an emoji; empty if it is not known."""
         if emoji.startswith(":") and emoji.endswith(":"):
             return emoji.strip(":")
         return self._names.get(emoji.rstrip(_VARIATION), "")

@@ -1,4 +1,4 @@
-"""The HTTP client of channels: one attempt per call, with the errors of `Channel.send`."""
+"""The HTTP client of channels: one attempt per call, which raises the errors of `Channel.send`."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -10,8 +10,10 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from hermes.channels.proxies import Proxy, open_proxy
+from hermes.channels.proxies import DIRECT, Proxy, ProxySettings, open_proxy
 from hermes.channels.unreadable_updates import UnreadableUpdates
+from hermes.kit.json_errors import JSON_ERRORS
+from hermes.kit.text import one_line
 from hermes.ports.channel import NotSent, Offline, Throttled, UnknownOutcome
 from hermes.schema.errors import HermesError
 
@@ -67,14 +69,20 @@ def form_body(fields: Mapping[str, str | bytes], uploads: Sequence[Upload] = ())
         form.add_field(
             upload.field,
             BytesIO(upload.data),
-            filename=upload.name,
+            filename=_header_text(upload.name),
             content_type=upload.media_type,
         )
     return HttpBody(form)
 
 
+def _header_text(name: str) -> str:
+    """The name of a file for a header, in which line ends and other controls are not allowed."""
+    shown = "".join(sign if sign.isprintable() else " " for sign in name)
+    return one_line(shown, 200) or "file"
+
+
 def retry_after(headers: Mapping[str, str], otherwise: float = 1.0) -> float:
-    """The seconds that the platform asks to wait."""
+    """Return the seconds that the platform asks to wait."""
     try:
         return max(float(headers.get("Retry-After", "")), 0.0)
     except ValueError:
@@ -98,7 +106,7 @@ class HttpClient:
     ) -> None:
         self._session = session
         self._label = label
-        self._proxy = proxy
+        self.proxy = proxy
         self._unreadable = unreadable or UnreadableUpdates(label)
 
     async def call(
@@ -118,14 +126,14 @@ class HttpClient:
                 url,
                 data=body.data if body is not None else None,
                 headers=given,
-                proxy=self._proxy.url,
+                proxy=self.proxy.url_for(url),
                 timeout=_timeout(seconds),
             ) as response:
                 return HttpAnswer(response.status, response.headers, await response.read())
         except (
             aiohttp.ClientConnectorError,
             aiohttp.ConnectionTimeoutError,
-            *self._proxy.errors,
+            *self.proxy.errors,
         ) as error:
             raise Offline(f"{self._label} cannot be reached: {_reason(error)}") from error
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -142,7 +150,7 @@ class HttpClient:
         """Return the content of a file. Raises `NotSent` if it is too large, or `Offline`."""
         try:
             async with self._session.get(
-                url, headers=headers, proxy=self._proxy.url, timeout=_timeout(seconds)
+                url, headers=headers, proxy=self.proxy.url_for(url), timeout=_timeout(seconds)
             ) as response:
                 if response.status != 200:
                     raise Offline(f"A file could not be downloaded: {response.status}")
@@ -152,7 +160,7 @@ class HttpClient:
                     if len(data) > most:
                         raise NotSent("The file is too large.")
                 return bytes(data)
-        except (aiohttp.ClientError, TimeoutError, *self._proxy.errors) as error:
+        except (aiohttp.ClientError, TimeoutError, *self.proxy.errors) as error:
             raise Offline(f"A file could not be downloaded: {_reason(error)}") from error
 
     def decode(self, answer: HttpAnswer, kind: type[T], item: type | None = None) -> T:
@@ -163,11 +171,11 @@ class HttpClient:
         try:
             try:
                 return msgspec.json.decode(answer.body or b"null", type=kind)
-            except msgspec.MsgspecError:
+            except JSON_ERRORS:
                 if item is None:
                     raise
                 return self._unreadable.decode_rest(answer.body, kind, item)
-        except msgspec.MsgspecError as error:
+        except JSON_ERRORS as error:
             raise UnknownOutcome(
                 f"{self._label} gave an unexpected answer ({answer.status})."
             ) from error
@@ -189,7 +197,7 @@ def _timeout(total: float) -> aiohttp.ClientTimeout:
 
 
 def _reason(error: Exception) -> str:
-    """What failed, without the address."""
+    """Return what failed, without the address."""
     if isinstance(error, aiohttp.ClientConnectorError):
         return str(error.os_error.strerror or type(error.os_error).__name__)
     return "timed out" if isinstance(error, TimeoutError) else type(error).__name__
@@ -198,16 +206,12 @@ def _reason(error: Exception) -> str:
 @asynccontextmanager
 async def open_http_client(
     label: str,
-    proxy_url: str = "",
+    settings: ProxySettings = DIRECT,
     *,
-    variable: str = "",
     unreadable: UnreadableUpdates | None = None,
 ) -> AsyncGenerator[HttpClient]:
-    """Open the client. Raises `ConfigError` for a proxy that cannot be used.
-
-    `variable` is the name of the setting for the proxy, for the error.
-    """
-    proxy = open_proxy(label, proxy_url, variable)
+    """Open the client. Raises `ConfigError` for a proxy that cannot be used."""
+    proxy = open_proxy(label, settings)
     # A poll may hold one connection; the others are for sends and downloads.
     connector = proxy.connector(limit=64, keepalive_timeout=15)
     async with aiohttp.ClientSession(connector=connector) as session:

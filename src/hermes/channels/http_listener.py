@@ -119,7 +119,7 @@ class HttpListener:
         """Judged by the bound sockets, or by the host name before binding."""
         if self._server is None or not self._server.sockets:
             return is_loopback(self.host)
-        return all(is_loopback(one.getsockname()[0]) for one in self._server.sockets)
+        return all(is_loopback(bound.getsockname()[0]) for bound in self._server.sockets)
 
     @property
     def port(self) -> int:
@@ -225,7 +225,7 @@ class HttpListener:
                 response.headers["Allow"] = allowed
             return response
         except Exception:
-            log.exception("a call of %s failed", self._platform)
+            log.exception("a call to %s failed", self._platform)
             return http_response(
                 CallRejected(500, "internal", "Internal error; see the log.").answer
             )

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
-from hermes.ports.channel import ChannelDeps, NotSent, Offline, Recording, Throttled
+from hermes.ports.channel import ChannelDeps, NotSent, Offline, Recording, Throttled, UnknownOutcome
 from hermes.ports.store import Blobs
 from hermes.schema.messages import Media, Text, sent_file_text
 
@@ -54,7 +54,7 @@ class AttachedFile(Struct, frozen=True, kw_only=True):
 class ReceivedFiles:
     """Files go into the blob store; documents are also stored in `folder` for the tools.
 
-    `most` is the size of the largest file that is fetched.
+    `most` is the maximum size of a file.
     """
 
     def __init__(
@@ -74,20 +74,20 @@ class ReceivedFiles:
     async def fetch(
         self, file: AttachedFile, download: Callable[[], Awaitable[bytes]]
     ) -> list[Text | Media]:
-        """The parts of the message that the file becomes; one that cannot be had is named."""
+        """Fetch a file and return its parts of the message; a note if it cannot be fetched."""
         if file.size > self._most:
             return [_missing(file, f"it is larger than {self._most // 1_000_000} MB")]
         try:
             data = await self._patiently(download)
-        except NotSent as error:
+        except (NotSent, UnknownOutcome) as error:
             log.warning("a %s could not be downloaded: %s", file.kind, error)
             too_large = _TOO_LARGE.search(str(error)) is not None
             return [_missing(file, "it is too large" if too_large else "the download failed")]
         if not file.recording:
             return await self.add(file.name, file.media_type, data)
-        return await self._recording(file, data)
+        return await self.add_recording(file, data)
 
-    async def _recording(self, file: AttachedFile, data: bytes) -> list[Text | Media]:
+    async def add_recording(self, file: AttachedFile, data: bytes) -> list[Text | Media]:
         """The gateway transcribes it when the sender is admitted: that costs money."""
         media = await self._blobs.put(data, file.media_type, file.name)
         described = f"{file.kind} of {file.seconds:.0f} seconds" if file.seconds else file.kind
@@ -97,7 +97,7 @@ class ReceivedFiles:
         return [media, Recording(note, media=media, described=described, spoken=file.is_voice)]
 
     async def add(self, name: str, media_type: str, data: bytes) -> list[Text | Media]:
-        """The parts of the message that a file becomes whose content is known."""
+        """Store a file whose content is known and return its parts of the message."""
         media = await self._blobs.put(data, media_type, name)
         if media_type.startswith("image/"):
             return [media]
@@ -112,7 +112,7 @@ class ReceivedFiles:
                 return await download()
             except Throttled as error:
                 await self._clock.sleep(error.wait)
-            except Offline:
+            except (Offline, UnknownOutcome):
                 await self._clock.sleep(self._backoff.delay(attempt))
         return await download()
 
@@ -134,13 +134,13 @@ def received_files(deps: ChannelDeps, most: int) -> ReceivedFiles:
 
 
 def media_type_of(name: str, given: str = "") -> str:
-    """The type that the platform gave, else one by the name."""
+    """Return the type that the platform gave, otherwise one guessed from the name."""
     bare = given.partition(";")[0].strip()
     return bare or mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
 def is_text_file(name: str, media_type: str) -> bool:
-    """Whether the type or the name is one of a text."""
+    """Whether the type or the name is that of a text file."""
     kind = media_type.partition(";")[0]
     return (
         kind.startswith("text/")

@@ -10,6 +10,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from hermes.kit.files import read_regular_file, write_atomic
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.channel import ChannelDeps
 from hermes.schema.scope import platform_of
 
@@ -33,7 +34,7 @@ class StateFile(Generic[T]):
             return msgspec.json.decode(read_regular_file(self._path, MAX_FILE), type=self._kind)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, *JSON_ERRORS) as error:
             log.warning("%s cannot be used: %s", self._path, error)
             return None
 

@@ -1,4 +1,4 @@
-"""Updates that cannot be read: each is kept in a file and logged once, and the next ones go on."""
+"""Skip updates that cannot be read: each is kept in a file and logged once."""
 
 import hashlib
 import logging
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 MAX_UPDATE = 64 * 1024
 MAX_FILE = 1024 * 1024
-"""Above that, the file becomes `.old` and a new one begins."""
+"""Bytes; a larger file becomes `.old` and a new one begins."""
 MAX_REMEMBERED = 1_000
 CONTENT_ERRORS = (
     msgspec.MsgspecError,
@@ -36,7 +36,7 @@ CONTENT_ERRORS = (
     SyntaxError,  # of XML
     MessageError,
 )
-"""What the content of an update can cause; anything else may pass, and the update comes again."""
+"""Errors that an update's content can cause; after others, the update may succeed later."""
 
 
 class UnreadableUpdate(Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class UnreadableUpdate(Struct, frozen=True, kw_only=True):
 
 
 class UnreadableUpdates:
-    """Those of one channel; without a `path` they are only logged."""
+    """Records the unreadable updates of one channel; without a `path` they are only logged."""
 
     def __init__(self, name: str, path: Path | None = None, clock: Clock | None = None) -> None:
         self._name = name
@@ -65,15 +65,15 @@ class UnreadableUpdates:
         return _Skipping(self, update, key)
 
     def decode(self, data: bytes | str | Raw, kind: type[T]) -> T | None:
-        """None if it cannot be read."""
+        """Decode an update; None if it cannot be read."""
         with self.skipping(data):
             return msgspec.json.decode(data, type=kind)
         return None
 
     def decode_each(self, items: Iterable[Raw], kind: type[T]) -> list[T]:
-        """Those that can be read."""
-        found = (self.decode(one, kind) for one in items)
-        return [one for one in found if one is not None]
+        """Decode the items that can be read."""
+        found = (self.decode(raw, kind) for raw in items)
+        return [item for item in found if item is not None]
 
     def decode_rest(self, data: bytes, kind: type[T], item: type) -> T:
         """Leave out objects in lists that are not an `item`. Raises `MsgspecError`."""
@@ -84,12 +84,16 @@ class UnreadableUpdates:
         match value:
             case dict():
                 return {
-                    name: self._without_unreadable(one, item)
-                    for name, one in value.items()  # pyright: ignore[reportUnknownVariableType]
+                    name: self._without_unreadable(member, item)
+                    for name, member in value.items()  # pyright: ignore[reportUnknownVariableType]
                 }
             case list():
                 items: list[object] = value  # pyright: ignore[reportUnknownVariableType]
-                return [one for one in items if not isinstance(one, dict) or self._fits(one, item)]  # pyright: ignore[reportUnknownArgumentType]
+                return [
+                    entry
+                    for entry in items
+                    if not isinstance(entry, dict) or self._fits(entry, item)  # pyright: ignore[reportUnknownArgumentType]
+                ]
             case _:
                 return value
 
@@ -156,6 +160,6 @@ def _bytes(update: object) -> bytes:
 
 
 def unreadable_updates(deps: ChannelDeps) -> UnreadableUpdates:
-    """Those of the account that is opened."""
+    """Return the record of unreadable updates of this account."""
     path = deps.home / "cache" / "unreadable" / f"{deps.name.replace('/', '-')}.jsonl"
     return UnreadableUpdates(deps.name, path, deps.clock)

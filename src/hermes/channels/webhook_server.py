@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-import msgspec
 from aiohttp import web
 
 from hermes.channels.connection import LastSeen, Retries
 from hermes.channels.http_calls import CallRejected, CallResponse, HttpCall
 from hermes.channels.http_listener import HttpListener, ListenerLimits, http_response
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.channel import Offline, Throttled, UnknownOutcome
 
 log = logging.getLogger(__name__)
@@ -55,11 +55,11 @@ class WebhookServer(HttpListener):
                 return http_response(await self._receive(call))
             except CallRejected:
                 raise
-            except msgspec.MsgspecError as error:
-                log.warning("an update of %s could not be read: %s", self._platform, error)
+            except JSON_ERRORS as error:
+                log.warning("an update for %s could not be read: %s", self._platform, error)
                 raise CallRejected(400, "body", "The update could not be read.") from error
             except Exception as error:
-                log.exception("an update of %s could not be stored", self._platform)
+                log.exception("an update for %s could not be stored", self._platform)
                 raise CallRejected(503, "not_stored", "Send it again.", wait=1) from error
 
 

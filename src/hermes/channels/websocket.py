@@ -1,4 +1,4 @@
-"""A websocket of a platform: JSON both ways, and a connection that died is noticed."""
+"""A websocket connection to a platform, with JSON both ways; notices a dead connection."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -10,6 +10,7 @@ import msgspec
 
 from hermes.channels.proxies import Proxy
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.channel import Offline
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ class SocketClosed(Offline):
 
 
 class WebSocket:
-    """One connection; `heard` is called for whatever arrives. Its methods raise `Offline`."""
+    """One connection; `heard` is called for all that arrives. Its methods raise `Offline`."""
 
     def __init__(
         self,
@@ -63,17 +64,17 @@ class WebSocket:
         self._heard()
         try:
             return msgspec.json.decode(message.data, type=kind)
-        except msgspec.MsgspecError as error:
+        except JSON_ERRORS as error:
             raise Offline(f"{self._label} sent a frame that cannot be read.") from error
 
     async def keep_alive(
         self, ping: Callable[[], Mapping[str, object]], *, every: float = PING_SECONDS
     ) -> None:
-        """Send pings without end; raises `Offline` if nothing is heard."""
+        """Send pings without end; raises `Offline` if nothing arrives."""
         while True:
             await self._clock.sleep(every)
             if self._clock.monotonic() - self._heard_at > SILENT_SECONDS:
-                raise Offline(f"{self._label} is silent.")
+                raise Offline(f"{self._label} has stopped responding.")
             await self.send(ping())
 
 
@@ -85,7 +86,9 @@ async def open_websocket(
     async with aiohttp.ClientSession(connector=proxy.connector()) as session:
         try:
             with anyio.fail_after(CONNECT_SECONDS):
-                socket = await session.ws_connect(url, proxy=proxy.url, max_msg_size=MAX_FRAME)
+                socket = await session.ws_connect(
+                    url, proxy=proxy.url_for(url), max_msg_size=MAX_FRAME
+                )
         except (aiohttp.ClientError, OSError, *proxy.errors) as error:
             raise Offline(f"{label} cannot be reached: {type(error).__name__}") from error
         try:

@@ -20,11 +20,11 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
-def run_guarded(verb: "Callable[[], int]") -> int:
+def run_guarded(verb: "Callable[..., int]", *given: object) -> int:
     """Run a command; report errors on stderr and return the exit code."""
     try:
         _open_closed_streams()
-        return _run_and_flush(verb)
+        return _run_and_flush(verb, *given)
     except BrokenPipeError:
         silence_stdout()
         return BROKEN_PIPE
@@ -57,9 +57,9 @@ def silence_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run_and_flush(verb: "Callable[[], int]") -> int:
+def _run_and_flush(verb: "Callable[..., int]", *given: object) -> int:
     try:
-        code = verb()
+        code = verb(*given)
     except SystemExit as ended:  # raised by argparse after --help
         code = ended.code if isinstance(ended.code, int) else 1
     try:

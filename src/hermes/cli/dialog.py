@@ -54,6 +54,8 @@ def _is_in_loop() -> bool:
     return False
 
 
+BACK = "<"
+"""The answer that returns to the previous question."""
 MAX_CHOICES = 30
 _ROW_INDENT = " " * 21
 """Up to where the description of a row begins."""
@@ -69,7 +71,9 @@ class TerminalDialog:
         self.interactive = interactive and context.stdin.isatty()
 
     def print(self, text: str) -> None:
-        self._out.write(self._style.wrap_text(f"hermes: {single_line(text)}") + "\n")
+        """Print a line; outside a dialog it says which program it comes from."""
+        prefix = "" if self.interactive else "hermes: "
+        self._out.write(self._style.wrap_text(f"{prefix}{single_line(text)}") + "\n")
         self._out.flush()
 
     def choose(
@@ -114,12 +118,15 @@ class TerminalDialog:
                 return answer
 
     def confirm(self, question: str, *, default: bool = False) -> bool:
-        """Ask yes or no; Enter alone gives the default, and the end of input means no."""
+        """Ask until the answer is yes or no; Enter alone is the default, the end of input no."""
         options = "[Y/n]" if default else "[y/N]"
         prompt = self._style.wrap_text(f"{single_line(question)} {options}") + " "
-        typed = ask(self._stdin, self._out, prompt)
-        answer = typed.strip().lower()
-        return answer in {"y", "yes"} or (default and bool(typed) and not answer)
+        while typed := ask(self._stdin, self._out, prompt):
+            answer = typed.strip().lower()
+            if answer in {"", "y", "yes", "n", "no"}:
+                return answer in {"y", "yes"} or (default and not answer)
+            self.print("Type y or n.")
+        return False
 
     def ask_key(self, provider: str, what: str = "Key", *, optional: bool = False) -> str:
         """Ask for a key without echo; repeat the question when the input cannot be a key."""
@@ -135,11 +142,26 @@ class TerminalDialog:
                     raise
                 self.print(error.sentence)
 
-    def ask_secret(self, label: str, known: str) -> str:
-        """Ask for a secret without echo; Enter keeps the known one."""
-        kept = "; Enter keeps the stored one" if known else ""
-        typed = getpass(f"{label} (input is hidden{kept}): ", stream=self._out).strip()
-        return check_key(typed or known)
+    def ask_secret(self, label: str, known: str, *, optional: bool = False) -> str:
+        """Ask for a secret without echo; Enter keeps the known one, or none if it is optional.
+
+        The question is repeated if the input cannot be a secret.
+        """
+        none = "; Enter if there is none" if optional else ""
+        if known:
+            none = f"; Enter keeps the last one{', - for none' if optional else ''}"
+        while True:
+            try:
+                typed = getpass(f"{label} (input is hidden{none}): ", stream=self._out).strip()
+            except EOFError as error:
+                raise UsageError("Nothing was given; nothing was changed.") from error
+            if not typed and optional:
+                return known
+            try:
+                if typed or known:
+                    return check_key(typed or known)
+            except UsageError as error:
+                self.print(error.sentence)
 
     def key_from_stdin(self, *, optional: bool = False) -> str:
         """Read the key from a pipe, or ask for it at a terminal."""

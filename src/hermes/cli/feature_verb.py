@@ -40,5 +40,6 @@ async def _call(
 ) -> ActionReply:
     opening: Any = load_attribute(FEATURES[feature].open)
     async with opening(context.home(), context.env) as service:
-        call = ActionCall(values=values, folder=str(Path.cwd()), say=context.print)
+        say = context.note if values.get("json") else context.print
+        call = ActionCall(values=values, folder=str(Path.cwd()), say=say)
         return await feature_verb(feature).find(action).run(service, call)

@@ -32,7 +32,7 @@ VERBS = {
     "config": "Show and change settings.",
     "profile": "Manage profiles, each with its own home.",
     "gateway": "Run the agent for chat apps, the API and webhooks.",
-    "dashboard": "Open the web page.",
+    "dashboard": "Open Hermes in your browser.",
     "cron": "Schedule jobs that run without you.",
     "kanban": "Manage boards of tasks that agents and people work on.",
     "send": "Send a message to a chat.",
@@ -78,7 +78,7 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     from hermes.cli.boundary import run_guarded
 
     words = list(sys.argv[1:] if argv is None else argv)
-    code = run_guarded(lambda: _dispatch(words))
+    code = run_guarded(_dispatch, words)
     if argv is None:
         import gc
 

@@ -47,5 +47,5 @@ def _pager_command(env: Mapping[str, str]) -> list[str]:
     except ValueError as error:
         raise UsageError(f"$PAGER is not a valid command: {error}.") from error
     return next(
-        ([*one] for one in _PAGERS if shutil.which(one[0], path=env.get("PATH"))), list[str]()
+        ([*pager] for pager in _PAGERS if shutil.which(pager[0], path=env.get("PATH"))), list[str]()
     )

@@ -39,6 +39,9 @@ class Parser(ArgumentParser):
         if near:
             what = "/".join(action.option_strings) or str(action.metavar or action.dest).lower()
             raise UsageError(f"Unknown {what}: {str(value)!r}.", hint=near)
+        if action.nargs == PARSER and value not in choices:
+            hint = f"Run `{self.prog} --help` for the list of actions."
+            raise UsageError(f"Unknown action: {str(value)!r}.", hint=hint)
         super()._check_value(action, value)
 
     def _action_list(self) -> str:
@@ -63,7 +66,10 @@ def flags_of(parser: ArgumentParser) -> Iterator[str]:
 
 def no_such_flag(flag: str, known: Iterable[str], prog: str) -> UsageError:
     name = flag.partition("=")[0]
-    return UsageError(f"Unknown flag: {name}.", hint=did_you_mean(name, known) or _help_hint(prog))
+    # A typo is rarely in the first letter: --file is not a typo of --profile.
+    first = name.lstrip("-")[:1]
+    near = did_you_mean(name, (one for one in known if one.lstrip("-")[:1] == first))
+    return UsageError(f"Unknown flag: {name}.", hint=near or _help_hint(prog))
 
 
 def _help_hint(prog: str) -> str:

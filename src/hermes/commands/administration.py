@@ -97,7 +97,7 @@ async def _whoami(context: CommandContext, args: str) -> CommandReply:
             ("platform", caller.platform),
             *facts,
         ]
-    facts.append(("may", _ROLE_TEXT[context.role]))
+    facts.append(("allowed", _ROLE_TEXT[context.role]))
     if caller.permitted is not None:
         facts.append(("commands", "those listed by /help"))
     return TextReply(_fact_lines(context, facts))
@@ -255,8 +255,10 @@ def _platform_lines(platforms: PlatformControl) -> str:
     states = platforms.states()
     if not states:
         return "No platforms are configured."
-    width = max(len(one.name) for one in states)
-    return "\n".join(f"  {one.name:<{width}}  {one.state}  {one.reason}".rstrip() for one in states)
+    width = max(len(state.name) for state in states)
+    return "\n".join(
+        f"  {state.name:<{width}}  {state.state}  {state.reason}".rstrip() for state in states
+    )
 
 
 COMMANDS = (

@@ -26,12 +26,12 @@ _QUESTION_ID = re.compile(r"(?:ask_)?[0-9A-Za-z]{6,40}")
 async def _approve(context: CommandContext, args: str) -> CommandReply:
     parts = args.split()
     everything = "all" in map(str.lower, parts)
-    chosen = [one.lower() for one in parts if one.lower() in _CHOICES]
-    question_ids = [one for one in parts if one.lower() not in {*_CHOICES, "all"}]
+    chosen = [part.lower() for part in parts if part.lower() in _CHOICES]
+    question_ids = [part for part in parts if part.lower() not in {*_CHOICES, "all"}]
     invalid = (
         len(chosen) > 1
         or len(question_ids) > 1
-        or any(not _QUESTION_ID.fullmatch(one) for one in question_ids)
+        or any(not _QUESTION_ID.fullmatch(question_id) for question_id in question_ids)
     )
     if invalid or (question_ids and everything):
         raise UsageError(
@@ -97,9 +97,9 @@ async def _approvals(context: CommandContext, args: str) -> CommandReply:
 async def _saved_approvals(service: ApprovalService, session: str) -> str:
     durations = {"": "always", session: "this session"}
     lines = [
-        f"{one.id[-_ID_LENGTH:]}  {durations.get(one.session, 'another session')}  "
-        f"{one.tool} ({one.reaching}): {one_line(one.text, 120)}"
-        for one in await service.saved_approvals()
+        f"{approval.id[-_ID_LENGTH:]}  {durations.get(approval.session, 'another session')}  "
+        f"{approval.tool} ({approval.reaching}): {one_line(approval.text, 120)}"
+        for approval in await service.saved_approvals()
     ]
     lines += [f"settings  command_allowlist: {line}" for line in service.rules.allow]
     if not lines:

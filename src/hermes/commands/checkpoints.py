@@ -32,9 +32,9 @@ async def _rollback(context: CommandContext, args: str) -> CommandReply:
         return TextReply(await _checkpoint_list(context, saved[:_MAX_LISTED]))
     number = parse_count(args)
     if number is None or number > len(saved):
-        raise UsageError(
-            f"/rollback takes a number from 1 to {len(saved)}.", hint="/rollback lists them."
-        )
+        only = "There is only checkpoint 1."
+        several = f"/rollback takes a number from 1 to {len(saved)}."
+        raise UsageError(only if len(saved) == 1 else several, hint="/rollback lists them.")
     if context.control.activity().running:
         raise SessionBusy("A turn is running.", hint="Wait for it, or stop it with /stop.")
     return await _restore(context, checkpoints, saved[number - 1])

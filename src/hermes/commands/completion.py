@@ -55,10 +55,12 @@ def _references(typed: str, folder: Path) -> list[Suggestion]:
     if colon:
         found = _paths(kind, what, folder) if kind in {"file", "folder"} else []
     else:
-        found = [one for one in _KINDS if one.label.startswith(typed)]
+        found = [suggestion for suggestion in _KINDS if suggestion.label.startswith(typed)]
         found += _paths("file", kind, folder)
-    found = [structs.replace(one, replaces=len(typed)) for one in found[:MAX_SUGGESTIONS]]
-    return [] if [one.text.rstrip() for one in found] == [typed] else found
+    found = [
+        structs.replace(suggestion, replaces=len(typed)) for suggestion in found[:MAX_SUGGESTIONS]
+    ]
+    return [] if [suggestion.text.rstrip() for suggestion in found] == [typed] else found
 
 
 def _paths(kind: str, what: str, folder: Path) -> list[Suggestion]:
@@ -69,14 +71,14 @@ def _paths(kind: str, what: str, folder: Path) -> list[Suggestion]:
         entries = list(os.scandir(folder / os.path.expanduser(prefix or ".")))  # noqa: PTH111 - "~nobody" stays as it is
     except (OSError, ValueError):
         return []
-    matching = [one for one in entries if _matches(one.name, start)]
-    matching.sort(key=lambda one: (not one.name.startswith(start), one.name.lower()))
+    matching = [entry for entry in entries if _matches(entry.name, start)]
+    matching.sort(key=lambda entry: (not entry.name.startswith(start), entry.name.lower()))
     found: list[Suggestion] = []
-    for one in matching:
-        if _is_folder(one):
-            found.append(_reference(kind, f"{prefix}{one.name}/", ends=False))
+    for entry in matching:
+        if _is_folder(entry):
+            found.append(_reference(kind, f"{prefix}{entry.name}/", ends=False))
         elif kind == "file":
-            found.append(_reference(kind, prefix + one.name, ends=True))
+            found.append(_reference(kind, prefix + entry.name, ends=True))
     if prefix and not start:
         found.append(_reference("folder", prefix, ends=True, about="the folder itself"))
     return found

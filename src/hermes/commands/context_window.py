@@ -144,7 +144,7 @@ def _usage_table(entries: Sequence[ModelUsage]) -> list[str]:
     for entry in entries:
         tokens = entry.usage
         counts = (entry.calls, tokens.input, tokens.cache_read, tokens.output)
-        row = [f"{entry.provider}/{entry.model}", *(f"{one:,}" for one in counts)]
+        row = [f"{entry.provider}/{entry.model}", *(f"{count:,}" for count in counts)]
         rows.append([*row, _price_text(entry.cost, "unknown")])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -155,7 +155,10 @@ def _usage_table(entries: Sequence[ModelUsage]) -> list[str]:
 
 def _model_chart(entries: Sequence[ModelUsage]) -> list[str]:
     """A bar for each model; empty for a single model."""
-    tokens = {f"{one.provider}/{one.model}": one.usage.input + one.usage.output for one in entries}
+    tokens = {
+        f"{entry.provider}/{entry.model}": entry.usage.input + entry.usage.output
+        for entry in entries
+    }
     total, maximum = sum(tokens.values()), max(tokens.values())
     if len(tokens) < 2 or not total:
         return []

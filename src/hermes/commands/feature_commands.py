@@ -43,16 +43,16 @@ def feature_command(feature: str, verb: Verb[Any]) -> Command:
 
 def _check_action(verb: Verb[Any], args: str) -> None:
     """Raise `UsageError` unless the action is for people other than the owner."""
-    allowed = [one for one in verb.actions if one.for_others]
+    allowed = [action for action in verb.actions if action.for_others]
     name = next(iter(action_first(verb, split_words(args))), verb.default)
-    if not any(name in (one.name, *one.aliases) for one in allowed):
-        names = ", ".join(one.name for one in allowed)
+    if not any(name in (action.name, *action.aliases) for action in allowed):
+        names = ", ".join(action.name for action in allowed)
         raise UsageError(f"Only an owner may do that with /{verb.name}.", hint=f"You may: {names}.")
 
 
 def action_first(verb: Verb[Any], words: list[str]) -> list[str]:
     """Move options that precede the action behind it."""
-    flags = {one.name for one in verb.options}
+    flags = {option.name for option in verb.options}
     if not words or words[0].partition("=")[0] not in flags:
         return words
     count = 1 if "=" in words[0] else 2
@@ -83,7 +83,9 @@ def parse_action(verb: Verb[Any], args: str) -> tuple[Action[Any], dict[str, Arg
     """The action and its arguments. Raises `UsageError`."""
     if verb.fallback and not _names_action(verb, args):
         action = verb.find(verb.fallback)
-        place = next(one for one in action.arguments if one.kind is ArgumentKind.WORDS)
+        place = next(
+            argument for argument in action.arguments if argument.kind is ArgumentKind.WORDS
+        )
         return action, {place.key: args}
     name, *words = action_first(verb, split_words(args)) or [verb.default]
     action = verb.find(name)
@@ -93,7 +95,7 @@ def parse_action(verb: Verb[Any], args: str) -> tuple[Action[Any], dict[str, Arg
 def _names_action(verb: Verb[Any], args: str) -> bool:
     """Whether the text is an action; one without arguments must stand alone."""
     name, _, rest = args.strip().partition(" ")
-    names = {alias: one for one in verb.actions for alias in (one.name, *one.aliases)}
+    names = {alias: action for action in verb.actions for alias in (action.name, *action.aliases)}
     if not name:
         return True
     return name in names and (bool(names[name].arguments) or not rest.strip())
@@ -109,8 +111,8 @@ def split_words(text: str) -> list[str]:
 
 def parse_words(verb: str, action: Action[Any], words: list[str]) -> dict[str, ArgumentValue]:
     """The arguments of an action by key. Raises `UsageError` as the command line would."""
-    flags = {one.name: one for one in action.arguments if one.is_flag}
-    places = [one for one in action.arguments if not one.is_flag]
+    flags = {argument.name: argument for argument in action.arguments if argument.is_flag}
+    places = [argument for argument in action.arguments if not argument.is_flag]
     values: dict[str, ArgumentValue] = {}
     rest = list(words)
     while rest:

@@ -9,12 +9,12 @@ from hermes.schema.terminal import CommandReply, TextReply
 _CODE = (
     "Send this from your other account, in a direct chat with me, within 10 minutes:\n\n"
     "/link {code}\n\n"
-    "Give the code to nobody: whoever sends it becomes you."
+    "Do not share the code: anyone who sends it is treated as you."
 )
 _CONFIRM = (
     "This is the code of {other}. If that is you, send:\n\n/link {code} yes\n\n"
-    "Both accounts then are one person: they share rights, limits and sessions. If somebody else "
-    "gave you this code, do not confirm it."
+    "Both accounts are then one person: they share permissions, limits and sessions. If someone "
+    "else gave you this code, do not confirm it."
 )
 
 
@@ -22,7 +22,7 @@ async def _link(context: CommandContext, args: str) -> CommandReply:
     people = require_service(context.services.people, "Accounts cannot be linked here.")
     caller, words = context.caller, args.split()
     if not caller.direct or caller.address is None:
-        raise UsageError("Others read this chat.", hint="Send /link in a direct chat with me.")
+        raise UsageError("Others can read this chat.", hint="Send /link in a direct chat with me.")
     if own_channel(caller.address.channel) != caller.address.channel:
         raise UsageError(
             "This chat uses another profile's account.",
@@ -33,9 +33,9 @@ async def _link(context: CommandContext, args: str) -> CommandReply:
     if args.lower() == "remove":
         if not await people.unlink(caller.account):
             raise UsageError("This account is not linked.")
-        return TextReply(f"{caller.account} is a person of its own again.")
+        return TextReply(f"{caller.account} is a separate person again.")
     if context.is_owner:
-        # A code that the owner is made to send must not give the owner's rights to anybody.
+        # A code that the owner is made to send must not give the owner's rights to anyone.
         raise UsageError(
             "The owner's accounts are linked on the command line.",
             hint=f"Run: hermes people link {caller.account} PLATFORM:USER",
@@ -50,7 +50,7 @@ async def _link(context: CommandContext, args: str) -> CommandReply:
         case [code, yes] if yes.lower() == "yes":
             person = caller.person
             accounts = await people.redeem(caller.account, caller.address, person, code)
-            listed = "\n".join(f"  {one}" for one in accounts)
+            listed = "\n".join(f"  {account}" for account in accounts)
             return TextReply(f"Your accounts are linked:\n{listed}\n/link remove undoes that.")
         case _:
             raise UsageError(

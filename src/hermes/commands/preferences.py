@@ -145,7 +145,7 @@ async def _busy(context: CommandContext, args: str) -> CommandReply:
 
 _BUSY_EFFECTS = {
     BusyMode.INTERRUPT: "interrupt it",
-    BusyMode.QUEUE: "be queued for a turn of its own",
+    BusyMode.QUEUE: "be queued as a separate turn",
     BusyMode.STEER: "be passed to it",
     BusyMode.COLLECT: "be queued and answered together with the others",
 }

@@ -94,8 +94,10 @@ class Registry:
         return table + (more if number < pages else f"\nPage {number} of {pages}.")
 
     def _applying(self, context: CommandContext | None) -> list[Command]:
-        commands = [one for one in self.commands if context is None or one.is_offered(context)]
-        return sorted(commands, key=lambda one: one.name)
+        commands = [
+            command for command in self.commands if context is None or command.is_offered(context)
+        ]
+        return sorted(commands, key=lambda command: command.name)
 
     def _suggestion(self, name: str) -> str:
         from difflib import get_close_matches  # noqa: PLC0415 - only needed after a typo
@@ -158,7 +160,7 @@ def _by_name(commands: Sequence[Command]) -> dict[str, Command]:
     for command in commands:
         for name in (command.name, *command.aliases):
             if name in found:
-                raise ValueError(f"two commands are called /{name}")
+                raise ValueError(f"two commands are named /{name}")
             found[name] = command
     return found
 

@@ -38,9 +38,7 @@ async def _retry(context: CommandContext, args: str) -> CommandReply:
         own = Trust.OWNER if context.role is Role.OWNER else Trust.GUEST
         if question.trust is not own:
             # Repeated, it would run with the permissions of the user who typed /retry.
-            raise UsageError(
-                "The last message was written by another user.", hint="Send it yourself."
-            )
+            raise UsageError("The last message is from another user.", hint="Send it yourself.")
         # In a chat the message goes through the inbox, so the old one is removed first.
         (question,) = await context.conversation.undo(1)
         return SubmitReply(question.parts, undone=1)
@@ -187,12 +185,19 @@ async def _find_by_words(context: CommandContext, args: str) -> Session | None:
     if not wanted:
         return None
     listed = await context.archive.list(SessionFilter(min_messages=1), limit=_MAX_SEARCHED)
-    matching = [one for one in listed if wanted in f"{one.session.title}\n{one.preview}".casefold()]
+    matching = [
+        summary
+        for summary in listed
+        if wanted in f"{summary.session.title}\n{summary.preview}".casefold()
+    ]
     here = context.conversation.session.id
-    found = [one for one in matching if one.session.id != here] or matching
+    found = [summary for summary in matching if summary.session.id != here] or matching
     if len(found) < 2:
         return found[0].session if found else None
-    names = [f"{one_line(_subject(one), 40)} ({one.session.id})" for one in found[:_MAX_NAMED]]
+    names = [
+        f"{one_line(_subject(summary), 40)} ({summary.session.id})"
+        for summary in found[:_MAX_NAMED]
+    ]
     more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
     raise NotFound(
         f"{len(found)} sessions match {args!r}: {', '.join(names)}{more}.",
@@ -268,6 +273,10 @@ async def _background(context: CommandContext, args: str) -> CommandReply:
         key=session.key,
         asker=Requester(user=caller.person.id, name=caller.person.name),
     )
+    if not session.key:
+        # The report goes to this session, even if nothing else is ever sent in it. That of a chat
+        # is found by its key.
+        await context.conversation.store_session()
     name = await background.start(scope, args)
     return TextReply(f"Started {name}. It reports when it is done; /agents shows its progress.")
 

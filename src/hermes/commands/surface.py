@@ -131,7 +131,7 @@ class CommandCaller(Struct, frozen=True, kw_only=True):
     principal: str = OWNER
     platform: str = ""
     account: str = ""  # in a chat: `channel:user`, whatever it is linked with
-    direct: bool = False  # whether nobody else reads the chat
+    direct: bool = False  # whether no one else reads the chat
     permitted: frozenset[str] | None = None  # command names; None: all
     archive: SessionArchive | None = None  # what the user may see, if not the conversation's
     control: ConversationControl | None = None

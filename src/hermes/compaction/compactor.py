@@ -53,7 +53,7 @@ from hermes.schema.events import Notice
 from hermes.schema.messages import Assistant, Message, Usage
 from hermes.schema.sessions import Session, SessionChange
 from hermes.session.lease import Lease
-from hermes.session.recorder import PriceFunction, ignore_event
+from hermes.session.recorder import PriceFunction
 
 log = logging.getLogger(__name__)
 
@@ -148,8 +148,11 @@ class Compactor:
         if not need.rejected and self._is_paused(found.state, need.tokens):
             return None
         system, options = _current_prompt(job.plan), CompactionOptions(automatic=True)
-        result = await self._run_pass(job, found, history, need, options, system)
-        return None if result is None else system
+        result = await self._run_pass(job, found, history, need.tokens, options, system)
+        if result is None:
+            return None
+        await need.emit(Notice(describe_result(result)))
+        return system
 
     async def compact_now(self, job: CompactionJob, options: CompactionOptions) -> CompactionResult:
         """Compact on a person's request, ignoring earlier failures. Raises `UsageError`."""
@@ -157,8 +160,8 @@ class Compactor:
         fresh = structs.replace(found.state, idle=0, plain=0, cool_until=None)
         found = structs.replace(found, state=fresh)
         history = History(job.plan.history)
-        need = CompactionNeed(_request_tokens(job.plan, history), ignore_event)
-        result = await self._run_pass(job, found, history, need, options, _current_prompt(job.plan))
+        tokens, system = _request_tokens(job.plan, history), _current_prompt(job.plan)
+        result = await self._run_pass(job, found, history, tokens, options, system)
         if result is None:
             raise _nothing_to_compact()
         return result
@@ -187,7 +190,7 @@ class Compactor:
         job: CompactionJob,
         found: StoredView,
         history: History,
-        need: CompactionNeed,
+        tokens: int,
         options: CompactionOptions,
         system: str,
     ) -> CompactionResult | None:
@@ -200,7 +203,7 @@ class Compactor:
             state = found.state
             cut = self._cut(state, messages, job.plan, options)
             if cut is None:
-                idle = structs.replace(state, idle=state.idle + 1, before=need.tokens)
+                idle = structs.replace(state, idle=state.idle + 1, before=tokens)
                 await self._views.save(job.session, job.lease, found, idle)
                 return None
             source = _summary_input(state, messages, cut, options)
@@ -219,13 +222,7 @@ class Compactor:
             prompt = _prompt_change(job, system)
             await self._views.save(job.session, job.lease, found, state, *costs, *prompt)
             history.replace(visible)
-        usage = sum((answer.usage for answer in summary.answers), Usage())
-        cost, count = _total_cost([usage.cost for usage in costs]), len(source.messages)
-        result = CompactionResult(
-            before=before, after=after, messages=count, plain=summary.plain, usage=usage, cost=cost
-        )
-        await need.emit(Notice(describe_result(result)))
-        return result
+        return _result(state, source, summary, costs)
 
     async def _view(
         self, job: CompactionJob, messages: Sequence[Message], cut: Cut, summary: WrittenSummary
@@ -298,7 +295,7 @@ class Compactor:
     @contextmanager
     def _exclusive(self, session: str) -> Generator[None]:
         if session in self._running:
-            raise AssertionError(f"session {session} is compacted twice at the same time")
+            raise AssertionError(f"session {session} is already being compacted")
         self._running.add(session)
         try:
             yield
@@ -315,6 +312,22 @@ def _summary_input(
         messages=newly_omitted(view, messages, cut),
         previous=record.body if view is not None else "",
         focus=options.focus,
+    )
+
+
+def _result(
+    state: CompactionState,
+    source: SummaryInput,
+    summary: WrittenSummary,
+    costs: Sequence[RecordUsage],
+) -> CompactionResult:
+    return CompactionResult(
+        before=state.before,
+        after=state.after,
+        messages=len(source.messages),
+        plain=summary.plain,
+        usage=summary.usage,
+        cost=_total_cost([record.cost for record in costs]),
     )
 
 
@@ -357,7 +370,7 @@ def _with_cost(
     return structs.replace(
         state,
         calls=state.calls + len(costs),
-        usage=sum((answer.usage for answer in summary.answers), state.usage),
+        usage=state.usage + summary.usage,
         cost=_total_cost([state.cost, *(usage.cost for usage in costs)]),
     )
 

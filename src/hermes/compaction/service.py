@@ -55,18 +55,12 @@ class CompactionJob(Struct, frozen=True):
     lease: Lease
 
 
-class CompactionService:
+class CompactionService(Struct, dict=True):
     """Compaction for one profile; `make` builds the compactor on first use."""
 
-    def __init__(
-        self,
-        store: Store,
-        limits: CompactionLimits,
-        make: Callable[[CompactionLimits], "Compactor"],
-    ) -> None:
-        self.limits = limits
-        self._store = store
-        self._make = make
+    _store: Store
+    limits: CompactionLimits
+    _make: Callable[[CompactionLimits], "Compactor"]
 
     @cached_property
     def _compactor(self) -> "Compactor":

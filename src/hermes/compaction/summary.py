@@ -15,7 +15,7 @@ from hermes.kit.ids import new_id
 from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.model import Model, ModelRequest
 from hermes.schema.errors import ConfigError, ModelError
-from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User, text_of
+from hermes.schema.messages import Assistant, Message, Result, Text, Trust, Usage, User, text_of
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def _message_lines(messages: Sequence[Message]) -> Iterator[str]:
 
 def plain_summary(source: SummaryInput, redact: Callable[[str], str]) -> str:
     """Extract goal, actions, files and the last messages without a model."""
-    questions = [text_of(one) for one in source.messages if is_from_person(one)]
+    questions = [text_of(message) for message in source.messages if is_from_person(message)]
     calls = [
         f"{call.name} {one_line(_text(bytes(call.args)), 100)}"
         for message in source.messages
@@ -100,7 +100,7 @@ def plain_summary(source: SummaryInput, redact: Callable[[str], str]) -> str:
     parts = [
         ("Summary so far", head_and_tail(source.previous, room)),
         ("Goal", one_line(questions[0], 600) if questions and not source.previous else ""),
-        ("Asked since", "\n".join(f"- {one_line(one, 160)}" for one in questions[-8:])),
+        ("Asked since", "\n".join(f"- {one_line(question, 160)}" for question in questions[-8:])),
         ("Completed actions", "\n".join(actions)),
         ("Relevant files", "\n".join(f"- {path}" for path in paths[-_MAX_FILES:])),
         ("Last messages before this summary", head_and_tail("\n".join(last), room)),
@@ -135,6 +135,10 @@ class WrittenSummary(Struct, frozen=True):
     answers: tuple[Assistant, ...] = ()  # of all models asked, including empty ones
     plain: bool = False  # written without a model
     failed: bool = False  # every model failed
+
+    @property
+    def usage(self) -> Usage:
+        return sum((answer.usage for answer in self.answers), Usage())
 
 
 class SummaryWriter(Struct, frozen=True, kw_only=True):

@@ -128,7 +128,7 @@ def _tail_start_of_turns(messages: Sequence[Message], limits: CutLimits) -> int:
 def _unpruned_start(messages: Sequence[Message], start: int, budget: int) -> int:
     """Everything after the last answer; before it as much as the budget allows."""
     total, index = 0, len(messages)
-    answered = max(_last_index(messages, lambda one: isinstance(one, Assistant)), start)
+    answered = max(_last_index(messages, lambda message: isinstance(message, Assistant)), start)
     while index > start:
         total += message_tokens(messages[index - 1])
         if index <= answered and total > budget * _TAIL_SLACK:
@@ -269,7 +269,10 @@ def prune_results(
 ) -> list[Message]:
     """Shorten long results to a line. Short ones stay the same objects."""
     known = call_names(messages) if names is None else names
-    return [_prune_result(one, known) if isinstance(one, Result) else one for one in messages]
+    return [
+        _prune_result(message, known) if isinstance(message, Result) else message
+        for message in messages
+    ]
 
 
 def call_names(messages: Iterable[Message]) -> dict[str, str]:

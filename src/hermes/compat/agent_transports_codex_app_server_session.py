@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from hermes.compat.chat_messages import Json, to_chat_message
 from hermes.config.env import Env, process_env, profile_env
@@ -16,9 +16,9 @@ from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
 from hermes.ports.runtime import RuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.runtimes.codex.runtime import CodexRuntime
-from hermes.runtimes.codex.service import CodexTimeouts, open_service
+from hermes.runtimes.codex.service import CodexService, CodexTimeouts, open_service
 from hermes.runtimes.codex.settings import codex_program, codex_service_deps
-from hermes.runtimes.codex.turn import CodexDeps
+from hermes.runtimes.codex.turn import CodexDeps, CodexTurn
 from hermes.sandbox.program_launcher import program_launcher
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import HermesError
@@ -29,7 +29,7 @@ from hermes.schema.sessions import StoredMessage
 
 
 class TurnResult(Struct, kw_only=True):
-    """The result of a turn; `should_retire` asks for a new process for the next one."""
+    """The result of a turn. If `should_retire` is set, the next turn needs a new session."""
 
     final_text: str = ""
     projected_messages: list[Json] = []
@@ -42,7 +42,7 @@ class TurnResult(Struct, kw_only=True):
 
 
 class CodexAppServerSession:
-    """A Codex process and thread, from the first turn to `close`."""
+    """A Codex process with one thread. It starts with the first turn and runs until `close`."""
 
     def __init__(self, *, cwd: str | None = None, codex_bin: str = "", **_: Any) -> None:
         self._cwd = cwd or str(Path.cwd())
@@ -50,7 +50,6 @@ class CodexAppServerSession:
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
         self._runtime: CodexRuntime | None = None
-        self._timeouts = CodexTimeouts()
         self._messages: list[Message] = []
         self._session = new_id("ses")
         self._running: anyio.CancelScope | None = None
@@ -69,11 +68,13 @@ class CodexAppServerSession:
         **_: Any,
     ) -> TurnResult:
         """Run one turn; a failure is reported in the result, never raised."""
-        timeouts = structs.replace(
-            self._timeouts, deadline=turn_timeout, quiet=post_tool_quiet_timeout
-        )
-        portal, runtime = self._open(timeouts)
-        return portal.call(self._turn, runtime, user_input)
+        timeouts = CodexTimeouts(deadline=turn_timeout, quiet=post_tool_quiet_timeout)
+        try:
+            portal, runtime = self._open()
+        except (HermesError, OSError) as error:
+            reason = error.sentence if isinstance(error, HermesError) else str(error)
+            return TurnResult(error=reason, should_retire=True)
+        return portal.call(self._turn, runtime, user_input, timeouts)
 
     def request_interrupt(self) -> None:
         """Interrupt the running turn; may be called from any thread."""
@@ -89,21 +90,23 @@ class CodexAppServerSession:
         if self._running is not None:
             self._running.cancel()
 
-    def _open(self, timeouts: CodexTimeouts | None = None) -> tuple[BlockingPortal, CodexRuntime]:
+    def _open(self) -> tuple[BlockingPortal, CodexRuntime]:
         if self._portal is None or self._runtime is None:
             env = Env(process_env())
             home = resolve_home(env)
             env = profile_env(home.dotenv, env)
             config = load_config(home, env).config
-            spawner = self._stack.enter_context(Spawner())
             program = self._program or codex_program(env)
-            deps = codex_service_deps(home, config, env, program_launcher(spawner), program)
-            deps = structs.replace(deps, timeouts=timeouts or self._timeouts)
-            self._portal = self._stack.enter_context(start_blocking_portal())
-            opened: AbstractContextManager[Any] = self._portal.wrap_async_context_manager(
-                open_service(deps)
-            )
-            service = self._stack.enter_context(opened)
+            with ExitStack() as stack:
+                launch = program_launcher(stack.enter_context(Spawner()))
+                deps = codex_service_deps(home, config, env, launch, program)
+                portal = stack.enter_context(start_blocking_portal())
+                opened: AbstractContextManager[CodexService] = portal.wrap_async_context_manager(
+                    open_service(deps)
+                )
+                service = stack.enter_context(opened)
+                self._stack = stack.pop_all()
+            self._portal = portal
             self._runtime = CodexRuntime(
                 CodexDeps(service=service, store=None, clock=SystemClock())
             )
@@ -113,7 +116,7 @@ class CodexAppServerSession:
         scope = Scope("default", self._session, new_id("run"), self._cwd)
         return RuntimeRequest(scope, "", list(self._messages))
 
-    async def _turn(self, runtime: CodexRuntime, text: str) -> TurnResult:
+    async def _turn(self, runtime: CodexRuntime, text: str, timeouts: CodexTimeouts) -> TurnResult:
         question = User(new_id("msg"), (Text(text),))
         self._messages.append(question)
         messages: list[Message] = []
@@ -122,29 +125,31 @@ class CodexAppServerSession:
             if isinstance(event, MessageAdded):
                 messages.append(event.message)
 
-        turn_end = TurnEnd(Outcome.CANCELLED, "user interrupted")
+        turn_end, turn_before = TurnEnd(Outcome.CANCELLED, "user interrupted"), runtime.last_turn
         with anyio.CancelScope() as self._running:
             try:
-                turn_end = await runtime.run(self._runtime_request(), tell)
+                turn_end = await runtime.run(self._runtime_request(), tell, timeouts)
             except HermesError as error:
                 turn_end = TurnEnd(Outcome.FAILED, error.sentence)
         self._running = None
         self._messages += messages
-        return _result(turn_end, messages, runtime)
+        # There is none if it failed before it began.
+        turn = runtime.last_turn if runtime.last_turn is not turn_before else None
+        return _result(turn_end, messages, turn)
 
 
-def _result(turn_end: TurnEnd, messages: list[Message], runtime: CodexRuntime) -> TurnResult:
-    now, last_turn = SystemClock().now(), runtime.last_turn
+def _result(turn_end: TurnEnd, messages: list[Message], turn: CodexTurn | None) -> TurnResult:
+    now = SystemClock().now()
     answers = [message.text for message in messages if isinstance(message, Assistant)]
     return TurnResult(
         final_text=answers[-1] if answers else "",
         projected_messages=[
             to_chat_message(StoredMessage(0, now, "", message)) for message in messages
         ],
-        tool_iterations=last_turn.mapper.iterations if last_turn is not None else 0,
+        tool_iterations=turn.mapper.iterations if turn is not None else 0,
         interrupted=turn_end.outcome is Outcome.CANCELLED,
         error=turn_end.reason or None,
-        turn_id=last_turn.id if last_turn is not None else None,
-        thread_id=last_turn.thread if last_turn is not None else None,
-        should_retire=last_turn is None or last_turn.retire,
+        turn_id=turn.id if turn is not None else None,
+        thread_id=turn.thread if turn is not None else None,
+        should_retire=turn is None or turn.retire,
     )

@@ -74,11 +74,11 @@ class _SessionRuntime:
         """Emit each message once; the question was already emitted by the caller."""
         now = SystemClock().now()
         parsed = parse_history(result.projected_messages, now)
-        messages = [one for one in parsed if not isinstance(one, User)]
-        if result.final_text and not any(isinstance(one, Assistant) for one in messages):
+        messages = [message for message in parsed if not isinstance(message, User)]
+        if result.final_text and not any(isinstance(message, Assistant) for message in messages):
             messages.append(Assistant(new_id("msg"), (Text(result.final_text),), Stop.END))
-        for one in messages:
-            await tell(MessageAdded(one))
+        for message in messages:
+            await tell(MessageAdded(message))
 
 
 class CodexAgent:

@@ -15,7 +15,7 @@ __all__ = ["GatewayConfig", "Platform", "StreamingConfig"]
 
 Platform = StrEnum(
     "Platform",
-    {one.prefix: one.prefix.lower() for one in PLATFORMS}
+    {platform.prefix: platform.prefix.lower() for platform in PLATFORMS}
     | {"LOCAL": "local", "CLI": "cli", "API_SERVER": "api_server", "WEBHOOK": "webhook"},
 )
 

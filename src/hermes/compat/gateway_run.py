@@ -1,4 +1,4 @@
-"""`gateway.run`: the runner of chat turns, which delegates to our own."""
+"""`gateway.run` of the public system: run chat turns with our agent."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

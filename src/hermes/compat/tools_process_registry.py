@@ -90,18 +90,22 @@ class ProcessRegistry:
     @property
     def pending_watchers(self) -> Sequence[Mapping[str, Any]]:
         """Watched processes of chats that no caller has taken over yet."""
-        return [_watcher(one) for one in self._watched() if one.id not in self._taken]
+        return [_watcher(process) for process in self._watched() if process.id not in self._taken]
 
     @pending_watchers.setter
     def pending_watchers(self, remaining: Sequence[Mapping[str, Any]]) -> None:
         """Callers remove the watchers they take over."""
         remaining_ids = {one["session_id"] for one in remaining}
-        self._taken = {one.id for one in self._watched() if one.id not in remaining_ids}
+        self._taken = {process.id for process in self._watched() if process.id not in remaining_ids}
 
     def _watched(self) -> list[BackgroundProcess]:
         app = self.agent.app
         running = app.processes.running if app else ()
-        return [one for one in running if one.scope.address and (one.notify or one.watch)]
+        return [
+            process
+            for process in running
+            if process.scope.address and (process.notify or process.watch)
+        ]
 
 
 def _watcher(record: BackgroundProcess) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from hermes.config.editor import without_settings
 from hermes.config.env import parse_dotenv, read_text, with_variable, without_variable
+from hermes.config.platform_blocks import platform_blocks
 from hermes.config.platforms import PLATFORMS
 from hermes.config.values import KeyPath, as_mapping, format_path
 from hermes.config.variables import is_secret_name
@@ -23,20 +24,23 @@ from hermes.kit.files import write_atomic
 API_KEY, WEBHOOK_SECRET = "API_SERVER_KEY", "WEBHOOK_SECRET"
 SUBSCRIPTIONS = "webhook_subscriptions.json"
 
-_REGENERATED: Mapping[str, tuple[str, ...]] = {
-    API_KEY: ("platforms", "api_server"),
-    WEBHOOK_SECRET: ("platforms", "webhook"),
+_REGENERATED: Mapping[str, str] = {API_KEY: "api_server", WEBHOOK_SECRET: "webhook"}
+"""Variables with the key of a platform."""
+_SHARED = {
+    name
+    for platform in PLATFORMS
+    if platform.shared
+    for name in (platform.platform, platform.prefix.lower())
 }
-_SHARED = {name for one in PLATFORMS if one.shared for name in (one.platform, one.prefix.lower())}
 _OUTGOING_TABLES = {"model_routes"}
 """Platform tables with keys for outgoing requests."""
 _NO_SECRET = "INSECURE_NO_AUTH"  # noqa: S105 - means no secret
 
 _ACCOUNT_VARIABLES = frozenset(
-    f"{one.prefix}_{suffix}"
-    for one in PLATFORMS
-    for suffix, _, secret in one.variables
-    if secret and not one.shared
+    f"{platform.prefix}_{suffix}"
+    for platform in PLATFORMS
+    for suffix, _, secret in platform.variables
+    if secret and not platform.shared
 )
 
 
@@ -60,7 +64,11 @@ def profile_credentials(home: Path, *, everything: bool = False) -> ProfileCrede
     `everything` is for a clone of the whole home, which has more files.
     """
     dotenv, config = home / ".env", home / "config.yaml"
-    assigned = [one.name for one in parse_dotenv(read_text(dotenv), str(dotenv)) if one.value]
+    assigned = [
+        assignment.name
+        for assignment in parse_dotenv(read_text(dotenv), str(dotenv))
+        if assignment.value
+    ]
     names = {*_ACCOUNT_VARIABLES, *_REGENERATED}
     variables = tuple(name for name in dict.fromkeys(assigned) if name in names)
     settings = tuple(_secret_settings(read_yaml(read_text(config), config)[0]))
@@ -70,8 +78,8 @@ def profile_credentials(home: Path, *, everything: bool = False) -> ProfileCrede
         files=(SUBSCRIPTIONS,) if everything and (home / SUBSCRIPTIONS).exists() else (),
         renewed=tuple(
             name
-            for name, place in _REGENERATED.items()
-            if name in variables or any(path[: len(place)] == place for path in settings)
+            for name, platform in _REGENERATED.items()
+            if name in variables or any(_is_in(path, platform) for path in settings)
         ),
     )
 
@@ -97,11 +105,16 @@ def replace_credentials(copy: Path, original: Path) -> None:
 
 def _secret_settings(document: object) -> Iterator[KeyPath]:
     root = _table(document)
-    for name, platform in _table(root.get("platforms")).items():
+    for name, place, block in platform_blocks(root):
         if name not in _SHARED:
-            yield from _secrets_in(platform, ("platforms", name))
+            yield from _secrets_in(block, place)
     for name, section in _table(root.get("dashboard")).items():
         yield from _secrets_in(section, ("dashboard", name))
+
+
+def _is_in(path: KeyPath, platform: str) -> bool:
+    places: tuple[KeyPath, ...] = (("platforms", platform), ("gateway", "platforms", platform))
+    return any(path[: len(place)] == place for place in places)
 
 
 def _secrets_in(value: object, at: KeyPath) -> Iterator[KeyPath]:

@@ -10,14 +10,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import yaml
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.config.env import parse_dotenv, read_text, with_variable, without_variable
 from hermes.config.home import Home, ensure_home
-from hermes.config.loader import inspect_config, parse_config
+from hermes.config.loader import check_is_mapping, inspect_config, parse_config
 from hermes.config.problems import Problem, Severity, as_error
 from hermes.config.repair import is_text_type, setting_type
 from hermes.config.schema import Config
+from hermes.config.server_ports import is_port, is_port_setting, is_port_variable
 from hermes.config.setting_warnings import NO_SUCH_SETTING
 from hermes.config.values import (
     KeyPath,
@@ -63,6 +64,8 @@ def set_setting(
     """
     path = parse_path(name)
     value = parse_value(text, path)
+    if is_port_setting(path):
+        _check_port(name, value)
     with _locked_config(home) as old:
         path, value = _expand_model_name(old, home.config, path, value)
         document = _document(old, home.config)
@@ -135,7 +138,12 @@ def replace_config(home: Home, env: Mapping[str, str], old: str, new: str) -> li
     loaded, problems = inspect_config(new, home.config, env)
     if loaded is None:
         known = _errors_of(old, home.config, env)
-        fresh = [p for p in problems if (p.path, p.message) not in known]
+        # Lines of the text that is not written would be wrong in the file.
+        fresh = [
+            structs.replace(problem, line=0, column=0)
+            for problem in problems
+            if (problem.path, problem.message) not in known
+        ]
         if any(problem.severity is Severity.ERROR for problem in fresh):
             raise as_error(fresh, hint=f"Nothing was changed in {home.config}.")
     if new != old:
@@ -147,15 +155,22 @@ def replace_whole_config(home: Home, old: str, new: str) -> None:
     """Write checked text, unless the file has changed since `old` was read."""
     with _locked_config(home) as current:
         if current != old:
-            raise ConfigError(f"{home.config} was changed by another process meanwhile.")
+            raise ConfigError(f"{home.config} was changed by another process.")
         _write(home.config, new)
 
 
 def set_variable(home: Home, name: str, value: str) -> None:
     """Set a variable in the home's .env, which only its owner may read."""
+    if is_port_variable(name):
+        _check_port(name, value)
     with _locked_config(home):
         text = read_text(home.dotenv)
         _write(home.dotenv, with_variable(text, name, value, str(home.dotenv)), mode=0o600)
+
+
+def _check_port(name: str, value: object) -> None:
+    if not is_port(value):
+        raise ConfigError(f"{name}: expected a whole number from 0 to 65535, not {value}.")
 
 
 def unset_variable(home: Home, name: str) -> bool:
@@ -237,7 +252,9 @@ def _locked_config(home: Home) -> Generator[str]:
 
 
 def _document(text: str, file: Path) -> object:
-    return read_yaml(text, file)[0]
+    document = read_yaml(text, file)[0]
+    check_is_mapping(document, file)
+    return document
 
 
 def _first_correct(expected: object, file: Path, versions: Iterator[str]) -> str:

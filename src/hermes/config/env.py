@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -56,7 +56,7 @@ def set_term(name: str) -> None:
     os.environ["TERM"] = name
 
 
-class Env(Mapping[str, str]):
+class Env(dict[str, str]):
     """Variables in layers; the first layer with a name wins.
 
     A profile's `.env` is put over the process environment, so that several
@@ -66,7 +66,10 @@ class Env(Mapping[str, str]):
     __slots__ = ("_layers",)
 
     def __init__(self, *layers: Mapping[str, str]) -> None:
-        self._layers = tuple(dict(layer) for layer in layers)
+        super().__init__()
+        self._layers = tuple(map(dict, layers))
+        for layer in reversed(self._layers):
+            self.update(layer)
 
     def overlaid(self, layer: Mapping[str, str]) -> "Env":
         """The same variables with `layer` on top."""
@@ -80,18 +83,6 @@ class Env(Mapping[str, str]):
     def profile_names(self) -> frozenset[str]:
         """Names set above the lowest layer, that is, by the profile."""
         return frozenset(name for layer in self._layers[:-1] for name in layer)
-
-    def __getitem__(self, name: str) -> str:
-        for layer in self._layers:
-            if name in layer:
-                return layer[name]
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({name: None for layer in self._layers for name in layer})
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
     def __repr__(self) -> str:
         return f"Env({len(self)} variables)"
@@ -227,7 +218,7 @@ def _assignment(text: str, at: int, line: int, source: str) -> Assignment:
     end = _line_end(text, value_end)
     if not _BLANK.fullmatch(text, value_end, end):
         raise ConfigError(
-            f"{source}, line {line}: the value of {name} goes on after its closing quote",
+            f"{source}, line {line}: there is text after the closing quote of {name}",
             hint=r"Write \" for a quote inside double quotes, or remove what follows.",
         )
     return Assignment(name, value, line, at, end, begin, value_end)

@@ -120,8 +120,11 @@ def resolve_home(env: Mapping[str, str], profile: str | None = None) -> Home:
     return profile_home(root, chosen)
 
 
-def profile_home(root: Path, profile: str) -> Home:
-    """An existing profile's home. Raises `ConfigError` with the known names."""
+def profile_home(root: Path, profile: str, *, may_create: bool = True) -> Home:
+    """An existing profile's home. Raises `ConfigError` with the known names.
+
+    `may_create`: the hint says how to create it.
+    """
     if profile == DEFAULT_PROFILE:
         return Home(root, root)
     if not _NAME.fullmatch(profile):
@@ -131,9 +134,10 @@ def profile_home(root: Path, profile: str) -> Home:
         from hermes.kit.text import did_you_mean  # noqa: PLC0415 - only needed for mistakes
 
         names = [DEFAULT_PROFILE, *named_profiles(root)]
+        create = f"Create it with: hermes profile create {profile}" if may_create else ""
         raise ConfigError(
-            f"Unknown profile: {profile}. Known profiles: {', '.join(names)}.",
-            hint=did_you_mean(profile, names) or f"Create it with: hermes profile create {profile}",
+            f"Unknown profile: {profile!r}. Known profiles: {', '.join(names)}.",
+            hint=did_you_mean(profile, names) or create,
         )
     _check_folder(path, f"the home of profile {profile!r}")
     return Home(root, path, profile)

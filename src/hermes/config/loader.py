@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.config.env import Env, read_text
 from hermes.config.home import Home
 from hermes.config.plain_yaml import read_plain_yaml
+from hermes.config.platforms import ROOT_BLOCKS
 from hermes.config.problems import Finding, Problem, Severity, as_error
 from hermes.config.schema import Config
+from hermes.config.sections.messaging import Platform
 from hermes.config.setting_warnings import changed_settings, settle_choices, unknown_keys
 from hermes.config.values import (
     KeyPath,
@@ -76,6 +78,17 @@ def check_config(home: Home, env: Mapping[str, str]) -> list[Problem]:
     return sorted(problems, key=lambda problem: (problem.line, problem.column))
 
 
+def check_is_mapping(document: object, file: Path) -> dict[object, object]:
+    """The settings of a parsed file, which may be empty. Raises `ConfigError`."""
+    given = as_mapping(document if document is not None else {})
+    if given is None:
+        raise ConfigError(
+            f"{file}: expected settings such as `model: NAME`, found {describe_value(document)}",
+            hint="Write sections such as `agent:` with their settings below: hermes config edit",
+        )
+    return given
+
+
 def inspect_config(
     text: str, file: Path, env: Mapping[str, str]
 ) -> tuple[LoadedConfig | None, list[Problem]]:
@@ -86,26 +99,21 @@ def inspect_config(
             from hermes.config.yaml_parser import read_yaml  # noqa: PLC0415 - slow to import
 
             value, suspicious = read_yaml(text, file)
-        return _inspect(value, text, file, env, suspicious=suspicious)
+        given = check_is_mapping(value, file)
+        findings: list[Finding] = []
+        raw = {str(key): value for key, value in given.items()}
+        if "${" in text:
+            raw = _expanded(raw, env, findings)
+        settled = settle_choices(with_env_settings(raw, env), findings)
+        config = _converted(settled, findings)
+        named = {
+            key: section
+            for key, section in raw.items()
+            if key not in ROOT_BLOCKS or hasattr(config, key)
+        }
+        findings += unknown_keys(named, Config() if config is None else config)
     except RecursionError as error:
         raise ConfigError(f"{file}: nested too deep", hint="Reduce the nesting.") from error
-
-
-def _inspect(
-    value: object, text: str, file: Path, env: Mapping[str, str], *, suspicious: bool
-) -> tuple[LoadedConfig | None, list[Problem]]:
-    given = as_mapping(value if value is not None else {})
-    if given is None:
-        raise ConfigError(
-            f"{file}: expected settings such as `model: NAME`, found {describe_value(value)}",
-            hint="Write sections such as `agent:` with their settings below: hermes config edit",
-        )
-    findings: list[Finding] = []
-    raw = {str(key): value for key, value in given.items()}
-    if "${" in text:
-        raw = _expanded(raw, env, findings)
-    config = _converted(settle_choices(with_env_settings(raw, env), findings), findings)
-    findings += unknown_keys(raw, Config() if config is None else config)
     problems = _with_positions(findings, text, file, suspicious) if findings or suspicious else []
     if config is None:
         return None, problems
@@ -129,6 +137,19 @@ def _expanded(
 
 
 def _converted(raw: dict[str, object], findings: list[Finding]) -> Config | None:
+    if ROOT_BLOCKS.isdisjoint(raw) and "platforms" not in raw and "gateway" not in raw:
+        return _converted_as_is(raw, findings)
+    from hermes.config.platform_blocks import merge_platform_blocks, written_path  # noqa: PLC0415 - only needed for platforms
+
+    merged, errors = merge_platform_blocks(raw), list[Finding]()
+    config = _converted_as_is(merged, errors)
+    findings += [
+        structs.replace(error, path=written_path(raw, merged, error.path)) for error in errors
+    ]
+    return config
+
+
+def _converted_as_is(raw: dict[str, object], findings: list[Finding]) -> Config | None:
     try:
         return msgspec.convert(raw, Config, strict=False)
     except msgspec.ValidationError:
@@ -268,7 +289,14 @@ def _set_missing(merged: dict[Any, object], path: KeyPath, value: str) -> None:
 def load_effective(home: Home, env: Mapping[str, str]) -> object:
     """The defaults, the file's settings and its unknown keys."""
     loaded = load_config(home, env)
-    return _with_unknown_keys(msgspec.to_builtins(loaded.config), dict(loaded.raw))
+    known = as_mapping(msgspec.to_builtins(loaded.config)) or {}
+    # Platforms are shown where they are in the file, not where they were merged.
+    written = as_mapping(loaded.raw.get("platforms")) or {}
+    defaults = msgspec.to_builtins(Platform())
+    known["platforms"] = {
+        name: {**defaults, **(as_mapping(block) or {})} for name, block in written.items()
+    }
+    return _with_unknown_keys(known, dict(loaded.raw))
 
 
 def effective_value(settings: object, name: str) -> tuple[bool, object]:

@@ -40,18 +40,14 @@ def read_plain_yaml(text: str) -> dict[str, object] | None:
     if not text.replace("\n", "").isprintable():
         return None
     try:
-        lines = [_line(raw) for raw in text.split("\n") if raw.strip() and raw.lstrip()[0] != "#"]
+        given = [raw for raw in text.split("\n") if raw.strip() and raw.lstrip()[0] != "#"]
+        lines = [(len(raw) - len(raw.lstrip(" ")), raw.strip(" ")) for raw in given]
         if not lines:
             return {}
         value, after = _mapping(lines, 0, lines[0][0])
     except (_NotPlain, RecursionError):
         return None
     return value if after == len(lines) else None
-
-
-def _line(raw: str) -> IndentedLine:
-    content = raw.lstrip(" ")
-    return len(raw) - len(content), content.rstrip(" ")
 
 
 def _mapping(lines: list[IndentedLine], at: int, indent: int) -> tuple[dict[str, object], int]:

@@ -3,7 +3,6 @@
 A platform that is not listed has the defaults, with variables named after it.
 """
 
-from functools import cache
 from typing import Literal
 
 from msgspec import Struct
@@ -53,8 +52,8 @@ PLATFORMS = (
         ("ALLOWED_CHATS", "the only groups to answer in", False),
         ("ALLOWED_TOPICS", "the only topics to answer in", False),
         ("IGNORED_THREADS", "topics to ignore", False),
-        ("GUEST_MODE", "whether mentions are answered in other groups, too", False),
-        ("DISABLE_LINK_PREVIEWS", "whether posts have no previews", False),
+        ("GUEST_MODE", "whether mentions are answered in other groups too", False),
+        ("DISABLE_LINK_PREVIEWS", "whether link previews are off", False),
         ("PROXY", "HTTP or SOCKS proxy", False),
         ("WEBHOOK_URL", "public URL for updates instead of polling", False),
         ("WEBHOOK_HOST", "address to listen on for updates", False),
@@ -66,16 +65,16 @@ PLATFORMS = (
         ("ALLOWED_ROLES", "roles whose members may talk to the agent", False),
         ("DM_ROLE_AUTH_GUILD", "server whose roles count in direct messages", False),
         ("REQUIRE_MENTION", "whether to answer in servers only when mentioned", False),
-        ("THREAD_REQUIRE_MENTION", "whether that applies to the bot's threads, too", False),
+        ("THREAD_REQUIRE_MENTION", "whether that applies to the bot's threads too", False),
         ("FREE_RESPONSE_CHANNELS", "channels in which no mention is needed", False),
         ("ALLOWED_CHANNELS", "the only channels to answer in", False),
         ("IGNORED_CHANNELS", "channels to ignore", False),
-        ("NO_THREAD_CHANNELS", "channels in which a mention opens no thread", False),
+        ("NO_THREAD_CHANNELS", "channels in which a mention does not open a thread", False),
         ("AUTO_THREAD", "whether a mention opens a thread", False),
         ("IGNORE_NO_MENTION", "whether messages naming only others are ignored", False),
         ("BOTS_REQUIRE_INLINE_MENTION", "whether bots must name the bot in their text", False),
         ("HISTORY_BACKFILL", "whether a mention comes with the messages before it", False),
-        ("HISTORY_BACKFILL_LIMIT", "how many of them at most", False),
+        ("HISTORY_BACKFILL_LIMIT", "maximum number of those messages", False),
         ("MISSED_MESSAGE_BACKFILL", "whether messages missed in an outage are fetched", False),
         ("MAX_ATTACHMENT_BYTES", "largest file that is downloaded", False),
         ("SLASH_COMMANDS", "whether Discord lists the commands", False),
@@ -92,7 +91,7 @@ PLATFORMS = (
         ("FREE_RESPONSE_CHANNELS", "channels in which no mention is needed", False),
         ("ALLOWED_CHANNELS", "the only channels to answer in", False),
         ("REPLY_IN_THREAD", "whether answers in channels open a thread", False),
-        ("REPLY_BROADCAST", "whether answers in threads appear in the channel, too", False),
+        ("REPLY_BROADCAST", "whether answers in threads also appear in the channel", False),
         ("RICH_BLOCKS", "whether answers are sent as blocks", False),
         ("PROXY", "HTTP proxy", False),
     ), "https://api.slack.com/apps"),
@@ -111,6 +110,7 @@ PLATFORMS = (
         ("WEBHOOK_HOST", "address to listen on for messages", False),
         ("WEBHOOK_PORT", "port where messages arrive", False),
         ("WEBHOOK_PATH", "path where messages arrive", False),
+        ("REPLY_PREFIX", "text before each post", False),
         ("PROXY", "HTTP or SOCKS proxy", False),
     ), "https://developers.facebook.com/apps", ids="phone"),
     PlatformFacts("SIGNAL", "Signal", (
@@ -120,6 +120,7 @@ PLATFORMS = (
         ("REQUIRE_MENTION", "whether to answer in groups only when mentioned", False),
         ("REACTIONS", "whether to react to messages", False),
         ("IGNORE_STORIES", "whether stories are ignored", False),
+        ("PROXY", "HTTP or SOCKS proxy", False),
     )),
     PlatformFacts("MATRIX", "Matrix", (
         ("HOMESERVER", "homeserver address", False),
@@ -130,6 +131,21 @@ PLATFORMS = (
         ("ENCRYPTION", "whether encrypted rooms are served", False),
         ("E2EE_MODE", "encrypted rooms: off, optional or required", False),
         ("DEVICE_ID", "device id for the first login", False),
+        ("REQUIRE_MENTION", "whether to answer in rooms only when mentioned", False),
+        ("THREAD_REQUIRE_MENTION", "whether that applies to the agent's threads, too", False),
+        ("FREE_RESPONSE_ROOMS", "rooms in which no mention is needed", False),
+        ("ALLOWED_ROOMS", "the only rooms to answer in", False),
+        ("ALLOW_PUBLIC_ROOMS", "whether invitations to public rooms are accepted", False),
+        ("ALLOW_ROOM_MENTIONS", "whether posts may notify a whole room", False),
+        ("AUTO_THREAD", "whether a mention opens a thread", False),
+        ("DM_AUTO_THREAD", "whether messages in direct chats do so, too", False),
+        ("DM_MENTION_THREADS", "whether mentions in direct chats do so", False),
+        ("SESSION_SCOPE", "auto, room or thread", False),
+        ("IGNORE_USER_PATTERNS", "regular expressions of people to ignore", False),
+        ("PROCESS_NOTICES", "whether notices are read", False),
+        ("MAX_MEDIA_BYTES", "largest file that is downloaded", False),
+        ("MAX_MESSAGE_LENGTH", "longest post in bytes", False),
+        ("ROOM_IDENTITY_TTL_SECONDS", "how long names of rooms are remembered", False),
         ("PROXY", "proxy for connections to the homeserver", True),
     ), home="HOME_ROOM"),
     PlatformFacts("MATTERMOST", "Mattermost", (
@@ -148,9 +164,10 @@ PLATFORMS = (
         ("IMAP_PORT", "port for reading", False),
         ("SMTP_HOST", "server for sending", False),
         ("SMTP_PORT", "port for sending", False),
-        ("POLL_INTERVAL", "seconds between two looks into the mailbox", False),
-        ("AUTHSERV_ID", "server whose Authentication-Results are believed; no other is", False),
+        ("POLL_INTERVAL", "seconds between two checks of the mailbox", False),
+        ("AUTHSERV_ID", "the only server whose Authentication-Results are trusted", False),
         ("TRUST_FROM_HEADER", "whether senders need no authentication", False),
+        ("PROXY", "HTTP or SOCKS proxy", False),
         ("HOME_ADDRESS", "default address for outgoing messages", False),
     ), home="HOME_ADDRESS", ids="lowercase", pairing=False),
     PlatformFacts("SMS", "SMS", (
@@ -170,14 +187,15 @@ PLATFORMS = (
         ("PORT", "port", False),
         ("USE_TLS", "whether the connection is encrypted", False),
         ("NICKNAME", "the agent's nickname", False),
-        ("CHANNEL", "channels to join, each with its key behind a space", False),
+        ("CHANNEL", "channels to join, each with its key after a space", False),
         ("SERVER_PASSWORD", "server password", True),
         ("NICKSERV_PASSWORD", "nickname password", True),
         ("SASL_MECHANISM", "auto, plain, external or none", False),
         ("SASL_USERNAME", "account, if it is not the nickname", False),
         ("SASL_PASSWORD", "its password, if it is not that of NickServ", True),
         ("CLIENT_CERT", "PEM file with a certificate and its key", False),
-        ("TRUST_NICKNAMES", "whether people are known by their nicknames", False),
+        ("TRUST_NICKNAMES", "whether people are identified by their nicknames", False),
+        ("PROXY", "HTTP or SOCKS proxy", False),
         ("REQUIRE_MENTION", "whether to answer in channels only when mentioned", False),
         ("FREE_RESPONSE_CHANNELS", "channels in which no mention is needed", False),
         ("ALLOWED_CHANNELS", "the only channels to answer in", False),
@@ -188,8 +206,9 @@ PLATFORMS = (
         ("HOST", "server, if it is not found in DNS", False),
         ("PORT", "its port", False),
         ("USE_TLS", "whether the connection is encrypted", False),
-        ("MUC_ROOMS", "rooms to join, each with its password behind a space", False),
+        ("MUC_ROOMS", "rooms to join, each with its password after a space", False),
         ("MUC_NICK", "nickname in rooms", False),
+        ("PROXY", "HTTP or SOCKS proxy", False),
         ("REQUIRE_MENTION", "whether to answer in rooms only when mentioned", False),
         ("FREE_RESPONSE_CHANNELS", "rooms in which no mention is needed", False),
         ("ALLOWED_CHANNELS", "the only rooms to answer in", False),
@@ -267,11 +286,17 @@ PLATFORMS = (
     ), name="msgraph_webhook"),
 )  # fmt: skip
 
+ROOT_BLOCKS = frozenset(facts.platform for facts in PLATFORMS)
+"""Platforms whose settings may be at the root of the file."""
+
 _WEBHOOK = PlatformFacts("WEBHOOK", "Webhooks", sender_role="guest")
 """Not a messaging platform: it has no users to list."""
 
 
-@cache
+FACTS = {facts.platform: facts for facts in reversed((*PLATFORMS, _WEBHOOK))}
+"""The facts of each platform; of several entries, the first."""
+
+
 def facts_of(platform: str) -> PlatformFacts:
-    known = (one for one in (*PLATFORMS, _WEBHOOK) if one.platform == platform)
-    return next(known, PlatformFacts(platform.upper().replace("-", "_"), platform))
+    unknown = PlatformFacts(platform.upper().replace("-", "_"), platform)
+    return FACTS.get(platform, unknown)

@@ -183,7 +183,7 @@ def _active_or_default(root: Path) -> str:
 def _named_profile_folder(root: Path, name: str, done: str) -> Path:
     if name == DEFAULT_PROFILE:
         raise UsageError(f"The default profile is the home itself and cannot be {done}.")
-    path = profile_home(root, name).path
+    path = profile_home(root, name, may_create=False).path
     if path.is_symlink():
         raise UsageError(
             f"{path} is a symbolic link and cannot be {done}.",

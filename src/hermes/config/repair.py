@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import date
 from functools import cache
 
-from msgspec import inspect
+from msgspec import Struct, inspect
 
 from hermes.config.problems import Finding, Severity
 from hermes.config.schema import Config
@@ -37,12 +37,13 @@ class _Unusable(Exception):
 class SettingsRepair:
     """Walks raw settings along the schema and collects all errors."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: type[Struct] = Config) -> None:
+        self._schema = schema
         self.findings: list[Finding] = []
 
     def repair(self, raw: dict[str, object]) -> object:
         """The settings in the form the fast conversion accepts; errors are in `findings`."""
-        return self._struct(raw, _struct_type(), ())
+        return self._struct(raw, _struct_type(self._schema), ())
 
     def _value(self, value: object, kind: inspect.Type, path: KeyPath) -> object:
         match kind:
@@ -50,8 +51,8 @@ class SettingsRepair:
                 return self._struct(value, kind, path)
             case inspect.DictType():
                 return self._dict(value, kind, path)
-            case inspect.VarTupleType():
-                return self._tuple(value, kind, path)
+            case inspect.VarTupleType() | inspect.ListType() | inspect.FrozenSetType():
+                return self._list(value, kind, path)
             case inspect.UnionType():
                 return self._union(value, kind, path)
             case inspect.CustomType():
@@ -85,7 +86,12 @@ class SettingsRepair:
                 repaired[name] = self._value(entry, kind.value_type, (*path, name))
         return repaired
 
-    def _tuple(self, value: object, kind: inspect.VarTupleType, path: KeyPath) -> object:
+    def _list(
+        self,
+        value: object,
+        kind: inspect.VarTupleType | inspect.ListType | inspect.FrozenSetType,
+        path: KeyPath,
+    ) -> object:
         given = as_list(value)
         if given is None and isinstance(kind.item_type, inspect.StrType):
             given = _split(value)
@@ -146,7 +152,7 @@ def describe_type(kind: inspect.Type) -> str:
             return whole + _bounds(kind)
         case inspect.LiteralType():
             return "one of " + ", ".join(str(value) for value in kind.values)
-        case inspect.VarTupleType():
+        case inspect.VarTupleType() | inspect.ListType() | inspect.FrozenSetType():
             return "a list" + (" of texts" if isinstance(kind.item_type, inspect.StrType) else "")
         case inspect.UnionType():
             words = [describe_type(t) for t in kind.types if not isinstance(t, inspect.NoneType)]
@@ -156,8 +162,8 @@ def describe_type(kind: inspect.Type) -> str:
 
 
 @cache
-def _struct_type() -> inspect.StructType:
-    kind = inspect.type_info(Config)
+def _struct_type(schema: type[Struct] = Config) -> inspect.StructType:
+    kind = inspect.type_info(schema)
     assert isinstance(kind, inspect.StructType)  # noqa: S101 - for the type checker
     return kind
 

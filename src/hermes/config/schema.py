@@ -123,5 +123,5 @@ class Config(Struct, frozen=True, kw_only=True):
 
     @property
     def multiplexed(self) -> bool:
-        """Whether one gateway serves all profiles; the key may stand in two places."""
+        """Whether one gateway serves all profiles; the key may be in two places."""
         return self.multiplex_profiles or self.gateway.multiplex_profiles

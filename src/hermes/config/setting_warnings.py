@@ -149,7 +149,7 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 LEVELS = ("debug", "info", "warning", "warn", "error", "critical", "fatal")
 PROGRESS = ("all", "new", "verbose", "on", "off", "none")
 BOTS = ("", "none", "mentions", "all")
-"""Which other bots may talk to the agent; on platforms that have bots."""
+"""Which other bots may talk to the agent, on platforms with bots."""
 FOOTER_FIELDS = ("model", "context_pct", "cwd")
 TRUE_WORDS = frozenset({"true", "yes", "on", "y", "1"})
 FALSE_WORDS = frozenset({"false", "no", "off", "n", "0", ""})
@@ -182,7 +182,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "platforms.*.extra.allow_bots": BOTS,
     "quick_commands.*.type": ("exec", "alias"),
     "slack.allow_bots": BOTS,
-    "stt.provider": ("local", "openai", "groq", "mistral", "deepinfra"),
+    "stt.provider": ("local", "openai", "groq", "mistral", "deepinfra", "elevenlabs"),
     "telegram.allow_bots": BOTS,
     "terminal.home_mode": ("auto", "real", "profile"),
     "unauthorized_dm_behavior": ("pair", "ignore"),
@@ -267,7 +267,7 @@ def _replaced(
     path: KeyPath,
     replace: Callable[[KeyPath, object], object],
 ) -> object:
-    """Copy what lies on the way to the setting, with its value replaced or left out."""
+    """Copy the mappings that contain the setting, with its value replaced or left out."""
     if not steps:
         return replace(path, value)
     items, entries = as_mapping(value), as_list(value)
@@ -280,7 +280,8 @@ def _replaced(
         return {key: one for key, one in merged.items() if one is not _DROPPED}
     if entries is not None and steps[0] == "*":
         listed = [
-            _replaced(one, steps[1:], (*path, index), replace) for index, one in enumerate(entries)
+            _replaced(entry, steps[1:], (*path, index), replace)
+            for index, entry in enumerate(entries)
         ]
         return [one for one in listed if one is not _DROPPED]
     return value

@@ -14,6 +14,18 @@ def as_list(value: object) -> list[object] | None:
     return cast("list[object]", value) if isinstance(value, list | tuple) else None
 
 
+def list_entries(value: object) -> list[object]:
+    """The entries of a list as people write it: text with commas, or a single value."""
+    if isinstance(value, str):
+        return [*value.split(",")]
+    entries = as_list(value)
+    return [value] if entries is None else entries
+
+
+def join_lists(first: object, second: object) -> list[object]:
+    return [*list_entries(first), *list_entries(second)]
+
+
 def describe_value(value: object) -> str:
     """The value as an error message shows it; long text is cut, since it may be a secret."""
     if isinstance(value, str):
@@ -152,7 +164,7 @@ def _drop(parent: object, name: str | int) -> None:
 
 
 def _check(parent: object, name: str | int, at: KeyPath) -> None:
-    where = format_path(at) or "the file"
+    where = format_path(at)
     if isinstance(parent, dict):
         return
     if not isinstance(parent, list):

@@ -119,13 +119,13 @@ _GATEWAY = (
     ("GATEWAY_ALLOW_ALL_USERS", "Whether anyone may talk to the agent on any platform", False),
     ("GATEWAY_PROXY_URL", "Address of another Hermes that runs this gateway's turns", False),
     ("GATEWAY_PROXY_KEY", "Key for the Hermes at GATEWAY_PROXY_URL", True),
-    ("HERMES_DASHBOARD_PUBLIC_URL", "The https address of the web page behind a proxy", False),
-    ("HERMES_DASHBOARD_BASIC_AUTH_USERNAME", "User name of the web page", False),
-    ("HERMES_DASHBOARD_BASIC_AUTH_PASSWORD_HASH", "Hash of the password of the web page", True),
-    ("HERMES_DASHBOARD_OIDC_ISSUER", "OpenID Connect provider of the web page", False),
-    ("HERMES_DASHBOARD_OIDC_CLIENT_ID", "Its name for the web page", False),
-    ("HERMES_DASHBOARD_OIDC_CLIENT_SECRET", "Its secret for the web page", True),
-    ("HERMES_DASHBOARD_OIDC_SCOPES", "What it is asked for", False),
+    ("HERMES_DASHBOARD_PUBLIC_URL", "The https address of the dashboard behind a proxy", False),
+    ("HERMES_DASHBOARD_BASIC_AUTH_USERNAME", "User name for the dashboard", False),
+    ("HERMES_DASHBOARD_BASIC_AUTH_PASSWORD_HASH", "Hash of the dashboard's password", True),
+    ("HERMES_DASHBOARD_OIDC_ISSUER", "OpenID Connect provider for the dashboard", False),
+    ("HERMES_DASHBOARD_OIDC_CLIENT_ID", "Client id of the dashboard at the provider", False),
+    ("HERMES_DASHBOARD_OIDC_CLIENT_SECRET", "Client secret of the dashboard at the provider", True),
+    ("HERMES_DASHBOARD_OIDC_SCOPES", "Scopes to request from the provider", False),
     ("API_SERVER_ENABLED", "Whether the gateway serves the OpenAI-compatible API", False),
     ("API_SERVER_KEY", "Key that callers of the API must present, 16 characters or more", True),
     ("API_SERVER_HOST", "Address the API listens on", False),
@@ -144,7 +144,7 @@ _GATEWAY = (
 )
 
 _SETTINGS = (
-    ("HERMES_HOME", "Directory where everything is kept", False),
+    ("HERMES_HOME", "Directory with all settings and data", False),
     ("SUDO_PASSWORD", "Password for sudo in the terminal tool", True),
     ("HERMES_PREFILL_MESSAGES_FILE", "File with messages that begin every conversation", False),
     ("HERMES_EPHEMERAL_SYSTEM_PROMPT", "Text added to the system prompt and never stored", False),
@@ -152,7 +152,7 @@ _SETTINGS = (
     ("HERMES_INFERENCE_PROVIDER", "Provider to use when none is configured", False),
     ("HERMES_MAX_ITERATIONS", "Maximum number of model calls in one turn", False),
     ("HERMES_TIMEZONE", "Time zone, such as Europe/Berlin", False),
-    ("HERMES_YOLO_MODE", "Whether commands run without asking", False),
+    ("HERMES_YOLO_MODE", "Whether commands run without approval", False),
     ("HERMES_CRON_TIMEOUT", "Seconds a cron job may be idle", False),
     ("HERMES_CRON_MAX_PARALLEL", "Jobs that run at the same time", False),
     ("HERMES_KANBAN_HOME", "Folder with the boards, if not the home", False),
@@ -216,6 +216,8 @@ def _all() -> Iterator[Variable]:
 
 VARIABLES: Mapping[str, Variable] = {variable.name: variable for variable in _all()}
 
+_PLATFORM_BEGINNINGS = tuple(f"{one.prefix}_" for one in PLATFORMS)
+"""Platforms have more variables than are described."""
 _SECRET_ENDINGS = (
     "_KEY", "_TOKEN", "_SECRET", "_PASS", "_PWD", "_PAT", "_CREDENTIAL", "_CREDENTIALS", "_DSN",
     "_AUTH", "APIKEY", "PASSWORD", "PASSWD", "PASSPHRASE", "COOKIE", "COOKIES", "WEBHOOK",
@@ -233,6 +235,8 @@ _ORDINARY_ENDINGS = (
     "_DIR", "_ENABLED", "_HOST", "_LEVEL", "_MODE", "_MODEL", "_PATH", "_PORT", "_PROXY",
     "_REGION", "_TIMEOUT",
 )  # fmt: skip
+ROOM_LISTS = frozenset({"IRC_CHANNEL", "XMPP_MUC_ROOMS"})
+"""Lists of rooms, some with a key or a password."""
 _WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]")
 _TRIVIAL = re.compile(
     r"\W*[A-Za-z]{0,12}\W*|[\d.,:+-]*|[~.]{0,2}/[\w./ -]*|https?://[\w.-]+(:\d+)?/?"
@@ -242,7 +246,9 @@ _TRIVIAL = re.compile(
 
 def is_variable(name: str) -> bool:
     """Whether this names an environment variable rather than a setting in config.yaml."""
-    return name in VARIABLES or (name.isupper() and is_secret_name(name))
+    if name in VARIABLES or (name.isupper() and is_secret_name(name)):
+        return True
+    return name.isupper() and name.startswith(_PLATFORM_BEGINNINGS)
 
 
 def is_secret_name(name: str) -> bool:
@@ -271,6 +277,7 @@ def withheld_names(env: Mapping[str, str]) -> set[str]:
     """Variables withheld from child processes: secrets, and those set by the profile."""
     own = env.profile_names if isinstance(env, Env) else ()
     secret = {name for name, variable in VARIABLES.items() if variable.secret}
+    secret |= {name for name in ROOM_LISTS if room_keys(env.get(name, ""))}
     return secret.union(name for name in env if is_secret(name)).union(
         name for name in own if not is_harmless(name)
     )
@@ -283,7 +290,8 @@ def secret_values(env: Mapping[str, str]) -> list[str]:
     harmless or the value is trivial.
     """
     own = env.profile_names if isinstance(env, Env) else ()
-    return [
+    of_rooms = [key for name in sorted(ROOM_LISTS) for key in room_keys(env.get(name, ""))]
+    return of_rooms + [
         part
         for name, value in env.items()
         if is_secret(name)
@@ -301,6 +309,34 @@ def secret_parts(value: str) -> list[str]:
     """The value, and its parts if it lists several keys."""
     parts = [value, *(key.strip().removeprefix("Bearer ") for key in value.split(","))]
     return [part for part in dict.fromkeys(parts) if part]
+
+
+def room_keys(rooms: str) -> list[str]:
+    """The keys in a list of rooms with commas; each is after the name of its room."""
+    return [key for room in rooms.split(",") if (key := _room_key(room))]
+
+
+def mask_room_keys(rooms: str) -> str:
+    """The list of rooms with masked keys."""
+    return ",".join(map(_masked_room, rooms.split(",")))
+
+
+def _room_key(room: str) -> str:
+    return room.strip().partition(" ")[2].strip()
+
+
+def _masked_room(room: str) -> str:
+    key = _room_key(room)
+    return f"{room.rstrip().removesuffix(key)}{MASK}" if key else room
+
+
+def _is_room_list(path: tuple[str, ...]) -> bool:
+    """Whether it lists the rooms of IRC or XMPP."""
+    if not path:
+        return False
+    name = path[-1].lower()
+    is_channel = name == "channel" and "irc" in map(str.lower, path)
+    return name == "muc_rooms" or is_channel or name.upper() in ROOM_LISTS
 
 
 def as_optional_env_vars() -> dict[str, dict[str, str | bool]]:
@@ -330,42 +366,57 @@ _HARMLESS_HEADERS = frozenset({"accept", "content-type", "user-agent"})
 
 
 def mask_secrets(
-    value: object, redactor: Redactor, name: str = "", *, inside: bool = False
+    value: object, redactor: Redactor, path: tuple[str, ...] = (), *, inside: bool = False
 ) -> object:
     """Return the value with secrets masked, by key and by content.
 
-    `inside` a map of variables or headers, everything not known to be harmless is masked.
+    `path` are the keys that lead to it. `inside` a map of variables or headers, everything not
+    known to be harmless is masked.
     """
+    name = path[-1] if path else ""
     if (mapping := as_mapping(value)) is not None:
         inner = inside or _is_free_map(name)
         return {
-            key: mask_secrets(item, redactor, str(key), inside=inner)
+            key: mask_secrets(item, redactor, (*path, str(key)), inside=inner)
             for key, item in mapping.items()
         }
     if (entries := as_list(value)) is not None:
-        return [mask_secrets(item, redactor, name, inside=inside) for item in entries]
+        return [
+            _masked_room(item)
+            if isinstance(item, str) and _is_room_list(path)
+            else mask_secrets(item, redactor, path, inside=inside)
+            for item in entries
+        ]
     if value is None or isinstance(value, bool) or value == "":
         return value
     if _is_secret_setting(name) or (inside and not _is_harmless(name)):
         return MASK
-    return redactor.redact(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        value = redactor.redact(mask_room_keys(value) if _is_room_list(path) else value)
+    return value
 
 
-def secrets_in(value: object, name: str = "", *, inside: bool = False) -> Iterator[str]:
+def secrets_in(value: object, path: tuple[str, ...] = (), *, inside: bool = False) -> Iterator[str]:
     """Every secret in the settings, found by its key."""
+    name = path[-1] if path else ""
     if (mapping := as_mapping(value)) is not None:
         inner = inside or _is_free_map(name)
         for key, item in mapping.items():
-            yield from secrets_in(item, str(key), inside=inner)
+            yield from secrets_in(item, (*path, str(key)), inside=inner)
     elif (entries := as_list(value)) is not None:
         for item in entries:
-            yield from secrets_in(item, name, inside=inside)
+            if _is_room_list(path) and isinstance(item, str):
+                yield from filter(None, [_room_key(item)])
+            else:
+                yield from secrets_in(item, path, inside=inside)
     elif value is not None and not isinstance(value, bool):
         text = str(value)
         if _is_secret_setting(name) or (
             inside and not _is_harmless(name) and not is_trivial_value(text)
         ):
             yield from secret_parts(text)
+        elif _is_room_list(path):
+            yield from room_keys(text)
 
 
 def _is_free_map(name: str) -> bool:

@@ -73,7 +73,10 @@ def _edited(text: str, change: Callable[[object], object]) -> Iterator[str]:
     lines = body.split("\n")[:-1]
     bare = [line.removesuffix("\r") for line in lines]
     before, after = _rewritten("\n".join([*bare, ""]), change)
-    spans, edits = _spans(before, bare), [one for one in _spans(before, after) if not one.is_equal]
+    spans, edits = (
+        _spans(before, bare),
+        [span for span in _spans(before, after) if not span.is_equal],
+    )
     for found in ([_beside_comments(edit, before, after) for edit in edits], edits):
         patched = list(lines)
         for edit in reversed(found):

@@ -37,10 +37,10 @@ TARGET = "bot-chat"
 TITLE = "Bot Chat"
 """The title of the session, as in the public system."""
 KEY = f"{SOURCE}:{TARGET}"
-"""The session key: anybody may give a session of theirs the title."""
+"""The session key: anyone can give this title to a session of their own."""
 QUEUE = "bot_chat"
 BUSY_SECONDS = 10.0
-"""Seconds between attempts while somebody else uses the session."""
+"""Seconds between attempts while the session is in use."""
 FORWARD_DELAY = timedelta(minutes=5)
 """Time between attempts while the store of another profile cannot be used."""
 MAX_RESUMED = 3
@@ -118,7 +118,7 @@ class BotChat:
                         continue
                     is_waiting = await self._is_waiting()
                 except StoreError as error:
-                    log.warning("results of jobs are answered later: %s", error)
+                    log.warning("job results will be answered later: %s", error)
                     is_waiting = True
                 except Exception:
                     # The jobs go on.
@@ -163,7 +163,7 @@ class BotChat:
         try:
             await self._forward(result.profile, item)
         except (StoreError, OSError) as error:
-            log.warning("the profile %s gets a result later: %s", result.profile, error)
+            log.warning("profile %s will get a result later: %s", result.profile, error)
             later = self._clock.now() + FORWARD_DELAY
             await self._store.queues.retry(item.key, later, str(error))
         else:
@@ -176,7 +176,7 @@ class BotChat:
         # A row that a process left is due at the same time as before, unlike one that was put back.
         left = [one for one in progress.begun if one.startswith(_resumed_prefix(item))]
         if len(left) >= MAX_RESUMED:
-            await self._park(item, "Hermes ended several times during the answer.")
+            await self._park(item, "Hermes stopped several times during the answer.")
             return True
         ended = await self._run_turn(item, result, progress)
         while ended.code == SessionBusy.code and waits_if_busy:

@@ -5,7 +5,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from hermes.cron.instants import zone_named
-from hermes.cron.service import JobService
+from hermes.cron.job_text import job_labels
+from hermes.cron.service import JobService, working_directory
 from hermes.ports.jobs import Job, ScheduleKind
 from hermes.schema.errors import UsageError
 
@@ -20,10 +21,23 @@ class JobProblem(Struct, frozen=True):
 async def find_problems(service: JobService, not_serving: str) -> list[JobProblem]:
     """What is wrong with the jobs; `not_serving` says why none of them run, if so."""
     jobs = await service.jobs(disabled=True)
+    labels = job_labels(jobs)
     found = [JobProblem("", not_serving)] if not_serving and jobs else []
     for job in jobs:
         if job.state != "completed":
-            found += [JobProblem(job.name, text) for text in _problems(service, job, jobs)]
+            found += [JobProblem(labels[job.id], text) for text in _problems(service, job, jobs)]
+    return found
+
+
+def _last_results(job: Job) -> list[str]:
+    found: list[str] = []
+    if job.state == "error":
+        found.append(f"It was stopped: {job.last_error}")
+    elif job.failure_streak:
+        times = "once" if job.failure_streak == 1 else f"{job.failure_streak} times in a row"
+        found.append(f"It failed {times}: {job.last_error}")
+    if job.last_delivery_error:
+        found.append(f"Its last answer could not be delivered: {job.last_delivery_error}")
     return found
 
 
@@ -32,18 +46,15 @@ def _problems(service: JobService, job: Job, jobs: list[Job]) -> list[str]:
     try:
         service.check(job)
         zone_named(job.timezone)
+        working_directory(job)
+        if not job.last_delivery_error and (problem := service.delivery_problem(job)):
+            found.append(problem)
     except UsageError as error:
         found.append(str(error))
-    if job.state == "error":
-        found.append(f"It was stopped: {job.last_error}")
-    elif job.failure_streak:
-        found.append(f"It failed {job.failure_streak} times in a row: {job.last_error}")
-    if job.last_delivery_error:
-        found.append(f"Its last answer could not be delivered: {job.last_delivery_error}")
-    if job.workdir and not Path(job.workdir).expanduser().is_dir():
-        found.append(f"The work folder {job.workdir} does not exist.")
+    # A cause that is still there is listed once, with what it led to.
+    found = [text for text in found if text != job.last_error] + _last_results(job)
     if job.enabled and job.next_run_at is None and job.schedule.kind is not ScheduleKind.EVENT:
-        found.append("It has no next fire.")
+        found.append("It has no next run.")
     if job.schedule.path and not Path(job.schedule.path).parent.is_dir():
         found.append(f"The folder of {job.schedule.path} does not exist.")
     names = job.context_from or ()

@@ -19,7 +19,7 @@ ON_TIME = timedelta(seconds=120)
 """A fire this late is not a missed one."""
 _LATENESS = (timedelta(minutes=2), timedelta(hours=2))
 DOWN = "Hermes was not running, or the clock was set forward"
-SUPERSEDED = "a later fire makes up for it"
+SUPERSEDED = "a later run makes up for it"
 
 
 class MissedRange(Struct, frozen=True):
@@ -104,7 +104,7 @@ def _after(job: Job, after: datetime) -> Iterator[datetime]:
     try:
         yield from instants_after(job.schedule, zone_named(job.timezone), after, anchor)
     except OverflowError as error:
-        raise UsageError("The next fire lies beyond the calendar.") from error
+        raise UsageError("The next run is too far in the future.") from error
 
 
 def _take(

@@ -15,7 +15,7 @@ from hermes.cron.delivery import JobDelivery, PlannedDelivery
 from hermes.cron.heartbeat import read_tasks
 from hermes.cron.output import OutputFolder
 from hermes.cron.script import ScriptResult, ScriptRunner
-from hermes.cron.service import FireItem, JobService
+from hermes.cron.service import FireItem, JobService, working_directory
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id, new_session_id
@@ -45,15 +45,15 @@ log = logging.getLogger(__name__)
 
 SOURCE = "cron"
 EXCLUDED_TOOLS = frozenset({"cronjob", "clarify", "send_message"})
-"""A job creates no jobs, asks nobody, and its answer is delivered for it."""
+"""A job cannot create jobs or ask questions, and its answer is delivered for it."""
 MAX_KEPT = 8000
 """Characters of the output that are stored with a fire."""
 MAX_RESUMED = 3
 _QUEUE_INTERVAL = timedelta(seconds=10)
 """How often a queued fire looks whether it is its turn."""
 UNREACHABLE_DELAYS = (timedelta(minutes=5), timedelta(minutes=15), timedelta(minutes=30))
-_INTERRUPTED = "Hermes ended while the script ran, so its outcome is unknown"
-_CRASHED = "Hermes ended several times while it ran"
+_INTERRUPTED = "Hermes stopped while the script ran, so its outcome is unknown"
+_CRASHED = "Hermes stopped several times while it ran"
 _PROMPT = Path(__file__).with_name("prompt.md")
 
 
@@ -114,7 +114,7 @@ class FireRunner:
             return await self._settle(None, fire, FireState.SKIPPED, "the job is paused")
         if await self._must_wait(stored.job, fire):
             later = structs.replace(fire, due=self._clock.now() + _QUEUE_INTERVAL)
-            return await self._postpone(later, "it waits for the fire before it")
+            return await self._postpone(later, "it waits for the previous run")
         try:
             return await self._run(stored, fire)
         except (HermesError, OSError) as error:
@@ -226,7 +226,10 @@ class FireRunner:
             return fire, self._alert(job, fire)
         if not result.text.strip() or self._delivery.is_silent(result.text):
             return fire, PlannedDelivery()
-        return fire, self._delivery.plan(job, fire, result.text)
+        planned = self._delivery.plan(job, fire, result.text)
+        if planned.problem:
+            fire = structs.replace(fire, reason=f"not delivered: {planned.problem}")
+        return fire, planned
 
     def _final(self, fire: Fire) -> list[Write]:
         """The end of a fire; it fails if another worker has taken it over."""
@@ -260,7 +263,7 @@ class FireRunner:
         )
 
     async def _again(self, job: Job, fire: Fire) -> Fire:
-        log.info("job %s is tried again at %s: %s", job.id, fire.due, fire.reason)
+        log.info("job %s will be retried at %s: %s", job.id, fire.due, fire.reason)
         return await self._postpone(fire, fire.reason)
 
     async def _postpone(self, fire: Fire, reason: str) -> Fire:
@@ -307,7 +310,7 @@ class FireRunner:
         """Delete the sessions of fires beyond the retention, then those fires."""
         keep = self._settings.keep
         fires = await self._store.jobs.fires(job.id, keep * 2)
-        old = [one.session for one in fires[keep:] if one.session and not job.attach_to_session]
+        old = [fire.session for fire in fires[keep:] if fire.session and not job.attach_to_session]
         if fires[keep:]:
             await self._store.archive_for(OWNER).delete(list(dict.fromkeys(old)))
             await self._store.jobs.forget(job.id, keep)
@@ -330,7 +333,8 @@ class FireRunner:
         now, key = self._clock.now(), f"{SOURCE}:{job.id}"
         if job.attach_to_session:
             before = await self._store.archive_for(OWNER).by_key(key)
-            if before is not None:
+            # Another person's session may have any key: jobs are the owner's.
+            if before is not None and before.principal == OWNER:
                 return before, False
         name, (model, provider) = new_session_id(now), self._model_of(job)
         session = Session(
@@ -342,7 +346,7 @@ class FireRunner:
             model=model,
             provider=provider,
             effort=job.reasoning_effort or "",
-            cwd=_folder(job) or self._settings.workspace,
+            cwd=working_directory(job) or self._settings.workspace,
         )
         return session, True
 
@@ -436,7 +440,7 @@ async def total_spend_cap(store: Store, session: str, cap: float | None) -> floa
     if cap is None:
         return None
     used = await store.archive_for(OWNER).usage(session)
-    return cap + sum(one.cost or 0.0 for one in used)
+    return cap + sum(usage.cost or 0.0 for usage in used)
 
 
 def failure_reason(result: RunResult, spend_cap: float | None) -> str:
@@ -444,16 +448,6 @@ def failure_reason(result: RunResult, spend_cap: float | None) -> str:
     if result.code == SpendCapReached.code and spend_cap is not None:
         return f"It reached its limit of ${spend_cap:g}."
     return result.failure
-
-
-def _folder(job: Job) -> str:
-    """The job's own folder. Raises `UsageError` if it is gone."""
-    if not job.workdir:
-        return ""
-    folder = Path(job.workdir).expanduser()
-    if not folder.is_dir():
-        raise UsageError(f"The work folder {folder} does not exist.")
-    return str(folder)
 
 
 @cache

@@ -47,10 +47,10 @@ _MIN_MINUTES = 1
 
 
 def parse_schedule(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
-    """Raises `UsageError` if it is not a schedule, or lies in the past."""
+    """Raises `UsageError` if it is not a schedule, or is in the past."""
     words = " ".join(text.split())
     lowered = words.lower().removesuffix(".")
-    if not lowered:
+    if not words:
         raise UsageError("The schedule is empty.", hint=_HINT)
     found = (
         _event(words)
@@ -64,7 +64,7 @@ def parse_schedule(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
     if found is None:
         raise UsageError(f"{words!r} is not a schedule.", hint=_HINT)
     if found.run_at is not None and found.run_at <= now:
-        raise UsageError(f"{words!r} lies in the past.", hint=_HINT)
+        raise UsageError(f"{words!r} is in the past.", hint=_HINT)
     return found
 
 
@@ -83,7 +83,7 @@ def _event(words: str) -> Schedule | None:
 def _expression(words: str) -> Schedule | None:
     expr = _NICKNAMES.get(words.lower().removeprefix("@"), words)
     fields = expr.split()
-    if len(fields) != 5 or not all(re.fullmatch(r"[\w*/,\-#]+", one) for one in fields):
+    if len(fields) != 5 or not all(re.fullmatch(r"[\w*/,\-#]+", field) for field in fields):
         return None
     if not re.search(r"[\d*]", fields[0]):
         return None
@@ -97,8 +97,8 @@ def _minutes(text: str) -> float | None:
     if not parts or _DURATION.sub("", text).replace("and", "").strip(" ,"):
         return None
     total = sum(float(number) * _UNITS[unit[0].lower()] for number, unit in parts)
-    if not 0 < total <= _MAX_MINUTES:
-        raise UsageError(f"The duration {text!r} is too long or zero.")
+    if total > _MAX_MINUTES:
+        raise UsageError(f"The duration {text!r} is longer than ten years.")
     return total
 
 
@@ -107,6 +107,8 @@ def _once(text: str, now: datetime) -> Schedule | None:
     minutes = _minutes(delay)
     if minutes is None:
         return None
+    if not minutes:
+        raise UsageError(f"The delay {delay!r} is zero.", hint=_HINT)
     at = now + timedelta(minutes=minutes)
     return Schedule(kind=ScheduleKind.ONCE, run_at=at, display=f"once in {delay}")
 
@@ -174,7 +176,7 @@ def _clock(text: str) -> tuple[int, int] | None:
 def _days(text: str) -> Schedule | None:
     """`weekdays at 9`, `every monday and friday at 9:30`, `last day of the month at 18:00`."""
     when, _, time = text.partition(" at ")
-    times = [_clock(one) for one in re.split(r",|\band\b", time)] if time else [(0, 9)]
+    times = [_clock(part) for part in re.split(r",|\band\b", time)] if time else [(0, 9)]
     if not times or None in times:
         return None
     clocks = [one for one in times if one is not None]
@@ -196,7 +198,7 @@ def _day_fields(when: str) -> str | None:
     """The last three fields of the expression."""
     if when in {"day", "days", "daily", "1d", "1 day", "morning"}:
         return "* * *"
-    names = [one.strip() for one in re.split(r",|\band\b", when)]
+    names = [part.strip() for part in re.split(r",|\band\b", when)]
     if all(name in _DAYS or name.removesuffix("s") in _DAYS for name in names):
         known = [_DAYS.get(name) or _DAYS[name.removesuffix("s")] for name in names]
         return f"* * {','.join(known)}"

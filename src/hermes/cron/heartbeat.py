@@ -12,7 +12,7 @@ from hermes.schema.errors import NotFound
 
 FILE = "HEARTBEAT.md"
 MAX_TEXT = 20_000
-PROMPT = "Do what is due of the owner's list below, and only that."
+PROMPT = "Do what is due on the owner's list below, and nothing else."
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _DONE = re.compile(r"\s*[-*] \[[xX]\]")
 

@@ -12,7 +12,7 @@ _BAD = frozenset({FireState.FAILED, FireState.UNKNOWN, FireState.MISSED})
 
 
 class IncidentState(StrEnum):
-    """`alerted`: the chat was told; `closed`: somebody acknowledged it."""
+    """`alerted`: the chat was notified; `closed`: someone acknowledged it."""
 
     DETECTED = "detected"
     ALERTED = "alerted"

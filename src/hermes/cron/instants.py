@@ -5,7 +5,7 @@ twice fires once, and a schedule with wildcards for minutes or hours follows the
 Intervals count in real time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -59,11 +59,11 @@ def period(schedule: Schedule, zone: ZoneInfo, at: datetime) -> timedelta | None
 
 
 def check_expression(expr: str) -> None:
-    """Raises `UsageError` for an expression that is invalid or never fires."""
+    """Raises `UsageError` for an expression that is invalid or never matches."""
     _checked_fields(expr)
     found = next(CronSim(expr, datetime(2024, 1, 1, tzinfo=UTC)), None)
     if found is None or found - datetime(2024, 1, 1, tzinfo=UTC) > _NEVER:
-        raise UsageError(f"The cron expression {expr!r} never fires.")
+        raise _never(expr)
 
 
 @lru_cache(maxsize=1024)
@@ -74,8 +74,24 @@ def _checked_fields(expr: str) -> tuple[str, ...]:
     try:
         CronSim(expr, datetime(2024, 1, 1, tzinfo=UTC))
     except CronSimError as error:
+        minute, hour, day, month, weekday = fields
+        any_month, any_day = (minute, hour, day, "*", weekday), (minute, hour, "*", month, weekday)
+        if _is_valid(any_month) and _is_valid(any_day):
+            raise _never(expr) from error
         raise UsageError(f"{expr!r} is not a cron expression: {error}.") from error
     return tuple(fields)
+
+
+def _is_valid(fields: Sequence[str]) -> bool:
+    try:
+        CronSim(" ".join(fields), datetime(2024, 1, 1, tzinfo=UTC))
+    except CronSimError:
+        return False
+    return True
+
+
+def _never(expr: str) -> UsageError:
+    return UsageError(f"The cron expression {expr!r} never matches.")
 
 
 def _interval(step: timedelta, after: datetime, anchor: datetime) -> Iterator[datetime]:

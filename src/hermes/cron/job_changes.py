@@ -114,6 +114,6 @@ def resumed_job(job: Job, now: datetime) -> Job:
     waits = job.schedule.kind is ScheduleKind.EVENT and remaining(job) != 0
     if following is None and not waits:
         raise UsageError(
-            f"The job {job.name} has no fire left.", hint="Give it a new schedule: hermes cron edit"
+            f"The job {job.name} has no runs left.", hint="Give it a new schedule: hermes cron edit"
         )
     return structs.replace(resumed, next_run_at=following)

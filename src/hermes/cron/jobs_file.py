@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from hermes.kit.files import keep_aside, read_regular_file, write_atomic
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.jobs import Job, StoredJob
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class JobsFile:
         try:
             data = read_regular_file(self.path, MAX_FILE)
             found = _decode(data)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (OSError, *JSON_ERRORS) as error:
             self._keep_aside(error, now)
             return FileChanges()
         self._foreign, self._entries = [], [_canonical(fields) for fields in found]
@@ -73,12 +74,14 @@ class JobsFile:
             if known is None or known.exported != body:
                 other = {name: value for name, value in fields.items() if name not in _FIELDS}
                 saved.append(_merged(known, job, body, other, now))
-        removed = [name for name, one in stored.items() if one.exported and name not in seen]
+        removed = [
+            name for name, stored_job in stored.items() if stored_job.exported and name not in seen
+        ]
         return FileChanges(tuple(saved), tuple(removed))
 
     def write(self, jobs: Sequence[StoredJob], now: datetime) -> Sequence[StoredJob]:
-        """Write the jobs unless the file has them already; return those exported anew."""
-        bodies = [exported_form(one) for one in jobs]
+        """Write the jobs unless the file already has them; return those exported again."""
+        bodies = [exported_form(job) for job in jobs]
         entries = [*bodies, *map(_canonical, self._foreign)]
         if entries != self._entries and (entries or self._entries):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -88,9 +91,9 @@ class JobsFile:
             self._entries = entries
             self._stamp = self._now()
         return [
-            structs.replace(one, exported=body)
-            for one, body in zip(jobs, bodies, strict=True)
-            if one.exported != body
+            structs.replace(job, exported=body)
+            for job, body in zip(jobs, bodies, strict=True)
+            if job.exported != body
         ]
 
     def _now(self) -> tuple[int, int, int] | None:

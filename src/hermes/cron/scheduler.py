@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 50
 """How many jobs are advanced in one transaction, without blocking the event loop for long."""
-_OVERLAP = "the fire before it is not finished"
+_OVERLAP = "the previous run is not finished"
 _MAX_REPLANNED = 10_000
 
 
@@ -47,8 +47,8 @@ class Scheduler:
         advanced = 0
         while due := await self._store.jobs.due(self._clock.now(), BATCH):
             now = self._clock.now()
-            busy = await self._store.jobs.busy([one.job.id for one in due])
-            writes = [self._writes(one, now, busy=one.job.id in busy) for one in due]
+            busy = await self._store.jobs.busy([job.job.id for job in due])
+            writes = [self._writes(job, now, busy=job.job.id in busy) for job in due]
             done = len(due)
             try:
                 await self._store.commit(*(write for part in writes for write in part))
@@ -123,9 +123,7 @@ class Scheduler:
             for gap in due.missed
         ]
         for one in missed:
-            log.warning(
-                "job %s missed %d fires since %s: %s", job.id, one.count, one.at, one.reason
-            )
+            log.warning("job %s missed %d runs since %s: %s", job.id, one.count, one.at, one.reason)
         advanced = _advanced(job, len(fires), due.next_at, missed=bool(missed))
         changed = structs.replace(stored, job=advanced, checked_at=now)
         writes: list[Write] = [SaveJob(changed), *map(SaveFire, missed)]
@@ -141,7 +139,7 @@ class Scheduler:
         return writes
 
     def _report_missed(self, job: Job, fire: Fire) -> Sequence[Write]:
-        """Tell the chat of a job that will not fire any more."""
+        """Notify the chat about a job that will not run again."""
         at = fire.at.astimezone(zone_named(job.timezone))
         text = f"The job {job.name} did not run at {at:%Y-%m-%d %H:%M}: {fire.reason}."
         report = self._delivery.plan(job, fire, text, failed=True)

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from hermes.cron.service import script_path
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.text import one_line
 from hermes.ports.jobs import Job
 from hermes.ports.sandbox import ProcessSpec, Sandbox
@@ -82,6 +83,6 @@ def _read_last_line(output: str) -> ScriptResult:
     *rest, last = output.splitlines() or [""]
     try:
         said = msgspec.json.decode(last, type=_LastLine)
-    except msgspec.MsgspecError:
+    except JSON_ERRORS:
         return ScriptResult(output)
     return ScriptResult("\n".join(rest).strip(), wakes=said.wake)

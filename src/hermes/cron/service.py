@@ -54,7 +54,7 @@ class AmbiguousJob(UsageError):
 
     def __init__(self, name: str, matches: Sequence[Job]) -> None:
         ids = ", ".join(job.id for job in matches)
-        super().__init__(f"Several jobs are called {name!r}: {ids}.", hint="Use the id.")
+        super().__init__(f"Several jobs are named {name!r}: {ids}.", hint="Use the id.")
         self.matches = matches
 
 
@@ -68,7 +68,8 @@ class ModelDefaults(Struct, frozen=True):
 class JobService:
     """`wake` tells the scheduler of this home that something changed.
 
-    `check_deliver` raises `UsageError` for an invalid delivery target.
+    `check_deliver` raises `UsageError` for an invalid delivery target, and returns why answers
+    could not be delivered as things are, or "".
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class JobService:
         folder: Path,
         scripts: Path,
         zone: str,
-        check_deliver: Callable[[str], object],
+        check_deliver: Callable[[Job], str],
         wake: Callable[[], bool],
         defaults: ModelDefaults,
     ) -> None:
@@ -98,7 +99,7 @@ class JobService:
         """The jobs in the order of their creation; `disabled` includes paused and completed."""
         async with self._synced():
             stored = await self._store.jobs.all()
-        return [one.job for one in stored if disabled or one.job.enabled]
+        return [job.job for job in stored if disabled or job.job.enabled]
 
     async def find(self, name: str) -> Job:
         """By id, or by a name that only one job has. Raises `NotFound` and `UsageError`."""
@@ -138,7 +139,7 @@ class JobService:
             job = paused_job(job, now, paused)
         async with self._synced(write=True):
             if len(await self._store.jobs.all()) >= MAX_JOBS:
-                raise UsageError(f"There are {MAX_JOBS:,} jobs already.")
+                raise UsageError(f"There are already {MAX_JOBS:,} jobs; remove some first.")
             await self._store.commit(SaveJob(StoredJob(job=job, checked_at=now)))
         return job
 
@@ -183,7 +184,7 @@ class JobService:
         found: list[Incident] = []
         for job in jobs:
             found += incidents_of(job, await self._store.jobs.fires(job.id, MAX_SEARCHED))
-        return sorted(found, key=lambda one: one.last, reverse=True)
+        return sorted(found, key=lambda incident: incident.last, reverse=True)
 
     async def remove(self, name: str) -> Job:
         job = await self.find(name)
@@ -229,7 +230,7 @@ class JobService:
         ]
 
     async def sync(self) -> None:
-        """Take over what others changed in `jobs.json`, and write it anew."""
+        """Import changes that others made to `jobs.json`, then write it again."""
         async with self._synced(write=True, wake=False):
             pass
 
@@ -283,7 +284,7 @@ class JobService:
             except StateConflict:
                 continue
             return changed
-        raise StateConflict(f"The job {job} is being changed by others; try again.")
+        raise StateConflict(f"The job {job} is being changed elsewhere; try again.")
 
     @asynccontextmanager
     async def _synced(self, *, write: bool = False, wake: bool = True) -> AsyncGenerator[None]:
@@ -305,12 +306,12 @@ class JobService:
     async def _read_file(self) -> None:
         if not self._file.changed():
             return
-        stored = {one.job.id: one for one in await self._store.jobs.all()}
+        stored = {stored_job.job.id: stored_job for stored_job in await self._store.jobs.all()}
         now = self._clock.now()
         found = await anyio.to_thread.run_sync(self._file.read, stored, now)
-        for one in found.saved:
-            job = self._taken_over(one.job, now)
-            await self._store.commit(SaveJob(structs.replace(one, job=job)))
+        for stored_job in found.saved:
+            job = self._taken_over(stored_job.job, now)
+            await self._store.commit(SaveJob(structs.replace(stored_job, job=job)))
         await self._store.commit(*map(DeleteJob, found.removed))
 
     def _taken_over(self, job: Job, now: datetime) -> Job:
@@ -330,19 +331,26 @@ class JobService:
     async def _write_file(self) -> None:
         now = self._clock.now()
         stored = await self._store.jobs.all()
-        old = [one for one in stored if _is_over(one.job, now)]
-        await self._store.commit(*(DeleteJob(one.job.id) for one in old))
-        kept = [one for one in stored if one not in old]
-        for one in await anyio.to_thread.run_sync(self._file.write, kept, now):
+        old = [job for job in stored if _is_over(job.job, now)]
+        await self._store.commit(*(DeleteJob(job.job.id) for job in old))
+        kept = [job for job in stored if job not in old]
+        for job in await anyio.to_thread.run_sync(self._file.write, kept, now):
             try:
-                await self._store.commit(SaveJob(one))
+                await self._store.commit(SaveJob(job))
             except StateConflict:
                 continue  # its next change exports it again
 
     def _changed(self, job: Job, change: JobChange, now: datetime) -> Job:
         job = changed_job(job, change, now)
         self.check(job)
+        if change.workdir:
+            working_directory(job)
         return job
+
+    def delivery_problem(self, job: Job) -> str:
+        """A sentence about answers that could not be delivered as things are, or ""."""
+        why = self._check_deliver(job)
+        return f"Its answers cannot be delivered yet: {why}." if why else ""
 
     def check(self, job: Job) -> None:
         """Raises `UsageError` for a job that cannot run."""
@@ -355,8 +363,18 @@ class JobService:
         if job.script:
             script_path(self._scripts, job.script)
         if job.workdir and not Path(job.workdir).expanduser().is_absolute():
-            raise UsageError(f"The work folder {job.workdir!r} must be an absolute path.")
-        self._check_deliver(job.deliver)
+            raise UsageError(f"The working directory {job.workdir!r} must be an absolute path.")
+        self._check_deliver(job)
+
+
+def working_directory(job: Job) -> str:
+    """The job's own working directory, or "". Raises `UsageError` if it does not exist."""
+    if not job.workdir:
+        return ""
+    folder = Path(job.workdir).expanduser()
+    if not folder.is_dir():
+        raise UsageError(f"The working directory {folder} does not exist.")
+    return str(folder)
 
 
 def script_path(folder: Path, name: str) -> Path:

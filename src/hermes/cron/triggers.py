@@ -40,7 +40,7 @@ _MAX_PAUSE = timedelta(minutes=15)
 """A fire that follows another one at once waits a minute, the next one two, and so on."""
 _MAX_COUNTED = 5
 _NEXT = timedelta(microseconds=1)
-_BUSY = "the fire before it is not finished"
+_BUSY = "the previous run is not finished"
 _GONE = "missing"
 
 
@@ -58,18 +58,18 @@ class Triggers:
 
     async def folders(self) -> set[Path]:
         """The folders to watch for changes."""
-        paths = [Path(one.job.schedule.path) for one in await self._watching()]
+        paths = [Path(job.job.schedule.path) for job in await self._watching()]
         return await anyio.to_thread.run_sync(_folders, paths)
 
     async def _watching(self) -> Sequence[StoredJob]:
         found = await self._store.jobs.without_instant()
         return [
-            one
-            for one in found
-            if one.job.enabled
-            and one.job.schedule.kind is ScheduleKind.EVENT
-            and one.job.schedule.path
-            and remaining(one.job) != 0
+            job
+            for job in found
+            if job.job.enabled
+            and job.job.schedule.kind is ScheduleKind.EVENT
+            and job.job.schedule.path
+            and remaining(job.job) != 0
         ]
 
     async def _fire_changes(self) -> int:
@@ -116,7 +116,7 @@ class Triggers:
         if not job.enabled:
             return f"the job is {job.state}"
         if job.schedule.kind is ScheduleKind.EVENT and remaining(job) == 0:
-            return "the job has no fire left"
+            return "the job has no runs left"
         skips = job.policy.overlap is Overlap.SKIP
         return _BUSY if skips and await self._store.jobs.busy([job.id]) else ""
 
@@ -124,7 +124,7 @@ class Triggers:
         """By id or by name."""
         if (found := await self._store.jobs.get(item.topic)) is not None:
             return found
-        jobs = [one for one in await self._store.jobs.all() if one.job.name == item.topic]
+        jobs = [job for job in await self._store.jobs.all() if job.job.name == item.topic]
         return jobs[0] if len(jobs) == 1 else None
 
     async def _due(self, job: str) -> datetime | None:
@@ -170,7 +170,7 @@ def _counted(job: Job) -> Job:
 
 
 def _skipped(writes: Sequence[Write], reason: str) -> Write:
-    fire = next(one.fire for one in writes if isinstance(one, SaveFire))
+    fire = next(write.fire for write in writes if isinstance(write, SaveFire))
     return SaveFire(structs.replace(fire, state=FireState.SKIPPED, reason=reason))
 
 

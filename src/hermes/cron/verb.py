@@ -1,13 +1,19 @@
 """`hermes cron` and `/cron`: the actions on scheduled jobs, as plain data with their handlers."""
 
-from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, structs
 
 from hermes.cron.incidents import IncidentState
-from hermes.kit.text import one_line, plural
+from hermes.cron.job_text import (
+    describe,
+    fire_line,
+    job_labels,
+    next_run,
+    policy_lines,
+    shown_time,
+)
+from hermes.kit.text import plural
 from hermes.ports.feature import (
     Action,
     ActionCall,
@@ -16,42 +22,37 @@ from hermes.ports.feature import (
     ArgumentKind,
     Verb,
 )
-from hermes.ports.jobs import (
-    Fire,
-    Job,
-    JobPolicy,
-    MissedFires,
-    Overlap,
-    ScheduleKind,
-    Unreachable,
-)
+from hermes.ports.jobs import Job, JobPolicy, MissedFires, Overlap, Unreachable
 from hermes.schema.errors import UsageError
 
 if TYPE_CHECKING:
     from hermes.cron.job_changes import JobChange
     from hermes.cron.operation import CronOperation
 
+MAX_LISTED = 500
 _JOB = Argument(name="job", help="id or name of the job", required=True)
-_SCHEDULE = 'when it fires: 30m, "every 2h", "0 9 * * 1-5", "weekdays at 9", "on change of PATH"'
+_SCHEDULE = 'when it runs: 30m, "every 2h", "0 9 * * 1-5", "weekdays at 9", "on change of PATH"'
 _POLICY = (
     Argument(
         name="--missed",
-        help="fires to make up for after a downtime (default: last)",
+        help="which runs missed during downtime to catch up on (default: last)",
         choices=tuple(MissedFires),
     ),
-    Argument(name="--max-lateness", help="seconds; a later fire is missed"),
-    Argument(name="--jitter", help="seconds by which a fire may start later"),
-    Argument(name="--timeout", help="seconds a run may take"),
+    Argument(
+        name="--max-lateness", help="seconds a run may start late; after that it counts as missed"
+    ),
+    Argument(name="--jitter", help="delay each run by a random time of up to this many seconds"),
+    Argument(name="--timeout", help="seconds after which a run is stopped"),
     Argument(
         name="--overlap",
-        help="what a fire does while the last one runs (default: skip)",
+        help="what to do if the previous run is still running (default: skip)",
         choices=tuple(Overlap),
     ),
-    Argument(name="--retries", help="how often to repeat a failed fire", kind=ArgumentKind.NUMBER),
-    Argument(name="--spend-cap", help="dollars a run may cost"),
+    Argument(name="--retries", help="how often to retry a failed run", kind=ArgumentKind.NUMBER),
+    Argument(name="--spend-cap", help="maximum cost of a run in dollars"),
     Argument(
         name="--alert-after",
-        help="failures in a row until the chat is told (default: 1, 0: never)",
+        help="failures in a row before the chat is notified (default: 1, 0: never)",
         kind=ArgumentKind.NUMBER,
     ),
     Argument(
@@ -64,9 +65,10 @@ _FIELDS = (
     Argument(name="--name", help="a name for the job"),
     Argument(
         name="--deliver",
-        help="origin, local, all, a platform, platform:chat[:thread], bot-chat[:profile]",
+        help="where answers go: origin, local, all, a platform, platform:chat[:thread] or "
+        "bot-chat[:profile]",
     ),
-    Argument(name="--repeat", help="how often it fires in all", kind=ArgumentKind.NUMBER),
+    Argument(name="--repeat", help="stop after this many runs", kind=ArgumentKind.NUMBER),
     Argument(name="--skill", help="a skill to use (repeatable)", kind=ArgumentKind.LIST),
     Argument(name="--script", help="a script in the home's scripts folder to run first"),
     Argument(
@@ -74,10 +76,10 @@ _FIELDS = (
         help="deliver the script's output; do not ask the model",
         kind=ArgumentKind.SWITCH,
     ),
-    Argument(name="--workdir", help="the folder to work in"),
+    Argument(name="--workdir", help="the working directory"),
     Argument(name="--model", help="the model to use"),
     Argument(name="--provider", help="the model's provider"),
-    Argument(name="--reasoning-effort", help="none, low, medium, high, … or default"),
+    Argument(name="--reasoning-effort", help="effort: none, low, medium, high, … or default"),
     Argument(name="--toolset", help="a toolset to allow (repeatable)", kind=ArgumentKind.LIST),
     Argument(
         name="--context-from",
@@ -86,10 +88,10 @@ _FIELDS = (
     ),
     Argument(
         name="--attach-to-session",
-        help="continue one session over all fires",
+        help="use one session for all runs",
         kind=ArgumentKind.SWITCH,
     ),
-    Argument(name="--timezone", help="the zone of the schedule, such as Europe/Berlin"),
+    Argument(name="--timezone", help="time zone of the schedule, such as Europe/Berlin"),
     *_POLICY,
 )
 
@@ -97,7 +99,8 @@ _FIELDS = (
 async def _list(cron: "CronOperation", call: ActionCall) -> ActionReply:
     jobs = await cron.service.jobs(disabled=call.switch("all"))
     if not jobs:
-        return ActionReply('No jobs. Create one: cron create "weekdays at 9" "Read my mail"', [])
+        create = f'{call.prefix}cron create "weekdays at 9" "Read my mail"'
+        return ActionReply(f"No jobs. Create one: {create}", [])
     text = "\n\n".join(describe(job) for job in jobs)
     if note := cron.not_serving():
         text = f"{text}\n\n{note}"
@@ -106,11 +109,23 @@ async def _list(cron: "CronOperation", call: ActionCall) -> ActionReply:
 
 async def _create(cron: "CronOperation", call: ActionCall) -> ActionReply:
     change = structs.replace(_change(call, JobPolicy()), schedule=call.text("schedule"))
+    await _check_name(cron, call.text("name"))
     paused = call.text("paused_reason") if call.switch("paused") else None
     job = await cron.service.create(change, origin=call.address, paused=paused)
-    text = f"Created the job {job.name} ({job.id}).\n{_when(job)}"
-    note = cron.not_serving()
-    return ActionReply(f"{text}\n{note}" if note else text, job)
+    lines = [f"Created the job {job.name} ({job.id}).", next_run(job)]
+    lines += [cron.service.delivery_problem(job), cron.not_serving()]
+    return ActionReply("\n".join(filter(None, lines)), job)
+
+
+async def _check_name(cron: "CronOperation", name: str, own: str = "") -> None:
+    """Raise `UsageError` for a name that another job has: it could not be used to find either."""
+    wanted = name.strip().lower()
+    for job in await cron.service.jobs(disabled=True) if wanted else ():
+        if job.name.lower() == wanted and job.id != own:
+            raise UsageError(
+                f"There is already a job named {job.name!r} ({job.id}).",
+                hint="Use another name, or change that job: hermes cron edit",
+            )
 
 
 async def _edit(cron: "CronOperation", call: ActionCall) -> ActionReply:
@@ -123,8 +138,13 @@ async def _edit(cron: "CronOperation", call: ActionCall) -> ActionReply:
         change = structs.replace(change, skills=skills)
     if call.switch("agent"):
         change = structs.replace(change, no_agent=False)
+    if all(value is UNSET for value in structs.astuple(change)):
+        raise UsageError("Nothing to change.", hint=f"See {call.prefix}cron edit --help")
+    await _check_name(cron, call.text("name"), job.id)
     job = await cron.service.update(job.id, change)
-    return ActionReply(f"Changed the job {job.name} ({job.id}).\n{_when(job)}", job)
+    lines = [f"Changed the job {job.name} ({job.id}).", next_run(job)]
+    lines.append(cron.service.delivery_problem(job) if call.given("deliver") else "")
+    return ActionReply("\n".join(filter(None, lines)), job)
 
 
 def _edited_skills(job: Job, call: ActionCall) -> tuple[str, ...] | None:
@@ -146,15 +166,20 @@ async def _pause(cron: "CronOperation", call: ActionCall) -> ActionReply:
 
 async def _resume(cron: "CronOperation", call: ActionCall) -> ActionReply:
     job = await cron.service.resume(call.text("job"))
-    return ActionReply(f"Resumed the job {job.name} ({job.id}).\n{_when(job)}", job)
+    return ActionReply(f"Resumed the job {job.name} ({job.id}).\n{next_run(job)}", job)
 
 
 async def _run(cron: "CronOperation", call: ActionCall) -> ActionReply:
     job = await cron.service.find(call.text("job"))
+    if cron.work is not None and not cron.serving():
+        call.say(f"Running the job {job.name} here, as no gateway is running.")
     fire = await cron.run_now(job.id)
     if not fire.state.is_open:
-        return ActionReply(_fire_line(fire, job.name), fire, 0 if fire.state == "completed" else 1)
-    return ActionReply(f"The job {job.name} runs now. See: cron runs {job.id}", fire)
+        lines = [fire_line(fire, job.name), fire.output, fire.file and f"Output: {fire.file}"]
+        code = 0 if fire.state == "completed" else 1
+        return ActionReply("\n".join(filter(None, lines)), fire, code)
+    see = f"{call.prefix}cron runs {job.id}"
+    return ActionReply(f"The job {job.name} is running. To see how it ends: {see}", fire)
 
 
 async def _remove(cron: "CronOperation", call: ActionCall) -> ActionReply:
@@ -164,26 +189,26 @@ async def _remove(cron: "CronOperation", call: ActionCall) -> ActionReply:
 
 async def _show(cron: "CronOperation", call: ActionCall) -> ActionReply:
     job = await cron.service.find(call.text("job"))
-    fires = cron.service.upcoming(job, call.number("next", 5))
-    lines = [describe(job), *_policy_lines(job.policy)]
+    fires = cron.service.upcoming(job, _limit(call, "next", 5))
+    lines = [describe(job), *policy_lines(job.policy)]
     if fires:
-        lines += ["  Next fires:", *(f"    {_time(at)}" for at in fires)]
+        lines += ["  Next runs:", *(f"    {shown_time(at)}" for at in fires)]
     last = await cron.service.history(job.id, 5)
     if last:
-        lines += ["  Last fires:", *(f"    {_fire_line(fire)}" for fire in last)]
+        lines += ["  Last runs:", *(f"    {fire_line(fire)}" for fire in last)]
     return ActionReply("\n".join(lines), {"job": job, "next": fires, "last": [*last]})
 
 
 async def _next(cron: "CronOperation", call: ActionCall) -> ActionReply:
     """Of a schedule that is given, of one job, or of all jobs together."""
-    count, words = call.number("count", 10), call.text("schedule")
+    count, words = _limit(call, "count", 10), call.text("schedule")
     if words:
         fires = [(at, "") for at in cron.service.preview(words, count, call.text("timezone"))]
     else:
         jobs = await cron.service.jobs()
         planned = [(at, job.name) for job in jobs for at in cron.service.upcoming(job, count)]
         fires = sorted(planned, key=lambda one: one[0])[:count]
-    lines = [f"{_time(at)}  {name}".rstrip() for at, name in fires]
+    lines = [f"{shown_time(at)}  {name}".rstrip() for at, name in fires]
     data = [{"at": at, "job": name} for at, name in fires]
     return ActionReply("\n".join(lines) or "Nothing is planned.", data)
 
@@ -194,30 +219,29 @@ async def _status(cron: "CronOperation", call: ActionCall) -> ActionReply:
     times = [job.next_run_at for job in active if job.next_run_at is not None]
     failing = [job for job in active if job.failure_streak]
     lines = [cron.not_serving() or "The gateway runs the jobs."]
-    lines.append(f"{plural(len(active), 'active job')}, {len(jobs) - len(active)} others.")
+    lines.append(
+        f"{plural(len(active), 'active job')}, {len(jobs) - len(active)} paused or completed."
+    )
     if times:
-        lines.append(f"Next fire: {_time(min(times).astimezone())}")
+        lines.append(f"Next run: {shown_time(min(times).astimezone())}")
     lines += [f"Failing: {job.name} ({job.id}): {job.last_error}" for job in failing]
     data = {"active": len(active), "jobs": len(jobs), "next": min(times, default=None)}
     return ActionReply("\n".join(lines), data)
 
 
 async def _runs(cron: "CronOperation", call: ActionCall) -> ActionReply:
-    limit = call.number("limit", 20)
-    if not 1 <= limit <= 500:
-        raise UsageError("--limit must be 1 to 500.")
     job = call.text("job") or None
-    fires = await cron.service.history(job, limit)
-    names = {one.id: one.name for one in await cron.service.jobs(disabled=True)}
-    lines = [_fire_line(fire, names.get(fire.job, fire.job)) for fire in fires]
-    return ActionReply("\n".join(lines) or "Nothing has fired yet.", [*fires])
+    fires = await cron.service.history(job, _limit(call, "limit", 20))
+    labels = job_labels(await cron.service.jobs(disabled=True))
+    lines = [fire_line(fire, labels.get(fire.job, fire.job)) for fire in fires]
+    return ActionReply("\n".join(lines) or "No job has run yet.", [*fires])
 
 
 async def _tick(cron: "CronOperation", call: ActionCall) -> ActionReply:
     fires = await cron.tick()
     if not fires:
         return ActionReply("Nothing is due.", [])
-    return ActionReply("\n".join(_fire_line(fire, fire.job) for fire in fires), fires)
+    return ActionReply("\n".join(fire_line(fire, fire.job) for fire in fires), fires)
 
 
 async def _resnap(cron: "CronOperation", call: ActionCall) -> ActionReply:
@@ -225,7 +249,7 @@ async def _resnap(cron: "CronOperation", call: ActionCall) -> ActionReply:
         raise UsageError("cron resnap needs a job, or --all.")
     jobs = await cron.service.resnap(call.text("job") or None)
     lines = [f"{job.name} ({job.id}): {job.model_snapshot or 'the default'}" for job in jobs]
-    return ActionReply("\n".join(lines) or "Every job has a model of its own.", jobs)
+    return ActionReply("\n".join(lines) or "Every job has its own model.", jobs)
 
 
 async def _incidents(cron: "CronOperation", call: ActionCall) -> ActionReply:
@@ -233,11 +257,16 @@ async def _incidents(cron: "CronOperation", call: ActionCall) -> ActionReply:
         job = await cron.service.acknowledge(call.text("id"))
         return ActionReply(f"Closed the incident of the job {job.name}.", job)
     state = call.text("state")
-    found = [one for one in await cron.service.incidents() if not state or one.state == state]
+    found = [
+        incident
+        for incident in await cron.service.incidents()
+        if not state or incident.state == state
+    ]
     lines = [
-        f"{one.id}  {one.state:<9} {one.name}: {plural(one.failures, 'failure')} until "
-        f"{_time(one.last.astimezone())}. {one.reason}".rstrip()
-        for one in found
+        f"{incident.id}  {incident.state:<9} {incident.name}: "
+        f"{plural(incident.failures, 'failure')} until {shown_time(incident.last.astimezone())}. "
+        f"{incident.reason}".rstrip()
+        for incident in found
     ]
     return ActionReply("\n".join(lines) or "No incidents.", found)
 
@@ -246,8 +275,15 @@ async def _doctor(cron: "CronOperation", call: ActionCall) -> ActionReply:
     from hermes.cron.doctor import find_problems  # noqa: PLC0415 - not needed to parse arguments
 
     found = await find_problems(cron.service, cron.not_serving())
-    lines = [f"{one.job}: {one.text}" if one.job else one.text for one in found]
+    lines = [f"{problem.job}: {problem.text}" if problem.job else problem.text for problem in found]
     return ActionReply("\n".join(lines) or "No problems found.", found, 1 if found else 0)
+
+
+def _limit(call: ActionCall, name: str, default: int) -> int:
+    count = call.number(name, default)
+    if not 1 <= count <= MAX_LISTED:
+        raise UsageError(f"--{name} must be 1 to {MAX_LISTED}.")
+    return count
 
 
 def _change(call: ActionCall, policy: JobPolicy) -> "JobChange":
@@ -307,55 +343,6 @@ def _amount(name: str, text: str) -> float:
     return value
 
 
-def describe(job: Job) -> str:
-    """The job in a few lines."""
-    about = job.prompt or job.script or ", ".join(job.all_skills)
-    lines = [
-        f"{job.name}  [{job.state}]",
-        f"  id        {job.id}",
-        f"  schedule  {job.schedule_display or job.schedule.display} ({job.timezone or 'UTC'})",
-        f"  next      {_time(job.next_run_at.astimezone()) if job.next_run_at else 'none'}",
-        f"  deliver   {job.deliver}",
-        f"  does      {one_line(about, 100)}",
-    ]
-    if job.paused_reason:
-        lines.append(f"  paused    {job.paused_reason}")
-    if job.last_run_at:
-        error = f": {job.last_error}" if job.last_error else ""
-        lines.append(f"  last      {_time(job.last_run_at.astimezone())} {job.last_status}{error}")
-    if job.last_delivery_error:
-        lines.append(f"  delivery  {job.last_delivery_error}")
-    return "\n".join(lines)
-
-
-def _policy_lines(policy: JobPolicy) -> Sequence[str]:
-    changed = {
-        name: value
-        for name, value in structs.asdict(policy).items()
-        if value != getattr(JobPolicy(), name)
-    }
-    return [f"  {name:<9} {value}" for name, value in changed.items()]
-
-
-def _when(job: Job) -> str:
-    if job.enabled and job.schedule.kind is ScheduleKind.EVENT:
-        return f"It fires {job.schedule_display}."
-    if job.next_run_at is None or not job.enabled:
-        return "It does not fire until it is resumed."
-    return f"It fires next at {_time(job.next_run_at.astimezone())}, {job.schedule_display}."
-
-
-def _time(at: datetime) -> str:
-    return f"{at:%a %Y-%m-%d %H:%M %Z}"
-
-
-def _fire_line(fire: Fire, name: str = "") -> str:
-    many = f" ({fire.count} fires)" if fire.count > 1 else ""
-    reason = f": {fire.reason}" if fire.reason else ""
-    shown = f"{_time(fire.at.astimezone())}  {fire.state}{many}{reason}"
-    return f"{shown}  {name}".rstrip()
-
-
 VERB: "Verb[CronOperation]" = Verb(
     name="cron",
     summary="Schedule jobs that run without you.",
@@ -368,7 +355,7 @@ VERB: "Verb[CronOperation]" = Verb(
             arguments=(
                 Argument(
                     name="--all",
-                    help="with paused and completed ones",
+                    help="include paused and completed jobs",
                     kind=ArgumentKind.SWITCH,
                 ),
             ),
@@ -398,7 +385,11 @@ VERB: "Verb[CronOperation]" = Verb(
                 Argument(name="--add-skill", help="add a skill", kind=ArgumentKind.LIST),
                 Argument(name="--remove-skill", help="remove a skill", kind=ArgumentKind.LIST),
                 Argument(name="--clear-skills", help="use no skill", kind=ArgumentKind.SWITCH),
-                Argument(name="--agent", help="ask the model again", kind=ArgumentKind.SWITCH),
+                Argument(
+                    name="--agent",
+                    help="use the model again instead of only the script",
+                    kind=ArgumentKind.SWITCH,
+                ),
             ),
         ),
         Action(
@@ -418,38 +409,52 @@ VERB: "Verb[CronOperation]" = Verb(
         ),
         Action(
             name="show",
-            summary="show a job with its next and last fires",
+            summary="show a job with its next and last runs",
             run=_show,
             arguments=(
                 _JOB,
-                Argument(name="--next", help="how many fires to list", kind=ArgumentKind.NUMBER),
+                Argument(
+                    name="--next",
+                    help=f"how many runs to list, up to {MAX_LISTED}",
+                    kind=ArgumentKind.NUMBER,
+                ),
             ),
         ),
         Action(
             name="next",
-            summary="list the next fires of all jobs, or of a schedule",
+            summary="list the next runs of all jobs, or of a schedule",
             run=_next,
             arguments=(
                 Argument(name="schedule", help="a schedule to try out", kind=ArgumentKind.WORDS),
-                Argument(name="--count", help="how many", kind=ArgumentKind.NUMBER),
-                Argument(name="--timezone", help="the zone of the schedule"),
+                Argument(
+                    name="--count",
+                    help=f"how many runs to list, up to {MAX_LISTED}",
+                    kind=ArgumentKind.NUMBER,
+                ),
+                Argument(name="--timezone", help="time zone of the schedule"),
             ),
         ),
-        Action(name="status", summary="show whether jobs run", run=_status),
+        Action(
+            name="status", summary="show whether jobs are being run, and the next run", run=_status
+        ),
         Action(
             name="runs",
             aliases=("history",),
-            summary="list the last fires",
+            summary="list the last runs",
             run=_runs,
             arguments=(
-                Argument(name="job", help="only of this job"),
-                Argument(name="--limit", help="how many, up to 500", kind=ArgumentKind.NUMBER),
+                Argument(name="job", help="only this job"),
+                Argument(
+                    name="--limit",
+                    help=f"how many runs to list, up to {MAX_LISTED}",
+                    kind=ArgumentKind.NUMBER,
+                ),
             ),
         ),
         Action(name="tick", summary="run what is due now, once", run=_tick, runs_agent=True),
         Action(
             name="resnap",
-            summary="let jobs use the default model of now",
+            summary="switch jobs to the current default model",
             run=_resnap,
             arguments=(
                 Argument(name="job", help="id or name of the job"),
@@ -458,12 +463,14 @@ VERB: "Verb[CronOperation]" = Verb(
         ),
         Action(
             name="incidents",
-            summary="list failures in a row, or acknowledge one",
+            summary="list incidents (failures in a row), or close one",
             run=_incidents,
             arguments=(
-                Argument(name="ack", help="ack, to close an incident", choices=("ack",)),
+                Argument(name="ack", help="the word ack, to close an incident", choices=("ack",)),
                 Argument(name="id", help="the incident to close"),
-                Argument(name="--state", help="only these", choices=tuple(IncidentState)),
+                Argument(
+                    name="--state", help="only those in this state", choices=tuple(IncidentState)
+                ),
             ),
         ),
         Action(name="doctor", summary="look for jobs that cannot run", run=_doctor),

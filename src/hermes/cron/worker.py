@@ -137,7 +137,7 @@ class CronWorker:
                 log.warning("another program runs the scheduled jobs of this home; waiting for it")
                 await self._tick_lock.acquire(self._clock, LOCK_INTERVAL)
         except OSError as error:
-            # A home that cannot be written: nobody else can hold the lock, either.
+            # A home that cannot be written: no one else can hold the lock, either.
             log.warning("the lock of the scheduled jobs cannot be taken: %s", error)
         log.info("serving scheduled jobs")
 
@@ -204,7 +204,7 @@ class CronWorker:
                 del self._ended[:-100]
         except Exception as error:
             # One fire must not end the others.
-            log.exception("the fire %s failed", item.key)
+            log.exception("run %s failed", item.key)
             await self._put_back(item, error)
         finally:
             self._running -= 1
@@ -230,12 +230,12 @@ class CronWorker:
             else:
                 await self._store.queues.retry(item.key, self._clock.now(), str(error))
         except StoreError as failure:
-            log.warning("the fire %s waits for a restart: %s", item.key, failure)
+            log.warning("run %s waits for a restart: %s", item.key, failure)
 
     async def _watch_files(self, group: anyio.abc.TaskGroup) -> None:
         """Watch the folders that jobs name, and no others."""
         wanted = await self._triggers.folders()
-        for folder in [one for one in self._watched if one not in wanted]:
+        for folder in [path for path in self._watched if path not in wanted]:
             self._watched.pop(folder).cancel()
         for folder in wanted - set(self._watched):
             self._watched[folder] = anyio.CancelScope()

@@ -25,7 +25,7 @@ from hermes.gateway.roles import ALWAYS_ALLOWED, CommandAccess
 from hermes.ports.channel import Inbound
 from hermes.schema.messages import Trust
 from hermes.schema.scope import Role, own_channel, platform_of
-from hermes.session.keys import DIRECT_CHAT, SessionSource, chat_id_of
+from hermes.session.keys import DIRECT_CHAT, ChatId, SessionSource, chat_id_of
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class GroupRules(Struct, frozen=True, kw_only=True):
     """In which group chats the agent listens, and whether it must be mentioned.
 
     `without_mention` are chats, or topics as `chat:topic`. With `mention_opens`, it also answers
-    mentions in other chats than the allowed ones.
+    mentions in chats that are not allowed.
     """
 
     require_mention: bool = False
@@ -93,7 +93,7 @@ class AccessControl:
         self._permitted_commands: dict[tuple[str, Role, bool, bool], frozenset[str]] = {}
 
     async def admit(self, inbound: Inbound, namespace: str | None = None) -> Admitted | Rejected:
-        """Authorize a message; `namespace` is the key namespace of another answering profile."""
+        """Authorize a message; `namespace` is that of the answering profile, if not this one."""
         source = session_source(inbound)
         about = inbound.about
         rules = self._platforms.get(own_channel(inbound.address.channel), PlatformRules())
@@ -112,36 +112,52 @@ class AccessControl:
             case OfferPairing():
                 return await self._pair(sender, about.user_name)
             case Allowed(role=role):
-                if source.chat_type != DIRECT_CHAT and not rules.groups.listens_to(
-                    source, mentioned=about.mentions
-                ):
-                    return Rejected()
-                person = await self._person(inbound, sender, rules)
-                if person is not None:
-                    linked = await self._linked_role(person, inbound, sender, role)
-                    if linked is None:
-                        return Rejected()
-                    role = linked
-                # The same chat id seen by two accounts is two chats, with separate users.
-                channel = inbound.address.channel
-                chat = chat_id_of(
-                    structs.replace(source, platform=channel),
-                    group_sessions_per_user=self._keys.per_user_in_groups,
-                    thread_sessions_per_user=self._keys.per_user_in_threads,
-                    profile=self._keys.namespace if namespace is None else namespace,
-                )
-                own = self._is_own(source)
-                commands = self._permitted(role, source, own=own)
-                return Admitted(
-                    key=chat.key,
-                    chat=chat,
-                    principal=_principal(structs.replace(sender, platform=channel), role, person),
-                    trust=_trust(role, rules),
-                    role=role,
-                    commands=commands if commands is None else commands | {STOP},
-                    may_stop_others=commands is None or STOP in commands or own,
-                    ids=sender.ids,
-                )
+                return await self._admit_allowed(inbound, sender, rules, role, namespace)
+
+    async def _admit_allowed(
+        self,
+        inbound: Inbound,
+        sender: Sender,
+        rules: PlatformRules,
+        role: Role,
+        namespace: str | None,
+    ) -> Admitted | Rejected:
+        """Admit a sender with this role, or with a higher one of a linked account."""
+        source = session_source(inbound)
+        if source.chat_type != DIRECT_CHAT and not rules.groups.listens_to(
+            source, mentioned=inbound.about.mentions
+        ):
+            return Rejected()
+        person = await self._person(inbound, sender, rules)
+        if person is not None:
+            linked = await self._linked_role(person, inbound, sender, role)
+            if linked is None:
+                return Rejected()
+            role = linked
+        # The same chat id seen by two accounts is two chats, with separate users.
+        channel = inbound.address.channel
+        principal = _principal(structs.replace(sender, platform=channel), role, person)
+        chat = self._chat_id(structs.replace(source, platform=channel), namespace)
+        own = self._is_own(source)
+        commands = self._permitted(role, source, own=own)
+        return Admitted(
+            key=chat.key,
+            chat=chat,
+            principal=principal,
+            trust=_trust(role, rules),
+            role=role,
+            commands=commands if commands is None else commands | {STOP},
+            may_stop_others=commands is None or STOP in commands or own,
+            ids=sender.ids,
+        )
+
+    def _chat_id(self, source: SessionSource, namespace: str | None) -> ChatId:
+        return chat_id_of(
+            source,
+            group_sessions_per_user=self._keys.per_user_in_groups,
+            thread_sessions_per_user=self._keys.per_user_in_threads,
+            profile=self._keys.namespace if namespace is None else namespace,
+        )
 
     @property
     def namespace(self) -> str:
@@ -160,9 +176,9 @@ class AccessControl:
     async def _person(
         self, inbound: Inbound, sender: Sender, rules: PlatformRules
     ) -> LinkedPerson | None:
-        """The linked accounts of the sender, if the platform guarantees who that is.
+        """Return the sender's linked accounts, if the platform guarantees who the sender is.
 
-        Ids of the sender that are not known yet are stored.
+        Ids that the platform gives for the sender are stored if they are new.
         """
         if not sender.ids or sender.bot or rules.access.authenticated_role is not None:
             return None
@@ -176,9 +192,9 @@ class AccessControl:
     async def _linked_role(
         self, person: LinkedPerson, inbound: Inbound, sender: Sender, role: Role
     ) -> Role | None:
-        """The highest role of the person's accounts; None if a deny list names one of them.
+        """Return the highest role of the person's accounts; None if a deny list names any of them.
 
-        The owner's role only passes between accounts that the owner linked.
+        The owner's role is shared only between accounts that the owner linked.
         """
         own = person.find(account_of(inbound.address.channel, sender.ids[0]))
         for other in person.accounts:
@@ -186,7 +202,7 @@ class AccessControl:
                 continue
             rules, ids = self._platforms[other.channel], other.ids or (other.user,)
             if not rules.access.denied.isdisjoint(ids):
-                log.info("%s is denied, and so is %s", other.account, own.account)
+                log.info("%s is denied, so %s is denied too", other.account, own.account)
                 return None
             as_sender = Sender(
                 platform=platform_of(other.channel), ids=ids, chat_type=sender.chat_type
@@ -212,7 +228,7 @@ class AccessControl:
         )
 
     def _permitted(self, role: Role, source: SessionSource, *, own: bool) -> frozenset[str] | None:
-        """Return the commands of a role; `own` if the session is the sender's alone."""
+        """Return the commands that a role may use; `own`: only the sender uses the session."""
         if role is Role.OWNER:
             return None
         direct = source.chat_type == DIRECT_CHAT

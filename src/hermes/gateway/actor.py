@@ -55,7 +55,7 @@ MAX_WAITING = 100
 
 
 class NextTurn(Struct, frozen=True):
-    """The messages to answer; `again` if an earlier process started with them."""
+    """The messages to answer; `again`: an earlier process had begun to answer them."""
 
     session: Session
     batch: Sequence[QueuedMessage]
@@ -84,7 +84,7 @@ class Actor:
         cross_posts: CrossPoster,
         hooks: Hooks | None,
     ) -> None:
-        """A `crash_suspect` is not resumed where the previous process left off."""
+        """`crash_suspect`: the interrupted turn may have caused a crash and is not resumed."""
         self.key = key
         self.running: ActiveRun | None = None
         self._rules = rules
@@ -125,7 +125,7 @@ class Actor:
     async def answer_next(self) -> bool:
         """Run a turn for the messages that wait; return False if none do, or at shutdown.
 
-        No await after the final check, or a wake-up is lost.
+        There is no await after the final check: a wake-up would be lost.
         """
         if self._draining:
             return False
@@ -198,7 +198,7 @@ class Actor:
 
     @property
     def _has_work(self) -> bool:
-        return any(one.message.kind is not InboxKind.CONTEXT for one in self._waiting)
+        return any(message.message.kind is not InboxKind.CONTEXT for message in self._waiting)
 
     async def _wait_for_burst(self) -> bool:
         rules, clock = self._rules, self._clock
@@ -299,7 +299,7 @@ class Actor:
                 group.start_soon(show_still_working, run, self._rules, self._clock)
             try:
                 await self._follow(run, turn)
-            except Exception as error:  # noqa: BLE001 - reported to the user below
+            except Exception as error:  # noqa: BLE001 - reported to the user and logged below
                 failure = error
             group.cancel_scope.cancel()
         self.running = None
@@ -357,7 +357,7 @@ class Actor:
         )
 
     def _recheck_messages(self, run: ActiveRun) -> None:
-        """Look again at messages that arrived before the run asked something."""
+        """Check again the messages that arrived before the run asked its question."""
         run.seen.clear()
         self.wake()
 
@@ -392,7 +392,7 @@ class Actor:
 
 
 class _ChatReader:
-    """Reads a run for its chat: activity, progress, questions, hooks, the end.
+    """Handles the events of a run for its chat: activity, progress, questions, hooks and the end.
 
     `recheck` is called after a question of a resumed turn: earlier messages may answer it.
     """

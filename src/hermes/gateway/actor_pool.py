@@ -42,8 +42,8 @@ class ActorLimits(Struct, frozen=True, kw_only=True):
 class StoppedRun(Struct, frozen=True):
     """Result of a stop: the cancelled run and the number of dropped messages.
 
-    `finished` is set once the run has ended completely; a run in another process has none, and
-    `is_slow` if it takes a while to end.
+    `finished` is set once the run has ended completely. It is None for a run in another process,
+    which `is_slow` if it takes a while to end.
     """
 
     run: str | None = None
@@ -120,9 +120,9 @@ class ActorPool:
                 self._group = None
 
     def _handle_wakeups(self) -> None:
-        """Wake the actors of sessions with new rows; sessions without one wait for an actor.
+        """Wake the actors of sessions with new rows; a session without an actor waits for one.
 
-        Rows of sessions that another worker serves wake this one, too.
+        Rows of sessions that another worker serves wake this worker, too.
         """
         for key in self._wakeups.take() if self._wakeups is not None else ():
             if (actor := self._live.get(key)) is not None:

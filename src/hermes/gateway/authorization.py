@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.config.platforms import facts_of
 from hermes.config.sections import FreeTable
@@ -21,12 +22,12 @@ from hermes.gateway.platform_settings import (
 )
 from hermes.gateway.roles import admins_in, authenticated_role
 from hermes.schema.errors import ConfigError
-from hermes.schema.scope import OWNER, Role
+from hermes.schema.scope import OWNER, Role, own_channel, platform_of
 from hermes.session.keys import DIRECT_CHAT, SessionSource
 
 Bots: TypeAlias = Literal["none", "mentions", "all"]
 ChatPolicy: TypeAlias = Literal["", "open", "allowlist", "pairing", "disabled"]
-"""Who may write in a kind of chat; empty is the default, which is as closed as a list."""
+"""Who may write in this kind of chat; by default (empty), only people whom another rule admits."""
 Ids: TypeAlias = frozenset[str]
 
 _NO_IDS: Ids = frozenset()
@@ -101,7 +102,7 @@ class Allowed(Struct, frozen=True):
 
 
 class OfferPairing(Struct, frozen=True):
-    """Unknown, but may request a pairing code."""
+    """The sender is unknown, but may request a pairing code."""
 
     reason: AccessReason = AccessReason.UNKNOWN_USER
 
@@ -130,7 +131,7 @@ def decide_access(sender: Sender, rules: AccessRules) -> AccessDecision:
 
 
 def _refusal(sender: Sender, rules: AccessRules) -> AccessReason | None:
-    """Why nothing can admit the sender."""
+    """Return why no rule can admit the sender, or None."""
     if WILDCARD in rules.denied or not rules.denied.isdisjoint(sender.ids):
         return AccessReason.DENIED
     return AccessReason.CHATS_DISABLED if _policy(sender, rules) == "disabled" else None
@@ -167,49 +168,47 @@ def sender_of(
 
 
 def access_rules_from(
-    platform: str,
+    channel: str,
     env: Mapping[str, str],
     settings: Platform | None = None,
     *,
     unauthorized: str = "pair",
     relay: bool = False,
 ) -> AccessRules:
-    """Build the rules of one platform from its environment variables and settings.
+    """Build the rules of a platform or one of its accounts from variables and settings.
 
+    The platform's variables belong to its first account, except for the list of denied users.
     `unauthorized` is the setting `unauthorized_dm_behavior`; `relay` says whether a relay that
     checks senders itself is configured.
     """
-
-    def var(suffix: str) -> str:
-        return env.get(platform_variable(platform, suffix), "")
-
+    platform = platform_of(channel)
+    own_env: Mapping[str, str] = env if own_channel(channel) == platform else {}
+    var = partial(_variable, platform, own_env)
     extra = (settings or Platform()).extra
     anywhere = _ids_for_platform(platform, env.get("GATEWAY_ALLOWED_USERS", ""))
     listed = (extra.get("allow_from"), extra.get("allowed_users"))
-    users = anywhere | ids_of(platform, var("ALLOWED_USERS"), *listed)
-    group_users = ids_of(platform, var("GROUP_ALLOWED_USERS"), extra.get("group_allow_from"))
-    chats = _texts(var("GROUP_ALLOWED_CHATS"), extra.get("group_allowed_chats"))
-    denied = ids_of(platform, var("DENIED_USERS"), extra.get("deny_from"))
-    direct_policy = _chat_policy(extra, "dm_policy")
-    own = lower_text(extra, "unauthorized_dm_behavior") or _PAIRING.get(direct_policy, "")
-    limited = bool(users or group_users or chats)
-    return AccessRules(
+    denied = ids_of(platform, _variable(platform, env, "DENIED_USERS"), extra.get("deny_from"))
+    rules = AccessRules(
         denied=denied | _ids_for_platform(platform, env.get("GATEWAY_DENIED_USERS", "")),
         authenticated_role=authenticated_role(platform),
         relay=relay,
-        chats=chats,
+        chats=_texts(var("GROUP_ALLOWED_CHATS"), extra.get("group_allowed_chats")),
         bots=_bots(var("ALLOW_BOTS") or lower_text(extra, "allow_bots")),
         everybody=is_true(var("ALLOW_ALL_USERS")),
-        users=users,
-        group_users=group_users,
+        users=anywhere | ids_of(platform, var("ALLOWED_USERS"), *listed),
+        group_users=ids_of(platform, var("GROUP_ALLOWED_USERS"), extra.get("group_allow_from")),
         roles=_texts(var("ALLOWED_ROLES"), extra.get("allowed_roles")),
         everybody_anywhere=is_true(env.get("GATEWAY_ALLOW_ALL_USERS", "")),
         owners=ids_of(platform, admins_in(extra, DIRECT_CHAT)),
         group_owners=ids_of(platform, admins_in(extra, "group")),
-        pairing=_offers_pairing(platform, own, unauthorized.strip().lower(), limited=limited),
-        direct_policy=direct_policy,
-        group_policy=_chat_policy(extra, "group_policy"),
+        direct_policy=_chat_policy("dm_policy", var("DM_POLICY"), extra),
+        group_policy=_chat_policy("group_policy", var("GROUP_POLICY"), extra),
     )
+    return structs.replace(rules, pairing=_offers_pairing(platform, extra, rules, unauthorized))
+
+
+def _variable(platform: str, env: Mapping[str, str], suffix: str) -> str:
+    return env.get(platform_variable(platform, suffix), "")
 
 
 def _is_relayed(sender: Sender, rules: AccessRules) -> bool:
@@ -313,20 +312,22 @@ def _bots(text: str) -> Bots:
 _PAIRING = {"pairing": "pair", "allowlist": "ignore"}
 
 
-def _chat_policy(extra: FreeTable, name: str) -> ChatPolicy:
-    """Raises `ConfigError` for another value: a wrong word must not open or close anything."""
-    word = lower_text(extra, name)
+def _chat_policy(name: str, variable: str, extra: FreeTable) -> ChatPolicy:
+    """Read a policy. Raises `ConfigError` for an unknown word: it must not open or close a chat."""
+    given = extra.get(name)
+    word = variable.strip().lower() or ("" if given is None else str(given).strip().lower())
     try:
         return msgspec.convert(word, ChatPolicy)
     except msgspec.ValidationError as error:
         raise ConfigError(
-            f"The platform setting {name} cannot be {word!r}.",
+            f"Invalid value for the platform setting {name}: {word!r}.",
             hint="Use open, allowlist, pairing or disabled.",
         ) from error
 
 
-def _offers_pairing(platform: str, own: str, general: str, *, limited: bool) -> bool:
+def _offers_pairing(platform: str, extra: FreeTable, rules: AccessRules, general: str) -> bool:
     """The platform's own setting wins; with an allow list, unknown users get no reply."""
-    if own:
+    if own := lower_text(extra, "unauthorized_dm_behavior") or _PAIRING.get(rules.direct_policy):
         return own == "pair"
-    return general == "pair" and not limited and facts_of(platform).pairing
+    limited = bool(rules.users or rules.group_users or rules.chats)
+    return general.strip().lower() == "pair" and not limited and facts_of(platform).pairing

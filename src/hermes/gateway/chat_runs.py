@@ -110,16 +110,26 @@ def same_conversation(first: InboxMessage, other: InboxMessage) -> bool:
 
 
 def next_batch(waiting: Sequence[QueuedMessage], rules: ActorRules) -> list[QueuedMessage]:
-    """Choose the messages one turn answers: usually all that wait, from one person in one chat.
+    """Choose the messages that one turn answers: usually all from one person in one chat.
 
-    Context is added to the messages it is with, and never starts a turn.
+    Context is added to messages of the same conversation and never starts a turn.
     """
     if len(waiting) == 1:
         return list(waiting)
-    context = [one for one in waiting if one.message.kind is InboxKind.CONTEXT]
+    context = [
+        queued_message
+        for queued_message in waiting
+        if queued_message.message.kind is InboxKind.CONTEXT
+    ]
     if context:
-        batch = next_batch([one for one in waiting if one not in context], rules)
-        near = [one for one in context if same_conversation(one.message, batch[0].message)]
+        batch = next_batch(
+            [queued_message for queued_message in waiting if queued_message not in context], rules
+        )
+        near = [
+            queued_message
+            for queued_message in context
+            if same_conversation(queued_message.message, batch[0].message)
+        ]
         return [*near, *batch]
     first = _first_message(waiting, rules)
     if rules.busy is BusyMode.QUEUE or first.message.manner is BusyMode.QUEUE:

@@ -48,7 +48,7 @@ from hermes.schema.terminal import BusyMode
 log = logging.getLogger(__name__)
 
 AFTER_COMMANDS = "after_commands"
-"""Queue of messages to submit once the commands before them are done, or their recordings heard."""
+"""Queue of messages to submit once earlier commands are done, or recordings transcribed."""
 
 COMMAND_TIMEOUT = 600.0
 """Maximum seconds a command may take."""
@@ -173,27 +173,31 @@ class CommandQueue:
 
     def has_open(self, session: str) -> bool:
         """Whether the next message of the session must wait for a command."""
-        return any(one.session == session for one in self._open.values())
+        return any(command.session == session for command in self._open.values())
 
     def activity(self, session: str, message: InboxMessage) -> CommandActivity:
         """Return what is going on in the session apart from this message."""
-        others = [one for one in self._commands_of(session) if one.message is not message]
-        started = [one.started for one in others if one.started is not None]
+        others = [
+            command for command in self._commands_of(session) if command.message is not message
+        ]
+        started = [command.started for command in others if command.started is not None]
         seconds = self._clock.monotonic() - min(started) if started else None
         return CommandActivity(seconds, len(others) - len(started))
 
     async def stop(self, session: str, principal: str | None = None) -> StoppedCommands:
         """Cancel running commands and drop waiting ones, optionally only one principal's."""
         found = [
-            one for one in self._commands_of(session) if principal in {None, one.message.principal}
+            command
+            for command in self._commands_of(session)
+            if principal in {None, command.message.principal}
         ]
-        running = [one for one in found if one.started is not None]
-        waiting = [one for one in found if one.started is None]
-        for one in waiting:
-            one.dropped = True
-        await self._store.commit(*[CompleteItem(one.key) for one in waiting])
-        for one in found:
-            one.scope.cancel()
+        running = [command for command in found if command.started is not None]
+        waiting = [command for command in found if command.started is None]
+        for command in waiting:
+            command.dropped = True
+        await self._store.commit(*[CompleteItem(command.key) for command in waiting])
+        for command in found:
+            command.scope.cancel()
         return StoppedCommands(running, len(waiting))
 
     @property
@@ -220,15 +224,27 @@ class CommandQueue:
         wake_outbox(self._bus, address)
 
     def _commands_of(self, session: str) -> list[QueuedCommand]:
-        return [one for one in self._open.values() if one.session == session and not one.urgent]
+        return [
+            command
+            for command in self._open.values()
+            if command.session == session and not command.urgent
+        ]
 
     async def _begin(self, command: QueuedCommand) -> bool:
         key = command.key
         item = inbox_item(key, command.session, command.message, command.queue)
         mine = self._open.setdefault(key, command) is command
-        earlier = [one for one in self._open.values() if one.session == command.session]
+        earlier = [
+            queued_command
+            for queued_command in self._open.values()
+            if queued_command.session == command.session
+        ]
         if not command.urgent:
-            command.after = [one.finished for one in earlier if one is not command]
+            command.after = [
+                queued_command.finished
+                for queued_command in earlier
+                if queued_command is not command
+            ]
         try:
             with self._outages.store_watch(command.message.address):
                 new = await self._store.queues.put(item, self._holder)
@@ -249,14 +265,15 @@ class CommandQueue:
                 rest = await self._transcripts.add_next(rest)
                 if rest.recordings:
                     await self._keep(key, rest)
-            return SubmitMessage(rest.user.parts)
+            notice = self._transcripts.echo(rest) if message.recordings else ""
+            return SubmitMessage(rest.user.parts, notice=notice)
 
         return QueuedCommand(
             key=key, session=session, message=message, work=work, queue=AFTER_COMMANDS
         )
 
     async def _keep(self, key: str, message: InboxMessage) -> None:
-        """Store the transcripts so far, so that they are not paid again after a crash."""
+        """Store the transcripts so far, so that they are not paid for again after a crash."""
         try:
             await self._store.commit(
                 AmendItem(key, Raw(msgspec.json.encode(message)), self._holder)
@@ -293,8 +310,8 @@ class CommandQueue:
     async def _run_and_reply(self, command: QueuedCommand) -> None:
         answer: CommandResult = STOPPED.format(line=command.label)
         with command.scope:
-            for one in command.after:
-                await one.wait()
+            for event in command.after:
+                await event.wait()
             if not command.dropped:
                 command.started = self._clock.monotonic()
                 answer = await self._answer(command)
@@ -354,8 +371,8 @@ class CommandQueue:
         done = CompleteItem(item.key, self._holder)
         if item.queue == AFTER_COMMANDS and (message.recordings or self.has_open(item.topic)):
             waiting = self._waiting(item.key, item.topic, message)
-            earlier = [one for one in self._open.values() if one.session == item.topic]
-            waiting.after = [one.finished for one in earlier]
+            earlier = [command for command in self._open.values() if command.session == item.topic]
+            waiting.after = [command.finished for command in earlier]
             self._start(waiting)
             return
         if item.queue == AFTER_COMMANDS:

@@ -211,7 +211,7 @@ class CommandRunner:
         key, only = admitted.key, None if admitted.may_stop_others else admitted.principal
         commands = StoppedCommands() if run else await self._command_queue.stop(key, only)
         stopped = await self._actors.stop(key, run or None, only)
-        endings = [one.finished for one in commands.running]
+        endings = [command.finished for command in commands.running]
         endings += [stopped.finished] if stopped.finished is not None else []
         running = bool(endings) or stopped.run is not None
         waiting = stopped.waiting + commands.waiting

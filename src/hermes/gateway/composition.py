@@ -54,13 +54,13 @@ class BorrowedChannel(Struct, frozen=True):
 
 
 class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
-    """The fields are what the profile provides, each property is one object, built once.
+    """Builds each object of a gateway once, as a property, from what the profile provides.
 
-    `supervisor` runs the profile's own channels, `channels`. `context`: the context of a slash
-    command. `namespace`: the profile's part of session keys. `resolve_targets`: resolve target
-    names. `on_contact`: called for every admitted message. `running_processes`: when a session's
-    processes started. `tools`: the tools offered on a platform. `urgent`: commands of the gateway
-    itself. `rate_limiters`: those of channels that other profiles use, too.
+    The fields: `supervisor` runs the profile's own channels, `channels`. `context`: the context of
+    a slash command. `namespace`: the profile's part of session keys. `resolve_targets`: resolve
+    target names. `on_contact`: called for every admitted message. `running_processes`: when a
+    session's processes started. `tools`: the tools offered on a platform. `urgent`: commands of the
+    gateway itself. `rate_limiters`: those of channels that other profiles use, too.
     """
 
     store: Store
@@ -93,14 +93,17 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def all_channels(self) -> Mapping[str, Channel]:
-        return {**self.channels, **{name: one.channel for name, one in self.borrowed.items()}}
+        return {
+            **self.channels,
+            **{name: channel.channel for name, channel in self.borrowed.items()},
+        }
 
     @cached_property
     def all_rate_limiters(self) -> Mapping[str, RateLimiter]:
         return {
             **{name: RateLimiter(self.clock, own.caps) for name, own in self.channels.items()},
             **self.rate_limiters,
-            **{name: one.rate_limiter for name, one in self.borrowed.items()},
+            **{name: channel.rate_limiter for name, channel in self.borrowed.items()},
         }
 
     def online(self, name: str) -> Callable[[], bool]:
@@ -242,7 +245,7 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def _serves(self, key: str) -> bool:
-        """Whether answers of the session can be sent from here, perhaps with another's channel."""
+        """Whether answers to the session can be sent, perhaps by another profile's channel."""
         platform = platform_in(key)
         return self.supervisor.serves(key) or any(
             platform_of(name) == platform for name in self.borrowed

@@ -65,7 +65,7 @@ class CrossPoster:
         """
         sessions = await self._sessions_at(address)
         for session in sessions:
-            await self._add_to(session, User(new_id("msg"), (Text(_framed(text)),), Trust.DATA))
+            await self._add_to(session, User(new_id("msg"), (Text(framed(text)),), Trust.DATA))
         return bool(sessions)
 
     async def _add_to(self, session: Session, message: User) -> None:
@@ -95,10 +95,12 @@ class CrossPoster:
             platform=address.channel, chat_id=address.chat, thread_id=address.thread
         )
         sources = [structs.replace(source, chat_type=kind) for kind in CHAT_TYPES]
-        return [build_session_key(one, profile=self._profile) for one in sources]
+        return [
+            build_session_key(session_source, profile=self._profile) for session_source in sources
+        ]
 
 
-def _framed(text: str) -> str:
+def framed(text: str) -> str:
     """Frame the text with a random tag, so that the text cannot close it early."""
     tag = secrets.token_hex(4)
     opened, closed = f"<data-{tag}>", f"</data-{tag}>"

@@ -124,7 +124,7 @@ class Delivery:
         return len(self._serving | self._woken().keys())
 
     def _woken(self) -> dict[str, None]:
-        """Return the addresses with new rows that are not being served for them yet."""
+        """Return the addresses that have new rows since they were last served."""
         if self._wakeups is not None:
             self._pending |= dict.fromkeys(self._wakeups.take())
         return self._pending
@@ -272,7 +272,7 @@ class Delivery:
         return 0.0
 
     async def _check_claim(self, item: QueueItem) -> None:
-        """Raise `LeaseLost` if another worker has taken over the item: then it sends it."""
+        """Raise `LeaseLost` if another worker has taken over the item and sends it."""
         try:
             held = await self._store.queues.held(item.key, self._holder)
         except StoreError as error:
@@ -376,15 +376,17 @@ class Delivery:
     async def _park(self, pending: PendingDelivery, reason: str) -> None:
         """Give up and replace the progress message, so that it does not show progress forever.
 
-        If an earlier attempt may have arrived, edit in the answer itself, which is repeatable; an
-        answer also sent as a separate post gets the mark.
+        If an earlier attempt may have arrived, edit the answer itself into it: an edit can be
+        repeated. An answer that was also sent as a separate post gets the mark.
         """
         item, reply = pending.item, pending.reply
         if reply.progress_post is not None:
             mark = RECOVERED_MARK if reply.separate else ""
-            text = mark + self._posts(reply)[0].plain if reply.unsure else UNDELIVERED
+            answer = reply.unsure > 0
+            text = mark + self._posts(reply)[0].plain if answer else UNDELIVERED
             settled = self._amendment(item, structs.replace(reply, progress_post=None))
-            await self._store.commit(settled, final_edit_beside(reply, reply.progress_post, text))
+            edit = final_edit_beside(reply, reply.progress_post, text, answer=answer)
+            await self._store.commit(settled, edit)
             self._bus.wake(self._final_edits)
         await self._park_item(item, reason)
 

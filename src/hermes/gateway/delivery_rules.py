@@ -17,7 +17,7 @@ QuotePolicy: TypeAlias = Literal["off", "first", "all"]
 
 
 class PendingDelivery(Struct):
-    """If the answer was `sent_separately`, the progress message needs a final edit."""
+    """An item to deliver; if it was `sent_separately`, its progress message needs a final edit."""
 
     item: QueueItem
     reply: OutboxMessage

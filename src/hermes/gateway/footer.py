@@ -40,7 +40,9 @@ class AnswerFooter(Struct, frozen=True, kw_only=True):
         return "\n\n".join(part for part in parts if part)
 
     def _footer(self, messages: Sequence[Message]) -> str:
-        last = next((one for one in reversed(messages) if isinstance(one, Assistant)), None)
+        last = next(
+            (message for message in reversed(messages) if isinstance(message, Assistant)), None
+        )
         if last is None:
             return ""
         facts = {
@@ -64,7 +66,7 @@ class AnswerFooter(Struct, frozen=True, kw_only=True):
 
 
 def failed_file_changes(messages: Sequence[Message]) -> Mapping[str, str]:
-    """Return files whose change failed and was not made up for, with the last reason."""
+    """Return files that a tool failed to change and no later call changed, with the last reason."""
     calls: dict[str, ToolCall] = {}
     found: dict[str, str] = {}
     for message in messages:

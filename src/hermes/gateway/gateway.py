@@ -120,9 +120,9 @@ class Gateway:
         """Set once everything that can be delivered before shutdown has been."""
 
     async def run(self, handle: HandleInbound | None = None) -> None:
-        """Run until `close` (drains first) or cancellation (loses nothing either).
+        """Run until `close`, which drains first, or until cancelled, which loses nothing either.
 
-        `handle` receives the channels' messages in place of our intake, for routing.
+        `handle` receives the channels' messages instead of the intake, to route them.
         """
         await self._dead.load()
         await self.command_queue.recover()
@@ -156,7 +156,7 @@ class Gateway:
             group.cancel_scope.cancel()
 
     async def _serve_outgoing(self, name: str, group: anyio.abc.TaskGroup) -> None:
-        """Deliver to a channel once this worker has it, with what others left for it."""
+        """Deliver to a channel once this worker has claimed it, also what others left there."""
         if await self.supervisor.wait_claimed(name):
             self.poll_queues()
         self._outgoing.add(name)

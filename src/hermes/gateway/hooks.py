@@ -261,7 +261,9 @@ class HookBus:
             for index, hook in enumerate(asked):
                 group.start_soon(ask, index, hook)
         decisions = (decision for decision in values if decision is not None)
-        return next((one for one in decisions if one.decision is not HookVerdict.ALLOW), None)
+        return next(
+            (decision for decision in decisions if decision.decision is not HookVerdict.ALLOW), None
+        )
 
     async def _ask(
         self, hook: _Hook, event: str, context: dict[str, object]
@@ -270,7 +272,7 @@ class HookBus:
         reason = f"/{command} was not run: the hook {hook.name} did not answer. Try again."
         denied = HookDecision(HookVerdict.DENY, reason)
         if hook.decisions.stuck:
-            log.warning("hook %s hangs; not asked about %s", hook.name, event)
+            log.warning("hook %s hangs and was not asked about %s", hook.name, event)
             return denied
         outcome: Future[object] = Future()
         if not hook.decisions.offer(_Job(event, context, outcome)):

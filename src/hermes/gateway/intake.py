@@ -34,7 +34,7 @@ from hermes.gateway.messages import (
 from hermes.gateway.notices import OutageNotices
 from hermes.gateway.questions import QuestionAnswers
 from hermes.gateway.roles import authenticated_role
-from hermes.gateway.run_display import SEEN_REACTION, RunDisplay
+from hermes.gateway.run_display import RunDisplay
 from hermes.gateway.session_keys import SessionKeys
 from hermes.gateway.transcripts import Transcripts
 from hermes.gateway.user_limits import REJECTED, TOO_FAST, InboundLimit
@@ -67,7 +67,7 @@ NO_SHELL = "Shell commands cannot be run directly from a chat."
 
 
 class MessageTimestamps:
-    """Prefixes messages with the time in `zone`, or the machine's time zone."""
+    """Prefixes messages with the time in `zone`, by default the machine's time zone."""
 
     def __init__(self, clock: Clock, zone: tzinfo | None = None) -> None:
         self._clock = clock
@@ -213,7 +213,7 @@ class Intake:
             return await self._accept_command(key, admitted, message, "")
         new = await self._accept_message(key, admitted, message)
         if new:
-            self._display.react(inbound.address, inbound.message, SEEN_REACTION)
+            self._display.acknowledge(inbound.address, inbound.message)
         return new
 
     async def _accept_press(

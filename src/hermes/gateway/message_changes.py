@@ -1,4 +1,4 @@
-"""Apply edits, deletions and reactions to the messages of a session that wait or run."""
+"""Apply edits, deletions and reactions to messages that wait or are being answered."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -25,7 +25,7 @@ def reaction_note(emoji: str, *, removed: bool) -> Text:
 
 
 class AppliedChanges(Struct, frozen=True):
-    """The messages that still wait, and what to write before they are used."""
+    """The messages that still wait, and what to write before they are answered."""
 
     waiting: Sequence[QueuedMessage]
     writes: Sequence[Write] = ()
@@ -34,41 +34,42 @@ class AppliedChanges(Struct, frozen=True):
 def apply_changes(
     queued: Sequence[QueuedMessage], started: Iterable[QueuedMessage], fresh: Collection[str]
 ) -> AppliedChanges:
-    """Change or remove waiting messages; what is about a `started` one becomes a message to it.
+    """Change or remove waiting messages; a change to a `started` one becomes a message to its run.
 
-    Only messages in `fresh` wait: an earlier process may have begun to answer the others.
+    Messages that are not in `fresh` count as started: an earlier process may have begun to answer
+    them.
     """
     waiting: list[QueuedMessage] = []
     writes: list[Write] = []
-    in_progress = [*started, *(one for one in queued if one.key not in fresh)]
-    for one in queued:
-        match one.message.kind:
+    in_progress = [*started, *(message for message in queued if message.key not in fresh)]
+    for message in queued:
+        match message.message.kind:
             case InboxKind.MESSAGE | InboxKind.CONTEXT:
-                waiting.append(one)
+                waiting.append(message)
                 continue
             case InboxKind.EDIT | InboxKind.DELETE:
                 pass
-        if _target(one.message, in_progress) is not None:
-            waiting.append(structs.replace(one, message=_steering(one.message)))
-            if one.message.kind is InboxKind.EDIT:
+        if _target(message.message, in_progress) is not None:
+            waiting.append(structs.replace(message, message=_steering(message.message)))
+            if message.message.kind is InboxKind.EDIT:
                 # If the run ends first, the new text is answered in a turn of its own.
                 writes.append(_amended(waiting[-1]))
-        elif target := _target(one.message, waiting):
-            waiting, more = _changed(waiting, target, one)
+        elif target := _target(message.message, waiting):
+            waiting, more = _changed(waiting, target, message)
             writes += more
         else:
-            writes.append(CompleteItem(one.key))
+            writes.append(CompleteItem(message.key))
     return _without_old_context(AppliedChanges(waiting, writes))
 
 
 def _target(change: InboxMessage, messages: Sequence[QueuedMessage]) -> QueuedMessage | None:
     return next(
         (
-            one
-            for one in messages
-            if one.message.kind is InboxKind.MESSAGE
-            and one.message.message == change.message is not None
-            and same_conversation(one.message, change)
+            message
+            for message in messages
+            if message.message.kind is InboxKind.MESSAGE
+            and message.message.message == change.message is not None
+            and same_conversation(message.message, change)
         ),
         None,
     )
@@ -79,10 +80,16 @@ def _changed(
 ) -> tuple[list[QueuedMessage], list[Write]]:
     done = CompleteItem(change.key)
     if change.message.kind is InboxKind.DELETE:
-        return [one for one in waiting if one is not target], [CompleteItem(target.key), done]
+        return [message for message in waiting if message is not target], [
+            CompleteItem(target.key),
+            done,
+        ]
     user = structs.replace(target.message.user, parts=change.message.user.parts)
     edited = structs.replace(target, message=structs.replace(target.message, user=user))
-    return [edited if one is target else one for one in waiting], [_amended(edited), done]
+    return [edited if message is target else message for message in waiting], [
+        _amended(edited),
+        done,
+    ]
 
 
 def _steering(message: InboxMessage) -> InboxMessage:
@@ -99,9 +106,9 @@ def _amended(queued: QueuedMessage) -> AmendItem:
 
 
 def _without_old_context(applied: AppliedChanges) -> AppliedChanges:
-    context = [one for one in applied.waiting if one.message.kind is InboxKind.CONTEXT]
+    context = [message for message in applied.waiting if message.message.kind is InboxKind.CONTEXT]
     old = context[:-MAX_CONTEXT]
     if not old:
         return applied
-    kept = [one for one in applied.waiting if one not in old]
-    return AppliedChanges(kept, [*applied.writes, *(CompleteItem(one.key) for one in old)])
+    kept = [message for message in applied.waiting if message not in old]
+    return AppliedChanges(kept, [*applied.writes, *(CompleteItem(message.key) for message in old)])

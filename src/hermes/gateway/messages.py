@@ -69,7 +69,7 @@ class InboxMessage(Struct, frozen=True, kw_only=True, tag="message"):
     """Platform id of the message it replies to."""
     kind: InboxKind = InboxKind.MESSAGE
     recordings: tuple[Recording, ...] = ()
-    """Still to be transcribed, before it is put into the inbox."""
+    """Recordings to transcribe before the message is put into the inbox."""
 
     @property
     def reply_addresses(self) -> tuple[Address, ...]:

@@ -1,4 +1,4 @@
-"""Notify chats of a restart, and of a store outage without storing anything."""
+"""Notify chats of a restart and, without using the store, of a store outage."""
 
 import logging
 from collections import OrderedDict

@@ -10,7 +10,7 @@ CODE_LENGTH = 8
 
 
 def new_code() -> str:
-    """A code of 40 bits."""
+    """Return a random code of 40 bits."""
     return "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
 
 
@@ -19,11 +19,11 @@ def hash_code(code: str, salt: bytes) -> str:
 
 
 def normalized_code(text: str, kind: str) -> str:
-    """A typed code in upper case, without spaces and hyphens. Raises `UsageError`."""
+    """Return a typed code in upper case, without spaces and hyphens. Raises `UsageError`."""
     normalized = "".join(text.split()).replace("-", "").upper()
     if len(normalized) != CODE_LENGTH or any(char not in ALPHABET for char in normalized):
         raise UsageError(
-            f"{text!r} is not a {kind} code",
+            f"{text!r} is not a {kind} code.",
             hint=f"A code has {CODE_LENGTH} letters and digits, and never 0, 1, I or O.",
         )
     return normalized

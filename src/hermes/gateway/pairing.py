@@ -258,7 +258,7 @@ class Pairing:
 
 
 def _sha256(code: str, salt: bytes) -> str:
-    """The hash of the upstream format; its codes are valid for their hour."""
+    """The hash of codes that the public system has issued."""
     return hashlib.sha256(salt + code.encode()).hexdigest()
 
 

@@ -87,7 +87,7 @@ def checked_platform(name: str) -> str:
     platform = name.strip().lower()
     if not _PLATFORM.fullmatch(platform):
         raise UsageError(
-            f"{name!r} is not a platform name",
+            f"{name!r} is not a platform name.",
             hint="Platforms are, for example: telegram, discord, slack.",
         )
     return platform

@@ -1,6 +1,6 @@
 """One identity for several accounts of a person: the links, and the codes that prove them.
 
-A link never admits anybody: each account must be admitted by its own platform's rules.
+A link never admits anyone: each account must be admitted by its own platform's rules.
 """
 
 import hmac
@@ -19,6 +19,7 @@ from hermes.gateway.platform_settings import canonical_id
 from hermes.kit.clock import Clock
 from hermes.kit.errors import ConfigError, UsageError
 from hermes.kit.files import write_atomic
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.schema.scope import own_channel, platform_of
 
 log = logging.getLogger(__name__)
@@ -26,13 +27,13 @@ log = logging.getLogger(__name__)
 CODE_LIFETIME = 600.0
 MAX_CODES = 100
 MAX_FAILURES = 5
-"""Wrong codes of an account in an hour."""
+"""Wrong codes per account and hour."""
 MAX_FAILURES_OF_ALL = 30
 HOUR = 3600.0
 MAX_ACCOUNTS = 50
 
 Proof: TypeAlias = Literal["owner", "code"]
-"""Who says that the account is the person's: the owner, or a code that both accounts had."""
+"""How the account was linked: by the owner, or by a code that both accounts sent."""
 
 T = TypeVar("T", bound=Struct)
 
@@ -55,7 +56,7 @@ class LinkedAccount(Struct, frozen=True, kw_only=True):
 
 
 class LinkedPerson(Struct, frozen=True):
-    """The accounts of one person; what the first one has, the others share."""
+    """The accounts of one person; the first one is the principal of all of them."""
 
     accounts: tuple[LinkedAccount, ...]
 
@@ -65,10 +66,10 @@ class LinkedPerson(Struct, frozen=True):
 
     @property
     def names(self) -> list[str]:
-        return [one.account for one in self.accounts]
+        return [account.account for account in self.accounts]
 
     def find(self, account: str) -> LinkedAccount | None:
-        return next((one for one in self.accounts if one.account == account), None)
+        return next((linked for linked in self.accounts if linked.account == account), None)
 
 
 class _People(Struct, frozen=True):
@@ -76,7 +77,7 @@ class _People(Struct, frozen=True):
 
 
 class LinkCode(Struct, frozen=True, kw_only=True):
-    """A code that waits; its account, what its chat is called, and who was told whose it is."""
+    """A pending code: its account and chat, and the account that has checked whose code it is."""
 
     hash: str
     salt: str
@@ -94,16 +95,16 @@ class _Codes(Struct, frozen=True):
 
 
 def account_of(channel: str, user: str) -> str:
-    """The account of a person on a channel, in one form."""
+    """Return a person's account on a channel in its canonical form."""
     return f"{own_channel(channel)}:{canonical_id(platform_of(channel), user)}"
 
 
 def parse_account(text: str) -> str:
-    """Raises `UsageError` for what is no account."""
+    """Parse `platform:user`. Raises `UsageError` for anything else."""
     channel, colon, user = text.strip().partition(":")
     if not colon or not channel.strip() or not user.strip():
         raise UsageError(
-            f"{text!r} is not an account",
+            f"{text!r} is not an account.",
             hint="Write platform:user, such as telegram:42; /whoami shows the user id.",
         )
     return account_of(channel.strip().lower(), user)
@@ -120,7 +121,7 @@ class People:
         self._fault = ""
 
     def find(self, account: str) -> LinkedPerson | None:
-        """The person with this account; None while the file is unusable, which is logged."""
+        """Return the person with this account, if any; None while the file is unusable (logged)."""
         try:
             self._refresh()
         except ConfigError as error:
@@ -133,7 +134,7 @@ class People:
         """Log each fault once, not for every message."""
         if self._fault != str(error):
             self._fault = str(error)
-            log.error("Linked accounts count as separate ones: %s", error.sentence)
+            log.error("linked accounts are treated as separate: %s", error.sentence)
 
     def all(self) -> tuple[LinkedPerson, ...]:
         return self._read(self._links, _People).people
@@ -148,7 +149,9 @@ class People:
         with changing_folder(self._folder):
             people = self.all()
             kept = [
-                LinkedPerson(tuple(one for one in person.accounts if one.account != account))
+                LinkedPerson(
+                    tuple(linked for linked in person.accounts if linked.account != account)
+                )
                 for person in people
             ]
             if tuple(kept) == people:
@@ -168,7 +171,7 @@ class People:
             log.warning("Cannot store the ids of %s: %s", account, error.sentence)
 
     def issue(self, account: str, chat: str, name: str, ids: tuple[str, ...] = ()) -> str:
-        """A code that proves this account; an earlier one becomes invalid."""
+        """Issue a code that proves this account; an earlier one becomes invalid."""
         with changing_folder(self._folder):
             stored = self._stored_codes()
             code, salt = new_code(), secrets.token_bytes(16)
@@ -181,13 +184,13 @@ class People:
                 at=self._clock.now().timestamp(),
                 ids=ids,
             )
-            others = [one for one in stored.codes if one.account != account]
+            others = [link_code for link_code in stored.codes if link_code.account != account]
             codes = (*others[-MAX_CODES + 1 :], entry)
             self._write(self._codes, structs.replace(stored, codes=codes))
         return code
 
     def check(self, account: str, code: str) -> LinkCode:
-        """Whose code it is. Raises `UsageError` for a wrong one, which counts as a failure."""
+        """Return whose code it is. Raises `UsageError` for a wrong one and counts it."""
         code = normalized_code(code, "link")
         with changing_folder(self._folder):
             found = self._checked(account, code)
@@ -203,8 +206,8 @@ class People:
             found = self._checked(account, code)
             if found.checked_by != account:
                 raise UsageError(
-                    "You have not been told whose code this is.",
-                    hint="Send /link and the code without yes, and confirm it if both are you.",
+                    "You have not seen yet whose code this is.",
+                    hint="Send /link and the code without yes, and confirm if both are yours.",
                 )
             theirs = LinkedAccount(
                 account=found.account, proof="code", chat=found.chat, ids=found.ids
@@ -223,21 +226,21 @@ class People:
         return self._folder / "codes.json"
 
     def _link(self, accounts: list[LinkedAccount]) -> LinkedPerson:
-        people, names = self.all(), {one.account for one in accounts}
+        people, names = self.all(), {account.account for account in accounts}
         if len(names) < 2:
             raise UsageError("A link needs two different accounts.")
         theirs = [person for person in people if names & {*person.names}]
-        if len(theirs) > 1 and any(one.proof == "code" for one in accounts):
+        if len(theirs) > 1 and any(account.proof == "code" for account in accounts):
             raise UsageError(
-                "Both accounts are linked with others already.",
+                "Both accounts are already linked with others.",
                 hint="Send `/link remove` from one of them first, or ask the owner.",
             )
         merged: dict[str, LinkedAccount] = {}
-        for one in (*(one for person in theirs for one in person.accounts), *accounts):
-            known = merged.get(one.account)
-            merged[one.account] = one if known is None else _stronger(known, one)
+        for account in (*(account for person in theirs for account in person.accounts), *accounts):
+            known = merged.get(account.account)
+            merged[account.account] = account if known is None else _stronger(known, account)
         if len(merged) > MAX_ACCOUNTS:
-            raise UsageError(f"A person can have {MAX_ACCOUNTS} accounts.")
+            raise UsageError(f"A person can have at most {MAX_ACCOUNTS} accounts.")
         linked = LinkedPerson(tuple(merged.values()))
         others = tuple(person for person in people if person not in theirs)
         self._write(self._links, _People((*others, linked)))
@@ -251,7 +254,7 @@ class People:
         ):
             raise UsageError("There were too many wrong codes.", hint="Try again in an hour.")
         # Every code is compared, so that timing reveals nothing.
-        matching = [one for one in stored.codes if _matches(one, code)]
+        matching = [link_code for link_code in stored.codes if _matches(link_code, code)]
         if not matching or matching[0].account == account:
             failures = {**stored.failures, account: [*own, now]}
             self._write(self._codes, structs.replace(stored, failures=failures))
@@ -263,18 +266,18 @@ class People:
 
     def _replace_code(self, old: LinkCode, *new: LinkCode) -> None:
         stored = self._stored_codes()
-        others = tuple(one for one in stored.codes if one != old)
+        others = tuple(code for code in stored.codes if code != old)
         self._write(self._codes, structs.replace(stored, codes=(*others, *new)))
 
     def _stored_codes(self) -> _Codes:
-        """Without what has expired."""
+        """Read the codes and failures that have not expired."""
         stored, now = self._read(self._codes, _Codes), self._clock.now().timestamp()
         recent = {
             account: [at for at in times if 0 <= now - at < HOUR]
             for account, times in stored.failures.items()
         }
         return _Codes(
-            tuple(one for one in stored.codes if 0 <= now - one.at <= CODE_LIFETIME),
+            tuple(code for code in stored.codes if 0 <= now - code.at <= CODE_LIFETIME),
             {account: times for account, times in recent.items() if times},
         )
 
@@ -300,7 +303,7 @@ class People:
             return kind()
         except OSError as error:
             raise unusable_file(path, error) from error
-        except msgspec.MsgspecError as error:
+        except JSON_ERRORS as error:
             raise ConfigError(
                 f"{path} is damaged: {error}",
                 hint="Repair the file (it was not changed), or rename it and link again.",
@@ -314,12 +317,12 @@ class People:
             raise unusable_file(path, error) from error
 
 
-def _matches(one: LinkCode, code: str) -> bool:
-    return hmac.compare_digest(hash_code(code, bytes.fromhex(one.salt)), one.hash)
+def _matches(link_code: LinkCode, code: str) -> bool:
+    return hmac.compare_digest(hash_code(code, bytes.fromhex(link_code.salt)), link_code.hash)
 
 
 def _stronger(known: LinkedAccount, other: LinkedAccount) -> LinkedAccount:
-    """Both describe the same account: the owner's word stays, and a known chat and ids too."""
+    """Merge two records of an account: a proof by the owner, a known chat and known ids stay."""
     proof = known.proof if known.proof == "owner" else other.proof
     chat, ids = other.chat or known.chat, other.ids or known.ids
     return structs.replace(known, proof=proof, chat=chat, ids=ids)
@@ -328,7 +331,7 @@ def _stronger(known: LinkedAccount, other: LinkedAccount) -> LinkedAccount:
 def _with_ids(person: LinkedPerson, account: str, ids: tuple[str, ...]) -> LinkedPerson:
     return LinkedPerson(
         tuple(
-            structs.replace(one, ids=ids) if one.account == account else one
-            for one in person.accounts
+            structs.replace(linked, ids=ids) if linked.account == account else linked
+            for linked in person.accounts
         )
     )

@@ -2,7 +2,7 @@
 
 from hermes.config.platforms import HOME_CHANNEL, facts_of
 from hermes.config.sections import FreeTable
-from hermes.config.values import as_list
+from hermes.config.values import list_entries
 
 WILDCARD = "*"
 """Matches any id."""
@@ -29,11 +29,7 @@ def is_true(text: str) -> bool:
 
 def parse_list(value: object) -> tuple[str, ...]:
     """Parse a YAML list or comma-separated text; a single number is one entry."""
-    if isinstance(value, str):
-        entries: list[object] = [*value.split(",")]
-    else:
-        entries = as_list(value) or [value]
-    texts = (str(entry).strip() for entry in entries if _can_be_id(entry))
+    texts = (str(entry).strip() for entry in list_entries(value) if _can_be_id(entry))
     return tuple(dict.fromkeys(text for text in texts if text))
 
 
@@ -48,7 +44,7 @@ def ids_of(platform: str, *values: object) -> frozenset[str]:
 
 
 def canonical_id(platform: str, user: str) -> str:
-    """Return one form per person where a platform has several."""
+    """Return the canonical form of an id, on platforms that have several forms."""
     bare = user.strip()
     match facts_of(platform).ids:
         case "exact":

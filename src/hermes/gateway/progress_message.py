@@ -43,10 +43,11 @@ MAX_FAILURES = 3
 MAX_NARRATION = 200
 """Characters of the text the model writes between two steps."""
 
-RETRY_SHARE = 0.25
-"""How soon an edit for which there was no capacity is tried again, as a share of the interval."""
+MAX_WORD = 30
+"""Characters after the last space that may be the beginning of a word."""
 
-PLACEHOLDER = "…"
+UNFINISHED = "…"
+"""A post that shows nothing else, or ends with it if there is no cursor."""
 ANSWER_BELOW = "The answer is below."
 NO_ANSWER = "Nothing to reply."
 
@@ -68,7 +69,8 @@ class ProgressDisplay(Struct, frozen=True, kw_only=True):
     """What is shown of a running turn: its tools, and its text while it grows.
 
     `preview`: characters of tool arguments. `narration`: text between steps. `typing`: the typing
-    indicator. `cursor`: appended to growing text.
+    indicator. `cursor`: appended to growing text. `least`: characters of an answer that are worth
+    a post; fewer are shown only if no more come.
     """
 
     tools: bool = True
@@ -77,20 +79,93 @@ class ProgressDisplay(Struct, frozen=True, kw_only=True):
     narration: bool = False
     typing: bool = True
     cursor: str = ""
+    least: int = 24
+
+
+class ProgressText:
+    """What the post shows: steps and notices, and the answer while it grows.
+
+    `only_asks`: whether a tool only asks a question, which its own post shows.
+    """
+
+    def __init__(
+        self, clock: Clock, display: ProgressDisplay, only_asks: Callable[[str], bool]
+    ) -> None:
+        self._clock = clock
+        self._display = display
+        self._only_asks = only_asks
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._answer = ""
+        self._answer_since = 0.0
+        self.still_working = ""
+        self.stalled = False
+        """Whether the answer has stopped growing: its first words are then posted, however few."""
+
+    def add(self, event: Event) -> bool:
+        """Take an event; return whether it may change what is shown."""
+        match event:
+            case ToolStarted(call=call) if self._display.tools and not self._only_asks(call.name):
+                args = bytes(call.args).decode(errors="replace")
+                self._lines.append(f"· {call.name} {one_line(args, self._display.preview)}")
+            case Notice(text=text):
+                self._lines.append(one_line(text, 100))
+            case TextDelta(text=text) if self._display.text:
+                if not self._answer.strip():
+                    self._answer_since, self.stalled = self._clock.monotonic(), False
+                self._answer += text
+            case StreamReset():
+                self._answer = ""
+            case MessageAdded(message=Assistant(calls=calls) as message) if calls:
+                self._answer = ""
+                if self._display.narration and (narration := one_line(message.text, MAX_NARRATION)):
+                    self._lines.append(narration)
+            case _:
+                return False
+        return True
+
+    @property
+    def waits_since(self) -> float | None:
+        """When the answer began, if its first words are held back because more may come."""
+        return self._answer_since if self._answer.strip() and not self.stalled else None
+
+    def render(self, *, posted: bool) -> str:
+        """Render the post; before it exists, growing text always looks unfinished.
+
+        A post whose receipt is lost stays as it is and must not read as an answer.
+        """
+        growing, cursor = self._answer, self._display.cursor
+        if not posted:
+            growing, cursor = self._first_words(), cursor or UNFINISHED
+        growing = growing + cursor if growing.strip() else ""
+        page = "\n".join([*self._lines, *filter(None, [self.still_working, growing])])
+        return UNFINISHED if posted and not page else page
+
+    def _first_words(self) -> str:
+        """The text of a first post: nothing yet, or whole words."""
+        text = self._answer
+        if len(text.strip()) < self._display.least and not self.stalled:
+            return ""
+        words = text.rstrip()
+        # Not every script has spaces.
+        if words == text and (parts := text.rsplit(None, 1))[1:] and len(parts[1]) < MAX_WORD:
+            return parts[0]
+        return words
 
 
 class ProgressMessage:
     """The progress of one run. `handle_event` never blocks; `freeze` ends it immediately.
 
+    `key` is the same for each attempt to make the post.
     `on_posted` and `on_final_edit` receive the new post and its final text. `has_pending`: whether
     older messages are not delivered to this chat yet; they will appear below the post, so the newer
-    answer must not replace it. `only_asks`: whether a tool only asks a question, which its own post
-    shows. `held`: whether this worker still has the messages that the run answers.
+    answer must not replace it. `only_asks` as for `ProgressText`. `held`: whether this worker still
+    has the messages that the run answers.
     """
 
     def __init__(
         self,
         *,
+        key: str,
         channel: Channel,
         address: Address,
         clock: Clock,
@@ -103,26 +178,25 @@ class ProgressMessage:
         only_asks: Callable[[str], bool],
         held: Callable[[], Awaitable[bool]],
     ) -> None:
+        self._key = key
         self._held = held
         self._channel = channel
-        self._edits: SupportsEdit | None = channel if isinstance(channel, SupportsEdit) else None
         self._address = address
         self._clock = clock
         self._timing = timing
-        self._display = display
+        self._shows_typing = display.typing
         self._rate_limiter = rate_limiter
         self._on_posted = on_posted
         self._on_final_edit = on_final_edit
         self._has_pending = has_pending
-        self._only_asks = only_asks
-        self._lines: deque[str] = deque(maxlen=MAX_LINES)
-        self._text = ""
-        self._still = ""
+        self._text = ProgressText(clock, display, only_asks)
         self._since = 0.0
+        self._shown_at = float("-inf")
         self._shown = ""
         self._receipt: Receipt | None = None
         self._reused: Receipt | None = None
         self._sending = False
+        self._maybe_posted = False
         self._not_reusable = False
         self._failures = 0
         self._changed = anyio.Event()
@@ -137,28 +211,14 @@ class ProgressMessage:
             case QuestionAsked() | MessageAdded(message=User()):
                 # A question or message was posted below, so the answer must be, too.
                 self._not_reusable |= self._sending or self._receipt is not None
-                return
-            case ToolStarted(call=call) if self._display.tools and not self._only_asks(call.name):
-                args = bytes(call.args).decode(errors="replace")
-                self._lines.append(f"· {call.name} {one_line(args, self._display.preview)}")
-            case Notice(text=text):
-                self._lines.append(one_line(text, 100))
-            case TextDelta(text=text) if self._display.text:
-                self._text += text
-            case StreamReset():
-                self._text = ""
-            case MessageAdded(message=Assistant(calls=calls) as message) if calls:
-                self._text = ""
-                if self._display.narration and (narration := one_line(message.text, MAX_NARRATION)):
-                    self._lines.append(narration)
             case _:
-                return
-        self._changed.set()
+                if self._text.add(event):
+                    self._changed.set()
 
     def show_still_working(self, text: str) -> None:
         """Show a notice that the run is still working, replacing the previous one."""
         if not self._frozen.is_set():
-            self._still = text
+            self._text.still_working = text
             self._changed.set()
 
     def freeze(self) -> str | None:
@@ -201,97 +261,130 @@ class ProgressMessage:
         """Keep the post up to date until it is frozen."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._type)
-            if self._edits is not None:
+            if isinstance(self._channel, SupportsEdit):
                 await self._edit_loop()
             await self._frozen.wait()
             group.cancel_scope.cancel()
-        if isinstance(self._channel, SupportsTyping) and self._display.typing:
-            channel = self._channel
-            await self._try_call(lambda: channel.typing(self._address, False))
+        await self._show_typing(on=False)
         if self.final_edit is not None:
             self._on_final_edit(*self.final_edit)
 
     async def _edit_loop(self) -> None:
+        """The first post is made at once; edits follow at the interval of the settings."""
         while not self._frozen.is_set() and self._failures < MAX_FAILURES:
-            await self._changed.wait()
-            self._changed = anyio.Event()
-            shown = self._lines or self._receipt is not None
-            if not shown and await self._pause(self._timing.edit):
-                # An immediate answer needs no progress.
-                return
-            text = self._render()
-            if self._frozen.is_set() or text == self._shown:
+            await self._wait_for_change()
+            if self._frozen.is_set() or self._render() == self._shown:
                 continue
-            if not self._rate_limiter.try_acquire(self._address):
-                # The next edit will include it.
-                self._changed.set()
-                if await self._pause(self._timing.edit * RETRY_SHARE):
-                    return
+            if not await self._acquire():
+                return
+            # Newer text may have come while it waited, or the text may be gone.
+            text = self._render()
+            if text == self._shown:
                 continue
             self._sending = True
             wait = await self._try_call(lambda text=text: self._show(text))
             self._sending = False
-            if self._shown == text != self._render():
+            if wait is None:
+                self._failures += 1
+            if self._maybe_posted and not self._channel.caps.idempotent:
+                # Another post would show the same below it.
+                return
+            if self._shown != self._render():
                 self._changed.set()
-            if await self._pause(max(wait, self._timing.edit)):
+            if await self._pause(max(wait or 0.0, self._timing.edit)):
                 return
 
-    def _render(self) -> str:
-        """Render the post; answer text is shown only once the post can be edited.
+    async def _acquire(self) -> bool:
+        """Wait until the rate limit has a call to spare; return False if frozen before that."""
+        async with anyio.create_task_group() as group:
 
-        A post whose receipt is lost stays forever and would read as a second answer.
-        """
-        most = self._channel.caps.max_text
-        text = self._text if self._receipt is not None else ""
-        growing = text + self._display.cursor if text.strip() else ""
-        page = "\n".join([*self._lines, *filter(None, [self._still, growing])])
-        if not page and (self._receipt is not None or self._text.strip()):
-            return PLACEHOLDER
-        return keep_end(page, most, length_in(self._channel.caps.unit))
+            async def stop_when_frozen() -> None:
+                await self._frozen.wait()
+                group.cancel_scope.cancel()
+
+            group.start_soon(stop_when_frozen)
+            await self._rate_limiter.acquire_spare(self._address)
+            group.cancel_scope.cancel()
+        return not self._frozen.is_set()
+
+    async def _wait_for_change(self) -> None:
+        """Wait for an event, or until a short text that does not grow is worth a post."""
+        since = self._text.waits_since if self._receipt is None else None
+        if since is not None:
+            due = since + self._timing.edit - self._clock.monotonic()
+            self._text.stalled = due <= 0 or not await sleep_unless(self._clock, due, self._changed)
+        else:
+            await self._changed.wait()
+        self._changed = anyio.Event()
+
+    def _render(self) -> str:
+        text = self._text.render(posted=self._receipt is not None)
+        return keep_end(text, self._channel.caps.max_text, length_in(self._channel.caps.unit))
 
     async def _pause(self, seconds: float) -> bool:
         return await sleep_unless(self._clock, seconds, self._frozen)
 
     async def _show(self, text: str) -> None:
-        post = Outbound((Text(text),))
+        post = Outbound((Text(text),), key=self._key, progress=True)
         if not await self._held():
             # Another worker shows the progress now.
             self._failures = MAX_FAILURES
             return
         if self._receipt is None:
+            if self._frozen.is_set():
+                # It would appear below the answer.
+                return
             self._not_reusable |= self._has_pending()
             failpoint("progress.before_send")
-            self._receipt = await self._channel.send(self._address, post)
+            before, self._maybe_posted = self._maybe_posted, True
+            try:
+                self._receipt = await self._channel.send(self._address, post)
+            except NotSent:
+                self._maybe_posted = before
+                raise
+            if before:
+                # It may be the post of an earlier attempt, with an older text.
+                text = ""
+            self._maybe_posted = False
             self._since = self._clock.monotonic()
             # Now it may become the answer: the store keeps the order of writes.
             self._sending = False
             failpoint("progress.after_send")
             await self._on_posted(self._receipt.id)
-        elif self._edits is not None:
-            await self._edits.edit(self._receipt, post)
+        elif isinstance(self._channel, SupportsEdit):
+            await self._channel.edit(self._receipt, post)
         self._shown = text
+        self._shown_at = self._clock.monotonic()
         self._failures = 0
 
     async def _type(self) -> None:
-        channel = self._channel
-        if not isinstance(channel, SupportsTyping) or not self._display.typing:
-            return
+        """Show the typing indicator, except while the post itself shows that the turn runs."""
         while True:
-            await self._try_call(lambda: channel.typing(self._address, True))
+            if self._clock.monotonic() - self._shown_at >= self._timing.typing:
+                await self._show_typing(on=True)
             await self._clock.sleep(self._timing.typing)
 
-    async def _try_call(self, work: Callable[[], Awaitable[None]]) -> float:
-        """Call the platform; failures do not affect the turn. Returns seconds to pause."""
+    async def _show_typing(self, *, on: bool) -> None:
+        channel = self._channel
+        if not isinstance(channel, SupportsTyping) or not self._shows_typing:
+            return
+        if self._rate_limiter.try_type(self._address, on=on):
+            await self._try_call(lambda: channel.typing(self._address, on))
+
+    async def _try_call(self, work: Callable[[], Awaitable[None]]) -> float | None:
+        """Call the platform; failures do not affect the turn.
+
+        Returns seconds to pause, or None if the call failed.
+        """
         try:
             await run_with_timeout(self._clock, self._timing.timeout, work)
         except Throttled as error:
-            self._failures += 1
             self._rate_limiter.pause(error, self._address)
             return error.wait
         except (NotSent, DeadlineExceeded, OSError) as error:
-            self._failures += 1
             log.info("cannot show progress in %s: %s", self._address, error)
         except Exception:
-            self._failures += 1
             log.exception("cannot show progress in %s", self._address)
-        return 0.0
+        else:
+            return 0.0
+        return None

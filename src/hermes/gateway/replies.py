@@ -31,7 +31,8 @@ from hermes.schema.scope import Address, Role
 log = logging.getLogger(__name__)
 
 ENDED_WHEN_IDLE = (
-    "Nothing happened in this turn for too long, so I ended it. Ask again, or tell me how to go on."
+    "Nothing happened in this turn for too long, so I ended it. "
+    "Ask again, or tell me how to continue."
 )
 RESUMED_BELOW = "Interrupted; continued below."
 RUN_STOPPED = "This run was stopped."

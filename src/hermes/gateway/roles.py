@@ -88,7 +88,9 @@ def role_permissions_from(
             hint="Under owner, member or guest, set toolsets, effects, turns_per_hour or "
             "turns_per_day.",
         ) from error
-    changed = {role: _changed(defaults[role], one) for role, one in settings.items()}
+    changed = {
+        role: _changed(defaults[role], role_settings) for role, role_settings in settings.items()
+    }
     return {**defaults, **changed}
 
 

@@ -1,7 +1,7 @@
 """Show in a chat what happens to its messages: reactions, and a progress message per run."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import anyio
@@ -73,11 +73,12 @@ class RunDisplay:
         platform = platform_of(address.channel)
         tools = self._tools(platform)
         progress = ProgressMessage(
+            key=f"{run}:progress",
             channel=channel,
             address=platform_address(address),
             clock=self._clock,
             timing=self._timing,
-            display=self._displays.get(platform, self._default_display),
+            display=self._display_on(address),
             rate_limiter=self._rate_limiters[address.channel],
             on_posted=partial(self._stale_progress.add_live, run, address),
             on_final_edit=partial(self._stale_progress.add_final_edit, run, address),
@@ -102,21 +103,36 @@ class RunDisplay:
         if self._shown and seconds > 0:
             await sleep_unless(self._clock, seconds, self._idle)
 
-    def react(self, address: Address, message: str | None, emoji: str) -> None:
-        """React to a message, if the platform supports it and no answer could wait for that."""
+    def _display_on(self, address: Address) -> ProgressDisplay:
+        return self._displays.get(platform_of(address.channel), self._default_display)
+
+    def acknowledge(self, address: Address, message: str | None) -> None:
+        """Show at once that a message was received: react, or type where that is not possible."""
+        if self.react(address, message, SEEN_REACTION):
+            return
+        channel, to = self._channels.get(address.channel), platform_address(address)
+        typing = self._progress and self._display_on(address).typing
+        if not typing or not isinstance(channel, SupportsTyping):
+            return
+        if self._rate_limiters[address.channel].try_type(to):
+            self._background.start(self._try_sign, to, partial(channel.typing, to, True))
+
+    def react(self, address: Address, message: str | None, emoji: str) -> bool:
+        """React to a message, if the platform supports it and it cannot delay an answer."""
         channel = self._channels.get(address.channel)
         if not message or not isinstance(channel, SupportsReactions):
-            return
+            return False
         platform, to = platform_of(address.channel), platform_address(address)
         busy = len(self._reactions) >= MAX_REACTIONS and (to, message) not in self._reactions
         if platform in self._without_reactions or busy:
-            return
+            return False
         if not self._rate_limiters[address.channel].try_react(to):
-            return
+            return False
         if (to, message) in self._reactions:
             self._reactions[to, message] = emoji
         elif self._background.start(self._react_in_order, channel, to, message, emoji):
             self._reactions[to, message] = ""
+        return True
 
     async def _react_in_order(
         self, channel: SupportsReactions, address: Address, message: str, emoji: str
@@ -124,17 +140,15 @@ class RunDisplay:
         """Show a reaction, and then the one that came meanwhile, so that the last one stays."""
         try:
             while emoji:
-                await self._try_react(channel, address, message, emoji)
+                await self._try_sign(address, partial(channel.react, address, message, emoji))
                 emoji = self._reactions[address, message]
                 self._reactions[address, message] = ""
         finally:
             del self._reactions[address, message]
 
-    async def _try_react(
-        self, channel: SupportsReactions, address: Address, message: str, emoji: str
-    ) -> None:
+    async def _try_sign(self, address: Address, show: Callable[[], Awaitable[None]]) -> None:
         try:
             async with time_limit(self._clock, self._timing.timeout):
-                await channel.react(address, message, emoji)
-        except Exception as error:  # noqa: BLE001 - reactions are optional
-            log.info("cannot react in %s: %r", address, error)
+                await show()
+        except Exception as error:  # noqa: BLE001 - signs are optional
+            log.info("cannot show a sign in %s: %r", address, error)

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct, field
 
 from hermes.gateway.messages import OutboxMessage, address_of_topic, platform_address, topic_of
 from hermes.gateway.progress_message import ANSWER_BELOW
-from hermes.gateway.rate_limiter import RateLimiter
+from hermes.gateway.rate_limiter import MAX_PAUSE, RateLimiter
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
 from hermes.kit.tasks import DeadlineExceeded, run_with_timeout, time_limit
@@ -55,8 +55,11 @@ MAX_CLAIMED = 1000
 
 
 class FinalEdit(Struct, frozen=True):
+    """A post and its final text; `answer`: the text is the answer itself."""
+
     post: str
     text: str = INTERRUPTED_BY_RESTART
+    answer: bool = False
 
 
 class EditChannel(Struct, frozen=True):
@@ -82,9 +85,11 @@ def post_in_key(key: str) -> str:
     return key.split(":", 2)[2]
 
 
-def final_edit_beside(reply: OutboxMessage, post: str, text: str = ANSWER_BELOW) -> EnqueueItem:
+def final_edit_beside(
+    reply: OutboxMessage, post: str, text: str = ANSWER_BELOW, *, answer: bool = False
+) -> EnqueueItem:
     """Return the write for when an answer was not edited into its post."""
-    return _final_edit_post(reply.run, reply.address, FinalEdit(post, text))
+    return _final_edit_post(reply.run, reply.address, FinalEdit(post, text, answer))
 
 
 def final_edit_amendment(run: str, post: str, text: str) -> AmendItem:
@@ -105,7 +110,7 @@ class StaleProgress:
         """Final edits per channel that are not stored yet."""
         self._wakeups: dict[str, Wakeups] = {}
         self._wanted: set[str] = set()
-        """Channels that were woken and whose edits are not being claimed for it yet."""
+        """Channels that were woken since their edits were last claimed."""
         self._claiming: set[str] = set()
         self._in_progress: set[str] = set()
         self._offline: set[str] = set()
@@ -251,6 +256,7 @@ class StaleProgress:
     ) -> None:
         tries = failures = 0
         while failures < MAX_FAILURES:
+            delay = 0.0
             await self._wait_until_online(key, target)
             await target.rate_limiter.acquire(to)
             try:
@@ -263,7 +269,9 @@ class StaleProgress:
                 return
             except Throttled as error:
                 target.rate_limiter.pause(error, to)
-            except Offline as error:
+                # Each refused edit would use up capacity that answers need.
+                delay = min(error.wait, MAX_PAUSE)
+            except (Offline, StoreError) as error:
                 log.info("a progress message in %s must wait: %s", to, error)
             except Exception as error:  # noqa: BLE001 - edits are optional
                 log.info("cannot edit a progress message in %s: %r", to, error)
@@ -271,7 +279,7 @@ class StaleProgress:
             else:
                 return
             tries += 1
-            await self._clock.sleep(EDIT_BACKOFF.delay(tries))
+            await self._clock.sleep(max(delay, EDIT_BACKOFF.delay(tries)))
 
     async def _wait_until_online(self, key: str, target: EditChannel) -> None:
         checks = 0
@@ -295,7 +303,7 @@ class StaleProgress:
                 raise
             except StoreError as error:
                 failures += 1
-                log.warning("a final edit was made but could not be stored: %s", error)
+                log.warning("the result of a final edit could not be stored: %s", error)
                 await self._clock.sleep(EDIT_BACKOFF.delay(failures))
 
 
@@ -303,7 +311,7 @@ def _read(item: QueueItem) -> tuple[Receipt, Outbound]:
     """Raises `msgspec.DecodeError`."""
     edit = msgspec.json.decode(item.body, type=FinalEdit)
     receipt = Receipt(platform_address(address_of_topic(item.topic)), edit.post)
-    return receipt, Outbound((Text(edit.text),))
+    return receipt, Outbound((Text(edit.text),), progress=not edit.answer)
 
 
 def _final_edit_post(run: str, address: Address, edit: FinalEdit) -> EnqueueItem:

@@ -47,9 +47,11 @@ def standby_reason(worker: str) -> str:
 
 
 class SupervisorRules(Struct, frozen=True, kw_only=True):
-    """Seconds: silence after which a channel counts as dead, between checks, of a good run.
+    """How channels are watched and restarted; times are in seconds.
 
-    `claim_interval`: seconds between checks of who receives for an account.
+    `silence_limit`: silence after which a channel counts as dead. `check_interval`: time between
+    checks for that. `stable_after`: a run of this length resets the count of failures.
+    `claim_interval`: time between checks of which worker receives for an account.
     """
 
     silence_limit: float = 60.0
@@ -230,14 +232,14 @@ class Supervisor:
             group.start_soon(watch, self._wait_until_lost, ChannelCondition.STANDBY)
             try:
                 await self._channels[name].run(deliver)
-            except Exception as error:  # noqa: BLE001 - a channel may fail in any way
+            except Exception as error:  # noqa: BLE001 - a channel may fail in any way; logged below
                 failure = error
             group.cancel_scope.cancel()
         if ChannelCondition.STANDBY in ends:
             return ChannelCondition.STANDBY, "Another process has taken over this account."
         if ends:
             limit = self._rules.silence_limit
-            return ChannelCondition.SILENT, f"No sign of life for {limit:g} seconds."
+            return ChannelCondition.SILENT, f"No activity for {limit:g} seconds."
         if failure is not None:
             log.info("channel %s failed", name, exc_info=failure)
             return ChannelCondition.FAILED, str(failure) or type(failure).__name__

@@ -88,16 +88,35 @@ def parse_targets(text: str) -> tuple[Target, ...]:
     return tuple(targets)
 
 
-def home_channels(env: Mapping[str, str], platforms: Mapping[str, Platform]) -> dict[str, Address]:
-    """Return the home channels; environment variables override settings."""
+def home_channels(
+    env: Mapping[str, str], platforms: Mapping[str, Platform], channels: Iterable[str] = ()
+) -> dict[str, Address]:
+    """Return the home channels; environment variables override settings.
+
+    `channels` may have no settings, because variables configure them.
+    """
     homes: dict[str, Address] = {}
-    for name, settings in channel_settings(platforms).items():
+    unset = dict.fromkeys(channels, Platform())
+    for name, settings in {**unset, **channel_settings(platforms)}.items():
         # The variables are those of the platform's first account.
         named = None if "/" in name else _from_variables(name, env)
         home = named or _configured(name, settings.home_channel)
         if home is not None:
             homes[name] = Address(home.platform, home.chat, home.thread)
     return homes
+
+
+def home_names(env: Mapping[str, str], platforms: Mapping[str, Platform]) -> dict[str, str]:
+    """Return the names that people gave their home channels."""
+    names: dict[str, str] = {}
+    for channel, settings in channel_settings(platforms).items():
+        home = settings.home_channel
+        stored = home.name if isinstance(home, HomeChannel) else ""
+        variables = () if "/" in channel else home_variables(channel)
+        given = (env.get(f"{one}_NAME", "").strip() for one in variables)
+        if name := next(filter(None, (*given, stored)), ""):
+            names[channel] = name
+    return names
 
 
 def resolve_targets(
@@ -122,6 +141,25 @@ def resolve_targets(
         else:
             found.update(dict.fromkeys(resolved))
     return ResolvedTargets(tuple(found), local or bool(unresolved), tuple(unresolved))
+
+
+def target_name(target: Target) -> str:
+    """How `parse_targets` reads the target."""
+    match target:
+        case HomeTarget(platform):
+            return platform
+        case ChatTarget(platform, chat, thread):
+            return address_name(Address(platform, chat, thread))
+        case OriginTarget():
+            return "origin"
+        case LocalTarget():
+            return "local"
+        case AllHomesTarget():
+            return "all"
+
+
+def address_name(address: Address) -> str:
+    return ":".join(filter(None, [address.channel, address.chat, address.thread]))
 
 
 def _addresses(
@@ -186,6 +224,6 @@ def _configured(platform: str, home: HomeChannel | str | None) -> ChatTarget | N
 
 def _invalid_target(text: str) -> UsageError:
     return UsageError(
-        f"{text.strip()!r} is not a delivery target",
+        f"{text.strip()!r} is not a delivery target.",
         hint="Use origin, local, all, a platform or platform:chat[:thread], separated by commas.",
     )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from hermes.gateway.messages import InboxMessage
+from hermes.gateway.messages import InboxKind, InboxMessage
 from hermes.ports.channel import Recording
 from hermes.ports.store import Blobs
 from hermes.ports.transcription import Transcriber, TranscriptionFailed
@@ -18,17 +18,28 @@ MAX_RECORDINGS = 5
 """More in one message are not transcribed."""
 
 
-class Transcripts:
-    """Without a `transcriber`, a note in the message says that nothing is set up."""
+MAX_ECHO = 1_000
+"""Characters of a transcript that are shown in the chat."""
+_HEARD = ", transcribed by speech recognition:)\n"
 
-    def __init__(self, transcriber: Transcriber | None, blobs: Blobs) -> None:
+
+class Transcripts:
+    """Without a `transcriber`, a note in the message says that nothing is set up.
+
+    With `echo`, people see in the chat what was understood.
+    """
+
+    def __init__(
+        self, transcriber: Transcriber | None, blobs: Blobs, *, echo: bool = False
+    ) -> None:
         self._transcriber = transcriber
         self._blobs = blobs
+        self._echo = echo
 
     def split(
         self, parts: Sequence[Text | Media | Recording]
     ) -> tuple[tuple[Text | Media, ...], tuple[Recording, ...]]:
-        """The parts to store, and the recordings that are still to be transcribed."""
+        """Return the parts to store, and the recordings still to be transcribed."""
         stored: list[Text | Media] = []
         due: list[Recording] = []
         for part in parts:
@@ -45,7 +56,7 @@ class Transcripts:
         return tuple(stored), tuple(due)
 
     async def add_next(self, message: InboxMessage) -> InboxMessage:
-        """The message with the text of its next recording."""
+        """Transcribe the next recording and return the message with its text."""
         recording, *rest = message.recordings
         pending, text = _pending(recording), await self._text(recording)
         parts = list(message.user.parts)
@@ -56,6 +67,14 @@ class Transcripts:
                 break
         user = structs.replace(message.user, parts=tuple(parts))
         return structs.replace(message, user=user, recordings=tuple(rest))
+
+    def echo(self, message: InboxMessage) -> str:
+        """Return what the chat is shown about a message whose recordings are transcribed."""
+        if not self._echo or message.kind is InboxKind.EDIT:
+            return ""
+        texts = (part.text for part in message.user.parts if isinstance(part, Text))
+        heard = [text.partition(_HEARD)[2] for text in texts if _HEARD in text]
+        return "\n\n".join(f"🎙️\n{_quoted(text)}" for text in heard)
 
     async def _text(self, recording: Recording) -> str:
         try:
@@ -68,7 +87,7 @@ class Transcripts:
             reason = "an internal error"
         else:
             if recording.spoken:
-                return f"({recording.described}, transcribed by speech recognition:)\n{text}"
+                return f"({recording.described}{_HEARD}{text}"
             return sent_file_text(f"{recording.media.name} (transcript)", text)
         log.warning("a %s was not transcribed: %s", recording.described, reason)
         return _failed(recording, reason)
@@ -82,6 +101,11 @@ class Transcripts:
         except (NotFound, OSError) as error:
             raise TranscriptionFailed("The recording cannot be read.") from error
         return await self._transcriber.transcribe(data, media.name, media.media_type)
+
+
+def _quoted(text: str) -> str:
+    shown = text if len(text) <= MAX_ECHO else f"{text[:MAX_ECHO]}…"
+    return "\n".join(f"> {line}" for line in shown.splitlines())
 
 
 def _failed(recording: Recording, reason: str) -> str:

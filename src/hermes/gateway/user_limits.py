@@ -47,7 +47,7 @@ class InboundLimit:
         self._users: OrderedDict[str, _UserRate] = OrderedDict()
 
     def wait(self, principal: str, role: Role) -> float:
-        """Seconds until the next new message is accepted; 0 if it is now."""
+        """Seconds until the next new message is accepted; 0 if one is accepted now."""
         if role is Role.OWNER:
             return 0.0
         return max(0.0, 1.0 - self._user(principal).tokens) / INBOUND_RATE

@@ -33,7 +33,7 @@ class GoalDelivery(Protocol):
         ...
 
     def can_continue(self, scope: Scope) -> bool:
-        """Whether somebody runs the turns: false for a chat whose address is not known."""
+        """Whether turns can run: false for a chat whose address is unknown."""
         ...
 
     def notice_rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from hermes.agent.answers import ask_model
 from hermes.kit.ids import new_id
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.text import one_line
 from hermes.ports.goals import Goal
 from hermes.ports.model import Model, ModelRequest, OutputConstraints, OutputFormat
@@ -91,7 +92,9 @@ class Judge:
     async def draft(self, session: Session, text: str) -> Sequence[str]:
         """Conditions by which one can tell that the goal is met. Raises as `judge` does."""
         found = await self._ask(session, "draft", text, _Draft)
-        return [one_line(one, _MAX_REASON) for one in found.conditions if one.strip()]
+        return [
+            one_line(condition, _MAX_REASON) for condition in found.conditions if condition.strip()
+        ]
 
     async def _ask(self, session: Session, prompt: str, text: str, kind: type[T]) -> T:
         system = (_HERE / f"{prompt}.md").read_text("utf-8").strip()
@@ -115,13 +118,13 @@ def parse_answer(text: str, kind: type[T]) -> T:
     start, end = text.find("{"), text.rfind("}")
     try:
         return msgspec.json.decode(text[start : end + 1], type=kind)
-    except msgspec.MsgspecError as error:
-        raise UnusableAnswer(f"The judge's answer cannot be read: {error}") from error
+    except JSON_ERRORS as error:
+        raise UnusableAnswer(f"The judge's answer cannot be read: {error}.") from error
 
 
 def goal_text(goal: Goal) -> str:
     """The goal with its parts as a list."""
-    parts = [f"{number}. {one}" for number, one in enumerate(goal.subgoals, 1)]
+    parts = [f"{number}. {subgoal}" for number, subgoal in enumerate(goal.subgoals, 1)]
     return "\n".join([goal.text, *(["", "Parts:"] if parts else []), *parts])
 
 
@@ -156,7 +159,7 @@ def said_text(messages: Sequence[Message]) -> str:
 
     Neither labels nor arguments of calls are evidence.
     """
-    said = [one for one in messages if not isinstance(one, User)]
+    said = [message for message in messages if not isinstance(message, User)]
     return "\n\n".join(_shortened(text_of(one).strip()) for one in said)
 
 
@@ -175,7 +178,7 @@ def _shortened(text: str) -> str:
 def found_quotes(quotes: Sequence[str], said: str) -> list[str]:
     """The quotations that occur, in whole words, in what the assistant and its tools said."""
     said = _comparable(said)
-    return [one for one in quotes if _occurs(_LABELS.sub("", _comparable(one)), said)]
+    return [quote for quote in quotes if _occurs(_LABELS.sub("", _comparable(quote)), said)]
 
 
 def _occurs(quote: str, said: str) -> bool:

@@ -81,11 +81,27 @@ class GoalService:
 
         The caller starts the first turn.
         """
-        goal = await self._new_goal(scope, text)
+        goal = await self._new_goal(scope, *self._parse(text))
         return await self._save(goal, *await self._drop_turns(goal))
 
-    async def new_for_session(self, session: str, text: str) -> Goal:
-        """A goal of a stored session, for `start`. Raises `NotFound`."""
+    async def set_for_session(
+        self,
+        session: str,
+        text: str,
+        *,
+        subgoals: Sequence[str] = (),
+        max_turns: int | None = None,
+        max_cost: float | None = None,
+    ) -> Goal:
+        """Replace the goal of a stored session and start the first turn. Raises `NotFound`."""
+        turns, cost = max_turns or self._max_turns, max_cost or self._max_cost
+        goal = await self._new_goal(await self._stored_scope(session), text, turns, cost)
+        parts = tuple(map(_checked, subgoals))
+        if len(parts) > MAX_SUBGOALS:
+            raise UsageError(f"A goal has at most {MAX_SUBGOALS} parts.")
+        return await self.start(structs.replace(goal, subgoals=parts))
+
+    async def _stored_scope(self, session: str) -> Scope:
         found = await self._store.archive_for(OWNER).get(session)
         scope = Scope(
             profile=self._profile,
@@ -103,25 +119,25 @@ class GoalService:
             )
         if not self._delivery.can_continue(scope):
             raise UsageError("The session belongs to a chat.", hint="Set the goal there: /goal")
-        return await self._new_goal(scope, text)
+        return scope
 
     async def draft(self, scope: Scope, text: str) -> Goal:
         """A paused goal with conditions that a model wrote; `resume` starts it."""
-        goal = await self._new_goal(scope, text)
+        goal = await self._new_goal(scope, *self._parse(text))
         session = await self._session(goal) or Session(id=scope.session, started_at=goal.created_at)
         conditions = await self._judge.draft(session, goal.text)
         draft = structs.replace(
             goal,
             subgoals=tuple(conditions[:MAX_SUBGOALS]),
             state=GoalState.PAUSED,
-            reason="It is a draft.",
+            reason="This is a draft.",
         )
         return await self._save(draft)
 
     async def pause(self, session: str) -> Goal:
         goal = await self.find(session)
         if goal.state is not GoalState.ACTIVE:
-            raise UsageError(f"The goal is {goal.state.value}.")
+            raise UsageError(f"The goal is not active; it is {goal.state.value}.")
         paused = structs.replace(goal, state=GoalState.PAUSED, reason="You paused it.")
         saved = await self._save(paused, *await self._drop_turns(goal))
         self._delivery.wake(goal.scope)  # the session reads its queue again
@@ -131,7 +147,7 @@ class GoalService:
         """Go on at once, with as many turns and as much money again."""
         goal = await self.find(session)
         if goal.state is GoalState.DONE:
-            raise UsageError("The goal is met already.", hint="Set a new one: /goal TEXT")
+            raise UsageError("The goal is already met.", hint="Set a new one: /goal TEXT")
         if goal.state is GoalState.ACTIVE and await self._delivery.is_busy(goal.scope):
             self._delivery.wake(goal.scope)  # a process that ended may have left the turn
             return goal
@@ -146,8 +162,8 @@ class GoalService:
         return await self.start(resumed)
 
     async def start(self, goal: Goal) -> Goal:
-        """Put the next turn into the session's inbox."""
-        return await self._continue(goal)
+        """Put the next turn into the session's inbox, instead of one that waits there."""
+        return await self._continue(goal, writes=await self._drop_turns(goal))
 
     async def clear(self, session: str) -> Goal:
         goal = await self.find(session)
@@ -164,7 +180,9 @@ class GoalService:
     async def remove_subgoal(self, session: str, number: int) -> Goal:
         goal = await self.find(session)
         if not 1 <= number <= len(goal.subgoals):
-            raise UsageError(f"The goal has {plural(len(goal.subgoals), 'part')}.")
+            raise UsageError(
+                f"The goal has no part {number}; it has {plural(len(goal.subgoals), 'part')}."
+            )
         left = (*goal.subgoals[: number - 1], *goal.subgoals[number:])
         return await self._with_subgoals(goal, left)
 
@@ -172,10 +190,10 @@ class GoalService:
         return await self._with_subgoals(await self.find(session), ())
 
     async def wait(self, session: str, pid: int) -> Goal:
-        """Do nothing until that process has ended."""
+        """Start no turn until that process has ended."""
         goal = await self.find(session)
         if goal.state is not GoalState.ACTIVE:
-            raise UsageError(f"The goal is {goal.state.value}.")
+            raise UsageError(f"The goal is not active; it is {goal.state.value}.")
         if not _is_running(pid):
             raise UsageError(f"There is no process {pid}.")
         saved = await self._save(structs.replace(goal, wait_pid=pid))
@@ -185,7 +203,7 @@ class GoalService:
     async def unwait(self, session: str) -> Goal:
         goal = await self.find(session)
         if goal.wait_pid is None:
-            raise UsageError("The goal does not wait for a process.")
+            raise UsageError("The goal is not waiting for a process.")
         goal = structs.replace(goal, wait_pid=None)
         return await (self._proceed if goal.state is GoalState.ACTIVE else self._save)(goal)
 
@@ -217,7 +235,7 @@ class GoalService:
                 if goal is None or goal.state is not GoalState.ACTIVE:
                     return
                 goal = await self._try_to_handle_end(goal, outcome)
-            log.warning("the goal of session %s was changed again and again", session)
+            log.warning("the goal of session %s kept changing", session)
         except HermesError as error:
             log.warning("the goal of session %s cannot be pursued: %s", session, error)
         except Exception:
@@ -225,7 +243,7 @@ class GoalService:
             log.exception("the goal of session %s cannot be pursued", session)
 
     async def _try_to_handle_end(self, goal: Goal, outcome: Outcome) -> Goal | None:
-        """The goal as it is now if somebody changed it meanwhile, such as its parts."""
+        """The current goal, which may have been changed since, such as its parts."""
         try:
             await self._handle_end(goal, outcome)
         except StateConflict as error:
@@ -275,7 +293,7 @@ class GoalService:
             goal = structs.replace(goal, doubts=0)
         failpoint("goals.judged")
         if await self._delivery.is_busy(goal.scope):
-            await self._save(goal)  # somebody wrote meanwhile: the end of that turn is judged
+            await self._save(goal)  # someone wrote meanwhile: the end of that turn is judged
             return
         await self._apply(goal, judgment)
 
@@ -301,7 +319,9 @@ class GoalService:
         progress = f"Goal, turn {goal.turns + 1} of {goal.max_turns}. {goal.reason}".strip()
         return await self._continue(goal, progress)
 
-    async def _continue(self, goal: Goal, progress: str = "") -> Goal:
+    async def _continue(
+        self, goal: Goal, progress: str = "", *, writes: Sequence[Write] = ()
+    ) -> Goal:
         text = _CONTINUE.read_text("utf-8").format(
             turn=goal.turns + 1,
             max_turns=goal.max_turns,
@@ -309,7 +329,7 @@ class GoalService:
             reason=goal.reason or "nothing was checked yet.",
         )
         rows = self._delivery.turn_rows(goal.scope, _next_key(goal), text.strip())
-        saved = await self._save_with_notice(goal, progress, rows)
+        saved = await self._save_with_notice(goal, progress, [*writes, *rows])
         self._delivery.wake(goal.scope)
         return saved
 
@@ -343,8 +363,7 @@ class GoalService:
         await self._store.commit(SaveGoal(goal), *writes)
         return structs.replace(goal, revision=goal.revision + 1)
 
-    async def _new_goal(self, scope: Scope, text: str) -> Goal:
-        text, turns, cost = self._parse(text)
+    async def _new_goal(self, scope: Scope, text: str, turns: int, cost: float | None) -> Goal:
         before, now = await self._store.goals.get(scope.session), self._clock.now()
         return Goal(
             session=scope.session,

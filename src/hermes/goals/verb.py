@@ -61,12 +61,12 @@ async def _clear(goals: GoalService, call: ActionCall) -> ActionReply:
 async def _wait(goals: GoalService, call: ActionCall) -> ActionReply:
     pid = call.number("pid", 0)
     await goals.wait(_scope(call).session, pid)
-    return ActionReply(f"The goal waits for the process {pid}.")
+    return ActionReply(f"The goal is waiting for the process {pid}.")
 
 
 async def _unwait(goals: GoalService, call: ActionCall) -> ActionReply:
     await goals.unwait(_scope(call).session)
-    return ActionReply("The goal goes on.")
+    return ActionReply("The goal continues.")
 
 
 async def _list_subgoals(goals: GoalService, call: ActionCall) -> ActionReply:
@@ -87,7 +87,7 @@ async def _clear_subgoals(goals: GoalService, call: ActionCall) -> ActionReply:
 
 
 def _subgoals(goal: Goal) -> ActionReply:
-    parts = [f"{number}. {one}" for number, one in enumerate(goal.subgoals, 1)]
+    parts = [f"{number}. {subgoal}" for number, subgoal in enumerate(goal.subgoals, 1)]
     return ActionReply("\n".join(parts) or "The goal has no parts. Add one: /subgoal TEXT")
 
 
@@ -98,7 +98,7 @@ def status_text(goal: Goal, cost: float) -> str:
         f"State: {goal.state.value}, turn {goal.turns} of {goal.max_turns}, ${cost:.2f}{limit}",
     ]
     if goal.wait_pid is not None:
-        lines.append(f"It waits for the process {goal.wait_pid}.")
+        lines.append(f"It is waiting for the process {goal.wait_pid}.")
     if goal.reason:
         lines.append(
             f"{'Judge' if goal.state is not GoalState.PAUSED else 'Reason'}: {goal.reason}"
@@ -116,11 +116,16 @@ GOAL: Verb[GoalService] = Verb(
     in_session=True,
     actions=(
         Action(name="set", summary="set the goal and start", run=_set, arguments=(_TEXT,)),
-        Action(name="draft", summary="write down its conditions", run=_draft, arguments=(_TEXT,)),
+        Action(
+            name="draft",
+            summary="draft its conditions with the model",
+            run=_draft,
+            arguments=(_TEXT,),
+        ),
         Action(name="show", summary="show the goal and its parts", run=_show),
         Action(name="status", summary="show the progress", run=_status),
         Action(name="pause", summary="start no more turns", run=_pause),
-        Action(name="resume", summary="go on", run=_resume),
+        Action(name="resume", summary="continue", run=_resume),
         Action(name="clear", summary="drop the goal", run=_clear),
         Action(
             name="wait",
@@ -132,7 +137,7 @@ GOAL: Verb[GoalService] = Verb(
                 ),
             ),
         ),
-        Action(name="unwait", summary="do not wait any longer", run=_unwait),
+        Action(name="unwait", summary="stop waiting for the process", run=_unwait),
     ),
 )
 

@@ -21,6 +21,7 @@ from hermes.config.home import DEFAULT_PROFILE
 from hermes.config.sections.execution import ShellHook
 from hermes.gateway.failure_messages import with_profile_flag
 from hermes.kit.files import read_regular_file, write_atomic
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.sandbox import ProcessSpec, Sandbox
 from hermes.schema.errors import ConfigError, SandboxError
@@ -84,7 +85,7 @@ class HookConsents:
             return msgspec.json.decode(read_regular_file(self._path), type=_ConsentFile).approvals
         except FileNotFoundError:
             return ()
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, *JSON_ERRORS) as error:
             raise ConfigError(
                 f"Cannot read {self._path}: {error}",
                 hint="Rename it and accept the hooks again.",
@@ -93,8 +94,9 @@ class HookConsents:
     def is_granted(self, event: str, command: str) -> bool:
         """Whether exactly this command was accepted, and its files are unchanged."""
         return any(
-            (one.event, one.command) == (event, command) and one.seal in {"", hook_seal(command)}
-            for one in self.all()
+            (consent.event, consent.command) == (event, command)
+            and consent.seal in {"", hook_seal(command)}
+            for consent in self.all()
         )
 
     def grant(self, hooks: Iterable[tuple[str, str]], now: datetime) -> list[HookConsent]:
@@ -106,16 +108,20 @@ class HookConsents:
             for event, line in dict.fromkeys(hooks)
             if not self.is_granted(event, line)
         ]
-        replaced = {(one.event, one.command) for one in new}
+        replaced = {(consent.event, consent.command) for consent in new}
         if new:
-            old = [one for one in self.all() if (one.event, one.command) not in replaced]
+            old = [
+                consent
+                for consent in self.all()
+                if (consent.event, consent.command) not in replaced
+            ]
             self._write([*old, *new])
         return new
 
     def revoke(self, command: str) -> int:
         """Revoke a command at every event, or all if empty; returns how many."""
         consents = self.all()
-        remaining = [one for one in consents if command and one.command != command]
+        remaining = [consent for consent in consents if command and consent.command != command]
         if len(remaining) < len(consents):
             self._write(remaining)
         return len(consents) - len(remaining)
@@ -128,7 +134,7 @@ class HookConsents:
 def hook_argv(command: str) -> list[str]:
     """Split a command that runs without a shell. Raises `ValueError` if it is invalid."""
     words = [
-        str(Path(one).expanduser()) if one[:2] == "~/" else one for one in shlex.split(command)
+        str(Path(word).expanduser()) if word[:2] == "~/" else word for word in shlex.split(command)
     ]
     if not words or ("/" in words[0] and not words[0].startswith("/")):
         # A relative path could name a file that someone put into the workspace.
@@ -292,7 +298,9 @@ class ShellHooks:
 
     def _hooks_for(self, call: HookCall) -> list[ShellHook]:
         hooks = self._hooks.get(call.event, ())
-        return [one for one in hooks if call.tool is None or matches_tool(one.matcher, call.tool)]
+        return [
+            hook for hook in hooks if call.tool is None or matches_tool(hook.matcher, call.tool)
+        ]
 
     def not_accepted_reason(self, event: str, hook: ShellHook) -> str:
         """Why it may not run; empty if it may."""

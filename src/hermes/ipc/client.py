@@ -23,6 +23,7 @@ class ConversationOptions(Struct, frozen=True, kw_only=True):
     the last one. `person`: an interactive user can be greeted and asked; `attended`: someone can
     be asked; `screen`: their terminal can be cleared and has a clipboard. `yolo` skips approvals.
     `unheard` are ids of steering messages of an interrupted turn that the client will send again.
+    `refresh`: the client looks at the session again after a turn.
     """
 
     cwd: str
@@ -39,6 +40,7 @@ class ConversationOptions(Struct, frozen=True, kw_only=True):
     screen: bool = False
     yolo: bool = False
     unheard: tuple[str, ...] = ()
+    refresh: bool = True
 
     @property
     def works_with_gateway(self) -> bool:
@@ -107,6 +109,11 @@ class AgentClient(Protocol):
     @property
     def state(self) -> ConversationState: ...
 
+    @property
+    def unfinished_jobs(self) -> int:
+        """The number of background tasks that end with this client; those of a gateway go on."""
+        ...
+
     def submit(self, user_input: UserInput, show: ShowEvent) -> Outcome:
         """Run one turn. An exception from `show` interrupts the turn and is raised when it has
         ended.
@@ -147,26 +154,22 @@ class AgentClient(Protocol):
         ...
 
 
-class EventDisplay:
+class EventDisplay(Struct):
     """Shows the events of a turn; after a failure it interrupts the turn and shows no more."""
 
-    def __init__(self, show: ShowEvent, interrupt: Callable[[], None]) -> None:
-        self._show = show
-        self._interrupt = interrupt
-        self._error: Exception | None = None
+    _show: ShowEvent
+    _interrupt: Callable[[], None]
+    error: Exception | None = None
+    """The failure, to be raised when the turn has ended."""
 
     def on_event(self, event: Event) -> None:
-        if self._error is not None:
+        if self.error is not None:
             return
         try:
             self._show(event)
-        except Exception as error:  # noqa: BLE001 - raised by `check`, when the turn has ended
-            self._error = error
+        except Exception as error:  # noqa: BLE001 - raised when the turn has ended
+            self.error = error
             self._interrupt()
-
-    def check(self) -> None:
-        if self._error is not None:
-            raise self._error
 
 
 def error_info(error: HermesError) -> ErrorInfo:

@@ -10,7 +10,7 @@ from hermes.app.build import App
 from hermes.config.env import BASE_PREFIXES, BASE_VARIABLES
 from hermes.config.variables import VARIABLES, is_secret
 from hermes.ipc.protocol import PROTOCOL, EnvFingerprint, Hello
-from hermes.kit.files import read_regular_file
+from hermes.kit.files import content_digest, read_regular_file
 from hermes.sandbox.child_env import OWNER_VARIABLES, SCOPE_PREFIXES
 
 _TERMINAL_VARIABLES = frozenset({"TERM", "COLORTERM"})
@@ -25,7 +25,8 @@ class Compatibility:
 
     def __init__(self, app: App, fingerprint: EnvFingerprint) -> None:
         self._files = (app.home.config, app.home.dotenv, app.home.auth)
-        self._stamp = _file_stamps(self._files)
+        self._stamps = _file_stamps(self._files)
+        self._digests = [content_digest(file) for file in self._files]
         self._configured = _configured_variables(app)
         self._fingerprint = self._relevant(fingerprint)
 
@@ -33,7 +34,7 @@ class Compatibility:
         """Return the difference as a sentence, or ""."""
         if hello.protocol != PROTOCOL or hello.version != __version__:
             return f"The gateway runs version {__version__}."
-        if _file_stamps(self._files) != self._stamp:
+        if self._settings_changed():
             return "The settings have changed since the gateway started."
         theirs = self._relevant(hello.marks)
         different = sorted(
@@ -44,6 +45,12 @@ class Compatibility:
         if different:
             return f"The gateway has a different {', '.join(different[:5])}."
         return ""
+
+    def _settings_changed(self) -> bool:
+        """Whether their content changed; the files are only read again if they were touched."""
+        if _file_stamps(self._files) == self._stamps:
+            return False
+        return [content_digest(file) for file in self._files] != self._digests
 
     def _relevant(self, fingerprint: EnvFingerprint) -> EnvFingerprint:
         return {name: digest for name, digest in fingerprint.items() if self._is_relevant(name)}
@@ -63,7 +70,9 @@ class Compatibility:
 def _configured_variables(app: App) -> frozenset[str]:
     """Return variables that only the settings mention."""
     config = app.config
-    names = [one.key_env for one in (*config.custom_providers, *config.providers.values())]
+    names = [
+        provider.key_env for provider in (*config.custom_providers, *config.providers.values())
+    ]
     with suppress(OSError):
         names += [name.decode() for name in _REFERENCE.findall(read_regular_file(app.home.config))]
     return frozenset([*config.terminal.env_passthrough, *names])

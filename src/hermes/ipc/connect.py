@@ -96,6 +96,10 @@ class ReconnectingClient:
     def state(self) -> ConversationState:
         return self._open_client.client.state
 
+    @property
+    def unfinished_jobs(self) -> int:
+        return self._open_client.client.unfinished_jobs
+
     def submit(self, user_input: UserInput, show: ShowEvent) -> Outcome:
         self._cancelled = SimpleQueue()
         for attempt in range(1, _TRIES + 2):

@@ -38,7 +38,14 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange
 from hermes.schema.terminal import ConversationState, ErrorInfo, Greeting, LineReply, RecentHistory
 from hermes.session.conversation import Conversation, SessionOptions
-from hermes.session.recap import MAX_BYTES, MAX_ROWS, interrupted_at, is_question, recap
+from hermes.session.recap import (
+    MAX_BYTES,
+    MAX_ROWS,
+    failed_at,
+    interrupted_at,
+    is_question,
+    recap,
+)
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +85,16 @@ class ConversationService:
             session.id, started, model, self._window, isolation, busy, yolo, background
         )
 
+    @property
+    def running_jobs(self) -> int:
+        """The number of background tasks of all sessions of this process."""
+        return SessionJobs(self.app).running_anywhere()
+
     async def greet(self) -> Greeting:
         """Greet the client. For a person, resolve the model first so that it is known."""
         person = self.start.person
+        if person:
+            await self._find_left_followups()
         model_error = await self._model_error() if person else None
         self._yolo = self.start.screen and await self._is_yolo()
         session = self.conversation.session
@@ -117,6 +131,12 @@ class ConversationService:
         if not ended:
             await emit(RunEnded("", outcome, "Interrupted.", "cancelled"))
         return outcome
+
+    async def _find_left_followups(self) -> None:
+        """Look for reports of work that ended while no one was in this session."""
+        conversation = self.conversation
+        if conversation.started and not await conversation.is_running():
+            await self.app.followups.find_left(conversation.session.id)
 
     async def _handle_news(self, listen: Emit) -> Outcome:
         """Show review notices; run a turn only if something new arrived in the inbox."""
@@ -166,11 +186,11 @@ class ConversationService:
         starts = [position for position, row in enumerate(tail.rows) if is_question(row)]
         start = starts[-turns] if 0 < turns <= len(starts) else 0 if turns else len(tail.rows)
         rows = tail.rows[start:]
+        partial = tail.more > 0 and not start
         return RecentHistory(
             rows=rows,
-            cut=interrupted_at(
-                rows, running=running, partial=tail.more > 0 and not start, failures=failures
-            ),
+            cut=interrupted_at(rows, running=running, partial=partial, failures=failures),
+            failed=failed_at(rows, failures, running=running, partial=partial),
             asked=tuple(one.at for one in questions if rows and one.at >= rows[0].at),
             more=tail.more + start,
         )
@@ -180,7 +200,10 @@ class ConversationService:
         with self._stoppable():
             from hermes.ipc.slash_commands import run_command  # noqa: PLC0415 - a single question needs none
 
+            before = self.conversation.session.id
             reply = await run_command(self, line)
+            if self.conversation.session.id != before:
+                await self._find_left_followups()
             if self.start.screen:
                 await self._model_error()
                 self._yolo = await self._is_yolo()
@@ -296,6 +319,7 @@ async def open_conversation(
         attended=start.person or start.attended,
         yolo=start.yolo,
         async_delivery=start.person,
+        refresh=start.refresh,
     )
     conversation = app.new_conversation(origin)
     if start.unheard:
@@ -354,6 +378,10 @@ class InProcessClient:
     def state(self) -> ConversationState:
         return self._service.state
 
+    @property
+    def unfinished_jobs(self) -> int:
+        return self._service.running_jobs
+
     def submit(self, user_input: UserInput, show: ShowEvent) -> Outcome:
         """Show the events in this thread, which may wait for a person's answer."""
         display = EventDisplay(show, self.interrupt)
@@ -367,7 +395,8 @@ class InProcessClient:
         while (event := events.get()) is not None:
             display.on_event(event)
         outcome = turn.result()
-        display.check()
+        if display.error is not None:
+            raise display.error
         return outcome
 
     def answer(self, question: str, text: str) -> None:

@@ -72,6 +72,7 @@ class CheckNews(Struct, frozen=True, tag="look"):
 
 class NewsResult(Struct, frozen=True, tag="looked"):
     news: bool
+    state: ConversationState | None = None
 
 
 class GetHistory(Struct, frozen=True, tag="recount"):

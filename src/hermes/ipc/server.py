@@ -222,7 +222,7 @@ class ClientConnection:
             case GetUsage(ended=ended):
                 return UsageResult(service.usage_report(ended))
             case CheckNews():
-                return NewsResult(await service.has_news())
+                return NewsResult(await service.has_news(), service.state)
             case GetHistory():
                 return HistoryResult(await service.recent_history())
             case AnswerQuestion() | Steer() | Interrupt():
@@ -338,7 +338,7 @@ class IpcServer:
     def _is_allowed_peer(self, connection: socket.socket) -> bool:
         user = peer_uid(connection)
         if user != self._uid:
-            log.warning("rejected a local connection of user %d", user)
+            log.warning("rejected a local connection from user %d", user)
             return False
         if len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
             log.warning("rejected a local connection: more than %d clients", MAX_CONNECTIONS)

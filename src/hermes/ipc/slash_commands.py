@@ -24,9 +24,9 @@ async def run_command(service: ConversationService, line: str) -> LineReply:
 def command_summaries(service: ConversationService) -> dict[str, str]:
     """Return the commands available on this surface with their summaries; aliases come last."""
     context = _context(service)
-    offered = [one for one in standard_commands().commands if one.is_offered(context)]
-    summaries = {one.name: one.summary for one in offered}
-    aliases = {name: f"alias of /{one.name}" for one in offered for name in one.aliases}
+    offered = [command for command in standard_commands().commands if command.is_offered(context)]
+    summaries = {command.name: command.summary for command in offered}
+    aliases = {name: f"alias of /{command.name}" for command in offered for name in command.aliases}
     return dict(sorted(summaries.items())) | dict(sorted(aliases.items()))
 
 

@@ -63,7 +63,7 @@ _READ_SIZE = 256 * 1024
 T = TypeVar("T")
 _INTERRUPT = encode_frame(Interrupt())
 NEWS_TIMEOUT = 0.1
-"""Seconds to wait for the answer of a news check."""
+"""Seconds to wait for the answer to a check for new messages."""
 HANDSHAKE_TIMEOUT = 5.0
 """Seconds for the gateway to accept or reject a client."""
 
@@ -152,6 +152,7 @@ class SocketClient:
         self._connection = connection
         self.greeting: Greeting = opened.greeting
         self.state: ConversationState = opened.state
+        self.unfinished_jobs = 0
         self._checking_news = False
 
     def submit(self, user_input: UserInput, show: ShowEvent) -> Outcome:
@@ -162,7 +163,8 @@ class SocketClient:
         if not isinstance(answer, TurnEnded):
             self._fail(answer)
         self.state = answer.state
-        display.check()
+        if display.error is not None:
+            raise display.error
         return answer.outcome
 
     def answer(self, question: str, text: str) -> None:
@@ -181,7 +183,10 @@ class SocketClient:
     def _read_news(self) -> bool:
         answer = self._connection.receive()
         self._checking_news = False
-        return answer.news if isinstance(answer, NewsResult) else self._fail(answer)
+        if not isinstance(answer, NewsResult):
+            self._fail(answer)
+        self.state = answer.state or self.state
+        return answer.news
 
     def _send(self, request: ClientFrame) -> None:
         """Send a request after the answer to a pending news check has been read."""

@@ -16,7 +16,7 @@ def waits_for_person(task: Task) -> bool:
 
 
 def how_to_answer(task: Task) -> str:
-    """A line for the message about the task; empty if nobody has to answer."""
+    """A line for the message about the task; empty if no answer is needed."""
     if not waits_for_person(task):
         return ""
     if task.status is TaskStatus.REVIEW:
@@ -26,11 +26,11 @@ def how_to_answer(task: Task) -> str:
 
 
 def answer_task(rows: BoardRows, task_id: str, text: str, author: str, now: int) -> Task:
-    """A blocked task goes on with the answer as a comment; a person's own task is done with it."""
+    """Continue a blocked task with the answer as a comment, or complete a person's own task."""
     task = find_task(rows, task_id)
     if not waits_for_person(task):
         raise StateConflict(
-            f"{task_id} is {task.status} and waits for nobody.",
+            f"{task_id} is {task.status} and is not waiting for an answer.",
             hint=f"Add a comment: hermes kanban comment {task_id} TEXT",
         )
     if task.status in {TaskStatus.BLOCKED, TaskStatus.TRIAGE}:

@@ -21,7 +21,7 @@ BOARD = Argument(name="--board", help="the board; by default the current one")
 TASK = Argument(name="task", help="the id of the task", required=True)
 TASKS = Argument(name="tasks", help="ids of tasks", kind=ArgumentKind.WORDS, required=True)
 REASON = Argument(name="reason", help="why", kind=ArgumentKind.WORDS)
-IDS = Argument(name="--ids", help="further tasks, separated by commas", kind=LIST)
+IDS = Argument(name="--ids", help="more tasks, separated by commas", kind=LIST)
 
 
 def board_action(
@@ -66,7 +66,7 @@ def read_workspace(text: str) -> tuple[WorkspaceKind, str | None]:
         return WorkspaceKind(kind), path or None
     except ValueError:
         raise UsageError(
-            f"There is no workspace {text!r}.",
+            f"Unknown workspace: {text}.",
             hint="Use scratch, worktree, worktree:PATH or dir:/ABSOLUTE/PATH.",
         ) from None
 
@@ -76,7 +76,7 @@ def read_status(text: str) -> TaskStatus:
         return TaskStatus(text)
     except ValueError:
         known = ", ".join(TaskStatus)
-        raise UsageError(f"There is no status {text!r}.", hint=f"Statuses: {known}.") from None
+        raise UsageError(f"Unknown status: {text}.", hint=f"Statuses: {known}.") from None
 
 
 def read_block_kind(text: str) -> BlockKind:
@@ -84,7 +84,7 @@ def read_block_kind(text: str) -> BlockKind:
         return BlockKind(text or BlockKind.NEEDS_INPUT)
     except ValueError:
         known = ", ".join(BlockKind)
-        raise UsageError(f"There is no kind of block {text!r}.", hint=f"Kinds: {known}.") from None
+        raise UsageError(f"Unknown kind of block: {text}.", hint=f"Kinds: {known}.") from None
 
 
 def read_completion(call: ActionCall) -> Completion:

@@ -27,8 +27,8 @@ class KeptArtifacts(Struct, frozen=True):
 
     def store(self, rows: BoardRows, now: int) -> None:
         """Add the rows of the copies; runs that named the artifacts name the copies from now on."""
-        for one in self.files.values():
-            add_attachment(rows, one, now)
+        for file in self.files.values():
+            add_attachment(rows, file, now)
         for run in rows.runs(self.task_id) if self.files else ():
             named = artifacts_in(run.metadata)
             if (paths := self.paths(named)) != named:
@@ -42,8 +42,8 @@ class KeptArtifacts(Struct, frozen=True):
 
     async def discard(self) -> None:
         """Delete the copies, because the run did not end."""
-        for one in self.files.values():
-            await run_sync(Path(one.stored_path).unlink, True)
+        for file in self.files.values():
+            await run_sync(Path(file.stored_path).unlink, True)
 
 
 async def keep_artifacts(
@@ -51,7 +51,7 @@ async def keep_artifacts(
 ) -> KeptArtifacts:
     """Copy what this run and earlier ones delivered; only files in the workspace are theirs.
 
-    Copied before the task is completed: a crash in between leaves a file that nobody names,
+    Copied before the task is completed: a crash in between leaves a file that no one names,
     instead of a finished task without its files. Raises `UsageError` for a file that is too large.
     """
 

@@ -154,9 +154,9 @@ async def remove_unnamed_files(service: BoardService, slug: str, before: int) ->
 
 def _stored_names(rows: BoardRows, task_id: str) -> set[str] | None:
     """The names of the task's files, also after the home was moved; None if any is elsewhere."""
-    stored = [Path(one.stored_path) for one in rows.attachments(task_id)]
-    is_known = all(one.parent.name == task_id for one in stored)
-    return {one.name for one in stored} if is_known else None
+    stored = [Path(attachment.stored_path) for attachment in rows.attachments(task_id)]
+    is_known = all(path.parent.name == task_id for path in stored)
+    return {path.name for path in stored} if is_known else None
 
 
 def _older_files(folder: Path, before: int) -> list[Path]:

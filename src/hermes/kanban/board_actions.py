@@ -9,7 +9,7 @@ from hermes.kanban.arguments import LIST, NUMBER, SWITCH, TASK, board_action, fl
 from hermes.kanban.attachments import attach_file, remove_attachment, remove_unnamed_files
 from hermes.kanban.boards import Access, BoardInfo
 from hermes.kanban.context import age
-from hermes.kanban.presentation import attachment_object, board_stats
+from hermes.kanban.presentation import UNASSIGNED, attachment_object, board_stats
 from hermes.kanban.service import BoardService
 from hermes.kanban.swarm import Swarm, SwarmTasks, create_swarm, read_worker
 from hermes.kanban.tasks import WHOLE_BOARD, find_task, subscribe
@@ -45,7 +45,7 @@ async def boards(service: BoardService, call: ActionCall) -> ActionReply:
             return _create_board(service, call)
         case "switch":
             service.boards.switch(slug)
-            return ActionReply(f"{slug} is the current board now.")
+            return ActionReply(f"{slug} is now the current board.")
         case "rm":
             place = service.boards.remove(slug, service.now(), delete=call.switch("delete"))
             text = f"Archived {slug}: {place}" if place else f"Deleted {slug}."
@@ -67,11 +67,12 @@ async def boards(service: BoardService, call: ActionCall) -> ActionReply:
 def _read_access(service: BoardService, text: str) -> dict[str, Access]:
     """`ada=write,eve=read`; `all` lets every profile do everything."""
     found: dict[str, Access] = {}
-    for one in () if text == "all" else text.split(","):
-        profile, _, access = one.partition("=")
+    for part in () if text == "all" else text.split(","):
+        profile, _, access = part.partition("=")
         if profile not in service.profiles() or access not in set(Access):
             raise UsageError(
-                f"{one!r} is not an access.", hint="Write PROFILE=read or PROFILE=write, or all."
+                f"{part!r} is not an access rule.",
+                hint="Write PROFILE=read or PROFILE=write, or all.",
             )
         found[profile] = Access(access)
     return found
@@ -80,11 +81,13 @@ def _read_access(service: BoardService, text: str) -> dict[str, Access]:
 def _read_people(text: str) -> dict[str, tuple[str, ...]]:
     """`ada=telegram:123,eve=slack:U1`, a name again for another account; `none` removes all."""
     found: dict[str, tuple[str, ...]] = {}
-    for one in () if text == "none" else text.split(","):
-        name, _, account = one.strip().removeprefix("@").partition("=")
+    for part in () if text == "none" else text.split(","):
+        name, _, account = part.strip().removeprefix("@").partition("=")
         platform, _, user = account.partition(":")
         if not (name and platform and user):
-            raise UsageError(f"{one!r} is not a person.", hint="Write NAME=PLATFORM:USER, or none.")
+            raise UsageError(
+                f"{part!r} is not a person.", hint="Write NAME=PLATFORM:USER, or none."
+            )
         found[name] = (*found.get(name, ()), account)
     return found
 
@@ -109,12 +112,16 @@ async def _list_boards(service: BoardService, found: Sequence[BoardInfo]) -> Act
     current = service.boards.choose()
     lines: list[str] = []
     objects: list[object] = []
+    names = {
+        info.slug: info.slug if info.name == info.slug else f"{info.slug}  {info.name}"
+        for info in found
+    }
+    width = max(map(len, names.values()), default=0)
     for info in found:
         counts = await service.read(info.slug, lambda rows: rows.status_counts())
         total = sum(counts.values()) - counts[TaskStatus.ARCHIVED]
         mark = "*" if info.slug == current else " "
-        name = f"  {info.name}" if info.name != info.slug else ""
-        lines.append(f"{mark} {info.slug}{name}  {plural(total, 'task')}")
+        lines.append(f"{mark} {names[info.slug]:<{width}}  {plural(total, 'task')}")
         objects.append(
             structs.asdict(info)
             | {
@@ -133,8 +140,12 @@ async def stats(service: BoardService, call: ActionCall) -> ActionReply:
     )
     data = board_stats(tasks, service.now())
     lines = [f"{name:<10} {count}" for name, count in sorted(data.by_status.items())]
-    people = sorted(data.by_assignee.items())
-    lines += ["", *(f"@{name.lstrip('@'):<10} {count}" for name, count in people)]
+    people = {
+        "not assigned" if name == UNASSIGNED else f"@{name.lstrip('@')}": count
+        for name, count in sorted(data.by_assignee.items())
+    }
+    width = max(map(len, people), default=0)
+    lines += ["", *(f"{name:<{width}}  {count}" for name, count in people.items())]
     if (oldest := data.oldest_ready_age_seconds) is not None:
         lines += ["", f"The oldest ready task has waited {age(oldest)}."]
     return ActionReply("\n".join(lines) if tasks else "The board is empty.", data)
@@ -168,9 +179,13 @@ async def attachments(service: BoardService, call: ActionCall) -> ActionReply:
         return rows.attachments(find_task(rows, call.text("task")).id)
 
     found = await service.read(call.text("board") or None, work)
-    lines = [f"{one.id}  {one.filename}  {one.size:,} bytes  {one.stored_path}" for one in found]
+    lines = [
+        f"{attachment.id}  {attachment.filename}  {attachment.size:,} bytes  "
+        f"{attachment.stored_path}"
+        for attachment in found
+    ]
     text = "\n".join(lines) or "There are no files."
-    return ActionReply(text, [attachment_object(one) for one in found])
+    return ActionReply(text, [attachment_object(attachment) for attachment in found])
 
 
 async def detach(service: BoardService, call: ActionCall) -> ActionReply:
@@ -195,7 +210,7 @@ async def notify_subscribe(service: BoardService, call: ActionCall) -> ActionRep
     new = await service.write(
         call.text("board") or None, lambda rows: subscribe(rows, subscription, service.now())
     )
-    return ActionReply("Subscribed." if new else "That chat is subscribed already.")
+    return ActionReply("Subscribed." if new else "That chat is already subscribed.")
 
 
 async def notify_list(service: BoardService, call: ActionCall) -> ActionReply:
@@ -207,14 +222,27 @@ async def notify_list(service: BoardService, call: ActionCall) -> ActionReply:
             filter(
                 None,
                 [
-                    one.task_id,
-                    ":".join(filter(None, (one.platform, one.chat_id, one.thread_id))),
-                    f"by {one.notifier_profile or '-'}",
-                    problems.get((one.task_id, one.platform, one.chat_id, one.thread_id), ""),
+                    subscription.task_id,
+                    ":".join(
+                        filter(
+                            None,
+                            (subscription.platform, subscription.chat_id, subscription.thread_id),
+                        )
+                    ),
+                    f"by {subscription.notifier_profile or '-'}",
+                    problems.get(
+                        (
+                            subscription.task_id,
+                            subscription.platform,
+                            subscription.chat_id,
+                            subscription.thread_id,
+                        ),
+                        "",
+                    ),
                 ],
             )
         )
-        for one in found
+        for subscription in found
     ]
     return ActionReply("\n".join(lines) or "There are no subscriptions.", found)
 
@@ -240,7 +268,11 @@ async def plan_swarm(service: BoardService, call: ActionCall) -> ActionReply:
         created_by=call.text("created_by") or service.profile,
         idempotency_key=call.text("idempotency_key") or None,
     )
-    for profile in (swarm.verifier, swarm.synthesizer, *(one.profile for one in swarm.workers)):
+    for profile in (
+        swarm.verifier,
+        swarm.synthesizer,
+        *(worker.profile for worker in swarm.workers),
+    ):
         service.check_assignee(profile)
 
     def work(rows: BoardRows) -> SwarmTasks:
@@ -290,13 +322,13 @@ BOARD_ACTIONS: tuple[Action[BoardService], ...] = (
         summary="list, create, switch, rename and remove boards",
         run=boards,
         arguments=(
-            Argument(name="what", help="what to do", choices=BOARD_VERBS),
+            Argument(name="what", help="action", choices=BOARD_VERBS),
             Argument(name="slug", help="the board"),
             Argument(
                 name="value",
-                help="the name, folder, access (ada=write) or people (eve=telegram:42)",
+                help="new name, folder, access (ada=write) or people (eve=telegram:42)",
             ),
-            flag("--name", "the name that people read"),
+            flag("--name", "the displayed name"),
             flag("--description", "what the board is for"),
             flag("--icon", "an emoji"),
             flag("--color", "a color"),
@@ -306,33 +338,38 @@ BOARD_ACTIONS: tuple[Action[BoardService], ...] = (
         ),
     ),
     board_action("stats", "count tasks", stats),
-    board_action("assignees", "list who can work on tasks", assignees),
+    board_action("assignees", "list profiles and people who can work on tasks", assignees),
     board_action(
         "attach",
         "attach a file to a task",
         attach,
         TASK,
         Argument(name="path", help="the file", required=True),
-        flag("--name", "another name"),
+        flag("--name", "name to use instead of the file's"),
         flag("--content-type", "its media type"),
-        flag("--author", "who attaches it"),
+        flag("--author", "author of the attachment"),
     ),
     board_action("attachments", "list the files of a task", attachments, TASK),
     board_action(
         "attach-rm",
         "remove a file",
         detach,
-        Argument(name="attachment", help="its number", kind=NUMBER, required=True),
+        Argument(
+            name="attachment",
+            help="number of the file, as listed by attachments",
+            kind=NUMBER,
+            required=True,
+        ),
     ),
     board_action(
         "notify-subscribe",
-        "notify a chat of a task's events",
+        "notify a chat about a task's events",
         notify_subscribe,
         _SUBJECT,
         *_ADDRESS,
-        flag("--user-id", "stored with the subscription"),
+        flag("--user-id", "user id to store with the subscription"),
         flag("--notifier-profile", "the profile whose bot sends"),
-        flag("--chat-type", "dm or group"),
+        flag("--chat-type", "kind of chat: dm or group"),
     ),
     board_action(
         "notify-list",
@@ -353,14 +390,14 @@ BOARD_ACTIONS: tuple[Action[BoardService], ...] = (
         Argument(name="--synthesizer", help="the profile that summarizes", required=True),
         flag("--tenant", "a group of tasks"),
         flag("--priority", "higher comes first", NUMBER),
-        flag("--created-by", "who asks for it"),
+        flag("--created-by", "author of the request"),
         flag("--idempotency-key", "repeat the command without planning twice"),
     ),
     board_action(
         "gc",
         "delete old events and logs",
         gc,
-        flag("--event-retention-days", "keep events for", NUMBER),
-        flag("--log-retention-days", "keep logs for", NUMBER),
+        flag("--event-retention-days", "days to keep events", NUMBER),
+        flag("--log-retention-days", "days to keep logs", NUMBER),
     ),
 )

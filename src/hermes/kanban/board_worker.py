@@ -115,7 +115,7 @@ class BoardWorker:
             await self._sleep(wakeups, busy=busy)
 
     async def _serve_board(self, group: anyio.abc.TaskGroup, board: str) -> bool:
-        """Return whether the board has to be looked at again without a change."""
+        """Return whether the board has to be checked again without a change."""
         await self._tasks.stop_lost(board)
         if self._holds_lock and not self._draining:
             if board not in self._clean:
@@ -175,7 +175,7 @@ class BoardWorker:
     def _watch_folders(self, group: anyio.abc.TaskGroup) -> None:
         """Watch the folders of all boards, also of new ones, and none that are gone."""
         self._seen = self._service.boards.signature()
-        folders = {(one, _number(one)): one for one in self._service.boards.folders()}
+        folders = {(folder, _number(folder)): folder for folder in self._service.boards.folders()}
         for key in self._watches.keys() - folders.keys():
             self._watches.pop(key).cancel()
         for key in folders.keys() - self._watches.keys():

@@ -110,10 +110,10 @@ class Boards:
         if not _SLUG.fullmatch(info.slug):
             raise UsageError(
                 f"{info.slug!r} is not a board name.",
-                hint="Use up to 64 small letters, digits, hyphens and underscores.",
+                hint="Use up to 64 lowercase letters, digits, hyphens and underscores.",
             )
         if self._exists(info.slug):
-            raise StateConflict(f"There is already a board {info.slug!r}.")
+            raise StateConflict(f"The board {info.slug!r} already exists.")
         return self.save(info)
 
     def save(self, info: BoardInfo) -> BoardInfo:
@@ -163,7 +163,7 @@ class Boards:
     def signature(self) -> Sequence[tuple[str, int, int]]:
         """Differs after a change of the files, not only of others in the same folders."""
         databases = [self.paths(info.slug).database for info in self.all()]
-        files = [Path(f"{one}{end}") for one in databases for end in ("", "-wal")]
+        files = [Path(f"{database}{end}") for database in databases for end in ("", "-wal")]
         return [file_signature(file) for file in (*files, self.wake_file, self._folder / "current")]
 
     @property

@@ -126,7 +126,7 @@ def _move(
         case TaskStatus.ARCHIVED:
             return archive_task(rows, task.id, now)
         case TaskStatus.TRIAGE | TaskStatus.RUNNING | TaskStatus.REVIEW:
-            raise UsageError(f"A task becomes {status} only by its worker.")
+            raise UsageError(f"The status {status} cannot be set by hand.")
 
 
 def _restart(rows: BoardRows, task: Task, reason: str, now: int, author: str) -> Task:

@@ -54,21 +54,21 @@ async def judge_task(service: BoardService, task: Task, session: str) -> GoalVer
 async def goal_reminder(
     service: BoardService, task: Task, session: str, turn: int, max_turns: int
 ) -> str:
-    """What the worker is told before its next turn."""
+    """The message to the worker before its next turn."""
     try:
         verdict = await judge_task(service, task, session)
         reason = verdict.reason or ("The task is done." if verdict.met else "Something is missing.")
     except ModelError as error:
-        reason = f"It could not be made: {error}"
+        reason = f"The check failed: {error}"
     text = _REMINDER.read_text("utf-8").strip()
     return text.format(turn=turn, max_turns=max_turns, reason=reason)
 
 
 def check_block(rows: BoardRows, task: Task, kind: BlockKind) -> None:
-    """Raise `UsageError` if a worker that pursues a goal gives up for a reason of its own."""
+    """Raise `UsageError` if a worker that pursues a goal gives up by itself."""
     if pursues_goal(rows, task) and kind not in _GOAL_BLOCKS:
         raise UsageError(
-            "This task is worked on until it is done.",
+            "This task runs until it is done.",
             hint="Block it only with the kind dependency or needs_input.",
         )
 
@@ -78,7 +78,7 @@ async def _check_goal(service: BoardService, task: Task, session: str) -> None:
         verdict = await judge_task(service, task, session)
     except ModelError as error:
         raise StateConflict(
-            f"Whether the task is done could not be checked: {error}", hint="Try again."
+            f"Could not check whether the task is done: {error}", hint="Try again."
         ) from error
     if not verdict.met:
         raise StateConflict(

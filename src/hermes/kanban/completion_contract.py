@@ -48,7 +48,7 @@ def published_pull_request(contract: CompletionContract, metadata: JsonObject) -
     named = str(metadata.get(PUBLISHED) or "").strip()
     if not contract.repository:
         if named:
-            raise StateConflict("The task is to stay local; nothing may be published for it.")
+            raise StateConflict("This task is local-only; nothing may be published for it.")
         return ""
     found = _PULL_REQUEST.fullmatch(named)
     wanted = contract.repository + (f"/pull/{contract.number}" if contract.number else "")
@@ -56,7 +56,7 @@ def published_pull_request(contract: CompletionContract, metadata: JsonObject) -
     is_allowed = given == wanted if contract.number else given.startswith(f"{wanted}/pull/")
     if not is_allowed:
         raise StateConflict(
-            f"The task is done when a pull request of {wanted} is published.",
+            f"The task is done when a pull request in {wanted} is published.",
             hint=f"Give its address as `{PUBLISHED}` in `metadata`.",
         )
     return named

@@ -64,7 +64,8 @@ def _facts(task: Task) -> str:
 
 def _attachments(details: TaskDetails) -> str:
     return "\n".join(
-        f"- {one.filename} ({one.size:,} bytes): {one.stored_path}" for one in details.attachments
+        f"- {attachment.filename} ({attachment.size:,} bytes): {attachment.stored_path}"
+        for attachment in details.attachments
     )
 
 
@@ -97,9 +98,9 @@ def _role_history(rows: BoardRows, task: Task) -> str:
 
 def _comments(details: TaskDetails, now: int) -> str:
     return "\n\n".join(
-        f"[{_time(one.created_at)}, {age(now - one.created_at)} ago] {one.author}: "
-        f"{head_and_tail(one.body, MAX_COMMENT)}"
-        for one in details.comments[-MAX_COMMENTS:]
+        f"[{_time(comment.created_at)}, {age(now - comment.created_at)} ago] {comment.author}: "
+        f"{head_and_tail(comment.body, MAX_COMMENT)}"
+        for comment in details.comments[-MAX_COMMENTS:]
     )
 
 

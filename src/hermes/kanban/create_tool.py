@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from hermes.kanban.arguments import read_status
-from hermes.kanban.creation import add_for_creator
-from hermes.kanban.service import BoardService
+from hermes.kanban.service import BoardService, add_for_creator
 from hermes.kanban.tasks import NewTask, find_task
 from hermes.kanban.tool_arguments import CreateArgs
 from hermes.kit.injection_scan import injection_reason

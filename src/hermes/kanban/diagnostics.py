@@ -53,10 +53,10 @@ def find_problems(
         task = rows.task(task_id)
         tasks: Sequence[Task] = [task] if task is not None else []
     else:
-        open_ones = tuple(one for one in TaskStatus if one not in _CLOSED)
+        open_ones = tuple(status for status in TaskStatus if status not in _CLOSED)
         tasks = rows.tasks(TaskFilter(statuses=open_ones))
     found = [one for task in tasks if (one := _problem(rows, task, now, profiles)) is not None]
-    return sorted(found, key=lambda one: -one.severity)
+    return sorted(found, key=lambda problem: -problem.severity)
 
 
 _CLOSED = frozenset({TaskStatus.DONE, TaskStatus.ARCHIVED})
@@ -72,7 +72,7 @@ def _problem(rows: BoardRows, task: Task, now: int, profiles: Collection[str]) -
             return _running(task, now)
         case TaskStatus.TRIAGE:
             hint = f"hermes kanban specify {task.id}, or decompose it."
-            return _make(task, "triage", Severity.WARNING, "has to be specified.", hint)
+            return _make(task, "triage", Severity.WARNING, "needs a specification.", hint)
         case TaskStatus.TODO:
             return _stuck_parent(rows, task)
         case TaskStatus.SCHEDULED | TaskStatus.DONE | TaskStatus.ARCHIVED:

@@ -11,6 +11,7 @@ from hermes.kanban.boards import Access, BoardInfo
 from hermes.kanban.lifecycle import (
     CLAIM_SECONDS,
     ClaimTerms,
+    RunFailure,
     claim_task,
     extend_claim,
     fail_run,
@@ -129,7 +130,7 @@ class Dispatcher:
         if not assignee:
             return "It has no assignee."
         if assignee.startswith("@"):
-            return f"It waits for {assignee}."
+            return f"It is waiting for {assignee}."
         if not self._can_run(assignee):
             return f"The profile {assignee} is not served here."
         if not board.allows(assignee, Access.WRITE):
@@ -162,7 +163,7 @@ class Dispatcher:
 
         def claim(rows: BoardRows) -> TaskRun | str:
             if self._is_cooling_down(rows, task.id, now):
-                return "Its provider refused to serve it a moment ago."
+                return "Its provider rejected it a moment ago."
             if refusal := reject_early_claim(rows, task.id, now):
                 return refusal
             return claim_task(rows, task.id, terms, now)
@@ -187,17 +188,13 @@ class Dispatcher:
         return guarded is not None and now - guarded.created_at < cooldown
 
     async def _fail_start(self, worker: Worker, error: HermesError) -> None:
+        text = str(error)
+        failure = RunFailure(outcome=RunOutcome.SPAWN_FAILED, error=text, details={"error": text})
+        limit = self._rules.failure_limit
+
         def fail(rows: BoardRows) -> None:
-            fail_run(
-                rows,
-                worker.task,
-                RunOutcome.SPAWN_FAILED,
-                str(error),
-                self._service.now(),
-                limit=self._rules.failure_limit,
-                details={"error": str(error)},
-                run_id=worker.run,
-            )
+            now = self._service.now()
+            fail_run(rows, worker.task, failure, now, limit=limit, run_id=worker.run)
 
         await self._service.write(worker.board, fail)
 
@@ -216,17 +213,14 @@ class Dispatcher:
                     extend_claim(rows, task, run, now + self._rules.claim_seconds, now)
                 continue
             outcome, error = found
-            fail_run(
-                rows,
-                task.id,
-                outcome,
-                error,
-                now,
-                limit=self._rules.failure_limit,
+            failure = RunFailure(
+                outcome=outcome,
+                error=error,
                 details=_details(outcome, task, run, now),
                 cause="stale" if error == _STALE else "",
-                run_id=run.id,
             )
+            limit = self._rules.failure_limit
+            fail_run(rows, task.id, failure, now, limit=limit, run_id=run.id)
             log.info("run %d of %s ended: %s", run.id, task.id, error)
             ended.append(task.id)
         return ended

@@ -25,7 +25,7 @@ CLAIM_SECONDS = 900
 ENDED_BY_HAND = "ended_by_hand"
 """In the metadata of a run that its worker did not end."""
 AUTHOR = "hermes"
-"""The author of comments that no agent and no person wrote."""
+"""The author of automatic comments."""
 CLAIMABLE = frozenset({TaskStatus.READY, TaskStatus.REVIEW})
 WAITING = frozenset({TaskStatus.BLOCKED, TaskStatus.SCHEDULED, TaskStatus.TRIAGE})
 UNCLAIMED = TaskChange(claim_lock=None, claim_expires=None, worker_pid=None, current_run_id=None)
@@ -48,6 +48,15 @@ class Completion(Struct, frozen=True, kw_only=True):
     metadata: JsonObject | None = None
     artifacts: tuple[str, ...] = ()
     verified_tasks: tuple[str, ...] = ()
+
+
+class RunFailure(Struct, frozen=True, kw_only=True):
+    """How a run failed; a `cause` is an event of its own, before that of the outcome."""
+
+    outcome: RunOutcome
+    error: str
+    details: JsonObject
+    cause: str = ""
 
 
 def promote_ready(rows: BoardRows, now: int) -> list[str]:
@@ -221,7 +230,7 @@ def block_task(
     author: str,
     run_id: int | None = None,
 ) -> Task:
-    """Stop work on a task until somebody acts, or until its parents are done."""
+    """Stop work on a task until someone acts, or until its parents are done."""
     task = find_task(rows, task_id)
     check_claim(task, run_id)
     if task.status in CLOSED:
@@ -289,7 +298,7 @@ def reclaim_task(rows: BoardRows, task_id: str, reason: str, now: int) -> Task:
     """Take a running task back; its worker loses the claim."""
     task = find_task(rows, task_id)
     if task.status is not TaskStatus.RUNNING:
-        raise StateConflict(f"{task_id} is {task.status}; nobody works on it.")
+        raise StateConflict(f"{task_id} is {task.status}; it is not running.")
     ended = end_run(rows, task, RunOutcome.RECLAIMED, now, error=reason)
     status = _restart_status(rows, task_id)
     rows.change_task(task_id, structs.replace(UNCLAIMED, status=status))
@@ -300,21 +309,16 @@ def reclaim_task(rows: BoardRows, task_id: str, reason: str, now: int) -> Task:
 def fail_run(
     rows: BoardRows,
     task_id: str,
-    outcome: RunOutcome,
-    error: str,
+    failure: RunFailure,
     now: int,
     *,
     limit: int,
-    details: JsonObject,
-    cause: str = "",
     run_id: int | None = None,
 ) -> Task:
-    """End a run that did not finish its task; after `limit` failures in a row, give up.
-
-    A `cause` is an event of its own, before that of the outcome.
-    """
+    """End a run that did not finish its task; after `limit` failures in a row, give up."""
     task = find_task(rows, task_id)
     check_claim(task, run_id)
+    outcome, error, details = failure.outcome, failure.error, failure.details
     ended = end_run(rows, task, outcome, now, error=error)
     failures = task.consecutive_failures + 1
     effective = task.max_retries if task.max_retries is not None else limit
@@ -326,8 +330,8 @@ def fail_run(
         last_failure_error=error,
     )
     rows.change_task(task_id, change)
-    if cause:
-        rows.add_event(task_id, cause, now, details, ended)
+    if failure.cause:
+        rows.add_event(task_id, failure.cause, now, details, ended)
     rows.add_event(task_id, outcome.value, now, {**details, "failures": failures}, ended)
     if gives_up:
         payload: JsonObject = {
@@ -370,27 +374,15 @@ def end_run(
     done: Completion | None = None,
     by_hand: bool = False,
 ) -> int | None:
-    """Close the task's open run; work without a claim is recorded as a run of its own.
+    """Close the task's open run; work without a claim is recorded as a separate run.
 
     `by_hand`: not by the worker of the run, which has to be stopped.
     """
     metadata = _metadata(done)
     run_id = task.current_run_id
     if run_id is None and (summary or metadata):
-        return rows.add_run(
-            TaskRun(
-                id=0,
-                task_id=task.id,
-                status=outcome.value,
-                started_at=now,
-                ended_at=now,
-                profile=task.assignee,
-                outcome=outcome.value,
-                summary=summary,
-                metadata=metadata,
-                error=error,
-            )
-        )
+        ended = _unclaimed_run(task, outcome, now)
+        return rows.add_run(structs.replace(ended, summary=summary, metadata=metadata, error=error))
     if run_id is not None:
         if by_hand:
             metadata = {**(metadata or {}), ENDED_BY_HAND: True}
@@ -405,6 +397,19 @@ def end_run(
         )
         rows.change_run(run_id, change)
     return run_id
+
+
+def _unclaimed_run(task: Task, outcome: RunOutcome, now: int) -> TaskRun:
+    """A run that began and ended now."""
+    return TaskRun(
+        id=0,
+        task_id=task.id,
+        status=outcome.value,
+        started_at=now,
+        ended_at=now,
+        profile=task.assignee,
+        outcome=outcome.value,
+    )
 
 
 _RUN_STATUSES = {

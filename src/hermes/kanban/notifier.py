@@ -18,7 +18,7 @@ from hermes.ports.board_watches import BoardWatch, PutBoardWatch, RemoveBoardWat
 from hermes.ports.channel import Attachment
 from hermes.ports.message_sender import Followups
 from hermes.ports.store import Store, Write
-from hermes.schema.board import BoardSubscription, Task, TaskEvent, TaskStatus
+from hermes.schema.board import BoardSubscription, Task, TaskEvent
 from hermes.schema.errors import HermesError, StoreError
 from hermes.schema.scope import Address
 
@@ -31,7 +31,7 @@ NOTIFIED = WAKING | {"status"}
 MAX_EVENTS = 1_000
 """Events read at once for each subscription."""
 MAX_FILES = 10
-"""Files that are sent with a message."""
+"""The most files that are sent with one message."""
 _MAX_TITLE = 120
 
 
@@ -49,14 +49,14 @@ class EventDelivery(Protocol):
     def rows(
         self, key: str, address: Address, text: str, attachments: Sequence[Attachment] = ()
     ) -> Sequence[Write]:
-        """The writes that send a text and files, once per key."""
+        """The writes that send a text with files. The same key is sent only once."""
         ...
 
     def wake(self, address: Address) -> None: ...
 
 
 class Notifier:
-    """Serves the subscriptions of one profile; each of them fails alone."""
+    """Serves one profile's subscriptions. An error in one does not affect the others."""
 
     def __init__(
         self,
@@ -82,15 +82,23 @@ class Notifier:
     async def _serve_all(self, board: str) -> tuple[int, bool]:
         """Handle one page of events of each subscription; say whether more are waiting."""
         subscriptions = [
-            one
-            for one in await self._service.read(board, lambda rows: rows.subscriptions())
-            if (one.notifier_profile or "default") == self._service.profile
+            watched
+            for watched in await self._service.read(board, lambda rows: rows.subscriptions())
+            if (watched.notifier_profile or "default") == self._service.profile
         ]
         if not subscriptions:
             return 0, False
-        known = {_key(one): one for one in await self._store.board_watches.of_board(board)}
-        watches = [_watch(board, one, known.get(_subscription_key(one))) for one in subscriptions]
-        found = await self._service.read(board, lambda rows: [_news(rows, one) for one in watches])
+        known = {
+            _key(board_watch): board_watch
+            for board_watch in await self._store.board_watches.of_board(board)
+        }
+        watches = [
+            _watch(board, watched, known.get(_subscription_key(watched)))
+            for watched in subscriptions
+        ]
+        found = await self._service.read(
+            board, lambda rows: [_news(rows, board_watch) for board_watch in watches]
+        )
         problems: dict[Address, str] = {}
         sent, has_more = 0, False
         for subscription, watch, news in zip(subscriptions, watches, found, strict=True):
@@ -129,7 +137,7 @@ class Notifier:
         if news.events or end - start >= MAX_EVENTS:
             watch = structs.replace(watch, cursor=end, problem="")
             await self._store.commit(PutBoardWatch(watch))
-            # The public system's own cursor follows; it may lag.
+            # Also move the public system's own cursor; it may lag behind.
             await self._service.write_quietly(
                 watch.board, lambda rows: rows.move_cursor(subscription, end)
             )
@@ -172,7 +180,7 @@ class Notifier:
 
 
 class _News(Struct, frozen=True, kw_only=True):
-    """What a subscription has not been told yet, with the tasks that can be read."""
+    """Events that a subscription has not received yet, with the tasks that can be read."""
 
     events: Sequence[TaskEvent]
     tasks: Mapping[str, Task]
@@ -181,7 +189,7 @@ class _News(Struct, frozen=True, kw_only=True):
     last_id: int
     """The last event of the board, of any kind."""
     is_closed: bool
-    """Whether the subscription is for one task, and that is done or archived."""
+    """Whether the subscription is for one task that is done or archived."""
 
     @property
     def has_more(self) -> bool:
@@ -203,9 +211,13 @@ def _news(rows: BoardRows, watch: BoardWatch) -> _News:
 
 
 def _kept_artifacts(rows: BoardRows, event: TaskEvent) -> list[str]:
-    """Only copies of the board: what else a worker names may be any file of the machine."""
+    """Only copies that the board keeps: other paths of a worker could be any file here."""
     named = artifacts_in(event.payload) if event.kind == "completed" else []
-    stored = {one.stored_path for one in rows.attachments(event.task_id)} if named else set[str]()
+    stored = (
+        {attachment.stored_path for attachment in rows.attachments(event.task_id)}
+        if named
+        else set[str]()
+    )
     return [path for path in named if path in stored][:MAX_FILES]
 
 
@@ -217,8 +229,8 @@ def _task(rows: BoardRows, task_id: str) -> Task | None:
         return None
 
 
-def _watch(board: str, one: BoardSubscription, known: BoardWatch | None) -> BoardWatch:
-    new = watch_of(board, one)
+def _watch(board: str, subscription: BoardSubscription, known: BoardWatch | None) -> BoardWatch:
+    new = watch_of(board, subscription)
     return structs.replace(known, cursor=max(known.cursor, new.cursor)) if known else new
 
 
@@ -230,12 +242,17 @@ def _key(watch: BoardWatch) -> tuple[str, str, str, str]:
     return (watch.task, watch.platform, watch.chat, watch.thread)
 
 
-def _subscription_key(one: BoardSubscription) -> tuple[str, str, str, str]:
-    return (one.task_id, one.platform, one.chat_id, one.thread_id)
+def _subscription_key(subscription: BoardSubscription) -> tuple[str, str, str, str]:
+    return (
+        subscription.task_id,
+        subscription.platform,
+        subscription.chat_id,
+        subscription.thread_id,
+    )
 
 
 def notification(board: str, task: Task, event: TaskEvent) -> str:
-    """One message per event, in the public form."""
+    """The text for one event, in the public system's format."""
     payload = event.payload or {}
     tag = "" if board == DEFAULT_BOARD else f"[{board}] "
     who = f"@{task.assignee.lstrip('@')} " if task.assignee else ""
@@ -259,7 +276,7 @@ def notification(board: str, task: Task, event: TaskEvent) -> str:
 
 
 def wake_up(board: str, task: Task, event: TaskEvent) -> str:
-    """What the session that created the task is told."""
+    """The message to the session that created the task."""
     words = {
         "completed": "is done",
         "blocked": "is blocked",
@@ -272,8 +289,9 @@ def wake_up(board: str, task: Task, event: TaskEvent) -> str:
         f"A task you created {words[event.kind]}: {task.id}, {one_line(task.title, _MAX_TITLE)}.",
         f"Board: {board}. Assignee: {task.assignee or '-'}. Status: {task.status}.",
     ]
-    if task.status is TaskStatus.DONE and task.result:
-        lines.append(f"Result: {one_line(task.result, 1_000)}")
+    if event.kind == "completed":
+        if result := task.result or (event.payload or {}).get("summary"):
+            lines.append(f"Result: {one_line(str(result), 1_000)}")
     elif reason := (event.payload or {}).get("reason") or task.last_failure_error:
         lines.append(f"Reason: {one_line(str(reason), 1_000)}")
     lines.append("Details: kanban_show.")

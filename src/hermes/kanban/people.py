@@ -30,7 +30,7 @@ def author_of(service: BoardService, call: ActionCall) -> str:
 
 
 def _name(service: BoardService, call: ActionCall, scope: Scope) -> str:
-    """The name of the person on the board; empty for somebody unknown."""
+    """The name of the person on the board; empty for an unknown person."""
     board = service.boards.choose(call.text("board") or None)
     known = {scope.principal}
     if scope.address is not None:
@@ -46,6 +46,7 @@ async def _check_tasks(service: BoardService, call: ActionCall, scope: Scope) ->
     )
     if not name or any(task is None or task.assignee != f"@{name}" for task in tasks):
         raise UsageError(
-            "No such task of this board is yours.",
-            hint="The owner assigns tasks, and says with `boards set-people` who you are.",
+            "You have no such task on this board.",
+            hint="The owner assigns tasks, and links your account to a name with "
+            "`boards set-people`.",
         )

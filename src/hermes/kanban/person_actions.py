@@ -56,16 +56,21 @@ async def bulk(service: BoardService, call: ActionCall) -> ActionReply:
         reason=call.text("reason"),
     )
     results = await change_tasks(service, call.text("board") or None, body)
-    lines = [task_line(one.task) if one.task else f"✖ {one.id}  {one.error}" for one in results]
-    failed = any(one.error for one in results)
-    return ActionReply("\n".join(lines), [one.as_object() for one in results], code=int(failed))
+    lines = [
+        task_line(result.task) if result.task else f"✖ {result.id}  {result.error}"
+        for result in results
+    ]
+    failed = any(result.error for result in results)
+    return ActionReply(
+        "\n".join(lines), [result.as_object() for result in results], code=int(failed)
+    )
 
 
 async def ask_review(service: BoardService, call: ActionCall) -> ActionReply:
     reviewer, task_id = call.text("reviewer") or None, call.text("task")
     service.check_assignee(reviewer)
     if not call.text("summary"):
-        raise UsageError("Say with --summary what was done.")
+        raise UsageError("Say what was done: --summary TEXT")
     done = Completion(summary=call.text("summary"))
     task = await service.write(
         call.text("board") or None,
@@ -78,17 +83,17 @@ PERSON_ACTIONS: tuple[Action[BoardService], ...] = (
     for_assignees(
         board_action(
             "answer",
-            "answer a task that waits for a person; it goes on or is done",
+            "answer a task that waits for a person",
             answer,
             TASK,
             Argument(name="text", help="the answer", kind=ArgumentKind.WORDS, required=True),
-            flag("--author", "who answers"),
+            flag("--author", "author of the answer"),
         )
     ),
-    board_action("undo", "take back the last change that was made by hand", undo, TASK),
+    board_action("undo", "undo the last change made by hand", undo, TASK),
     board_action(
         "bulk",
-        "change several tasks; each succeeds or fails for itself",
+        "change several tasks; one failure does not stop the others",
         bulk,
         TASKS,
         Argument(name="--status", help="the new status", choices=_BULK_STATUSES),
@@ -96,7 +101,7 @@ PERSON_ACTIONS: tuple[Action[BoardService], ...] = (
         flag("--priority", "higher comes first", NUMBER),
         flag("--tenant", "a group of tasks"),
         flag("--archive", "hide them", SWITCH),
-        flag("--reclaim-first", "take running ones back first", SWITCH),
+        flag("--reclaim-first", "take running tasks back first", SWITCH),
         flag("--reason", "why"),
     ),
     board_action(

@@ -47,9 +47,9 @@ def details_object(details: TaskDetails) -> JsonObject:
         "latest_summary": details.latest_summary,
         "parents": details.parents,
         "children": details.children,
-        "comments": [comment_object(one) for one in details.comments],
-        "events": [event_object(one) for one in details.events],
-        "runs": [run_object(one) for one in details.runs],
+        "comments": [comment_object(comment) for comment in details.comments],
+        "events": [event_object(event) for event in details.events],
+        "runs": [run_object(run) for run in details.runs],
         "cost_usd": details.cost,
     }
 
@@ -86,16 +86,20 @@ def run_object(run: TaskRun) -> JsonObject:
     }
 
 
-def attachment_object(one: Attachment) -> JsonObject:
+def attachment_object(attachment: Attachment) -> JsonObject:
     return {
-        "id": one.id,
-        "filename": one.filename,
-        "content_type": one.content_type,
-        "size": one.size,
-        "uploaded_by": one.uploaded_by,
-        "stored_path": one.stored_path,
-        "created_at": one.created_at,
+        "id": attachment.id,
+        "filename": attachment.filename,
+        "content_type": attachment.content_type,
+        "size": attachment.size,
+        "uploaded_by": attachment.uploaded_by,
+        "stored_path": attachment.stored_path,
+        "created_at": attachment.created_at,
     }
+
+
+UNASSIGNED = "-"
+"""The name in `by_assignee` for tasks without an assignee."""
 
 
 class BoardStats(Struct, frozen=True):
@@ -111,7 +115,7 @@ def board_stats(tasks: Sequence[Task], now: int) -> BoardStats:
     ready = [task.created_at for task in tasks if task.status is TaskStatus.READY]
     return BoardStats(
         Counter(task.status.value for task in tasks),
-        Counter(task.assignee or "-" for task in tasks),
+        Counter(task.assignee or UNASSIGNED for task in tasks),
         now - min(ready) if ready else None,
         now,
     )
@@ -125,7 +129,7 @@ def task_line(task: Task) -> str:
 
 
 def task_list(tasks: Sequence[Task]) -> str:
-    return "\n".join(map(task_line, tasks)) or "There are no such tasks."
+    return "\n".join(map(task_line, tasks)) or "No matching tasks."
 
 
 def details_text(details: TaskDetails, now: int) -> str:
@@ -139,11 +143,14 @@ def details_text(details: TaskDetails, now: int) -> str:
         lines += ["", f"Cost: ${details.cost:.4f}"]
     lines += _list("Waits for", details.parents)
     lines += _list("Needed by", details.children)
-    lines += _list("Files", [one.stored_path for one in details.attachments])
+    lines += _list("Files", [attachment.stored_path for attachment in details.attachments])
     lines += _list("Runs", [run_line(run, now) for run in details.runs])
     lines += _list(
         "Comments",
-        [f"{one.author}, {age(now - one.created_at)} ago: {one.body}" for one in details.comments],
+        [
+            f"{comment.author}, {age(now - comment.created_at)} ago: {comment.body}"
+            for comment in details.comments
+        ],
     )
     return "\n".join(lines)
 

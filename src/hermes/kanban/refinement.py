@@ -1,5 +1,6 @@
 """Let a model specify a rough task, or split a task into smaller ones."""
 
+import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +12,11 @@ from msgspec import Struct
 
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, create_task, edit_task, find_task, link_tasks
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.board import BoardRows
 from hermes.schema.board import Task, TaskChange, TaskFilter, TaskStatus
-from hermes.schema.errors import ModelError, StateConflict
+from hermes.schema.errors import HermesError, ModelError, StateConflict
 
 MAX_TASKS = 8
 MAX_TEXT = 16_384
@@ -84,35 +86,45 @@ async def decompose(
         now = service.now()
         _check(find_task(rows, task.id))
         made: list[Task] = []
-        for number, one in enumerate(plan):
-            parents = [made[index].id for index in one.after if 0 <= index < number]
-            new = NewTask(
-                title=one.title.strip()[:200] or task.title,
-                body=one.body or None,
-                assignee=one.assignee if one.assignee in profiles else fallback,
-                parents=tuple(dict.fromkeys(parents)),
-                tenant=task.tenant,
-                priority=task.priority,
-                project_id=task.project_id,
-                workspace_kind=task.workspace_kind,
-                workspace_path=task.workspace_path,
-                created_by=author,
-                creator_task_id=task.id,
-            )
+        for number, planned in enumerate(plan):
+            parents = [made[index].id for index in planned.after if 0 <= index < number]
+            assignee = planned.assignee if planned.assignee in profiles else fallback
+            new = _smaller_task(task, planned, assignee, parents, author)
             made.append(create_task(rows, new, now))
-        for one in made:
-            link_tasks(rows, one.id, task.id, now)
-        assignee = task.assignee or fallback
-        rows.change_task(task.id, TaskChange(status=TaskStatus.TODO, assignee=assignee))
-        payload = {"child_ids": [one.id for one in made], "author": author}
+        for smaller in made:
+            link_tasks(rows, smaller.id, task.id, now)
+        change = TaskChange(status=TaskStatus.TODO, assignee=task.assignee or fallback)
+        rows.change_task(task.id, change)
+        payload = {"child_ids": [smaller.id for smaller in made], "author": author}
         rows.add_event(task.id, "decomposed", now, payload, None)
         return find_task(rows, task.id), made
 
     return await service.write(board, work)
 
 
+def _smaller_task(
+    task: Task, planned: PlannedTask, assignee: str | None, parents: Sequence[str], author: str
+) -> NewTask:
+    """A part of a task; it belongs to the same project and works in the same place."""
+    return NewTask(
+        title=planned.title.strip()[:200] or task.title,
+        body=planned.body or None,
+        assignee=assignee,
+        parents=tuple(dict.fromkeys(parents)),
+        tenant=task.tenant,
+        priority=task.priority,
+        project_id=task.project_id,
+        workspace_kind=task.workspace_kind,
+        workspace_path=task.workspace_path,
+        created_by=author,
+        creator_task_id=task.id,
+    )
+
+
 def _profile_lines(service: BoardService) -> str:
-    pairs = [(one, service.settings.description(one).text) for one in service.profiles()]
+    pairs = [
+        (profile, service.settings.description(profile).text) for profile in service.profiles()
+    ]
     return "\n".join(
         f"- {name}: {one_line(text, 300)}" if text else f"- {name}" for name, text in pairs
     )
@@ -120,7 +132,7 @@ def _profile_lines(service: BoardService) -> str:
 
 def _check(task: Task) -> None:
     if task.status not in _PLANNABLE:
-        raise StateConflict(f"{task.id} is {task.status}; it cannot be planned any more.")
+        raise StateConflict(f"{task.id} is {task.status}; it can no longer be planned.")
 
 
 def _next_status(rows: BoardRows, task_id: str) -> TaskStatus:
@@ -140,7 +152,56 @@ def _parse(answer: str, kind: type[T]) -> T:
     found = _JSON.search(answer)
     try:
         return msgspec.json.decode(found[0] if found else answer, type=kind)
-    except (msgspec.DecodeError, ValueError) as error:
+    except JSON_ERRORS as error:
         raise ModelError(
             f"The model's plan cannot be read: {error}.", hint="Try again, or with another model."
         ) from error
+
+
+log = logging.getLogger(__name__)
+
+FAILED = "decompose_failed"
+"""The event of a task that the model could not split; a person has to look at it."""
+_DECIDING = ("created", "block_loop_detected", FAILED)
+
+
+class TriagePlanner:
+    """`limit`: how many tasks of a board at a time; 0 leaves all of them to people."""
+
+    def __init__(self, *, service: BoardService, limit: int) -> None:
+        self._service = service
+        self._limit = limit
+        self._busy: set[str] = set()
+
+    async def plan(self, board: str) -> None:
+        """Split new tasks; those that failed, or are in triage after failures, are left alone."""
+        if board in self._busy or not self._limit:
+            return
+        self._busy.add(board)
+        try:
+            for task in await self._service.read(board, self._new_tasks):
+                await self._plan_task(board, task)
+        except (HermesError, OSError) as error:
+            log.warning("board %s: tasks in triage are not planned: %s", board, error)
+        finally:
+            self._busy.discard(board)
+
+    def _new_tasks(self, rows: BoardRows) -> Sequence[Task]:
+        found: list[Task] = []
+        for task in rows.tasks(TaskFilter(statuses=(TaskStatus.TRIAGE,))):
+            last = rows.last_event(task.id, _DECIDING)
+            if last is not None and last.kind == "created" and len(found) < self._limit:
+                found.append(task)
+        return found
+
+    async def _plan_task(self, board: str, task: Task) -> None:
+        try:
+            _, made = await decompose(self._service, board, task, self._service.profile)
+            log.info("board %s: %s was split into %d tasks", board, task.id, len(made))
+        except HermesError as error:
+            log.warning("board %s: %s was not split: %s", board, task.id, error)
+            payload = {"error": str(error) or type(error).__name__}
+            now = self._service.now()
+            await self._service.write_quietly(
+                board, lambda rows: rows.add_event(task.id, FAILED, now, payload, None)
+            )

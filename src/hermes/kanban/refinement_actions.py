@@ -40,7 +40,7 @@ async def _chosen_tasks(service: BoardService, call: ActionCall) -> tuple[str, S
 
     task = call.text("task")
     if bool(task) == call.switch("all"):
-        raise UsageError("Name a task, or take --all that are in triage.")
+        raise UsageError("Name a task, or use --all for all tasks in triage.")
     board = service.boards.choose(call.text("board") or None)
     return board, await tasks_to_plan(service, board, task, tenant=call.text("tenant") or None)
 
@@ -57,7 +57,7 @@ async def diagnostics(service: BoardService, call: ActionCall) -> ActionReply:
 
     def work(rows: BoardRows) -> list[Problem]:
         found = find_problems(rows, service.now(), profiles, call.text("task") or None)
-        return [one for one in found if one.severity >= least]
+        return [problem for problem in found if problem.severity >= least]
 
     board = call.text("board") or None
     found = await service.read(board, work)
@@ -66,15 +66,15 @@ async def diagnostics(service: BoardService, call: ActionCall) -> ActionReply:
         for (task, platform, chat, _), problem in (await service.problems(board)).items()
         if problem and least <= Severity.WARNING and call.text("task") in {"", task}
     ]
-    text = "\n".join([*(one.line for one in found), *parked]) or "No task needs attention."
-    return ActionReply(text, [one.as_object() for one in found])
+    text = "\n".join([*(problem.line for problem in found), *parked]) or "No task needs attention."
+    return ActionReply(text, [problem.as_object() for problem in found])
 
 
 _PLANNED = (
     Argument(name="task", help="the id of the task"),
     flag("--all", "all tasks in triage", SWITCH),
     flag("--tenant", "with --all, only tasks of this group"),
-    flag("--author", "who plans"),
+    flag("--author", "author of the plan"),
 )
 
 REFINEMENT_ACTIONS: tuple[Action[BoardService], ...] = (
@@ -86,7 +86,7 @@ REFINEMENT_ACTIONS: tuple[Action[BoardService], ...] = (
     ),
     board_action(
         "diagnostics",
-        "list tasks that do not go on by themselves",
+        "list tasks that need attention",
         diagnostics,
         Argument(
             name="--severity",

@@ -11,7 +11,7 @@ from hermes.schema.errors import StateConflict, UsageError
 MAX_ROUNDS = 3
 """Sent back this often, a task is blocked: a person has to decide."""
 PERSON = "@owner"
-"""Reviews work for which no reviewer was named."""
+"""Reviews work without a named reviewer."""
 
 
 def request_review(
@@ -30,13 +30,13 @@ def request_review(
         raise StateConflict(f"{task_id} is {task.status}; only running work can be reviewed.")
     if is_under_review(rows, task_id):
         raise StateConflict(
-            f"{task_id} is a review already.",
+            f"{task_id} is already in review.",
             hint="Accept it with kanban_complete, or send it back with kanban_request_changes.",
         )
     run = rows.run(task.current_run_id) if task.current_run_id is not None else None
     if reviewer and reviewer in {task.assignee, run.profile if run else None}:
         raise UsageError(
-            f"{reviewer} did the work; somebody else has to review it.",
+            f"{reviewer} did the work; someone else has to review it.",
             hint="Without a reviewer, a person reviews it.",
         )
     by_hand = run_id is None

@@ -7,26 +7,27 @@ from msgspec import Struct, structs
 
 from hermes.kanban.answers import answer_task
 from hermes.kanban.board_routes import (
+    AutomaticBody,
     BoardBody,
+    DescriptionBody,
+    OrchestrationBody,
     add_board,
     change_board,
+    describe_automatically,
+    describe_profile,
     get_assignees,
     get_board,
     get_boards,
+    get_config,
+    get_orchestration,
+    get_profiles,
     get_stats,
+    put_orchestration,
     remove_board,
     switch_board,
 )
 from hermes.kanban.bulk import BulkBody, ChangeBody, apply_change, change_tasks
-from hermes.kanban.chat_routes import follow_at_home, get_home_channels, unfollow_at_home
 from hermes.kanban.diagnostics import find_problems
-from hermes.kanban.file_routes import (
-    delete_file,
-    download_file,
-    get_log,
-    list_files,
-    upload_file,
-)
 from hermes.kanban.lifecycle import (
     archive_task,
     reclaim_task,
@@ -37,25 +38,22 @@ from hermes.kanban.presentation import (
     task_object,
 )
 from hermes.kanban.refinement import decompose, specify
-from hermes.kanban.run_routes import (
+from hermes.kanban.service import BoardService, task_details
+from hermes.kanban.task_routes import (
     ReasonBody,
+    delete_file,
+    download_file,
+    follow_at_home,
     get_events,
+    get_home_channels,
+    get_log,
     get_run,
     get_workers,
     inspect_run,
+    list_files,
     terminate_run,
-)
-from hermes.kanban.service import BoardService, task_details
-from hermes.kanban.settings_routes import (
-    AutomaticBody,
-    DescriptionBody,
-    OrchestrationBody,
-    describe_automatically,
-    describe_profile,
-    get_config,
-    get_orchestration,
-    get_profiles,
-    put_orchestration,
+    unfollow_at_home,
+    upload_file,
 )
 from hermes.kanban.tasks import (
     NewTask,
@@ -127,7 +125,7 @@ async def add_task(service: BoardService, request: RouteRequest) -> JsonObject:
 async def get_task(service: BoardService, request: RouteRequest) -> JsonObject:
     def work(rows: BoardRows) -> JsonObject:
         details = task_details(rows, find_task(rows, request.path["task"]))
-        attachments = [attachment_object(one) for one in details.attachments]
+        attachments = [attachment_object(attachment) for attachment in details.attachments]
         return {**details_object(details), "attachments": attachments}
 
     return await service.read(request.text("board"), work)
@@ -151,7 +149,7 @@ async def delete_task(service: BoardService, request: RouteRequest) -> JsonObjec
 
 async def bulk(service: BoardService, request: RouteRequest) -> JsonObject:
     results = await change_tasks(service, request.text("board"), request.body)
-    return {"results": [one.as_object() for one in results]}
+    return {"results": [result.as_object() for result in results]}
 
 
 async def add_comment(service: BoardService, request: RouteRequest) -> JsonObject:
@@ -208,7 +206,7 @@ async def get_diagnostics(service: BoardService, request: RouteRequest) -> JsonO
     found = await service.read(
         request.text("board"), lambda rows: find_problems(rows, service.now(), profiles)
     )
-    return {"diagnostics": [one.as_object() for one in found]}
+    return {"diagnostics": [problem.as_object() for problem in found]}
 
 
 async def plan_task(service: BoardService, request: RouteRequest) -> JsonObject:
@@ -285,7 +283,7 @@ ROUTES: tuple[FeatureRoute[BoardService], ...] = (
     ),
     _route("POST", "tasks", "Add a task", add_task, TaskBody),
     _route("POST", "tasks/bulk", "Change several tasks", bulk, BulkBody),
-    _route("GET", "tasks/{task}", "A task with all that belongs to it", get_task),
+    _route("GET", "tasks/{task}", "A task with its runs, comments and files", get_task),
     _route("PATCH", "tasks/{task}", "Change a task", change_task, ChangeBody),
     _route("DELETE", "tasks/{task}", "Archive a task", delete_task),
     _route("POST", "tasks/{task}/comments", "Add a comment", add_comment, CommentBody),
@@ -293,20 +291,22 @@ ROUTES: tuple[FeatureRoute[BoardService], ...] = (
     _route("POST", "tasks/{task}/reassign", "Assign a task", reassign, ReassignBody),
     _route("POST", "tasks/{task}/specify", "Let the model specify a task", plan_task),
     _route("POST", "tasks/{task}/decompose", "Let the model split a task", split_task),
-    _route("POST", "tasks/{task}/undo", "Take the last change by hand back", undo),
-    _route("POST", "tasks/{task}/answer", "Answer as the person it waits for", answer, CommentBody),
-    _route("GET", "diagnostics", "Tasks that do not go on by themselves", get_diagnostics),
+    _route("POST", "tasks/{task}/undo", "Undo the last change made by hand", undo),
+    _route(
+        "POST", "tasks/{task}/answer", "Answer a task that waits for a person", answer, CommentBody
+    ),
+    _route("GET", "diagnostics", "Tasks that need attention", get_diagnostics),
     _route("GET", "workers/active", "Running tasks and their workers", get_workers),
     _route("POST", "dispatch", "Ask the gateway to start ready tasks now", dispatch),
     _route("GET", "runs/{run}", "A run", get_run),
-    _route("GET", "runs/{run}/inspect", "Whether the worker of a run lives", inspect_run),
+    _route("GET", "runs/{run}/inspect", "Whether the worker of a run is alive", inspect_run),
     _route("POST", "runs/{run}/terminate", "Stop the worker of a run", terminate_run, ReasonBody),
     _route(
         "GET",
         "events",
         "What happened on the board",
         get_events,
-        since="The last event that is known.",
+        since="The last known event.",
     ),
     _route("GET", "profiles", "The profiles that can be assignees", get_profiles),
     _route("PATCH", "profiles/{name}", "Describe a profile", describe_profile, DescriptionBody),
@@ -317,12 +317,12 @@ ROUTES: tuple[FeatureRoute[BoardService], ...] = (
         describe_automatically,
         AutomaticBody,
     ),
-    _route("GET", "config", "How boards should be shown", get_config),
-    _route("GET", "orchestration", "Who plans tasks, and who gets them", get_orchestration),
+    _route("GET", "config", "Display settings of boards", get_config),
+    _route("GET", "orchestration", "Which profiles plan tasks and work on them", get_orchestration),
     _route(
         "PUT",
         "orchestration",
-        "Change who plans tasks, and who gets them",
+        "Change which profiles plan tasks and work on them",
         put_orchestration,
         OrchestrationBody,
     ),
@@ -345,7 +345,7 @@ ROUTES: tuple[FeatureRoute[BoardService], ...] = (
         "home-channels",
         "The home channels of the platforms",
         get_home_channels,
-        task_id="Say whether they follow this task.",
+        task_id="Include whether they follow this task.",
     ),
     _route("POST", _AT_HOME, "Let a home channel follow a task", follow_at_home),
     _route("DELETE", _AT_HOME, "Stop a home channel from following a task", unfollow_at_home),
@@ -358,8 +358,8 @@ ROUTES: tuple[FeatureRoute[BoardService], ...] = (
         parent_id="The task that comes first.",
         child_id="The task that waits.",
     ),
-    _route("GET", "stats", "Numbers of tasks", get_stats),
-    _route("GET", "assignees", "Who can work on tasks", get_assignees),
+    _route("GET", "stats", "Task counts", get_stats),
+    _route("GET", "assignees", "Profiles and people who can work on tasks", get_assignees),
     _route("GET", "boards", "All boards", get_boards),
     _route("POST", "boards", "Add a board", add_board, BoardBody),
     _route("PATCH", "boards/{slug}", "Change a board", change_board, BoardBody),

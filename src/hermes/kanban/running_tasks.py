@@ -1,22 +1,91 @@
-"""The tasks that this process works on for one profile."""
+"""The tasks that this process works on, and what it records on the board about their runs."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 import anyio
 import anyio.abc
 
-from hermes.kanban.run_records import RunRecords
+from hermes.kanban.lifecycle import ENDED_BY_HAND, RunFailure, fail_run, reclaim_task
+from hermes.kanban.service import BoardService
 from hermes.kanban.worker import Worker
-from hermes.schema.board import Task
-from hermes.schema.errors import HermesError
+from hermes.ports.board import BoardRows
+from hermes.schema.board import JsonObject, RunOutcome, Task
+from hermes.schema.errors import HermesError, LeaseLost, NotFound
 
 log = logging.getLogger(__name__)
 
-
 WorkOnTask: TypeAlias = Callable[[Worker, Task], Awaitable[None]]
 """Work on a claimed task until it is settled."""
+_SETTLED = frozenset({RunOutcome.COMPLETED, RunOutcome.BLOCKED, RunOutcome.CHANGES_REQUESTED})
+"""How a worker ends its own run, shortly before its turn ends."""
+
+
+class RunRecords:
+    """`lock` is in the claims of the runs; no other process, profile or person uses it."""
+
+    def __init__(self, *, service: BoardService, lock: str, failure_limit: int) -> None:
+        self.lock = lock
+        self._service = service
+        self._failure_limit = failure_limit
+
+    async def fail(
+        self,
+        worker: Worker,
+        error: str,
+        outcome: RunOutcome = RunOutcome.CRASHED,
+        details: JsonObject | None = None,
+        cause: str = "",
+    ) -> None:
+        """Record that the run failed, unless it has ended; `cause` as in `RunFailure`."""
+        failure = RunFailure(
+            outcome=outcome,
+            error=error,
+            details={"claimer": self.lock, "error": error, **(details or {})},
+            cause=cause,
+        )
+        limit = self._failure_limit
+
+        def work(rows: BoardRows) -> None:
+            now = self._service.now()
+            fail_run(rows, worker.task, failure, now, limit=limit, run_id=worker.run)
+
+        try:
+            await self._service.write(worker.board, work)
+        except (LeaseLost, NotFound) as lost:
+            log.info("%s", lost)
+
+    async def release(self, worker: Worker) -> None:
+        """Give the task back when this process ends before its worker."""
+
+        def work(rows: BoardRows) -> None:
+            task = rows.task(worker.task)
+            if task is not None and task.current_run_id == worker.run:
+                reclaim_task(rows, worker.task, "The gateway stopped.", self._service.now())
+
+        try:
+            await self._service.write_quietly(worker.board, work)
+        except (HermesError, OSError) as error:
+            log.warning("%s stays claimed until it expires: %s", worker.task, error)
+
+    async def lost(self, workers: Sequence[Worker]) -> Sequence[Worker]:
+        """Those of one board whose task was taken away; one that settled its task is not."""
+        return await self._service.read(
+            workers[0].board, lambda rows: [worker for worker in workers if _is_lost(rows, worker)]
+        )
+
+    def ended(self, worker: Worker) -> None:
+        """Its task can be started again."""
+        self._service.wake(worker.board)
+
+
+def _is_lost(rows: BoardRows, worker: Worker) -> bool:
+    task, run = rows.task(worker.task), rows.run(worker.run)
+    if task is None or run is None:
+        return True
+    is_settled = run.outcome in _SETTLED and not (run.metadata or {}).get(ENDED_BY_HAND)
+    return task.current_run_id != worker.run and not is_settled
 
 
 class RunningTasks:
@@ -58,10 +127,12 @@ class RunningTasks:
         return worker in self._workers
 
     def has_worker(self, board: str, task_id: str) -> bool:
-        return any((one.board, one.task) == (board, task_id) for one in self._process_workers)
+        return any(
+            (worker.board, worker.task) == (board, task_id) for worker in self._process_workers
+        )
 
     async def stop_lost(self, board: str) -> None:
-        """Cancel the workers whose tasks were archived, reclaimed or given to somebody else."""
+        """Cancel the workers whose tasks were archived, reclaimed or given to someone else."""
         own = [worker for worker in self._workers if worker.board == board]
         for worker in await self._records.lost(own) if own else ():
             if worker in self._workers:

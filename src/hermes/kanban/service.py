@@ -9,6 +9,13 @@ from msgspec import Struct
 
 from hermes.kanban.board_settings import BoardSettings
 from hermes.kanban.boards import Access, Boards
+from hermes.kanban.tasks import (
+    NewTask,
+    chat_subscription,
+    create_task,
+    is_same_chat,
+    subscribe,
+)
 from hermes.kanban.worker import Worker, worker_of
 from hermes.kit.clock import Clock
 from hermes.kit.text import did_you_mean
@@ -72,7 +79,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     max_workers: int | None = None
     failure_limit: int | None = None
     dispatches: bool | None = None
-    """Whether tasks are started; None is as `kanban.dispatch_in_gateway` says."""
+    """Whether tasks are started; None uses `kanban.dispatch_in_gateway`."""
     force: bool = False
     """Wait while another program works on the tasks, instead of refusing to start."""
     report: Callable[[DispatchReport], None] | None = None
@@ -194,7 +201,7 @@ class BoardService:
         return result
 
     async def write_quietly(self, slug: str, work: Callable[[BoardRows], R]) -> R:
-        """Write what concerns nobody who waits for changes."""
+        """Write without waking those that wait for changes."""
         board = await self._board(self.boards.choose(slug))
         return await board.write(work)
 
@@ -225,7 +232,10 @@ class BoardService:
     async def problems(self, slug: str | None) -> Mapping[tuple[str, str, str, str], str]:
         """Why chats are not notified: by task, platform, chat and thread."""
         watches = await self._store.board_watches.of_board(self.boards.choose(slug))
-        return {(one.task, one.platform, one.chat, one.thread): one.problem for one in watches}
+        return {
+            (watch.task, watch.platform, watch.chat, watch.thread): watch.problem
+            for watch in watches
+        }
 
     def check_assignee(self, assignee: str | None) -> None:
         """Raise `UsageError` unless the assignee is a profile, or a person as `@name`."""
@@ -240,7 +250,7 @@ class BoardService:
         known = sorted(self.known_chats().platforms)
         if platform not in known:
             hint = did_you_mean(platform, known) or f"Platforms: {', '.join(known) or 'none yet'}."
-            raise UsageError(f"No profile has the platform {platform!r}.", hint=hint)
+            raise UsageError(f"No profile uses the platform {platform!r}.", hint=hint)
 
     def require_access(self, slug: str | None, wanted: Access) -> None:
         """Raise `UsageError` unless the agents of this profile may use the board."""
@@ -255,7 +265,7 @@ class BoardService:
     def agent_in(self, scope: Scope) -> Worker | None:
         """The worker that acts in this scope, None for other agents of the owner.
 
-        Raises `UsageError` for an agent that works for somebody else.
+        Raises `UsageError` for an agent that works for someone else.
         """
         if scope.role is not Role.OWNER:
             raise UsageError("Only the owner's agents may use the board.")
@@ -263,8 +273,8 @@ class BoardService:
 
     async def close(self) -> None:
         boards, self._open = self._open, {}
-        for one in boards.values():
-            await one.board.close()
+        for board in boards.values():
+            await board.board.close()
 
     async def _board(self, slug: str) -> Board:
         """Open a board once, and again if its file was replaced."""
@@ -311,3 +321,31 @@ def task_details(rows: BoardRows, task: Task) -> TaskDetails:
         runs=rows.runs(task.id),
         attachments=rows.attachments(task.id),
     )
+
+
+async def add_for_creator(
+    service: BoardService, board: str | None, new: NewTask, scope: Scope | None
+) -> tuple[Task, bool]:
+    """Return the task, and whether the creator's chat is notified of it."""
+    now = service.now()
+    address = scope.address if scope is not None and service.subscribes_creators else None
+
+    def work(rows: BoardRows) -> tuple[Task, BoardSubscription | None]:
+        task = create_task(rows, new, now)
+        if scope is None or address is None:
+            return task, None
+        user = scope.asker.user or None
+        wanted = chat_subscription(task.id, address, scope.profile or service.profile, user)
+        subscribe(rows, wanted, now)
+        # The task may also have subscriptions of other chats, inherited from its parents.
+        own = (
+            subscription
+            for subscription in rows.subscriptions(task.id)
+            if is_same_chat(subscription, wanted)
+        )
+        return task, next(own, None)
+
+    task, made = await service.write(board, work)
+    if made is not None and scope is not None:
+        await service.remember_creator(board, made, scope)
+    return task, made is not None

@@ -45,7 +45,7 @@ def _lines(report: DispatchReport, started: str) -> list[str]:
 
 async def daemon(service: BoardService, call: ActionCall) -> ActionReply:
     """Serve in the foreground, as the gateway does, but without chats."""
-    from hermes.kit.pid_file import pid_file  # noqa: PLC0415 - help and completion do without
+    from hermes.kit.files import pid_file  # noqa: PLC0415 - help and completion do without
 
     def report(done: DispatchReport) -> None:
         for line in _lines(done, "started"):
@@ -59,7 +59,7 @@ async def daemon(service: BoardService, call: ActionCall) -> ActionReply:
         force=call.switch("force"),
         report=report if call.switch("verbose") else None,
     )
-    call.say("Working on the tasks of all boards; end it with ctrl-C.")
+    call.say("Working on the tasks of all boards. Press Ctrl+C to stop.")
     with pid_file(call.text("pidfile")):
         await service.agents.serve(options)
     return ActionReply("Ended.")
@@ -68,10 +68,10 @@ async def daemon(service: BoardService, call: ActionCall) -> ActionReply:
 async def watch(service: BoardService, call: ActionCall) -> ActionReply:
     """Print events as they happen, until interrupted."""
     if call.scope is not None:
-        raise UsageError("It runs on the command line only.", hint="Here: /kanban tail")
+        raise UsageError("This works only on the command line.", hint="Here: /kanban tail")
     board = service.boards.choose(call.text("board") or None)
     last = await service.read(board, lambda rows: rows.last_event_id())
-    call.say(f"Watching the board {board}; end it with ctrl-C.")
+    call.say(f"Watching the board {board}. Press Ctrl+C to stop.")
     while True:
         signature = service.boards.signature()
         events = await service.read(
@@ -101,8 +101,8 @@ SERVING_ACTIONS: tuple[Action[BoardService], ...] = (
         "dispatch",
         "run the ready tasks of this profile now",
         dispatch,
-        flag("--dry-run", "only say what would be started", SWITCH),
-        flag("--max", "how many tasks at the same time", NUMBER),
+        flag("--dry-run", "only show what would be started", SWITCH),
+        flag("--max", "maximum number of tasks at the same time", NUMBER),
         flag("--failure-limit", "give up after this many failures in a row", NUMBER),
     ),
     Action(
@@ -110,12 +110,12 @@ SERVING_ACTIONS: tuple[Action[BoardService], ...] = (
         summary="work on tasks without a gateway, until interrupted",
         run=daemon,
         arguments=(
-            flag("--interval", "seconds between looks at running tasks", NUMBER),
-            flag("--max", "how many tasks at the same time", NUMBER),
+            flag("--interval", "seconds between checks of running tasks", NUMBER),
+            flag("--max", "maximum number of tasks at the same time", NUMBER),
             flag("--failure-limit", "give up after this many failures in a row", NUMBER),
-            flag("--pidfile", "a file for the process id"),
+            flag("--pidfile", "write the process id to this file"),
             flag("--verbose", "print which tasks are started, and why others wait", SWITCH),
-            flag("--force", "if another program works on the tasks, wait until it ends", SWITCH),
+            flag("--force", "wait if another program is working on the tasks", SWITCH),
         ),
     ),
     board_action(
@@ -132,6 +132,6 @@ SERVING_ACTIONS: tuple[Action[BoardService], ...] = (
         flag("--assignee", "only tasks of this assignee"),
         flag("--tenant", "only tasks of this group"),
         flag("--kinds", "only these kinds of events, separated by commas"),
-        flag("--interval", "seconds between looks", NUMBER),
+        flag("--interval", "seconds between checks", NUMBER),
     ),
 )

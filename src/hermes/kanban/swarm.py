@@ -73,7 +73,9 @@ def create_swarm(rows: BoardRows, swarm: Swarm, now: int) -> SwarmTasks:
         )
         return create_task(rows, new, now).id
 
-    workers = tuple(add(one.title, one.profile, (root.id,), one.skills) for one in swarm.workers)
+    workers = tuple(
+        add(worker.title, worker.profile, (root.id,), worker.skills) for worker in swarm.workers
+    )
     verifier = add(f"Verify: {swarm.goal}", swarm.verifier, workers, ())
     synthesizer = add(f"Summarize: {swarm.goal}", swarm.synthesizer, (verifier,), ())
     return SwarmTasks(root.id, workers, verifier, synthesizer)

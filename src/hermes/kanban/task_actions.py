@@ -22,7 +22,6 @@ from hermes.kanban.arguments import (
     read_workspace,
     task_ids,
 )
-from hermes.kanban.creation import add_for_creator
 from hermes.kanban.lifecycle import (
     CLAIM_SECONDS,
     ClaimTerms,
@@ -40,7 +39,7 @@ from hermes.kanban.lifecycle import (
 from hermes.kanban.people import author_of, for_assignees
 from hermes.kanban.presentation import run_object, task_line, task_object
 from hermes.kanban.reviews import request_changes
-from hermes.kanban.service import BoardService
+from hermes.kanban.service import BoardService, add_for_creator
 from hermes.kanban.tasks import (
     NewTask,
     assign_task,
@@ -95,7 +94,8 @@ async def create(service: BoardService, call: ActionCall) -> ActionReply:
         session_id=call.scope.session if call.scope else None,
     )
     task, _ = await add_for_creator(service, call.text("board") or None, new, call.scope)
-    return ActionReply(f"Created {task.id}: {task.title} ({task.status}).", task_object(task))
+    state = str(task.status) if task.assignee else f"{task.status}, not assigned"
+    return ActionReply(f"Created {task.id} ({state}): {task.title}", task_object(task))
 
 
 async def change(
@@ -253,27 +253,30 @@ _CREATE = (
     flag("--body", "the full description"),
     flag("--assignee", "the profile that does it, or a person as @name"),
     flag("--parent", "a task that must be done first", LIST),
-    flag("--workspace", "scratch, worktree, worktree:PATH or dir:/PATH"),
+    flag("--workspace", "folder to work in: scratch, worktree, worktree:PATH or dir:/PATH"),
     flag("--branch", "the branch of a worktree"),
     flag("--project", "the project it belongs to; only shown"),
     flag("--tenant", "a group of tasks"),
     flag("--priority", "higher comes first", NUMBER),
-    flag("--triage", "let somebody specify it first", SWITCH),
-    flag("--idempotency-key", "repeat the command without creating a second task"),
+    flag("--triage", "create it in triage, to be specified first", SWITCH),
+    flag("--idempotency-key", "a key that prevents a second task if the command is repeated"),
     flag("--max-runtime", "stop a worker after this time: 30m, 2h"),
-    flag("--created-by", "who asks for it"),
+    flag("--created-by", "author of the task"),
     flag("--skill", "a skill for the worker", LIST),
     flag("--max-retries", "give up after this many failures in a row", NUMBER),
-    flag("--goal", "work on it until a judge says that it is done", SWITCH),
-    flag("--goal-max-turns", "with --goal, the limit of turns", NUMBER),
+    flag("--goal", "keep working until a judge decides that it is done", SWITCH),
+    flag("--goal-max-turns", "with --goal, the maximum number of turns", NUMBER),
     Argument(
         name="--initial-status",
-        help="blocked, or running for a normal start",
+        help="status to start with: blocked, or running for a normal start",
         choices=("blocked", "running"),
     ),
     flag("--model", "the model of the worker"),
     flag("--provider", "the provider of that model"),
-    flag("--completion-contract", "OWNER/REPO or a pull request whose checks pass, or local-only"),
+    flag(
+        "--completion-contract",
+        "OWNER/REPO or a pull request that must pass its checks, or local-only",
+    ),
     BOARD,
 )
 
@@ -291,7 +294,7 @@ CHANGE_ACTIONS: tuple[Action[BoardService], ...] = (
     Action(name="create", summary="add a task", run=create, arguments=_CREATE),
     board_action(
         "claim",
-        "start to work on a task by hand",
+        "claim a task to work on it by hand",
         claim,
         TASK,
         flag("--ttl", "how long the claim lasts: 15m"),
@@ -302,7 +305,7 @@ CHANGE_ACTIONS: tuple[Action[BoardService], ...] = (
         "extend the claim on a task",
         _heartbeat,
         TASK,
-        Argument(name="note", help="what is going on", kind=ArgumentKind.WORDS),
+        Argument(name="note", help="a note about the progress", kind=ArgumentKind.WORDS),
     ),
     board_action(
         "comment",
@@ -310,13 +313,13 @@ CHANGE_ACTIONS: tuple[Action[BoardService], ...] = (
         comment,
         TASK,
         Argument(name="text", help="the comment", kind=ArgumentKind.WORDS, required=True),
-        flag("--author", "who says it"),
+        flag("--author", "author of the comment"),
     ),
-    board_action("link", "let a task wait for another", link, _PARENT, _CHILD),
+    board_action("link", "make a task wait for another", link, _PARENT, _CHILD),
     board_action("unlink", "remove a link", unlink, _PARENT, _CHILD),
     _changing(
         "assign",
-        "assign a task; none takes the assignee away",
+        "assign a task; `none` removes the assignee",
         _assign,
         TASK,
         Argument(name="assignee", help="a profile, @name or none", required=True),
@@ -341,12 +344,12 @@ CHANGE_ACTIONS: tuple[Action[BoardService], ...] = (
     ),
     _changing(
         "block",
-        "stop work on tasks until somebody acts",
+        "block tasks until someone acts",
         _block,
         TASK,
         REASON,
         IDS,
-        flag("--kind", "dependency, needs_input, capability or transient"),
+        flag("--kind", "why it is blocked: dependency, needs_input, capability or transient"),
     ),
     for_assignees(
         _changing(
@@ -367,12 +370,12 @@ CHANGE_ACTIONS: tuple[Action[BoardService], ...] = (
         REASON,
         IDS,
         flag("--force", "do not wait for parents", SWITCH),
-        flag("--dry-run", "change nothing", SWITCH),
+        flag("--dry-run", "only check that the tasks exist", SWITCH),
     ),
     _changing("archive", "hide tasks; running ones are stopped", _archive, TASKS),
     _changing(
         "set-model",
-        "choose the model of a task's worker; none is the default",
+        "choose the model for a task's worker; `none` uses the default",
         _set_model,
         TASK,
         Argument(name="model", help="the model, or none", required=True),

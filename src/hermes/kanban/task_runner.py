@@ -18,7 +18,7 @@ from hermes.kanban.lifecycle import (
     record_heartbeat,
     release_rate_limited,
 )
-from hermes.kanban.run_records import RunRecords
+from hermes.kanban.running_tasks import RunRecords
 from hermes.kanban.service import BoardService, task_details
 from hermes.kanban.tasks import find_task
 from hermes.kanban.worker import PLATFORM, Worker
@@ -59,8 +59,8 @@ _SCRATCH_TIP = (
     "artifacts, or create tasks with --workspace dir:/path or worktree:/repository."
 )
 _REMINDER = (
-    "Your task is not settled yet. Finish it with kanban_complete, or say with kanban_block what "
-    "you need."
+    "Your task is not finished. Complete it with kanban_complete, or say what you need with "
+    "kanban_block."
 )
 
 
@@ -98,7 +98,7 @@ class TaskRunner:
         self._settings = settings
 
     async def run(self, worker: Worker, task: Task) -> None:
-        """Run until the task is settled; a task that somebody took away is left alone."""
+        """Run until the task is settled; a task that someone took away is left alone."""
         try:
             async with background_tasks() as group:
                 group.start_soon(self._beat, worker, group.cancel_scope)
@@ -118,7 +118,7 @@ class TaskRunner:
     async def remove_old_workspaces(self, board: str) -> None:
         """Remove scratch workspaces of finished tasks that an earlier process had no time for."""
         folder = self._service.boards.paths(board).workspaces
-        names = await run_sync(lambda: [one.name for one in folder.glob("*")])
+        names = await run_sync(lambda: [path.name for path in folder.glob("*")])
         for run in await self._service.read(board, lambda rows: _last_runs(rows, names)):
             if run.profile == self._settings.profile:
                 await self._try_clean_up(Worker(board, run.task_id, run.id))
@@ -300,13 +300,13 @@ class TaskRunner:
         used = await archive.usage(session.id) if session is not None else ()
         if not used:
             return
-        total = sum((one.usage for one in used), Usage())
+        total = sum((usage.usage for usage in used), Usage())
         numbers: dict[str, object] = {
             "input_tokens": total.input,
             "output_tokens": total.output,
         }
-        if all(one.cost is not None for one in used):
-            numbers["cost_usd"] = round(sum(one.cost or 0.0 for one in used), 6)
+        if all(usage.cost is not None for usage in used):
+            numbers["cost_usd"] = round(sum(usage.cost or 0.0 for usage in used), 6)
 
         def work(rows: BoardRows) -> None:
             if (run := rows.run(worker.run)) is not None:
@@ -344,7 +344,7 @@ def _last_runs(rows: BoardRows, task_ids: Sequence[str]) -> list[TaskRun]:
     """The last run of each of these tasks that is done; names of other folders are ignored."""
     done = [
         task.id
-        for one in task_ids
-        if (task := rows.task(one)) is not None and task.status is TaskStatus.DONE
+        for task_id in task_ids
+        if (task := rows.task(task_id)) is not None and task.status is TaskStatus.DONE
     ]
     return [runs[-1] for one in done if (runs := rows.runs(one))]

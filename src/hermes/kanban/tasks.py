@@ -20,13 +20,13 @@ from hermes.schema.errors import NotFound, StateConflict, UsageError
 from hermes.schema.scope import Address
 
 WHOLE_BOARD = "*"
-"""Stands for all tasks in a subscription."""
+"""Means all tasks in a subscription."""
 CLOSED = frozenset({TaskStatus.DONE, TaskStatus.ARCHIVED})
 INITIAL_STATUSES = frozenset({TaskStatus.BLOCKED, TaskStatus.RUNNING})
 
 
 class NewTask(Struct, frozen=True, kw_only=True):
-    """What somebody asks for; the rest of the task follows from the board."""
+    """What the author gives; the board sets the rest of the task."""
 
     title: str
     body: str | None = None
@@ -90,7 +90,7 @@ def create_task(rows: BoardRows, new: NewTask, now: int) -> Task:
 
 
 def tell_person(rows: BoardRows, task: Task, now: int) -> None:
-    """No worker starts the task of a person: who follows it is told that it can be done."""
+    """No worker starts a person's task, so its subscribers are notified that it is ready."""
     if task.status is TaskStatus.READY and (task.assignee or "").startswith("@"):
         payload: JsonObject = {"status": task.status.value, "assignee": task.assignee}
         rows.add_event(task.id, "status", now, payload, None)
@@ -141,8 +141,8 @@ def _first_status(rows: BoardRows, new: NewTask) -> TaskStatus:
 
 def _inherit_subscriptions(rows: BoardRows, task_id: str, parents: Sequence[str], now: int) -> None:
     for parent in parents:
-        for one in rows.subscriptions(parent):
-            rows.put_subscription(_from_now_on(rows, one, task_id, now))
+        for subscription in rows.subscriptions(parent):
+            rows.put_subscription(_from_now_on(rows, subscription, task_id, now))
 
 
 def _from_now_on(
@@ -167,10 +167,10 @@ def chat_subscription(
     )
 
 
-def is_same_chat(one: BoardSubscription, other: BoardSubscription) -> bool:
+def is_same_chat(subscription: BoardSubscription, other: BoardSubscription) -> bool:
     """Whether two subscriptions of a task are for the same chat, served by the same profile."""
     names = ("platform", "chat_id", "thread_id", "notifier_profile")
-    return all(getattr(one, name) == getattr(other, name) for name in names)
+    return all(getattr(subscription, name) == getattr(other, name) for name in names)
 
 
 def subscribe(rows: BoardRows, subscription: BoardSubscription, now: int) -> bool:
@@ -242,7 +242,7 @@ def edit_task(rows: BoardRows, task_id: str, change: TaskChange, now: int) -> Ta
     """Change fields that have no rules of their own: texts, priority, limits, model."""
     find_task(rows, task_id)
     if change.status is not UNSET or change.assignee is not UNSET:
-        raise UsageError("Status and assignee change by their own verbs.")
+        raise UsageError("Use the commands for status and assignee to change them.")
     fields = [name for name, value in structs.asdict(change).items() if value is not UNSET]
     if fields:
         rows.change_task(task_id, change)

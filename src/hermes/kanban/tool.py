@@ -164,20 +164,10 @@ async def complete(
     )
 
     def work(rows: BoardRows) -> JsonObject | list[str]:
-        if phantoms := [one for one in args.created_cards if rows.task(one) is None]:
-            payload = {"phantom_cards": phantoms}
-            rows.add_event(
-                target.task, "completion_blocked_hallucination", now, payload, target.run
-            )
-            return phantoms
-        run_id = find_task(rows, target.task).current_run_id
-        complete_task(rows, target.task, done, now, target.run)
-        named = set(_TASK_ID.findall(f"{done.summary or ''} {done.result or ''}"))
-        if unknown := sorted(one for one in named if rows.task(one) is None):
-            kind, payload = "suspected_hallucinated_references", {"phantom_refs": unknown}
-            rows.add_event(target.task, kind, now, payload, run_id)
-        kept.store(rows, now)
-        return {"ok": True, "task_id": target.task, "run_id": run_id}
+        answer = _record_completion(rows, target, done, now)
+        if not isinstance(answer, list):
+            kept.store(rows, now)
+        return answer
 
     try:
         answer = await service.write(board, work)
@@ -191,6 +181,23 @@ async def complete(
             hint="Name in `created_cards` only ids that kanban_create returned.",
         )
     return answer
+
+
+def _record_completion(
+    rows: BoardRows, target: Target, done: Completion, now: int
+) -> JsonObject | list[str]:
+    """Complete the task; instead return the ids in `done.verified_tasks` that do not exist."""
+    if phantoms := [task_id for task_id in done.verified_tasks if rows.task(task_id) is None]:
+        payload = {"phantom_cards": phantoms}
+        rows.add_event(target.task, "completion_blocked_hallucination", now, payload, target.run)
+        return phantoms
+    run_id = find_task(rows, target.task).current_run_id
+    complete_task(rows, target.task, done, now, target.run)
+    named = set(_TASK_ID.findall(f"{done.summary or ''} {done.result or ''}"))
+    if unknown := sorted(task_id for task_id in named if rows.task(task_id) is None):
+        kind, payload = "suspected_hallucinated_references", {"phantom_refs": unknown}
+        rows.add_event(target.task, kind, now, payload, run_id)
+    return {"ok": True, "task_id": target.task, "run_id": run_id}
 
 
 async def block(service: BoardService, args: arguments.BlockArgs, ctx: ToolContext) -> JsonObject:
@@ -251,7 +258,7 @@ async def link(service: BoardService, args: arguments.LinkArgs, ctx: ToolContext
 
     def work(rows: BoardRows) -> None:
         if worker is not None and not _may_link(rows, worker, args.child_id):
-            raise UsageError("You may let only your own task wait, or one that you created.")
+            raise UsageError("You can only make your own task wait, or one that you created.")
         link_tasks(rows, args.parent_id, args.child_id, service.now())
 
     await service.write(worker.board if worker else args.board or None, work)
@@ -324,7 +331,7 @@ async def attachments(
 ) -> JsonObject:
     target = _any_target(service, ctx, args.board, args.task_id)
     found = await service.read(target.board, lambda rows: rows.attachments(target.task))
-    shown = [attachment_object(one) for one in found]
+    shown = [attachment_object(attachment) for attachment in found]
     return {"ok": True, "task_id": target.task, "attachments": shown}
 
 

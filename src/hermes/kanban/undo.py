@@ -9,7 +9,7 @@ from hermes.schema.board import JsonObject, Task, TaskChange, TaskStatus
 from hermes.schema.errors import StateConflict
 
 CHANGED = "changed_by_hand"
-"""The event that remembers what the columns were before a change."""
+"""The event that stores the columns from before a change."""
 UNDONE = "undone"
 _COLUMNS = (
     "title", "body", "status", "assignee", "priority", "tenant", "result", "completed_at",
@@ -27,7 +27,7 @@ class _Change(Struct, frozen=True, kw_only=True):
 def remember_change(rows: BoardRows, before: Task, action: str, now: int) -> None:
     """Store what a change by hand did, so that it can be taken back."""
     after = find_task(rows, before.id)
-    old, new = (_columns(one) for one in (before, after))
+    old, new = (_columns(task) for task in (before, after))
     changed = [name for name in _COLUMNS if old[name] != new[name]]
     if changed:
         payload: JsonObject = {
@@ -43,7 +43,7 @@ def undo_change(rows: BoardRows, task_id: str, now: int) -> Task:
     task = find_task(rows, task_id)
     last = rows.last_event(task_id, (CHANGED, UNDONE))
     if last is None or last.kind == UNDONE:
-        raise StateConflict(f"Nothing of {task_id} can be taken back.")
+        raise StateConflict(f"{task_id} has no change to undo.")
     change = msgspec.convert(last.payload, _Change)
     now_values = _columns(task)
     if task.status is TaskStatus.RUNNING:
@@ -55,7 +55,7 @@ def undo_change(rows: BoardRows, task_id: str, now: int) -> Task:
         raise StateConflict(f"{task_id} has changed since: {', '.join(differs)}.")
     before = dict(change.before)
     if before.get("status") == TaskStatus.RUNNING:
-        # Its worker is gone: somebody has to start again.
+        # Its worker is gone: someone has to start again.
         before["status"] = TaskStatus.READY.value
     rows.change_task(task_id, msgspec.convert(before, TaskChange))
     payload: JsonObject = {"event": last.id, "action": change.action, "fields": list(before)}

@@ -70,7 +70,7 @@ async def list_runs(service: BoardService, call: ActionCall) -> ActionReply:
 
     runs = await service.read(call.text("board") or None, work)
     chosen = _chosen_runs(call, runs)
-    text = "\n".join(run_line(run, service.now()) for run in chosen) or "There are no such runs."
+    text = "\n".join(run_line(run, service.now()) for run in chosen) or "No matching runs."
     return ActionReply(text, [run_object(run) for run in chosen])
 
 
@@ -101,8 +101,8 @@ async def read_log(service: BoardService, call: ActionCall) -> ActionReply:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         raise NotFound(
-            f"There is no log of {task.id}.",
-            hint=f"Workers in the gateway are sessions: hermes sessions list, for {task.id}.",
+            f"There is no log for {task.id}.",
+            hint=f"Workers in the gateway log to sessions: hermes sessions list, for {task.id}.",
         ) from None
     lines = text.splitlines()[-call.number("lines", 200) :]
     return ActionReply("\n".join(lines), {"path": str(path), "lines": lines})
@@ -114,8 +114,8 @@ _LIST_FLAGS = (
     flag("--status", "only tasks with this status"),
     flag("--tenant", "only tasks of this group"),
     flag("--session", "only tasks that this session created"),
-    flag("--archived", "also archived tasks", SWITCH),
-    Argument(name="--sort", help="the order", choices=SORTS),
+    flag("--archived", "include archived tasks", SWITCH),
+    Argument(name="--sort", help="sort by this field", choices=SORTS),
     flag("--workflow-template-id", "only tasks of this workflow"),
     flag("--step-key", "only tasks at this step"),
 )
@@ -130,20 +130,20 @@ VIEW_ACTIONS: tuple[Action[BoardService], ...] = (
     for_assignees(
         board_action("show", "show a task with its runs and comments", show, TASK, *_RUN_FILTER)
     ),
-    board_action("context", "print what a worker is told about a task", show_context, TASK),
+    board_action("context", "print a task as its worker sees it", show_context, TASK),
     board_action("runs", "list the runs of a task", list_runs, TASK, *_RUN_FILTER),
     board_action(
         "tail",
         "print the last events of a task or of the board",
         tail,
         Argument(name="task", help="the id of the task"),
-        flag("--limit", "how many", NUMBER),
+        flag("--limit", "how many events to print", NUMBER),
     ),
     board_action(
         "log",
         "print the log of a task's worker process",
         read_log,
         TASK,
-        flag("--lines", "how many lines", NUMBER),
+        flag("--lines", "how many lines to print", NUMBER),
     ),
 )

@@ -23,7 +23,7 @@ class Worker(Struct, frozen=True):
 
 
 def worker_of(scope: Scope, environment: Mapping[str, str]) -> Worker | None:
-    """The worker that acts in this scope; None for everybody else."""
+    """The worker that acts in this scope; None for everyone else."""
     parts = scope.key.split(":")
     match parts:
         case ["agent", _, "kanban", "task", board, task, run] if run.isdecimal():

@@ -1,4 +1,4 @@
-"""Work on a claimed task in a process of its own, for profiles that this process does not serve."""
+"""Work on a claimed task in a separate process, for profiles that this process does not serve."""
 
 import logging
 import socket
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from anyio.to_thread import run_sync
 
-from hermes.kanban.run_records import RunRecords
+from hermes.kanban.running_tasks import RunRecords
 from hermes.kanban.service import BoardService
 from hermes.kanban.worker import Worker
 from hermes.kit.ids import is_surely_dead, pid_exists, shares_boot
@@ -20,7 +20,7 @@ from hermes.schema.errors import StateConflict
 log = logging.getLogger(__name__)
 
 CLAIM_LOCK = "HERMES_KANBAN_CLAIM_LOCK"
-"""The variable that tells a worker process by whom its run was claimed."""
+"""The variable with the claim for which a worker process was started."""
 _ERROR_LENGTH = 300
 """Characters of a failed worker's output that are stored with its run."""
 _TAIL = 4_096
@@ -121,14 +121,14 @@ def take_run(rows: BoardRows, worker: Worker, pid: int, lock: str) -> Task:
     """
     task, run = rows.task(worker.task), rows.run(worker.run)
     if task is None or run is None or task.current_run_id != worker.run:
-        raise StateConflict(f"{worker.task} is not in run {worker.run}.")
+        raise StateConflict(f"The run {worker.run} of {worker.task} has ended.")
     other = run.worker_pid
     if other is not None and other != pid and pid_exists(other):
-        raise StateConflict(f"The process {other} works on {worker.task} already.")
+        raise StateConflict(f"The process {other} is already working on {worker.task}.")
     if run.claim_lock != lock and _has_program(run):
         host, claimer = (run.claim_lock or "").split(":")[:2]
         raise StateConflict(
-            f"The process {claimer} on {host} works on {worker.task} already.",
+            f"The process {claimer} on {host} is already working on {worker.task}.",
             hint=f"To take the task away from it: hermes kanban reclaim {worker.task}",
         )
     rows.change_task(worker.task, TaskChange(worker_pid=pid))

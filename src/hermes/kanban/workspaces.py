@@ -49,7 +49,7 @@ class Workspaces:
                 return Workspace(await run_sync(_scratch, self._scratch_path(task)))
 
     async def remove(self, task: Task) -> None:
-        """Delete a scratch workspace; other folders belong to somebody else."""
+        """Delete a scratch workspace; other folders belong to someone else."""
         if task.workspace_kind == WorkspaceKind.SCRATCH:
             path = self._scratch_path(task)
             await run_sync(lambda: shutil.rmtree(path, ignore_errors=True))

@@ -24,7 +24,7 @@ class FileLock:
         self._guard = threading.Lock()
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody has it. Raises `OSError` if the file cannot be opened."""
+        """Take the lock if no one has it. Raises `OSError` if the file cannot be opened."""
         with self._guard:
             if self._file is None and not self._lock_file():
                 return False

@@ -82,6 +82,17 @@ def file_signature(file: Path) -> tuple[str, int, int]:
     return str(file), found.st_mtime_ns, found.st_size
 
 
+def content_digest(file: Path) -> str:
+    """Differs after a change of the content; a file that cannot be read counts as empty."""
+    from hashlib import blake2b  # noqa: PLC0415 - slow to load, and most readers do not need it
+
+    try:
+        data = read_regular_file(file)
+    except OSError:
+        data = b""
+    return blake2b(data, digest_size=16).hexdigest()
+
+
 def write_error_hint(error: OSError, default: str = "") -> str:
     """A hint for a file that could not be written."""
     if error.errno in FULL:
@@ -213,3 +224,16 @@ def document_type(path: PurePath, head: bytes) -> str:
     if head.startswith(b"PK\x03\x04"):
         return _OFFICE.get(suffix, "")
     return "ipynb" if suffix == ".ipynb" and head.lstrip().startswith(b"{") else ""
+
+
+@contextmanager
+def pid_file(path: str) -> Generator[None]:
+    """Write the file for the block, and remove it afterwards; nothing without a path."""
+    if not path:
+        yield
+        return
+    write_atomic(Path(path), f"{os.getpid()}\n".encode(), mode=0o600)
+    try:
+        yield
+    finally:
+        Path(path).unlink(missing_ok=True)

@@ -68,7 +68,11 @@ class _Inotify:
             libc = ctypes.CDLL(None, use_errno=True)
             if not hasattr(libc, "inotify_init1"):
                 return None
-            for other in [one for one in _INSTANCES if one.is_closed()]:
+            for other in [
+                abstract_event_loop
+                for abstract_event_loop in _INSTANCES
+                if abstract_event_loop.is_closed()
+            ]:
                 _INSTANCES.pop(other).close()
             _INSTANCES[loop] = _Inotify(libc)
         return _INSTANCES[loop]

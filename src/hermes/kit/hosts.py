@@ -42,7 +42,7 @@ def parse_host(given: str) -> str | None:
 
 def request_hosts(headers: Sequence[str], target: str) -> list[str | None]:
     """All hosts of a request: from `Host` headers and an absolute target."""
-    named = [parse_host(one) for one in headers]
+    named = [parse_host(header) for header in headers]
     if target.startswith("/") or target == "*":
         return named
     rest = target.partition("://")[2] or target

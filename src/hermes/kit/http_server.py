@@ -54,7 +54,9 @@ class Connections:
         """Whether another connection may be opened; closes an idle one if necessary."""
         if len(self) < self.limit:
             return True
-        untrusted = next((one for one in self._idle if one not in self._trusted), None)
+        untrusted = next(
+            (connection for connection in self._idle if connection not in self._trusted), None
+        )
         idle, silent = next(iter(self._idle), None), self._oldest_silent()
         many = len(self._silent) > self.limit // 2
         gone = untrusted or (silent or idle if many else idle or silent)
@@ -64,42 +66,44 @@ class Connections:
         gone.force_close()
         return True
 
-    def add(self, one: Connection, now: float) -> None:
-        self._silent[one] = now
+    def add(self, connection: Connection, now: float) -> None:
+        self._silent[connection] = now
 
-    def request_started(self, one: Connection) -> None:
-        if self._forget(one):
-            self._busy.add(one)
+    def request_started(self, connection: Connection) -> None:
+        if self._forget(connection):
+            self._busy.add(connection)
 
-    def request_ended(self, one: Connection) -> None:
-        if self._forget(one):
-            self._idle[one] = None
+    def request_ended(self, connection: Connection) -> None:
+        if self._forget(connection):
+            self._idle[connection] = None
 
-    def mark_trusted(self, one: Connection) -> None:
+    def mark_trusted(self, connection: Connection) -> None:
         """The client has authenticated."""
-        self._trusted.add(one)
+        self._trusted.add(connection)
 
-    def remove(self, one: Connection) -> None:
-        self._forget(one)
-        self._trusted.discard(one)
+    def remove(self, connection: Connection) -> None:
+        self._forget(connection)
+        self._trusted.discard(connection)
 
     def close_silent(self, before: float) -> None:
         """Close connections opened before then without a complete request."""
-        for one in [one for one, since in self._silent.items() if since <= before]:
-            self.remove(one)
-            one.force_close()
+        for connection in [
+            connection for connection, since in self._silent.items() if since <= before
+        ]:
+            self.remove(connection)
+            connection.force_close()
 
-    def _forget(self, one: Connection) -> bool:
-        known = one in self._silent or one in self._busy or one in self._idle
-        self._silent.pop(one, None)
-        self._busy.discard(one)
-        self._idle.pop(one, None)
+    def _forget(self, connection: Connection) -> bool:
+        known = connection in self._silent or connection in self._busy or connection in self._idle
+        self._silent.pop(connection, None)
+        self._busy.discard(connection)
+        self._idle.pop(connection, None)
         return known
 
     def _oldest_silent(self) -> Connection | None:
         """The oldest silent connection, if possible one without pending data."""
-        opened = [one for one in self._silent if one.transport is not None]
-        without_data = (one for one in opened if not _has_data(one.transport))
+        opened = [connection for connection in self._silent if connection.transport is not None]
+        without_data = (connection for connection in opened if not _has_data(connection.transport))
         return next(without_data, None) or next(iter(opened), None)
 
 
@@ -158,7 +162,7 @@ def listen_error(
     platform: str, host: str, port: int, error: OSError, *, prefix: str = ""
 ) -> ConfigError:
     """Used by servers and by `doctor`; `prefix` is that of the settings `host` and `port`."""
-    what = f"{platform} cannot listen at {host}:{port}: "
+    what = f"{platform} cannot listen on {host}:{port}: "
     setting = f"hermes config set platforms.{platform}.extra.{prefix}"
     if error.errno != errno.EADDRINUSE:
         # The event loop's message repeats the address.

@@ -19,17 +19,17 @@ _RULES = {
         \b(the[ ])?(user|owner|person|human)\b""",
     "speaks as the system": r"""
         ^\s* (<\|?|\[)? \s* (system|developer) \s* (\|?>|\])? \s* : | <\|im_start\|>""",
-    "switches off asking": r"""
+    "turns off approvals": r"""
         \b(approv\w+|confirm\w*|sandbox)\b .{0,40}
         \b(off|disable\w*|skip\w*|bypass\w*|not[ ]needed|unnecessary)\b | --yolo\b""",
-    "sends secrets away": r"""
+    "sends secrets elsewhere": r"""
         \b(curl|wget|fetch|post|upload|send|e?mail|exfiltrat\w*)\b .{0,120}
         (\$\{?\w*(key|token|secret|passw)\w*|\.env\b|api[_ -]?keys?|credentials?|\.ssh/|id_rsa)""",
     "reads secrets": r"""
         \b(cat|head|tail|less|dump|base64)\b .{0,60}
         (\.env\b|\.ssh/|id_rsa|\.aws/|auth\.json|\.netrc)""",
-    "opens a way in": r"authorized_keys | /dev/tcp/ | \bnc\b.{0,20}\s-e\b | \bbash[ ]-i\b",
-    "runs what it fetches": r"\b(curl|wget)\b [^\n|]{0,200} \| \s* (ba|z|da)?sh\b",
+    "opens a backdoor": r"authorized_keys | /dev/tcp/ | \bnc\b.{0,20}\s-e\b | \bbash[ ]-i\b",
+    "runs downloaded code": r"\b(curl|wget)\b [^\n|]{0,200} \| \s* (ba|z|da)?sh\b",
 }
 _FLAGS = re.IGNORECASE | re.DOTALL | re.VERBOSE | re.MULTILINE
 _PATTERNS = tuple((why, re.compile(rule, _FLAGS)) for why, rule in _RULES.items())

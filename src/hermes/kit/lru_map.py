@@ -3,14 +3,15 @@
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
+from msgspec import Struct, field
+
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class LruMap(Generic[K, V]):
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._kept: OrderedDict[K, V] = OrderedDict()
+class LruMap(Struct, Generic[K, V]):
+    _limit: int
+    _kept: OrderedDict[K, V] = field(default_factory=OrderedDict)
 
     def get(self, key: K) -> V | None:
         value = self._kept.get(key)

@@ -23,10 +23,10 @@ class Mounts:
     """The current mounts; empty if the system has no mount table."""
 
     def __init__(self, table: str = MOUNTS) -> None:
-        self._by_point = {one.point: one for one in _read(table)}
+        self._by_point = {mount.point: mount for mount in _read(table)}
         self._by_device: dict[str, list[Mount]] = {}
-        for one in self._by_point.values():
-            self._by_device.setdefault(one.device, []).append(one)
+        for mount in self._by_point.values():
+            self._by_device.setdefault(mount.device, []).append(mount)
 
     def other_paths(
         self, path: str, is_open: Callable[[str], bool] = lambda path: True

@@ -12,10 +12,22 @@ _PROCESS_REPORT = re.compile(
     r"(?:\nOutput[^\n]*\n<out-\w+>\n(?P<output>.*)\n</out-\w+>)?",
     re.DOTALL,
 )
+_POSTED = re.compile(
+    r"This was delivered to this chat from elsewhere\.[^\n]*\n"
+    r"<data-(?P<tag>\w+)>(?P<text>.*)</data-(?P=tag)>",
+    re.DOTALL,
+)
+
+
+def posted_text(text: str) -> str:
+    """What was posted to a chat from elsewhere, without the note to the model around it."""
+    return text if (found := _POSTED.fullmatch(text)) is None else found["text"]
 
 
 def report_text(text: str, width: int) -> str:
     """A report in one line; that of a background process with its command and last output."""
+    if (posted := posted_text(text)) != text:
+        return one_line(single_line(posted), width)
     if (found := _PROCESS_REPORT.match(text)) is None:
         return headline(text, width)
     end = _SENTENCE_END.split(found["end"])[0].rstrip(".")

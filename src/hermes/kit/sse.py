@@ -18,14 +18,13 @@ class SseTooLong(ValueError):
     """An event is larger than the limit."""
 
 
-class SseReader:
+class SseReader(Struct):
     """Incremental parser; comments and empty blocks are dropped."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
-        self._rest = bytearray()
-        self._held_cr = False
-        self._begun = False
-        self._limit = limit
+    limit: int = LIMIT
+    _rest: bytearray = bytearray()
+    _held_cr: bool = False
+    _begun: bool = False
 
     def feed(self, data: bytes) -> list[SseEvent]:
         if self._held_cr or b"\r" in data:
@@ -46,8 +45,8 @@ class SseReader:
         if self._rest.find(b"\n\n", searched) >= 0:
             *blocks, rest = bytes(self._rest).split(b"\n\n")
             self._rest = bytearray(rest)
-        if len(self._rest) > self._limit:
-            raise SseTooLong(f"an event is larger than {self._limit:,} bytes")
+        if len(self._rest) > self.limit:
+            raise SseTooLong(f"an event is larger than {self.limit:,} bytes")
         return _parsed(blocks)
 
     def close(self) -> list[SseEvent]:

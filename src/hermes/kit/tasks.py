@@ -5,13 +5,15 @@ import math
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Generic, TypeVar, cast
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import Struct, field
 
 from hermes.kit.clock import Clock
 
@@ -95,7 +97,7 @@ class BackgroundTasks:
         return True
 
 
-class SharedTask:
+class SharedTask(Struct, eq=False):
     """One task for all turns of a process, which ends itself when there is nothing left to do.
 
     It cannot be in the task group of one turn, and a group of the owner would have to be open
@@ -103,10 +105,9 @@ class SharedTask:
     it runs in the context in which it was created.
     """
 
-    def __init__(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
-        self._work = work
-        self._task: asyncio.Task[None] | None = None
-        self._context = copy_context()
+    _work: Callable[[], Coroutine[object, object, None]]
+    _task: asyncio.Task[None] | None = None
+    _context: Context = field(default_factory=copy_context)
 
     def ensure_running(self) -> None:
         task = self._task
@@ -133,42 +134,27 @@ class Closed(Exception):
     """The queue is closed."""
 
 
-class Job(Generic[T]):
+class Job(Struct, Generic[T], eq=False):
     """A job for a thread that owns a `T`, and its outcome for the waiter.
 
     `alone` keeps it out of batches; a `droppable` job is skipped when no one waits for it anymore.
     """
 
-    __slots__ = ("_error", "_value", "_work", "alone", "droppable", "future", "loop")
-
-    def __init__(self, work: Callable[[T], object], *, alone: bool, droppable: bool) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[object] = self.loop.create_future()
-        self._work = work
-        self._value: object = None
-        self._error: BaseException | None = None
-        self.alone = alone
-        self.droppable = droppable
+    work: Callable[[T], object]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[object]
+    alone: bool = False
+    droppable: bool = False
+    value: object = None
+    error: BaseException | None = None
 
     @property
     def abandoned(self) -> bool:
         return self.droppable and self.future.cancelled()
 
-    def run(self, resource: T) -> None:
-        self._value = self._work(resource)
-
     def fail(self, error: BaseException) -> None:
         """An error takes precedence: work that ran may not have been committed."""
-        self._error = error
-
-    def settle(self) -> None:
-        """Set the outcome on the waiter's loop, unless the waiter was cancelled."""
-        if self.future.done():
-            return
-        if self._error is not None:
-            self.future.set_exception(self._error)
-        else:
-            self.future.set_result(self._value)
+        self.error = error
 
 
 def deliver(jobs: Iterable[Job[T]]) -> None:
@@ -177,25 +163,35 @@ def deliver(jobs: Iterable[Job[T]]) -> None:
     for job in jobs:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, settled in by_loop.items():
-        _call(loop, partial(_settle, settled))
+        with suppress(RuntimeError):  # the loop is closed, so there are no waiters left
+            loop.call_soon_threadsafe(_settle, settled)
 
 
-class Mailbox(Generic[T]):
+class Mailbox(Struct, Generic[T], eq=False):
     """A bounded queue from event loops to worker threads."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._jobs: deque[Job[T]] = deque()
-        self._changed = threading.Condition(threading.Lock())
-        self._no_room: list[asyncio.Future[None]] = []
-        self._closed: Callable[[], Exception] | None = None
+    limit: int
+    _jobs: deque[Job[T]] = field(default_factory=deque)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _no_room: list[asyncio.Future[None]] = []
+    _closed: Callable[[], Exception] | None = None
 
     async def run(
         self, work: Callable[[T], R], *, alone: bool = False, droppable: bool = False
     ) -> R:
         """Run the work in a thread; waits while the queue is full."""
-        job: Job[T] = Job(work, alone=alone, droppable=droppable)
-        while (room := self._offer(job)) is not None:
+        loop = asyncio.get_running_loop()
+        job: Job[T] = Job(work, loop, loop.create_future(), alone, droppable)
+        while True:
+            with self._changed:
+                if self._closed is not None:
+                    raise self._closed()
+                if len(self._jobs) < self.limit:
+                    self._jobs.append(job)
+                    self._changed.notify()
+                    break
+                room: asyncio.Future[None] = loop.create_future()
+                self._no_room.append(room)
             await room
         return cast("R", await job.future)
 
@@ -236,27 +232,15 @@ class Mailbox(Generic[T]):
         deliver(queued)
         _wake(waiting)
 
-    def _offer(self, job: Job[T]) -> "asyncio.Future[None] | None":
-        with self._changed:
-            if self._closed is not None:
-                raise self._closed()
-            if len(self._jobs) >= self._limit:
-                room: asyncio.Future[None] = job.loop.create_future()
-                self._no_room.append(room)
-                return room
-            self._jobs.append(job)
-            self._changed.notify()
-        return None
-
 
 class Worker:
     """A thread that runs `body`; its owner starts and joins it."""
 
     def __init__(self, name: str, body: Callable[[], None]) -> None:
         self._body = body
-        self._lock = threading.Lock()
-        self._ended = False
-        self._watchers: list[asyncio.Future[None]] = []
+        self._ended: Future[None] = Future()
+        # From now on, a waiter that is cancelled does not cancel it for the others.
+        self._ended.set_running_or_notify_cancel()
         # A daemon, so that an owner that failed to close it does not hang the interpreter.
         # Keeps the logging context of its creator.
         run = partial(copy_context().run, self._run)
@@ -266,26 +250,19 @@ class Worker:
         self._thread.start()
 
     async def ended(self) -> None:
-        with self._lock:
-            if self._ended:
-                return
-            watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._watchers.append(watcher)
-        await watcher
+        await asyncio.wrap_future(self._ended)
 
     def _run(self) -> None:
         try:
             self._body()
         finally:
-            with self._lock:
-                self._ended = True
-                watchers, self._watchers = self._watchers, []
-            _wake(watchers)
+            self._ended.set_result(None)
 
 
 def _wake(sleepers: Iterable["asyncio.Future[None]"]) -> None:
     for sleeper in sleepers:
-        _call(sleeper.get_loop(), partial(_set, sleeper))
+        with suppress(RuntimeError):  # as in `deliver`
+            sleeper.get_loop().call_soon_threadsafe(_set, sleeper)
 
 
 def _set(sleeper: "asyncio.Future[None]") -> None:
@@ -294,13 +271,11 @@ def _set(sleeper: "asyncio.Future[None]") -> None:
 
 
 def _settle(jobs: Iterable[Job[T]]) -> None:
+    """Set the outcomes on the loop of the waiters that were not cancelled."""
     for job in jobs:
-        job.settle()
-
-
-def _call(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
-    try:
-        loop.call_soon_threadsafe(what)
-    except RuntimeError:
-        # The loop is closed, so there are no waiters left.
-        return
+        if job.future.done():
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.value)

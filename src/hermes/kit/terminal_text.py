@@ -80,8 +80,8 @@ def _unmixed(found: re.Match[str]) -> str:
     word = found[0]
     if word.isascii():
         return word
-    scripts = [_script(one) for one in word]
-    there = {one for one in scripts if one}
+    scripts = [_script(char) for char in word]
+    there = {script for script in scripts if script}
     if len(there) < 2:
         return word
     most = max(sorted(there), key=lambda one: (scripts.count(one), one == "LATIN"))
@@ -105,10 +105,10 @@ def show_invisible_line(text: str, width: int) -> str:
 
 def _written_out(text: str) -> Iterator[str]:
     before, stacked = " ", 0
-    for one in text:
-        stacked = stacked + 1 if unicodedata.category(one) in {"Mn", "Me"} else 0
-        yield one if stacked <= _STACK and _is_seen(one, before) else _named(one)
-        before = one
+    for char in text:
+        stacked = stacked + 1 if unicodedata.category(char) in {"Mn", "Me"} else 0
+        yield char if stacked <= _STACK and _is_seen(char, before) else _named(char)
+        before = char
 
 
 def _is_seen(one: str, before: str) -> bool:

@@ -230,7 +230,9 @@ class Ledger:
 
     async def proposal(self, name: str) -> Proposal:
         """Find a pending proposal. Raises `NotFound`."""
-        return _find_by_id(await self.waiting(), name, lambda proposal: proposal.id)
+        return _find_by_id(
+            await self.waiting(), name, lambda proposal: proposal.id, listed_by="pending"
+        )
 
     async def decide(self, proposal: Proposal, *, accepted: bool) -> None:
         """Close a proposal; the caller applies it. Raises `StateConflict`."""
@@ -262,7 +264,9 @@ def _is_still_undone(change: Change, undoing: Mapping[str, str]) -> bool:
     return stays
 
 
-def _find_by_id(items: Sequence[T], name: str, id_of: Callable[[T], str]) -> T:
+def _find_by_id(
+    items: Sequence[T], name: str, id_of: Callable[[T], str], *, listed_by: str = "log"
+) -> T:
     wanted = name.upper().removeprefix("CHG_").removeprefix("PRO_")
     found = [one for one in items if wanted and id_of(one).upper().endswith(wanted)]
     if len(found) == 1:
@@ -272,6 +276,6 @@ def _find_by_id(items: Sequence[T], name: str, id_of: Callable[[T], str]) -> T:
             f"{len(found)} changes end in {name!r}.", hint="Give a longer part of the id."
         )
     raise NotFound(
-        f"Unknown change: {name}.",
-        hint="List the ids: hermes memory log, or hermes skills log",
+        f"Unknown change: {name!r}.",
+        hint=f"List the ids: hermes memory {listed_by}, or hermes skills {listed_by}",
     )

@@ -223,7 +223,7 @@ class MemoryStore:
     async def proposed_before(self, by: Author) -> Sequence[MemoryRequest]:
         """Pending and decided proposals, as far as they are still stored."""
         found = await self._ledger.proposed_before(MEMORY_KIND, by)
-        return [msgspec.json.decode(one.request, type=MemoryRequest) for one in found]
+        return [msgspec.json.decode(proposal.request, type=MemoryRequest) for proposal in found]
 
     async def was_rejected(self, operations: Sequence[MemoryOperation]) -> bool:
         """Whether a person undid or rejected something in the same words."""

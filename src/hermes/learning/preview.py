@@ -59,7 +59,7 @@ def editable_text(proposal: Proposal) -> str | None:
 def with_text(proposal: Proposal, text: str) -> Proposal:
     """The proposal with another text; raises `ValueError` if it does not have exactly one."""
     if editable_text(proposal) is None:
-        raise ValueError("this proposal has no single text")
+        raise ValueError("this proposal cannot be edited as one text")
     why = "; ".join(filter(None, [proposal.why, _EDITED]))
     if proposal.kind == SKILL_KIND:
         given = _skill_request(proposal)
@@ -71,8 +71,8 @@ def with_text(proposal: Proposal, text: str) -> Proposal:
         )
         return structs.replace(proposal, request=Raw(msgspec.json.encode(changed)))
     request = msgspec.json.decode(proposal.request, type=MemoryRequest)
-    (one,) = request.operations
-    operations = (structs.replace(one, content=text),)
+    (operation,) = request.operations
+    operations = (structs.replace(operation, content=text),)
     edited = structs.replace(request, operations=operations, why=why)
     return structs.replace(proposal, request=Raw(msgspec.json.encode(edited)))
 

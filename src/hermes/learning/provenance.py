@@ -26,7 +26,7 @@ class ChangeProvenance(Struct, frozen=True, kw_only=True):
     def note(self) -> str:
         """A note for people after the change; empty if only the person's text was involved."""
         words = self.origin.words
-        return f" Content from others: {', '.join(words)}." if words else ""
+        return f" This session had read content from others ({', '.join(words)})." if words else ""
 
 
 def change_provenance(ctx: ToolContext, text: str, entries: Sequence[str] = ()) -> ChangeProvenance:
@@ -157,9 +157,9 @@ def _cut(sentence: str, plain: str) -> str:
 def _is_requested(entry: str, requested: Sequence[tuple[str, ...]]) -> bool:
     if len(entry) > MAX_SENTENCE:
         return False
-    sentences = [words for one, _ in _sentences(entry) if (words := _content_words(one))]
+    sentences = [words for sentence, _ in _sentences(entry) if (words := _content_words(sentence))]
     return bool(sentences) and all(
-        any(_has_same_words(one, other) for other in requested) for one in sentences
+        any(_has_same_words(sentence, other) for other in requested) for sentence in sentences
     )
 
 

@@ -54,12 +54,12 @@ def copy_schema(schema: Mapping[str, object], *, annotations: bool) -> dict[str,
 def texts_in(value: object) -> Iterator[str]:
     """Yield all texts, including names."""
     if (fields := as_mapping(value)) is not None:
-        for key, one in fields.items():
+        for key, field in fields.items():
             yield re.sub(r"[_.-]+", " ", str(key))
-            yield from texts_in(one)
+            yield from texts_in(field)
     elif (entries := as_list(value)) is not None:
-        for one in entries:
-            yield from texts_in(one)
+        for field in entries:
+            yield from texts_in(field)
     elif isinstance(value, str):
         yield value
 
@@ -81,7 +81,7 @@ class _SchemaCopier:
     def fields(self, fields: Mapping[Any, object], deep: int) -> dict[str, Any]:
         self._count(len(fields) + 1, deep)
         kept = {
-            str(key): self._copy_keyword(str(key), one, deep + 1) for key, one in fields.items()
+            str(key): self._copy_keyword(str(key), field, deep + 1) for key, field in fields.items()
         }
         return {key: one for key, one in kept.items() if one is not None}
 
@@ -99,7 +99,7 @@ class _SchemaCopier:
             return self.schema(value, deep) if known else None
         if key in _SCHEMA_LISTS:
             schemas = self._entries(value, deep)
-            return [self.schema(one, deep) for one in schemas] or None
+            return [self.schema(schema, deep) for schema in schemas] or None
         if key in _CHECKS:
             return value if _CHECKS[key](value) else None
         if key in _ANNOTATIONS:
@@ -115,14 +115,14 @@ class _SchemaCopier:
             case "enum":
                 return self._choices(value, deep)
             case "required":
-                return [one for one in self._entries(value, deep) if _is_name(one)]
+                return [entry for entry in self._entries(value, deep) if _is_name(entry)]
             case _:
                 return None
 
     def _annotation(self, value: object, deep: int) -> object:
         if isinstance(value, str):
             return escape_controls(value[:MAX_DESCRIPTION])
-        return [one for one in self._entries(value, deep) if _is_short_scalar(one)] or None
+        return [entry for entry in self._entries(value, deep) if _is_short_scalar(entry)] or None
 
     def _schema_map(self, value: object, deep: int) -> object:
         fields = as_mapping(value)
@@ -131,7 +131,7 @@ class _SchemaCopier:
         self._count(len(fields), deep)
         if not all(map(_is_name, fields)):
             raise UnusableSchema("has parameter names that providers do not accept")
-        return {name: self.schema(one, deep) for name, one in fields.items()}
+        return {name: self.schema(field, deep) for name, field in fields.items()}
 
     def _entries(self, value: object, deep: int) -> list[object]:
         entries = as_list(value) or []

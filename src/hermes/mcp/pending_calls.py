@@ -188,7 +188,7 @@ class PendingCall(Generic[T]):
         try:
             with self._scope:
                 self.result.append(await work(client))
-        except Exception as error:  # noqa: BLE001 - reported to the caller
+        except Exception as error:  # noqa: BLE001 - raised or logged by `McpConnection._answer`
             self.failure = error
         finally:
             self.done.set()

@@ -105,7 +105,7 @@ async def launch_program(sandbox: Sandbox, program: StdioEndpoint) -> AsyncGener
     if program.sandboxed:
         isolation = (await sandbox.confinement()).isolation
         if not isolation:
-            raise SandboxError("it must run in a sandbox, and none is available")
+            raise SandboxError("it must run in a sandbox, but none is available")
         permissions = ProcessPermissions(network=True, writable=(program.cwd,), isolation=isolation)
     spec = ProcessSpec(
         argv=program.argv,
@@ -202,9 +202,9 @@ class McpServers:
         parts = self._parts
         context = ServerContext(parts.env, parts.home.path, parts.workspace, parts.reserved)
         enabled = {
-            name: one
-            for name, one in self._settings.items()
-            if one.enabled and parts.toolbox.may_offer(context.toolset(name))
+            name: server
+            for name, server in self._settings.items()
+            if server.enabled and parts.toolbox.may_offer(context.toolset(name))
         }
         for name, settings in enabled.items():
             try:
@@ -217,7 +217,7 @@ class McpServers:
 
     def warnings(self) -> list[str]:
         """A missing package; `setting_problems` reports what is wrong with the settings."""
-        why = missing_sdk() if any(one.enabled for one in self._settings.values()) else ""
+        why = missing_sdk() if any(server.enabled for server in self._settings.values()) else ""
         return [why] if why else []
 
     def _connect(self, server: ServerConfig) -> None:

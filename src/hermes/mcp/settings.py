@@ -1,5 +1,6 @@
 """Validate the settings of MCP servers."""
 
+import shutil
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def server_config(
             "with no two dots or underscores in a row, and none at the end",
         )
     if first := duplicate_names(all_names).get(name):
-        raise _invalid_server(name, f"a model could not tell its name from that of {first!r}")
+        raise _invalid_server(name, f"its name is too similar to that of {first!r}")
     if settings.timeout <= 0 or settings.connect_timeout <= 0:
         raise _invalid_server(name, "timeout and connect_timeout must be more than 0 seconds")
     return ServerConfig(
@@ -70,6 +71,14 @@ def server_config(
         resources=settings.tools.resources,
         prompts=settings.tools.prompts,
     )
+
+
+def missing_program(endpoint: StdioEndpoint) -> str:
+    """The program of a server if it is not installed; empty if it is."""
+    command = endpoint.argv[0]
+    # A relative path starts from the server's working directory.
+    program = str(Path(endpoint.cwd, command)) if "/" in command else command
+    return "" if shutil.which(program, path=endpoint.env.get("PATH")) else program
 
 
 def _endpoint(name: str, settings: McpServer, context: ServerContext) -> Endpoint:

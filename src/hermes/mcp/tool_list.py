@@ -13,6 +13,7 @@ import msgspec
 
 from hermes.kit.files import read_regular_file, write_atomic
 from hermes.kit.injection_scan import injection_reason
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.terminal_text import escape_controls, show_invisible_line
 from hermes.mcp.parameter_schema import UnusableSchema, copy_schema, texts_in
 from hermes.mcp.server_config import ServerConfig, digest, safe_name
@@ -67,7 +68,7 @@ def _load_names(path: Path) -> NamesByServer | None:
         )
     except FileNotFoundError:
         return {}
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *JSON_ERRORS) as error:
         log.warning("cannot read %s, so all MCP tools need approval: %s", path, error)
         return None
 

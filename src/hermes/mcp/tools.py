@@ -310,7 +310,10 @@ async def _list_resources(
     results: ResultReader, client: Client, arguments: dict[str, Any], ctx: ToolContext
 ) -> ToolOutput:
     found = (await client.list_resources()).resources[:MAX_LISTED]
-    lines = (f"{one.uri}  {one.name}  {one.description or ''}".rstrip() for one in found)
+    lines = (
+        f"{resource.uri}  {resource.name}  {resource.description or ''}".rstrip()
+        for resource in found
+    )
     return await results.content_output(_text_blocks("\n".join(lines) or "None."))
 
 

@@ -401,7 +401,7 @@ class LimitedStream(httpx2.AsyncByteStream):
             if self._flow:
                 self._flow.count(len(chunk), anyio.current_time())
                 window = last + chunk
-                ends = [window.rfind(one) + len(one) for one in _BLANK_LINES if one in window]
+                ends = [window.rfind(line) + len(line) for line in _BLANK_LINES if line in window]
                 begins = max(ends, default=0) - len(last)
                 last = window[-3:]
             if begins > 0:

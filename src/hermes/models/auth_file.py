@@ -95,9 +95,11 @@ class AuthFile(Struct, frozen=True):
         """Return cooldowns by key fingerprint, including expired ones."""
         document = self._read()
         found = {
-            fingerprint(one.access_token): Cooldown(until, one.last_error_reason or "")
-            for one in _credentials(document, provider)
-            if (until := one.exhausted_until)
+            fingerprint(credential.access_token): Cooldown(
+                until, credential.last_error_reason or ""
+            )
+            for credential in _credentials(document, provider)
+            if (until := credential.exhausted_until)
         }
         for name, value in _table(_table(document, COOLDOWNS_KEY), provider).items():
             with suppress(msgspec.ValidationError):
@@ -242,20 +244,20 @@ def _credentials(document: Document, provider: str) -> list[Credential]:
     rows = _table(document, POOL_KEY).get(provider)
     known = cast("list[object]", rows) if isinstance(rows, list) else []
     found = [one for row in known if (one := _credential(row))]
-    return sorted(found, key=lambda one: one.priority)
+    return sorted(found, key=lambda credential: credential.priority)
 
 
 def _credential(row: object) -> Credential | None:
     """Return None for an invalid or unknown kind of credential."""
     try:
-        one = msgspec.convert(row, Credential, strict=False)
+        credential = msgspec.convert(row, Credential, strict=False)
     except msgspec.ValidationError:
         return None
-    return one if one.access_token else None
+    return credential if credential.access_token else None
 
 
 def _find(known: list[Credential], provider: str, which: str) -> Credential:
-    matching = [one for one in known if which in {one.id, one.label}]
+    matching = [credential for credential in known if which in {credential.id, credential.label}]
     if not matching and which.isdecimal() and 0 < int(which) <= len(known):
         matching = [known[int(which) - 1]]
     if len(matching) == 1:

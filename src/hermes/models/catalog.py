@@ -227,6 +227,8 @@ def with_model_features(profile: ModelProfile, mode: str, model: str) -> ModelPr
     if mode not in _FEATURES:
         return profile
     bare = model.rpartition("/")[2].lower()
-    matching = (one for pattern, one in _FEATURES[mode] if re.match(pattern, bare))
+    matching = (
+        model_features for pattern, model_features in _FEATURES[mode] if re.match(pattern, bare)
+    )
     features = structs.asdict(next(matching, ModelFeatures()))
     return structs.replace(profile, forms=mode == RESPONSES, **features)

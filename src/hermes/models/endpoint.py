@@ -20,12 +20,12 @@ from hermes.models.http_client import (
     ConnectTimeout,
     Disconnected,
     HttpClient,
+    HttpResponse,
     IdleTimeout,
     InvalidUrl,
     custom_tls,
     default_tls,
 )
-from hermes.models.http_response import HttpResponse
 from hermes.models.provider_errors import RequestOrigin, classify_error, url_hint
 from hermes.models.urls import host_of
 from hermes.schema.errors import (
@@ -93,16 +93,15 @@ class ByteSource(Protocol):
     async def readany(self) -> bytes: ...
 
 
-class StreamCoalescer:
+class StreamCoalescer(Struct):
     """Batches stream chunks: the more concurrent answers, the longer the pause between reads.
 
     Each chunk passes through many layers up to a client's connection. With hundreds of concurrent
     answers, handling tiny chunks would dominate the CPU time.
     """
 
-    def __init__(self) -> None:
-        self.answers = 0
-        self._paused: dict[int, list[asyncio.Future[None]]] = {}
+    answers: int = 0
+    _paused: dict[int, list[asyncio.Future[None]]] = {}
 
     @property
     def pause(self) -> float:
@@ -144,11 +143,13 @@ class Endpoint:
         A reused connection may have been closed by the server: the error then allows an immediate
         retry.
         """
-        pieces = [*body]
+        pieces, url = [*body], self.settings.base_url + path
         del body
         try:
             async with asyncio.timeout(self.settings.total):
-                return await self._send("POST", path, headers, pieces)
+                return await self.client.send(
+                    "POST", url, {**self._headers, **headers}, pieces, idle=self.settings.idle
+                )
         except (OSError, ValueError) as error:
             failure = connection_error(error, origin, self.settings)
             if isinstance(error, Disconnected) and error.reused:
@@ -159,10 +160,12 @@ class Endpoint:
         self, path: str, headers: Mapping[str, str], origin: RequestOrigin, clock: Clock
     ) -> bytes:
         """Fetch a small body as a whole."""
-        idle = self.settings.idle
+        idle, url = self.settings.idle, self.settings.base_url + path
         try:
             async with asyncio.timeout(self.settings.total):
-                response = await self._send("GET", path, headers)
+                response = await self.client.send(
+                    "GET", url, {**self._headers, **headers}, [], idle=idle
+                )
                 try:
                     if response.status == 200:
                         return await read_all(response, MAX_LIST_BYTES, idle)
@@ -179,12 +182,6 @@ class Endpoint:
             what = f"{origin.provider} answered {response.status} to {path}"
             error = BadRequest(what, hint=url_hint(origin))
         raise error
-
-    async def _send(
-        self, method: str, path: str, headers: Mapping[str, str], body: list[bytes] | None = None
-    ) -> HttpResponse:
-        url, sent = self.settings.base_url + path, {**self._headers, **headers}
-        return await self.client.send(method, url, sent, body or [], idle=self.settings.idle)
 
     def _tls(self) -> ssl.SSLContext:
         verify, ca_file = self.settings.verify, self.settings.ca_file

@@ -8,21 +8,26 @@ import asyncio
 import binascii
 import socket
 import ssl
+import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import quote, unquote, urlsplit
 
 import httptools
 from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVariableType]
-
-from hermes.models.http_response import HttpResponse, InvalidResponse
+from msgspec import Struct
 
 _KEEP_ALIVE = 60.0
 _HAPPY_EYEBALLS_DELAY = 0.25
 _WRITE_SIZE = 256 * 1024
 _MAX_HEAD = 64 * 1024
+_MAX_BUFFERED = 256 * 1024
+"""Bytes of a body that may wait for their reader before the server is throttled."""
+_MAX_INFLATED = 1024 * 1024
+"""Bytes that one read of a compressed body returns."""
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 _URL_SAFE = "/%:@!$&'()*+,;=-._~?[]"
 
 
@@ -50,6 +55,119 @@ class Disconnected(ConnectionError):
         self.reused = reused
 
 
+class InvalidResponse(ConnectionError):
+    """The server does not speak HTTP/1.1."""
+
+
+class FlowControl(Protocol):
+    """Throttles the server of a response."""
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+
+class HttpResponse(Struct, eq=False):
+    """A response whose body arrives in pieces; status and headers (in lower case) are complete."""
+
+    _flow: FlowControl | None = None
+    status: int = 0
+    headers: dict[str, str] = {}
+    started: bool = False
+    complete: bool = False
+    error: Exception | None = None
+    on_complete: Callable[[], object] | None = None
+    """Called when the last byte has arrived, which may be long before it is read."""
+    _pieces: list[bytes] = []
+    _buffered: int = 0
+    _paused: bool = False
+    _inflater: Any = None
+    _inflating: bool = False
+    _waiter: asyncio.Future[None] | None = None
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def start(self, status: int) -> None:
+        self.status = status
+        self.started = True
+        encoding = self.headers.get("content-encoding", "").strip().lower()
+        if encoding in ("gzip", "x-gzip", "deflate"):
+            self._inflater = zlib.decompressobj(_GZIP_OR_ZLIB)
+
+    def feed(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._buffered += len(data)
+        if self._buffered > _MAX_BUFFERED and self._flow is not None and not self._paused:
+            self._paused = True
+            self._flow.pause_reading()
+
+    def finish(self) -> None:
+        self.complete = True
+        if self.on_complete is not None:
+            self.on_complete()
+        self.wake()
+
+    def fail(self, error: Exception) -> None:
+        """Break off the body; what has arrived can still be read."""
+        self.error = error
+        self.wake()
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def readany(self) -> bytes:
+        """Wait for data and return all of it; empty bytes mark the end."""
+        while True:
+            if data := self.read_nowait():
+                return data
+            if self.at_eof():
+                if self._inflating and not self._inflater.eof:
+                    raise InvalidResponse("the compressed body is cut short")
+                return b""
+            await self.wait()
+
+    def read_nowait(self) -> bytes:
+        """Return what has arrived, perhaps nothing."""
+        if not self._pieces and self._inflater is None:
+            if self.error is not None:
+                raise self.error
+            return b""
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        self._buffered = 0
+        if self._paused and self._flow is not None:
+            self._paused = False
+            self._flow.resume_reading()
+        return data if self._inflater is None else self._inflated(data)
+
+    def _inflated(self, data: bytes) -> bytes:
+        """Decompress a bounded part; some servers compress although they are asked not to."""
+        inflater = self._inflater
+        self._inflating = self._inflating or bool(data)
+        try:
+            data = inflater.decompress(inflater.unconsumed_tail + data, _MAX_INFLATED)
+        except zlib.error as error:
+            raise InvalidResponse(f"the body cannot be decompressed: {error}") from error
+        if not data and self.error is not None:
+            raise self.error
+        return data
+
+    def at_eof(self) -> bool:
+        """Whether everything has arrived and has been read."""
+        unread = self._pieces or (self._inflater is not None and self._inflater.unconsumed_tail)
+        return self.complete and not unread
+
+    async def wait(self) -> None:
+        """Wait until something arrives, or the response fails."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+
 class _Origin(NamedTuple):
     tls: bool
     host: str
@@ -66,7 +184,6 @@ class _Connection(asyncio.Protocol):
         self.lost = asyncio.get_running_loop().create_future()
         self._requests = 0
         self._response = HttpResponse()
-        self._parser = httptools.HttpResponseParser(self)
         self._head_size = 0
         self._sent = False
         self._writable: asyncio.Future[None] | None = None
@@ -81,15 +198,19 @@ class _Connection(asyncio.Protocol):
         self._requests += 1
         self.reusable = self._sent = False
         self._head_size = 0
-        self._parser = httptools.HttpResponseParser(self)
         response = self._response = HttpResponse(self)
+        self.on_body = response.feed
+        self._parser = httptools.HttpResponseParser(self)
         if self.lost.done():
             raise Disconnected(reused=self._requests > 1)
         joined = b"".join(body)
         body.clear()
         await self._send(head, joined)
         del joined
-        await response.wait_for_start()
+        while not response.started:
+            if response.error is not None:
+                raise response.error
+            await response.wait()
         return response
 
     async def _send(self, head: bytes, body: bytes) -> None:
@@ -134,7 +255,10 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(f"invalid HTTP: {error}")
+            if response.complete:
+                self.abort()  # what follows is unsolicited, as above
+            else:
+                self._fail(f"invalid HTTP: {error}")
             return
         if not response.started:
             self._head_size += len(data)
@@ -169,7 +293,7 @@ class _Connection(asyncio.Protocol):
                 response.fail(lost)
         self.resume_writing()
 
-    # The parser's callbacks
+    # The parser's callbacks; it passes the body to the response itself
 
     def on_message_begin(self) -> None:
         if self._response.complete:
@@ -187,9 +311,6 @@ class _Connection(asyncio.Protocol):
         else:
             self._response.headers.clear()
 
-    def on_body(self, data: bytes) -> None:
-        self._response.feed(data)
-
     def on_message_complete(self) -> None:
         if self._response.started:
             self.reusable = self._sent and self._parser.should_keep_alive()
@@ -203,7 +324,7 @@ class HttpClient:
         self._connect_timeout = connect
         self._tls = tls
         self._idle: defaultdict[_Origin, deque[_Connection]] = defaultdict(deque)
-        self._open: set[_Connection] = set()
+        self._open: dict[asyncio.Future[None], _Connection] = {}
         self._answering: dict[HttpResponse, _Connection] = {}
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -255,11 +376,10 @@ class HttpClient:
             self._sweeping = None
         self._idle.clear()
         self._answering.clear()
-        lost = [connection.lost for connection in self._open]
-        for connection in self._open:
+        for connection in self._open.values():
             connection.abort()
-        if lost:
-            await asyncio.wait(lost, timeout=1.0)
+        if self._open:
+            await asyncio.wait([*self._open], timeout=1.0)
 
     def _take_idle(self, origin: _Origin) -> _Connection | None:
         idle = self._idle[origin]
@@ -292,8 +412,8 @@ class HttpClient:
             raise
         except OSError as error:
             raise ConnectFailed(error.errno, error.strerror or str(error)) from error
-        self._open.add(connection)
-        connection.lost.add_done_callback(lambda _: self._open.discard(connection))
+        self._open[connection.lost] = connection
+        connection.lost.add_done_callback(self._open.pop)
         return connection
 
     def _sweep(self) -> None:

@@ -5,7 +5,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hermes.ports.store import Blobs
 from hermes.schema.errors import StoreError
@@ -24,17 +24,14 @@ ImageUrlMap: TypeAlias = Mapping[str, str]
 """Data URLs by image digest; `OMITTED` for those that did not fit."""
 
 
-class ImageUrls:
+class ImageUrls(Struct):
     """Caches the most recently used URLs."""
 
-    def __init__(
-        self, blobs: Blobs, limit: int = MAX_CACHED, per_request: int = MAX_PER_REQUEST
-    ) -> None:
-        self._blobs = blobs
-        self._limit = limit
-        self._per_request = per_request
-        self._cached: OrderedDict[str, str] = OrderedDict()
-        self._size = 0
+    _blobs: Blobs
+    limit: int = MAX_CACHED
+    per_request: int = MAX_PER_REQUEST
+    _cached: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    _size: int = 0
 
     async def urls(self, images: Sequence[Media]) -> dict[str, str]:
         """Return URLs by digest, newest first until the limit; the others are `OMITTED`.
@@ -44,14 +41,14 @@ class ImageUrls:
         shown = Counter(media.digest for media in images)
         newest_first = {media.digest: media for media in reversed(images)}
         found: dict[str, str] = {}
-        room = self._per_request
+        room = self.per_request
         for digest, media in newest_first.items():
             url = await self._url(media) if room > 0 else OMITTED
             if url is None:
                 continue
             room -= len(url) * shown[digest]
             found[digest] = url if room >= 0 else OMITTED
-        while self._size > self._limit and self._cached:
+        while self._size > self.limit and self._cached:
             self._size -= len(self._cached.popitem(last=False)[1])
         return found
 

@@ -116,20 +116,13 @@ class KeyRing:
 _RENEW_BEFORE = 60.0
 
 
-class AuthFileCooldowns:
+class AuthFileCooldowns(Struct):
     """Implements `CooldownStore` for one provider. A failed write is only logged."""
 
-    def __init__(
-        self,
-        file: AuthFile,
-        provider: str,
-        clock: Clock,
-        on_rejected_login: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._file = file
-        self._provider = provider
-        self._clock = clock
-        self._on_rejected_login = on_rejected_login
+    _file: AuthFile
+    _provider: str
+    _clock: Clock
+    _on_rejected_login: Callable[[], None] = lambda: None
 
     def remaining(self, keys: Sequence[str]) -> Mapping[str, float]:
         now = self._clock.now().timestamp()
@@ -156,9 +149,9 @@ class AuthFileCooldowns:
         """Mark a rejected token as expired, so that it is renewed; put other keys on cooldown."""
         now = self._clock.now()
         rejected = self._file.credentials(self._provider) if reason == Unauthorized.code else ()
-        for one in rejected:
-            if one.access_token == key and one.refresh_token:
-                self._file.update(self._provider, one.id, now, expires_at=now.timestamp())
+        for credential in rejected:
+            if credential.access_token == key and credential.refresh_token:
+                self._file.update(self._provider, credential.id, now, expires_at=now.timestamp())
                 self._on_rejected_login()
                 return
         if not only_key:
@@ -199,23 +192,27 @@ class KeyPool:
         self._expires_at = math.inf
         for provider, login in settings.logins.items():
             known = credentials.get(provider, ())
-            credentials[provider] = [await self._renewed(provider, one, login) for one in known]
+            credentials[provider] = [
+                await self._renewed(provider, credential, login) for credential in known
+            ]
         return _with_pools(settings, credentials)
 
-    async def _renewed(self, provider: str, one: Credential, login: DeviceLogin) -> Credential:
-        if one.auth_type != OAUTH:
-            return one
+    async def _renewed(
+        self, provider: str, credential: Credential, login: DeviceLogin
+    ) -> Credential:
+        if credential.auth_type != OAUTH:
+            return credential
         from hermes.models.oauth import OAuthClient  # noqa: PLC0415 - rarely needed
 
         client = OAuthClient(self._file, self._clock)
         try:
-            fresh = await client.renewed_if_expiring(provider, one, login)
+            fresh = await client.renewed_if_expiring(provider, credential, login)
         except ModelError as error:
             # Other providers must not wait for this one; it is retried soon.
             log.warning("cannot renew the login for %s: %s", provider, error)
             retry_at = self._clock.now().timestamp() + 2 * _RENEW_BEFORE
             self._expires_at = min(self._expires_at, retry_at)
-            return one
+            return credential
         self._expires_at = min(self._expires_at, fresh.expires or math.inf)
         return fresh
 
@@ -223,8 +220,13 @@ class KeyPool:
 def stored_secrets(path: Path) -> list[str]:
     """Return every key and token in `auth.json`, for redaction."""
     credentials = AuthFile(path).all_credentials()
-    known = (one for each in credentials.values() for one in each)
-    return [token for one in known for token in (one.access_token, one.refresh_token) if token]
+    known = (credential for each in credentials.values() for credential in each)
+    return [
+        token
+        for credential in known
+        for token in (credential.access_token, credential.refresh_token)
+        if token
+    ]
 
 
 def _with_pools(
@@ -233,9 +235,9 @@ def _with_pools(
     """Group keys by `pool_name`; a `custom` key without an address is never sent."""
     keys: dict[str, tuple[str, ...]] = {}
     for provider, known in credentials.items():
-        for one in known:
-            name = pool_name(provider, one.base_url or "")
-            keys[name] = (*keys.get(name, ()), one.access_token)
+        for credential in known:
+            name = pool_name(provider, credential.base_url or "")
+            keys[name] = (*keys.get(name, ()), credential.access_token)
     return structs.replace(settings, pools=keys)
 
 
@@ -269,21 +271,21 @@ def key_statuses(
     known = [KeyStatus(key=key, source=source) for key, source in configured]
     known += [
         KeyStatus(
-            key=one.access_token,
+            key=credential.access_token,
             source="auth.json",
-            id=one.id,
-            label=one.label,
-            kind=one.auth_type,
-            expires=one.expires,
+            id=credential.id,
+            label=credential.label,
+            kind=credential.auth_type,
+            expires=credential.expires,
         )
-        for one in pool
+        for credential in pool
     ]
     found: dict[str, KeyStatus] = {}
-    for one in known:
-        cooldown = cooldowns.get(fingerprint(one.key), Cooldown(0.0))
+    for key_status in known:
+        cooldown = cooldowns.get(fingerprint(key_status.key), Cooldown(0.0))
         left = max(cooldown.until - now, 0.0)
         reason = cooldown.why if left else ""
-        found.setdefault(one.key, structs.replace(one, cooldown=left, reason=reason))
+        found.setdefault(key_status.key, structs.replace(key_status, cooldown=left, reason=reason))
     return list(found.values())
 
 
@@ -291,11 +293,11 @@ def next_key(keys: Sequence[KeyStatus], strategy: KeyStrategy) -> NextKey | None
     """Return the key that a process started now would use."""
     if not keys:
         return None
-    ring = KeyRing([one.key for one in keys], strategy)
-    for one in keys:
-        if one.cooldown:
-            ring.cool_until(one.key, one.cooldown)
-    ready = sum(not one.cooldown for one in keys)
+    ring = KeyRing([key.key for key in keys], strategy)
+    for key in keys:
+        if key.cooldown:
+            ring.cool_until(key.key, key.cooldown)
+    ready = sum(not key.cooldown for key in keys)
     if len(keys) == 1:
         reason = "the only key"
     elif not ready:
@@ -306,4 +308,4 @@ def next_key(keys: Sequence[KeyStatus], strategy: KeyStrategy) -> NextKey | None
         reason = f"one of {ready}, at random"
     else:
         reason = f"the first key that is ready ({strategy})"
-    return NextKey([one.key for one in keys].index(ring.next_key(0.0)), reason)
+    return NextKey([key.key for key in keys].index(ring.next_key(0.0)), reason)

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.kit.files import try_lock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.models.auth_file import OAUTH, AuthFile, Credential
 from hermes.models.endpoint import read_all
 from hermes.models.error_body import redacted_message
@@ -177,7 +178,7 @@ class OAuthClient:
         no_tokens = f"{url} returned no tokens: {shown}"
         try:
             decoded = msgspec.json.decode(body, type=kind, strict=False)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except JSON_ERRORS as error:
             raise Unauthorized(no_tokens) from error
         if isinstance(decoded, OAuthTokens) and not (decoded.access_token or decoded.error):
             raise Unauthorized(no_tokens)

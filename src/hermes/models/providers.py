@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -74,6 +75,20 @@ def nearest_effort(wanted: str, offered: tuple[str, ...]) -> str | None:
         return None
     position = EFFORTS.index(wanted)
     return min(offered, key=lambda effort: (abs(EFFORTS.index(effort) - position), effort))
+
+
+class ServedModel(Struct, frozen=True, kw_only=True):
+    """A model at a provider. `cache_ttl` is for wires with explicit caching."""
+
+    model: str
+    provider: str
+    window: int
+    profile: ModelProfile = ModelProfile()
+    max_output: int | None = None
+    extra: Mapping[str, Any] = {}
+    key_env: str = ""
+    local: bool = False
+    cache_ttl: str = "5m"
 
 
 class Provider(Struct, frozen=True, kw_only=True):

@@ -9,10 +9,11 @@ import math
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anyio import CancelScope
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
@@ -26,10 +27,10 @@ from hermes.models.endpoint import (
 )
 from hermes.models.images import ImageUrls
 from hermes.models.key_pool import CooldownStore, KeyRing
-from hermes.models.providers import EMBEDDED, ModelProfile
+from hermes.models.providers import EMBEDDED, ModelProfile, ServedModel
 from hermes.models.resolver import ModelTarget, ResolvedModels
 from hermes.models.urls import ANTHROPIC, API_MODES, CHAT, GEMINI, RESPONSES
-from hermes.models.wire.codec import ServedModel, Wire
+from hermes.models.wire.codec import Wire
 from hermes.models.wire_model import WireModel
 from hermes.ports.model import Model, ModelChunk, ModelRequest
 from hermes.ports.plugins import BuildModel
@@ -81,43 +82,36 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     backoff: Backoff = Backoff()
 
 
-class KeyedModel:
-    """A model at a provider, with its keys. `gap` is the minimum time between requests."""
+class KeyedModel(Struct, eq=False):
+    """A model at a provider, with its keys. `min_interval` is in seconds between requests."""
 
-    def __init__(
-        self,
-        model: Model,
-        ring: KeyRing | None = None,
-        bind: Callable[[str], Model] | None = None,
-        *,
-        min_interval: float = 0.0,
-    ) -> None:
-        self.model = model
-        self.ring = ring or KeyRing(())
-        self.min_interval = min_interval
-        self.cooling_until = -math.inf
-        self.free_at = -math.inf
-        self._bind = bind
-        self._bound = ("", model)
+    model: Model
+    ring: KeyRing = field(default_factory=partial(KeyRing, ()))
+    bind: Callable[[str], Model] | None = None
+    min_interval: float = 0.0
+    cooling_until: float = -math.inf
+    free_at: float = -math.inf
+    _bound: tuple[str, Model] | None = None
 
     def with_key(self, key: str) -> Model:
-        if self._bind is not None and self._bound[0] != key:
-            self._bound = (key, self._bind(key))
+        if self.bind is None or not key:
+            return self.model
+        if self._bound is None or self._bound[0] != key:
+            self._bound = (key, self.bind(key))
         return self._bound[1]
 
     def __str__(self) -> str:
         return f"{self.model.name} at {self.model.provider}"
 
 
-class _RequestState:
-    def __init__(self, routes: list[KeyedModel], run: str) -> None:
-        self.run = run
-        self.remaining = routes[1:]
-        self.model = routes[0]
-        self.tried = [routes[0]]
-        self.total = 0
-        self.tries = 1
-        self.has_content = False
+class _RequestState(Struct):
+    run: str
+    model: KeyedModel
+    remaining: list[KeyedModel]
+    tried: list[KeyedModel]
+    total: int = 0
+    tries: int = 1
+    has_content: bool = False
 
     def next_model(self) -> KeyedModel:
         self.model = self.remaining.pop(0)
@@ -196,7 +190,8 @@ class ResilientModel:
                     await self.aclose()
 
     async def _run(self, request: ModelRequest) -> AsyncGenerator[ModelChunk]:
-        state = _RequestState(self._order(request.run), request.run)
+        first, *others = self._order(request.run)
+        state = _RequestState(request.run, first, others, [first])
         while True:
             route = state.model
             if route.min_interval:
@@ -207,7 +202,9 @@ class ResilientModel:
                 async with route.with_key(key).stream(request) as chunks:
                     async for chunk in chunks:
                         if isinstance(chunk, Assistant):
-                            self._remember(request.run, route)
+                            route.cooling_until = -math.inf
+                            if request.run and len(self._routes) > 1:
+                                self._answered.put(request.run, route)
                             yield chunk
                             return
                         state.has_content = state.has_content or isinstance(chunk, _CONTENT_DELTAS)
@@ -232,11 +229,6 @@ class ResilientModel:
         ordered = [*ready, *(route for route in self._routes if route not in ready)]
         sticky = self._answered.get(run)
         return [sticky, *(route for route in ordered if route is not sticky)] if sticky else ordered
-
-    def _remember(self, run: str, route: KeyedModel) -> None:
-        route.cooling_until = -math.inf
-        if run:
-            self._answered.put(run, route)
 
     async def _pace(self, route: KeyedModel) -> None:
         now = self._clock.monotonic()
@@ -354,8 +346,7 @@ def build_model(
         total = max(MAX_REQUEST_SECONDS, target.idle)
         settings = endpoint_settings(target, target.connect, target.idle, total)
         endpoint = endpoints.setdefault(settings, Endpoint(settings))
-        served = _served(target)
-        model = WireModel(endpoint, served, images, clock, _wire(target.api_mode, served))
+        model = WireModel(endpoint, target, images, clock, _wire(target.api_mode, target))
         store = cooldowns(target.provider) if cooldowns else None
         ring = KeyRing(target.keys, target.strategy, cooldowns=store, now=clock.monotonic())
         return KeyedModel(model, ring, model.with_key, min_interval=target.min_interval)
@@ -378,20 +369,6 @@ def _without_engine(images: ImageUrls, clock: Clock) -> BuildModel:
 
 def _no_engine() -> "EngineQueue":
     raise ConfigError("embedded models are not available here: no engine is configured")
-
-
-def _served(target: ModelTarget) -> ServedModel:
-    return ServedModel(
-        model=target.model,
-        provider=target.provider,
-        window=target.window,
-        profile=target.profile,
-        max_output=target.max_output,
-        extra=target.extra,
-        key_env=target.key_env,
-        local=target.local,
-        cache_ttl=target.cache_ttl,
-    )
 
 
 def _wire(mode: str, served: ServedModel) -> Wire:

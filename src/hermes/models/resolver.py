@@ -18,8 +18,8 @@ from hermes.models.providers import (
     CUSTOM,
     EMBEDDED,
     PROVIDERS,
-    ModelProfile,
     Provider,
+    ServedModel,
     find_provider,
     model_profile_for,
 )
@@ -54,29 +54,20 @@ from hermes.models.urls import (
 from hermes.schema.errors import ConfigError
 
 
-class ModelTarget(Struct, frozen=True, kw_only=True):
+class ModelTarget(ServedModel, frozen=True, kw_only=True):
     """A model at an address, ready to be built. `source` says where it was chosen."""
 
-    provider: str
     base_url: str
-    model: str
     keys: tuple[str, ...] = ()
-    key_env: str = ""
     strategy: KeyStrategy = KeyStrategy.FILL_FIRST
-    window: int
-    max_output: int | None = None
-    profile: ModelProfile = ModelProfile()
     api_mode: str = CHAT
-    extra: Mapping[str, Any] = {}
     headers: Mapping[str, str] = {}
     idle: float = 120.0
     connect: float = 10.0
     min_interval: float = 0.0
     verify: bool = True
     ca_file: str = ""
-    local: bool = False
     source: str = ""
-    cache_ttl: str = "5m"
 
 
 class ResolvedModels(Struct, frozen=True, kw_only=True):
@@ -200,7 +191,7 @@ class _Resolver(Struct, frozen=True):
                 own = (one.name for one in self.settings.custom_providers)
                 near = did_you_mean(selection.provider, [*own, *names])
                 raise ConfigError(
-                    f"unknown provider {selection.provider!r}",
+                    f"Unknown provider: {selection.provider!r}.",
                     hint=near or f"Choose one of {', '.join(names)}, custom: hermes model",
                 )
             return provider
@@ -225,7 +216,7 @@ class _Resolver(Struct, frozen=True):
         local = provider.local or is_local(url)
         if not keys and not local and provider is not CUSTOM:
             raise ConfigError(
-                f"no key is set for {provider.title}",
+                f"No key is set for {provider.title}.",
                 hint=f"Set it with `hermes config set {key_env} <key>`, "
                 "or choose another provider: hermes model",
             )
@@ -311,7 +302,7 @@ class _Resolver(Struct, frozen=True):
         offered = [name for one in self.found for name in one.models]
         if self.found and selection.model and selection.model not in offered:
             raise ConfigError(
-                f"no key is set, and no local server has the model {selection.model!r}",
+                f"No key is set, and no local server has the model {selection.model!r}.",
                 hint=f"Choose one of {', '.join(offered)}: hermes config set model.default <name>",
             )
         for server in self.found:
@@ -323,7 +314,7 @@ class _Resolver(Struct, frozen=True):
             window = self.settings.context_length or server.models.get(model) or target.window
             return structs.replace(target, window=window, local=True, source="found running")
         raise NoProviderConfigured(
-            "no model provider is set up: no key is set, and no local server is running",
+            "No model provider is set up: no key is set, and no local server is running.",
             hint="Choose a provider, or download a small local model: hermes setup",
         )
 

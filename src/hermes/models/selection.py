@@ -23,7 +23,7 @@ _AUTO = {"", "auto"}
 
 
 class ModelSelection(Struct, frozen=True, kw_only=True):
-    """A model and how to connect to it, before names are resolved to addresses.
+    """A model and its connection as they were named, before names are resolved to addresses.
 
     An empty `base_url` or `api_key` stands for the provider's own.
     """
@@ -76,21 +76,22 @@ def select_model(settings: ModelSettings, env: EnvLookup, flags: ModelOverrides)
     return ModelSelection(provider=hinted, model=usual, source="HERMES_INFERENCE_PROVIDER")
 
 
-def select_fallback(one: FallbackModel) -> ModelSelection:
-    """Raise `ConfigError` for a key without a provider or an address."""
-    provider = "" if is_auto(one.provider) else one.provider
-    if (one.api_key or one.key_env) and not (provider or one.base_url):
+def select_fallback(fallback: FallbackModel) -> ModelSelection:
+    """The connection of a fallback model. Raises `ConfigError` for a key without a target."""
+    provider = "" if is_auto(fallback.provider) else fallback.provider
+    if (fallback.api_key or fallback.key_env) and not (provider or fallback.base_url):
         raise ConfigError(
-            f"the fallback {one.model or 'model'} has a key, but neither a provider nor a base_url",
+            f"the fallback {fallback.model or 'model'} has a key, but neither a provider "
+            "nor a base_url",
             hint="Add provider or base_url to the entry in fallback_providers: hermes config edit",
         )
     return ModelSelection(
         provider=provider,
-        model=one.model,
-        base_url=one.base_url,
-        api_key=one.api_key,
-        key_env=one.key_env,
-        api_mode=one.api_mode,
+        model=fallback.model,
+        base_url=fallback.base_url,
+        api_key=fallback.api_key,
+        key_env=fallback.key_env,
+        api_mode=fallback.api_mode,
         source="fallback",
     )
 
@@ -128,18 +129,20 @@ def configured_provider(settings: ModelSettings) -> str:
 def find_custom_provider(settings: ModelSettings, name: str) -> CustomProvider | None:
     """Find an entry of `custom_providers`, with or without the prefix `custom:`."""
     bare = name.strip().lower().removeprefix("custom:")
-    return next((one for one in settings.custom_providers if one.name.lower() == bare), None)
+    return next(
+        (provider for provider in settings.custom_providers if provider.name.lower() == bare), None
+    )
 
 
 def pool_name(provider: str, url: str) -> str:
-    """Return the pool of a provider's keys; the keys of an unnamed address belong to its host."""
+    """Return the name of the pool with a provider's keys; an unnamed address uses its host."""
     return f"{CUSTOM.name}@{host_of(url)}" if provider == CUSTOM.name else provider
 
 
 def provider_at(url: str) -> Provider:
     """Return the provider with this address, or `CUSTOM`."""
     host = host_of(url)
-    return next((one for one in PROVIDERS if host_of(one.base_url) == host), CUSTOM)
+    return next((provider for provider in PROVIDERS if host_of(provider.base_url) == host), CUSTOM)
 
 
 def _canonical_name(settings: ModelSettings, name: str) -> str:
@@ -165,9 +168,16 @@ def env_keys(env: EnvLookup, name: str) -> list[tuple[str, str]]:
 def configured_keys(
     settings: ModelSettings, env: EnvLookup, provider: str
 ) -> list[tuple[str, str]]:
-    """Return the keys of a provider outside the pool, with their sources."""
+    """Return a provider's keys from settings and environment, each with its source."""
     known = find_provider(provider)
-    custom = next((one for one in settings.custom_providers if one.name == provider), None)
+    custom = next(
+        (
+            custom_provider
+            for custom_provider in settings.custom_providers
+            if custom_provider.name == provider
+        ),
+        None,
+    )
     keys: list[tuple[str, str]] = []
     if settings.api_key and is_configured(settings, provider):
         keys += [(key, "config.yaml") for key in split_keys(settings.api_key)]

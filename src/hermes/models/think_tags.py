@@ -6,6 +6,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
+from msgspec import Struct
+
 TAG_NAMES = ("think", "thinking", "reasoning", "thought", "reasoning_scratchpad")
 
 _OPENING = re.compile(rf"<({'|'.join(TAG_NAMES)})>", re.IGNORECASE)
@@ -33,7 +35,7 @@ class TextPiece(NamedTuple):
     kind: PieceKind
 
 
-class ThinkTagParser:
+class ThinkTagParser(Struct):
     """Splits streamed text into pieces, each text or reasoning.
 
     A tag opens reasoning only at the start of a line and outside a code fence, so that an answer
@@ -42,32 +44,33 @@ class ThinkTagParser:
     depend on how the stream is split.
     """
 
-    def __init__(self) -> None:
-        self._held = ""
-        self._inside = ""
-        self._fence = ""
-        self._line_start = True
-        self._has_text = False
-        self._has_reasoning = False
+    held: str = ""
+    """What could become a tag."""
+    _inside: str = ""
+    _fence: str = ""
+    _line_start: bool = True
+    _has_text: bool = False
+    _has_reasoning: bool = False
 
-    def is_plain_text(self, text: str) -> bool:
-        """In the middle of a line no tag can open or close."""
-        return not (self._held or self._inside or self._line_start or "\n" in text)
+    def pass_through(self, text: str) -> bool:
+        """Whether the text need not be parsed: it is a word, or in the middle of a line."""
+        if self.held or self._inside or "\n" in text:
+            return False
+        if self._line_start and not text[:1].isalnum():
+            return False
+        self._line_start, self._has_text = False, True
+        return True
 
     def feed(self, text: str) -> list[TextPiece]:
-        begins_with_word = not (self._held or self._inside) and text[:1].isalnum()
-        if self.is_plain_text(text) or (begins_with_word and "\n" not in text):
-            self._line_start, self._has_text = False, True
-            return [TextPiece(text, PieceKind.TEXT)]
-        return self._scan(self._held + text, final=False)
+        return self._scan(self.held + text, final=False)
 
     def close(self) -> list[TextPiece]:
         """Return what was held back; unclosed reasoning stays reasoning."""
-        return self._scan(self._held, final=True) if self._held else []
+        return self._scan(self.held, final=True)
 
     def _scan(self, text: str, *, final: bool) -> list[TextPiece]:
         pieces: list[TextPiece] = []
-        self._held = ""
+        self.held = ""
         at = 0
         while at < len(text):
             if self._inside:
@@ -91,7 +94,7 @@ class ThinkTagParser:
         held = last >= 0 and not final and _may_become_tag(text[last : last + _MAX_TAG])
         end = last if held else len(text)
         _add(pieces, text[at:end], PieceKind.REASONING)
-        self._held = text[end:]
+        self.held = text[end:]
         return len(text)
 
     def _begin_line(self, text: str, at: int, pieces: list[TextPiece], *, final: bool) -> int:
@@ -118,9 +121,9 @@ class ThinkTagParser:
     def _hold(self, blank: str, rest: str, pieces: list[TextPiece]) -> None:
         if self._has_text:
             _add(pieces, blank, PieceKind.TEXT)
-            self._held = rest
+            self.held = rest
         else:
-            self._held = self._blank(blank) + rest
+            self.held = self._blank(blank) + rest
 
     def _blank(self, text: str) -> str:
         """Limit leading whitespace before the first word."""

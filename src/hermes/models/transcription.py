@@ -1,4 +1,4 @@
-"""Transcribe recordings: with an OpenAI-compatible server, or with a program on this machine."""
+"""Transcribe recordings: with a server (OpenAI's interface or ElevenLabs), or with a program."""
 
 import asyncio
 import logging
@@ -13,6 +13,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from hermes.kit.ids import new_id
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.text import one_line
 from hermes.models.endpoint import read_all
 from hermes.models.error_body import redacted_message
@@ -36,23 +37,61 @@ class _Answer(Struct, frozen=True):
     text: str = ""
 
 
+class SpeechApi(Struct, frozen=True, kw_only=True):
+    """How a kind of server is called: its path, fields, and header for the key."""
+
+    path: str
+    model: str
+    language: str
+    more: Mapping[str, str] = {}
+    key_header: str
+    key_prefix: str = ""
+
+
+OPENAI_API = SpeechApi(
+    path="/audio/transcriptions",
+    model="model",
+    language="language",
+    more={"response_format": "json"},
+    key_header="Authorization",
+    key_prefix="Bearer ",
+)
+ELEVENLABS_API = SpeechApi(
+    path="/speech-to-text",
+    model="model_id",
+    language="language_code",
+    # Otherwise the text also says where someone laughs or coughs.
+    more={"tag_audio_events": "false"},
+    key_header="xi-api-key",
+)
+
+
 class TranscriptionServer:
-    """`url` is the address before `/audio/transcriptions`; `key` goes to no other one."""
+    """`url` is the address before the path of the `api`; `key` goes to no other one."""
 
     def __init__(
-        self, *, url: str, key: str, model: str, language: str = "", seconds: float = SECONDS
+        self,
+        *,
+        url: str,
+        key: str,
+        model: str,
+        language: str = "",
+        seconds: float = SECONDS,
+        api: SpeechApi = OPENAI_API,
     ) -> None:
-        self._url = f"{url.rstrip('/')}/audio/transcriptions"
-        self._key = key
+        self._url = f"{url.rstrip('/')}{api.path}"
+        self._key_header = {api.key_header: f"{api.key_prefix}{key}"} if key else {}
         self._seconds = seconds
-        self._fields = {"model": model, "language": language, "response_format": "json"}
+        self._fields = {api.model: model, api.language: language, **api.more}
 
     async def transcribe(self, data: bytes, name: str, media_type: str) -> str:
         _check_size(data)
         content_type, body = _form(self._fields, data, name, media_type)
-        headers = {"Content-Type": content_type, "Accept": "application/json"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
+        headers = {
+            "Content-Type": content_type,
+            "Accept": "application/json",
+            **self._key_header,
+        }
         client = HttpClient(connect=CONNECT_SECONDS, tls=default_tls)
         try:
             async with asyncio.timeout(self._seconds):
@@ -71,7 +110,7 @@ class TranscriptionServer:
             raise TranscriptionFailed(f"The transcription server answered {response.status}.")
         try:
             return _cleaned(msgspec.json.decode(answer, type=_Answer).text)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except JSON_ERRORS as error:
             raise TranscriptionFailed("The transcription server gave no text.") from error
 
 

@@ -5,10 +5,9 @@ import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, closing, suppress
-from typing import Self
 
 import anyio
-from msgspec import structs
+from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.sse import SseReader, SseTooLong
@@ -23,14 +22,13 @@ from hermes.models.endpoint import (
     read_up_to,
 )
 from hermes.models.error_body import redacted_message
-from hermes.models.http_client import IdleTimeout
-from hermes.models.http_response import HttpResponse
+from hermes.models.http_client import HttpResponse, IdleTimeout
 from hermes.models.images import ImageUrls
 from hermes.models.provider_errors import RequestOrigin, classify_error, url_hint
+from hermes.models.providers import ServedModel
 from hermes.models.urls import redacted_url
 from hermes.models.wire.codec import (
     InvalidChunk,
-    ServedModel,
     StreamDelta,
     StreamError,
     Wire,
@@ -49,24 +47,20 @@ _MAX_BODY = 32 * 1024 * 1024
 _MAX_EVENT = 16 * 1024 * 1024
 
 
-class _ReadDeadline:
+class _ReadDeadline(Struct):
     """Bounds consecutive waits with a single timer.
 
     A timer for each of a stream's thousands of reads costs more than the reads themselves: when
     this one fires, it checks whether the current wait has expired.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._timer: asyncio.TimerHandle | None = None
-        self._deadline = 0.0
-        self._task: asyncio.Task[object] | None = None
-        self._expired = False
-
-    def until(self, deadline: float) -> Self:
-        """Set the deadline of the next `with` block."""
-        self._deadline = deadline
-        return self
+    _loop: asyncio.AbstractEventLoop
+    deadline: float = 0.0
+    """Of the next `with` block."""
+    _timer: asyncio.TimerHandle | None = None
+    _task: asyncio.Task[object] | None = None
+    _cancelled_before: int = 0
+    _expired: bool = False
 
     def __enter__(self) -> None:
         task = asyncio.current_task()
@@ -74,7 +68,7 @@ class _ReadDeadline:
             raise RuntimeError("a stream must be read within a task")
         self._task, self._expired = task, False
         self._cancelled_before = task.cancelling()
-        if self._timer is None or self._timer.when() > self._deadline:
+        if self._timer is None or self._timer.when() > self.deadline:
             self._arm()
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
@@ -85,13 +79,13 @@ class _ReadDeadline:
 
     def _arm(self) -> None:
         self.close()
-        self._timer = self._loop.call_at(self._deadline, self._on_timer)
+        self._timer = self._loop.call_at(self.deadline, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
         if self._task is None:
             return
-        if self._loop.time() < self._deadline:
+        if self._loop.time() < self.deadline:
             self._arm()
             return
         self._expired = True
@@ -117,7 +111,6 @@ class AnswerEvents:
         self._coalescer = coalescer
         self._response = response
         self._coalescing: asyncio.Future[None] | None = None
-        response.on_complete = self._end_pause
         self._json: list[bytes] | None = [] if response.content_type == _JSON else None
         self._reader = SseReader(_MAX_EVENT)
         self._loop = asyncio.get_running_loop()
@@ -150,26 +143,25 @@ class AnswerEvents:
         # Data that is already buffered is read without a wait, so the timer would not catch it.
         data: bytes | None = None
         if now < due:
-            coalesced = b"" if finishing else await self._read_coalesced()
-            if coalesced:
-                return self._batch(coalesced)
-            with self._watch.until(min(due, now + settings.idle)):
-                data = await self._response.readany()
+            if self._coalescer.pause and not finishing:
+                data = await self._read_coalesced() or None
+            if data is None:
+                self._watch.deadline = min(due, now + settings.idle)
+                with self._watch:
+                    data = await self._response.readany()
         if data is None and not finishing:
             raise self._timeout_error()
         return self._batch(data or b"")
 
     async def _read_coalesced(self) -> bytes:
-        """Return what arrived during the coalescing pause.
-
-        Without a pause, and for the first read, it returns nothing.
-        """
+        """Return what arrived during the coalescing pause; nothing for the first read."""
         response = self._response
-        if not self._coalescer.pause or self._moved_at == self._started_at or response.complete:
+        if self._moved_at == self._started_at or response.complete:
             return b""
         # Read first, so that the data is not lost if the connection breaks during the pause.
         data = response.read_nowait()
         self._coalescing = self._coalescer.wait_for_pause()
+        response.on_complete = self._end_pause
         await self._coalescing
         return data if response.error else data + response.read_nowait()
 

@@ -1,6 +1,7 @@
 """The plugins of a profile, loaded when the settings need them or on request."""
 
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
 from functools import cache
 from importlib import import_module
 from typing import Protocol, cast
@@ -26,7 +27,7 @@ class PluginManifest(Struct, frozen=True, kw_only=True):
 
     name: str
     module: str  # with a function `register(ctx)`
-    runtime: str = ""  # the runtime it registers, if people can switch it
+    runtime: str = ""  # the runtime it registers, if users can switch it on and off
     provider: str = ""  # the provider whose models it builds
 
 
@@ -35,7 +36,7 @@ BUILT_IN = (
     PluginManifest(name="codex", module="hermes.runtimes.codex.plugin", runtime=CODEX_RUNTIME),
     PluginManifest(name="embedded", module="hermes.models.embedded.plugin", provider="embedded"),
 )
-"""In the order in which their runtimes are asked."""
+"""Their runtimes are asked in this order."""
 
 
 class _PluginModule(Protocol):
@@ -52,7 +53,7 @@ class Plugins:
         self.switches: dict[str, SwitchableRuntime] = {}
         self.gateway_tasks: list[Callable[[], Coroutine[None, None, None]]] = []
         self._model_providers: dict[str, BuildModel] = {}
-        self._closing: list[Callable[[], Coroutine[None, None, None]]] = []
+        self._closing = AsyncExitStack()
         self._loaded: set[str] = set()
 
     @property
@@ -62,8 +63,8 @@ class Plugins:
     def load(self, manifest: PluginManifest) -> None:
         """Import the plugin and let it register, once."""
         if manifest.name not in self._loaded:
-            self._loaded.add(manifest.name)
             cast("_PluginModule", import_module(manifest.module)).register(self)
+            self._loaded.add(manifest.name)
 
     def register_runtime(self, runtime: RuntimeProvider) -> None:
         self.runtimes.append(runtime)
@@ -73,7 +74,7 @@ class Plugins:
         self.register_runtime(runtime)
 
     def model_provider(self, name: str) -> BuildModel | None:
-        """What builds the provider's models; its plugin is loaded on the first request."""
+        """Return what builds the provider's models; its plugin is loaded on the first request."""
         for manifest in BUILT_IN:
             if name and manifest.provider == name:
                 self.load(manifest)
@@ -83,12 +84,11 @@ class Plugins:
         self._model_providers[name] = build
 
     def register_close(self, close: Callable[[], Coroutine[None, None, None]]) -> None:
-        self._closing.append(close)
+        self._closing.push_async_callback(close)
 
     async def aclose(self) -> None:
         with anyio.CancelScope(shield=True):
-            for close in reversed(self._closing):
-                await close()
+            await self._closing.aclose()
 
     def register_gateway_task(self, run: Callable[[], Coroutine[None, None, None]]) -> None:
         self.gateway_tasks.append(run)

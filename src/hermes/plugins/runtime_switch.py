@@ -21,7 +21,7 @@ class RuntimeSwitch:
         return self.current() != AUTO_RUNTIME
 
     def current(self) -> str:
-        enabled = (name for name, one in self._plugins.switches.items() if one.enabled)
+        enabled = (name for name, switch in self._plugins.switches.items() if switch.enabled)
         return next(enabled, AUTO_RUNTIME)
 
     def status(self) -> str:

@@ -1,4 +1,4 @@
-"""How far each chat has been told about a board, and which session to wake."""
+"""The last event of a board that each chat received, and which session to wake."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -33,7 +33,7 @@ class PutBoardWatch(Struct, frozen=True):
 
 
 class RemoveBoardWatch(Struct, frozen=True):
-    """Remove a watch that nothing is sent for any more."""
+    """Remove a watch that nothing is sent for."""
 
     watch: BoardWatch
 

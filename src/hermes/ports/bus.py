@@ -6,10 +6,8 @@ from typing import Protocol
 
 from hermes.schema.events import Event
 
-
-def run_topic(run: str) -> str:
-    """The topic with the events of a run."""
-    return f"run.{run}"
+RUN_TOPIC = "run.{}"
+"""The topic with the events of a run."""
 
 
 class Subscription(Protocol):

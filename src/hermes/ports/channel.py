@@ -33,16 +33,27 @@ class Offline(NotSent):
 
 
 class Throttled(NotSent):
-    """Rate limited: wait `wait` seconds, for this chat or for all of them (`all_chats`)."""
+    """Rate limited: wait `wait` seconds, for this chat or for all of them (`all_chats`).
+
+    `one_kind`: only calls like this one are limited, and the channel itself refuses them
+    meanwhile. Other calls to the chat, such as a new post instead of an edit, may succeed.
+    """
 
     code = "throttled"
 
     def __init__(
-        self, message: str, *, wait: float, hint: str = "", all_chats: bool = False
+        self,
+        message: str,
+        *,
+        wait: float,
+        hint: str = "",
+        all_chats: bool = False,
+        one_kind: bool = False,
     ) -> None:
         super().__init__(message, hint=hint)
         self.wait = wait
         self.all_chats = all_chats
+        self.one_kind = one_kind
 
 
 class UnknownOutcome(HermesError):
@@ -200,13 +211,15 @@ class Markup(StrEnum):
     HTML = "html"  # as in Matrix
     IRC = "irc"
     WHATSAPP = "whatsapp"
+    XMPP = "xmpp"  # Message Styling (XEP-0393)
 
 
 class Outbound(Struct, frozen=True):
     """One post: rendered text, files or buttons.
 
     `plain` is the text without markup, for platforms that take both. `key` is the same each time
-    the post is sent again, for platforms that recognize repetitions.
+    the post is sent again, for platforms that recognize repetitions. `progress`: the post shows a
+    running turn, and leaves the platform's capacity to answers.
     """
 
     blocks: tuple[Text | Attachment | Choices, ...]
@@ -214,6 +227,7 @@ class Outbound(Struct, frozen=True):
     markup: Markup = Markup.PLAIN
     plain: str = ""
     key: str = ""
+    progress: bool = False
 
     @property
     def text(self) -> str:
@@ -380,7 +394,8 @@ CheckAccount: TypeAlias = Callable[[str, FreeTable, Mapping[str, str]], Awaitabl
 class SetupQuestion(Struct, frozen=True):
     """A variable that setup asks for; `{domain}` in the default is that of the first answer.
 
-    The answer to a `secret` is not shown. An `optional` one can be left out with `-`.
+    The answer to a `secret` is not shown. An `optional` one can be left out with `-`. The others
+    match the regular expression `pattern`; `expected` says what they look like.
     """
 
     variable: str
@@ -388,21 +403,24 @@ class SetupQuestion(Struct, frozen=True):
     default: str = ""
     optional: bool = False
     secret: bool = False
+    pattern: str = ""
+    expected: str = ""
 
 
 class ChannelSetup(Struct, frozen=True, kw_only=True):
     """How `hermes gateway setup` connects a platform.
 
     `check` is "module:attribute" of a `CheckAccount`, `variable` that of the token; `steps`
-    say how to get one, and `user_id` what a user id looks like and where to find it. `questions`
-    are asked before the token, which people call `secret`; with `secret_optional`, there may be
-    none.
+    say how to get one, and `user_id` what a user id looks like and where to find it; it matches
+    the regular expression `user_pattern`. `questions` are asked before the token, which people
+    call `secret`; with `secret_optional`, there may be none.
     """
 
     check: str
     variable: str
     steps: tuple[str, ...]
     user_id: str
+    user_pattern: str = r"\S+"
     secret: str = "Token"  # noqa: S105 - what it is called
     secret_optional: bool = False
     questions: tuple[SetupQuestion, ...] = ()

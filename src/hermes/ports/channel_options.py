@@ -1,16 +1,16 @@
 """Read a platform's own settings into its typed options: environment variables over the file."""
 
 from collections.abc import Mapping
-from typing import TypeVar, get_origin, get_type_hints
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from hermes.config.sections import FreeTable
+from hermes.config.values import format_path
 from hermes.schema.errors import ConfigError
 
 T = TypeVar("T", bound=Struct)
-_LISTS: frozenset[object] = frozenset({tuple, list, frozenset})
 
 
 def read_options(
@@ -25,18 +25,13 @@ def read_options(
     `variables` maps option names to environment variables; an empty variable is not set. Raises
     `ConfigError` for a value of the wrong type.
     """
-    hints = get_type_hints(kind)
     given = {name: extra[name] for name in kind.__struct_fields__ if name in extra}
     names = {name: f"platforms.{platform}.extra.{name}" for name in given}
     for name, variable in variables.items():
         if value := env.get(variable, "").strip():
             given[name], names[name] = value, variable
-    # Lists may be written as comma-separated text in both places.
-    for name, value in given.items():
-        if isinstance(value, str) and _is_list(hints[name]):
-            given[name] = [one.strip() for one in value.split(",") if one.strip()]
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return convert_options(kind, given)
     except msgspec.ValidationError as error:
         wrong = next(
             (label for name, label in names.items() if f"$.{name}" in str(error)), platform
@@ -47,5 +42,21 @@ def read_options(
         ) from error
 
 
-def _is_list(hint: object) -> bool:
-    return get_origin(hint) in _LISTS
+def convert_options(kind: type[T], given: FreeTable) -> T:
+    """Convert values as people write them in YAML and in variables.
+
+    Lists may be text with commas, ids may be numbers, and switches have the words of YAML. Raises
+    `msgspec.ValidationError`.
+    """
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        from hermes.config.repair import SettingsRepair  # noqa: PLC0415 - slow to import
+
+        repair = SettingsRepair(kind)
+        repaired = repair.repair(dict(given))
+        if repair.findings:
+            wrong = repair.findings[0]
+            place = f"$.{format_path(wrong.path)}"
+            raise msgspec.ValidationError(f"{wrong.message} - at `{place}`") from error
+        return msgspec.convert(repaired, kind, strict=False)

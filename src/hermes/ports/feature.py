@@ -61,6 +61,11 @@ class ActionCall(Struct, frozen=True, kw_only=True):
     say: Callable[[str], None] = lambda line: None
 
     @property
+    def prefix(self) -> str:
+        """What precedes the name of a verb where the action was called."""
+        return "hermes " if self.scope is None else "/"
+
+    @property
     def address(self) -> Address | None:
         """The chat it came from."""
         return None if self.scope is None else self.scope.address

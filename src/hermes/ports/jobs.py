@@ -134,7 +134,7 @@ class Job(Struct, frozen=True, kw_only=True):
     timezone: str = ""
     policy: JobPolicy = JobPolicy()
     watched: str | None = None  # the state of `schedule.path` that was handled last
-    acknowledged_at: datetime | None = None  # failures up to then are known to somebody
+    acknowledged_at: datetime | None = None  # failures up to then are known to someone
 
     @property
     def all_skills(self) -> tuple[str, ...]:
@@ -279,6 +279,10 @@ class Jobs(Protocol):
 
     async def fires(self, job: str | None, limit: int) -> Sequence[Fire]:
         """The last fires, newest first."""
+        ...
+
+    async def sessions(self, since: datetime) -> Mapping[str, str]:
+        """The job of each session that was opened for a fire since then."""
         ...
 
     async def next_start(self) -> datetime | None:

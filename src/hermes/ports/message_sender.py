@@ -8,27 +8,36 @@ from msgspec import Struct
 from hermes.ports.channel import Attachment
 from hermes.ports.store import Write
 from hermes.schema.messages import Trust
-from hermes.schema.scope import Scope
+from hermes.schema.scope import Address, Scope
 
 
-class TargetResult(Struct, frozen=True):
-    """The result for one target."""
+class SendTarget(Struct, frozen=True):
+    """A chat to send to, or `reason`, why a target cannot be reached.
 
-    target: str
-    key: str = ""  # the outbox row; empty if the target cannot be reached
-    reason: str = ""  # why it cannot be reached
+    `is_page` is the conversation itself, in which the dashboard offers the files for download.
+    """
+
+    name: str
+    address: Address | None = None
+    reason: str = ""
     trusted: bool = False  # the requesting chat itself, or one of the owner's home channels
+    is_page: bool = False
 
 
 class MessageSender(Protocol):
-    def resolve(self, scope: Scope, target: str) -> Sequence[TargetResult]:
-        """Resolve a target without sending. Raises `UsageError` for an invalid target."""
+    def resolve(self, scope: Scope, target: str) -> Sequence[SendTarget]:
+        """Resolve comma-separated targets. Raises `UsageError` for an invalid one."""
         ...
 
     async def send(
-        self, scope: Scope, target: str, text: str, *, attachments: tuple[Attachment, ...] = ()
-    ) -> Sequence[TargetResult]:
-        """Put the message into the outbox; delivery follows. Raises `UsageError`."""
+        self,
+        scope: Scope,
+        targets: Sequence[SendTarget],
+        text: str,
+        *,
+        attachments: tuple[Attachment, ...] = (),
+    ) -> None:
+        """Put the message into the outbox for the targets with an address; delivery follows."""
         ...
 
 

@@ -1,6 +1,6 @@
 """Who works on what: workers with a heartbeat, their claims, and the leases of sessions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -48,6 +48,10 @@ class Leases(Protocol):
 
     async def held(self, session: str) -> bool:
         """Whether a holder that may be alive has the lease."""
+        ...
+
+    async def holders(self) -> Mapping[str, str]:
+        """The sessions that are held, with their holders."""
         ...
 
 

@@ -20,7 +20,7 @@ class PutFailedRun(Struct, frozen=True):
 
 
 class AddSpendBefore(Struct, frozen=True):
-    """What was spent in total before a day (`2026-01-31`), by everybody or by one person.
+    """What was spent in total before a day (`2026-01-31`), by everyone or by one person.
 
     The commit fails with `StateConflict` if it is stored already.
     """

@@ -14,6 +14,7 @@ from hermes.schema.messages import Media, Message, Usage
 from hermes.schema.sessions import (
     DailyUsage,
     ModelUsage,
+    SearchFilter,
     SearchResult,
     Session,
     SessionChange,
@@ -292,7 +293,13 @@ class SessionArchive(Protocol):
         """
         ...
 
-    async def search(self, query: str, limit: int = 20, role: str | None = None) -> SearchResult:
+    async def search(
+        self,
+        query: str,
+        limit: int = 20,
+        role: str | None = None,
+        where: SearchFilter | None = None,
+    ) -> SearchResult:
         """Words in any order, `"phrases"`, prefixes with `*`; also substrings and CJK.
 
         Does not wait for a large backlog of messages to be indexed.
@@ -300,7 +307,11 @@ class SessionArchive(Protocol):
         ...
 
     async def search_by_meaning(
-        self, query: str, limit: int = 20, role: str | None = None
+        self,
+        query: str,
+        limit: int = 20,
+        role: str | None = None,
+        where: SearchFilter | None = None,
     ) -> SearchResult:
         """Like `search`, plus results of similar meaning where embeddings are available."""
         ...
@@ -357,6 +368,10 @@ class Queues(Protocol):
 
         Only reads: nothing is claimed.
         """
+        ...
+
+    async def waiting(self, queue: str, limit: int) -> Sequence[QueueItem]:
+        """Items that no one has claimed yet, oldest first; only reads."""
         ...
 
     async def retry(self, key: str, at: datetime, reason: str) -> None: ...

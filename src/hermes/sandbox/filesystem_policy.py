@@ -329,7 +329,9 @@ def _in_each(folders: list[str], name: str) -> list[str]:
 def _may_match_in(pattern: str, folders: list[str]) -> bool:
     """Whether the pattern can match inside one of the folders."""
     begin = pattern.partition("*")[0]
-    return any(begin.startswith(f"{one}/") or f"{one}/".startswith(begin) for one in folders)
+    return any(
+        begin.startswith(f"{folder}/") or f"{folder}/".startswith(begin) for folder in folders
+    )
 
 
 def _matching_paths(pattern: str, known: dict[str, list[str]] | None = None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Find the files git settings lead to: included files, hook folders, programs named by a path.
+"""Find the files that git settings name: included files, hook folders and programs.
 
 Link targets count too, whether the link is such a path itself, an entry of a hooks folder, or
 part of a repository, and so does every further link on the way.
@@ -25,7 +25,7 @@ from hermes.sandbox.git_config import (
     setting_value,
 )
 
-# On the path of every command: string paths are faster.
+# This runs for every command, so it uses string paths, which are faster.
 # ruff: noqa: PTH113, PTH114, PTH115, PTH118, PTH119, PTH120
 
 
@@ -33,7 +33,7 @@ MAX_READ = 256 * 1024
 LINK_PREFIX = b"\0link "
 SYSTEM_CONFIGS = ("/etc/gitconfig", "/usr/local/etc/gitconfig", "/opt/homebrew/etc/gitconfig")
 _HUSKY = ".husky"
-"""Git looks in its folder `_`, whose files only call the ones next to it."""
+"""Husky sets the hooks folder to `.husky/_`, whose files only call those in `.husky`."""
 _MAX_FILES = 100
 MAX_LISTED = 1_000
 _MOST_LINKS = 40
@@ -50,7 +50,7 @@ class _CollectedSettings(Struct):
 
 
 class ConfiguredPaths:
-    """`gits` are the repositories from before a command: only their settings are trusted."""
+    """`gits` are the repositories that existed before a command; only their settings count."""
 
     def __init__(self, tops: Sequence[str], owner: OwnerGitConfig, gits: Sequence[str]) -> None:
         self._tops = tops
@@ -79,11 +79,11 @@ class ConfiguredPaths:
 
 
 def owner_git_config(env: Mapping[str, str], home: str) -> OwnerGitConfig:
-    """Every file the owner's git may read: this environment may differ from a login shell's."""
+    """Every settings file the owner's git may read, whatever this process's environment is."""
     named = [env.get(name, "") for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")]
     xdg = env.get("XDG_CONFIG_HOME", "")
     folders = [f"{home}/.config", *([xdg] if xdg.startswith("/") else [])]
-    files = (f"{home}/.gitconfig", *(f"{one}/git/config" for one in folders), *SYSTEM_CONFIGS)
+    files = (f"{home}/.gitconfig", *(f"{folder}/git/config" for folder in folders), *SYSTEM_CONFIGS)
     chosen = (path for path in named if path.startswith("/"))
     return OwnerGitConfig(tuple(dict.fromkeys((*files, *chosen))), home)
 
@@ -111,7 +111,7 @@ def base_folders(git: str, settings: Sequence[Setting]) -> list[str]:
 def config_files(git: str) -> list[str]:
     """The settings files of a repository, which may belong to another one."""
     inner = gitdir_target(git) or os.path.realpath(git)
-    common = os.fsdecode((read_head(f"{inner}/commondir") or b"").rstrip(b"\r\n"))
+    common = os.fsdecode((read_head(f"{inner}/commondir", follow=True) or b"").rstrip(b"\r\n"))
     return [f"{os.path.join(inner, common).rstrip('/')}/config", f"{inner}/config.worktree"]
 
 
@@ -133,10 +133,10 @@ def unscanned_paths(git: str, text: bytes, tops: Sequence[str]) -> frozenset[byt
 
 def gitdir_target(path: str) -> str:
     """The target of a `.git` file; empty for a folder."""
-    text = read_head(path)
+    text = read_head(path, follow=True)
     if text is None or not text.startswith(b"gitdir: "):
         return ""
-    # Exactly as git reads it: one more space is another folder's name.
+    # Like git: a second space after the colon belongs to the name.
     target = os.fsdecode(text[8:].split(b"\0", 1)[0].rstrip(b"\r\n"))
     return os.path.realpath(os.path.join(os.path.dirname(path), target))
 
@@ -327,7 +327,7 @@ def _has_own_strategy(text: bytes) -> bool:
 
 
 def _are_plain_options(text: bytes) -> bool:
-    """Other options make `git apply` write files of any name."""
+    """Whether there are only harmless options; others make `git apply` write to any file."""
     return _OPTIONS_OF_APPLY.fullmatch(text) is not None
 
 

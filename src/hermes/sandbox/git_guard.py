@@ -268,7 +268,7 @@ def _executed(
         above, _, folder = os.path.dirname(git).rpartition("/")
         own = text.strip() == _WORKTREE_COMMONDIR and folder == "worktrees" and above in known
         return frozenset() if own else frozenset({text})
-    return unsafe_settings(text) | {_TARGET + one for one in unscanned_paths(git, text, tops)}
+    return unsafe_settings(text) | {_TARGET + path for path in unscanned_paths(git, text, tops)}
 
 
 def _saved_entries(

@@ -162,7 +162,7 @@ def common_folders(paths: Iterable[str], tops: Sequence[str], most: int) -> list
         below = {path[len(base) + 1 :] for path in paths if path.startswith(f"{base}/")}
         parts = [tuple(path.split("/")) for path in below]
         depth = max(map(len, parts), default=0)
-        while len(cut := {one[:depth] for one in parts}) > most or _is_long(cut):
+        while len(cut := {part[:depth] for part in parts}) > most or _is_long(cut):
             depth -= 1
         if any(path == top for path in paths) or (cut and not depth):
             chosen.append(top)

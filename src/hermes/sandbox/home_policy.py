@@ -81,7 +81,7 @@ def protected_paths(home: Home) -> ProtectedPaths:
 def _visible_paths(home: Home, principal: str) -> list[Path]:
     visible = (home.path / name for name in (*VISIBLE_IN_HOME, WORKSPACE))
     patterns = BOARD_FILES if principal == OWNER else ()
-    files = (path for one in patterns for path in home.root.glob(one))
+    files = (path for pattern in patterns for path in home.root.glob(pattern))
     return [*visible, *files, *_own_in_cache(home, principal)]
 
 

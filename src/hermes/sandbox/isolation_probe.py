@@ -70,6 +70,7 @@ class IsolationProbe:
         self._clock = clock
         self._trying = anyio.Lock()
         self._result: ProbeResult | None = None
+        self._landlock_result: ProbeResult | None = None
         self._trial: Bubblewrap | None = None
         self._failures = 0
         self._retry_at = 0.0
@@ -120,7 +121,9 @@ class IsolationProbe:
             return ProbeResult(None, f"landlock is not supported on {platform.machine()} machines")
         if self._version() < 1:
             return ProbeResult(None, "the kernel has no landlock")
-        return ProbeResult(Landlock(self._policy()))
+        if self._landlock_result is None:
+            self._landlock_result = ProbeResult(Landlock(self._policy()))
+        return self._landlock_result
 
     async def _try(self, result: ProbeResult) -> ProbeResult:
         if result.backend is None or self._program is None:

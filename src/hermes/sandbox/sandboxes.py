@@ -4,7 +4,8 @@ Drivers are loaded and tried with the first command, or when their state is aske
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.sections.execution import Terminal
 from hermes.kit.clock import Clock
-from hermes.ports.sandbox import Sandbox
+from hermes.ports.sandbox import Confinement, Process, ProcessResult, ProcessSpec, Sandbox
 from hermes.sandbox.backends import (
     BACKENDS,
     ISOLATION_BACKENDS,
@@ -28,6 +29,7 @@ from hermes.sandbox.home_policy import filesystem_policy, tmp_root
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
 from hermes.sandbox.strongest_sandbox import StrongestSandbox
+from hermes.schema.errors import SandboxError
 from hermes.schema.scope import OWNER
 
 if TYPE_CHECKING:
@@ -95,8 +97,10 @@ class Sandboxes:
     def tried(self) -> list[str]:
         """Like `report`, for sandboxes that commands have already tried."""
         built = self._made.items()
-        chosen = [(name, one) for name, one in built if isinstance(one, StrongestSandbox)]
-        return [f"sandbox {name}: {one.state}" for name, one in chosen if one.known]
+        chosen = [
+            (name, sandbox) for name, sandbox in built if isinstance(sandbox, StrongestSandbox)
+        ]
+        return [f"sandbox {name}: {sandbox.state}" for name, sandbox in chosen if sandbox.known]
 
     def describe(self, platform: str) -> str:
         """A short description of the sandbox for commands from a platform."""
@@ -136,8 +140,6 @@ class Sandboxes:
     def _make(self, name: str) -> Sandbox:
         spawner = self._parts.spawner
         if why := unsupported_reason(name):
-            from hermes.sandbox.unsupported import UnsupportedSandbox  # noqa: PLC0415 - rarely needed
-
             return UnsupportedSandbox(name, why, f"Choose one of {', '.join(BACKENDS)}.")
         match name:
             case "local":
@@ -230,3 +232,32 @@ _CLIENT_VARIABLES = (
 
 def _client_env(env: Env) -> dict[str, str]:
     return {name: env[name] for name in _CLIENT_VARIABLES if name in env}
+
+
+class UnsupportedSandbox:
+    """Refuses every command: another sandbox than the configured one must not run it."""
+
+    isolation = ""
+
+    def __init__(self, name: str, reason: str, hint: str) -> None:
+        self.name = name
+        self._reason = reason
+        self._hint = hint
+
+    async def confinement(self) -> Confinement:
+        raise self._refusal()
+
+    async def run(
+        self,
+        job: ProcessSpec,
+        on_output: Callable[[bytes], Awaitable[None]] | None = None,
+        *,
+        pty: bool = False,
+    ) -> ProcessResult:
+        raise self._refusal()
+
+    def open(self, job: ProcessSpec, *, pty: bool = False) -> AbstractAsyncContextManager[Process]:
+        raise self._refusal()
+
+    def _refusal(self) -> SandboxError:
+        return SandboxError(f"{self._reason}, so commands and code cannot run", hint=self._hint)

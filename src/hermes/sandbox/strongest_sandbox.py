@@ -1,4 +1,4 @@
-"""Choose the strongest sandbox that works on this machine, and check again while it is not.
+"""Choose the strongest sandbox that works on this machine, and check again before each command.
 
 An approval asks for the `Confinement` first and passes it on: a command is rejected rather than
 run with weaker isolation. A change is logged once and shown by `state`.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WEAKER_NOTE = "the weaker sandbox"
-NO_SANDBOX = "Commands run without a sandbox, with all your rights"
+NO_SANDBOX = "Commands run without a sandbox, with all your permissions"
 APPROVAL_REQUIRED = "Every command needs approval, because the sandbox cannot be set up"
 COMMANDS_REFUSED = "Commands do not run"
 PARTIAL_NOTE = (
@@ -37,11 +37,10 @@ _HINT = "See `/status` and docs/sandbox.md."
 
 
 class StrongestSandbox:
-    """Chooses among `kinds` of isolation, strongest first.
+    """Chooses among `backends`, strongest first.
 
-    With `fallback`, commands run without a sandbox on machines that have none. If there is one
-    that fails, only approved commands run, outside it. Programs of our own, which need no
-    approval, run in whatever sandbox there is.
+    With `fallback`, commands run without a sandbox where no backend is installed. Where one is
+    installed but does not work, each command needs approval. Hermes's own programs need none.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class StrongestSandbox:
         self._probe = probe
         self._backends = backends
         self._clean_up = clean_up
-        self._owner = owner_git
+        self._owner_git = owner_git
         self._fallback = fallback
         self._found: Sandbox | None = None
         self._backend: IsolationBackend | None = None
@@ -116,13 +115,13 @@ class StrongestSandbox:
         pty: bool = False,
     ) -> ProcessResult:
         sandbox = await self._sandbox_for(job)
-        async with self._checked(job):
+        async with self._probe_after_failure(job):
             return await sandbox.run(job, on_output, pty=pty)
 
     @asynccontextmanager
     async def open(self, job: ProcessSpec, *, pty: bool = False) -> AsyncGenerator[Process]:
         sandbox = await self._sandbox_for(job)
-        async with self._checked(job), sandbox.open(job, pty=pty) as process:
+        async with self._probe_after_failure(job), sandbox.open(job, pty=pty) as process:
             yield process
 
     async def refresh(self) -> Sandbox | None:
@@ -149,7 +148,7 @@ class StrongestSandbox:
         from hermes.sandbox.isolated_sandbox import IsolatedSandbox  # noqa: PLC0415 - loaded on first use
 
         await self._clean_up()
-        self._found = IsolatedSandbox(self._spawner, backend, owner=self._owner())
+        self._found = IsolatedSandbox(self._spawner, backend, owner=self._owner_git())
         self._backend = backend
 
     def _log_change(self) -> None:
@@ -178,7 +177,7 @@ class StrongestSandbox:
         return found
 
     @asynccontextmanager
-    async def _checked(self, job: ProcessSpec) -> AsyncGenerator[None]:
+    async def _probe_after_failure(self, job: ProcessSpec) -> AsyncGenerator[None]:
         """Check the sandbox again if it could not be set up for a job.
 
         If it works, only this job is rejected. Raises `SandboxError`.
@@ -194,9 +193,9 @@ class StrongestSandbox:
                 raise
             raise SandboxError(str(error), hint=_CHANGED) from error
 
-    def _is_weaker_than(self, promised: str) -> bool:
+    def _is_weaker_than(self, approved: str) -> bool:
         order = ["", *reversed(self._backends)]
-        return promised in order and order.index(self.isolation) < order.index(promised)
+        return approved in order and order.index(self.isolation) < order.index(approved)
 
     def _unsandboxed_state(self) -> str:
         if not self._fallback:

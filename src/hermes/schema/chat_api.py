@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.kit.ids import new_id
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -230,7 +231,7 @@ def _call(call: WireCall) -> ToolCall:
     text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
     try:
         msgspec.json.decode(text, type=dict[str, Raw])
-    except msgspec.MsgspecError:
+    except JSON_ERRORS:
         return ToolCall(call.id, call.function.name, Raw(b"{}"), text)
     return ToolCall(call.id, call.function.name, Raw(text.encode()))
 

@@ -40,7 +40,7 @@ class Notice(Struct, frozen=True, tag="notice", omit_defaults=True):
     """One line for people: waiting for a provider, changing to a fallback model.
 
     A `passing` one is transient: it ends with the next event. A `refused` one says that something
-    was not done because nobody could be asked for approval.
+    was not done because no one could be asked for approval.
     """
 
     text: str

@@ -221,14 +221,25 @@ def typed_parts(message: User) -> tuple[Text | Media, ...]:
     )
 
 
+def sent_files(message: User) -> tuple[Text | Media, ...]:
+    """The files that were sent with the message; @references are not among them."""
+    return tuple(
+        part
+        for place, part in enumerate(message.parts)
+        if isinstance(part, Media) or (place > 0 and part.text.startswith(SENT_FILES_HEADER))
+    )
+
+
 def display_parts(message: User) -> tuple[Text | Media, ...]:
     """The parts for display, with attachments replaced by their names."""
-    return tuple(
-        Text(f"attached: {', '.join(_attachment_names(part.text))}")
-        if isinstance(part, Text) and _is_attachment(place, part)
-        else part
-        for place, part in enumerate(_without_instructions(message))
-    )
+    parts: list[Text | Media] = []
+    for place, part in enumerate(_without_instructions(message)):
+        if not isinstance(part, Text) or not _is_attachment(place, part):
+            parts.append(part)
+        elif names := _attachment_names(part.text):
+            parts.append(Text(f"attached: {', '.join(names)}"))
+        # Else it only says where a file is stored, which is a part of its own.
+    return tuple(parts)
 
 
 def shell_attachment(results: Sequence[ShellResult]) -> tuple[Text, ...]:

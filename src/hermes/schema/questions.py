@@ -7,7 +7,7 @@ from msgspec import Struct
 
 TERMINAL_ORIGIN = "you, in the terminal"
 """The `origin` of requests from the owner's terminal."""
-WEB_ORIGIN = "you, on the web page"
+WEB_ORIGIN = "you, in the dashboard"
 """The `origin` of requests from the owner's web page."""
 
 

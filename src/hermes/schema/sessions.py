@@ -5,7 +5,7 @@ from datetime import date, datetime
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from hermes.schema.messages import Message, Usage
+from hermes.schema.messages import Message, Trust, Usage
 from hermes.schema.scope import OWNER
 
 
@@ -83,13 +83,23 @@ class TranscriptTail(Struct, frozen=True):
 
 
 class SearchHit(Struct, frozen=True, kw_only=True):
-    """A search hit; `snippet` marks matches as >>>this<<<."""
+    """A search hit; `snippet` marks matches as >>>this<<<, `preview` is that of the session."""
 
     session: Session
+    preview: str = ""
     seq: int
     at: datetime
     role: str
     snippet: str
+    trust: Trust | None = None  # of a user message
+
+
+class SearchFilter(Struct, frozen=True, kw_only=True):
+    """Which sessions to search; every given field must match."""
+
+    source: str | None = None
+    started_after: datetime | None = None
+    started_before: datetime | None = None
 
 
 class SearchResult(Struct, frozen=True):

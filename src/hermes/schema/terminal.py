@@ -49,6 +49,7 @@ class RecentHistory(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     rows: tuple[StoredMessage, ...] = ()
     cut: frozenset[int] = frozenset()  # last messages of interrupted turns, by seq
+    failed: Mapping[int, str] = {}  # why turns have no answer, by the seq of their last message
     asked: tuple[datetime, ...] = ()  # when a person was asked something: explains long pauses
     more: int = 0  # number of earlier messages
 
@@ -59,7 +60,7 @@ class BusyMode(StrEnum):
     INTERRUPT = "interrupt"
     """Stop the turn and submit the message."""
     QUEUE = "queue"
-    """Queue the message for a turn of its own."""
+    """Queue the message as a separate turn."""
     STEER = "steer"
     """Pass the message to the turn at its next step."""
     COLLECT = "collect"

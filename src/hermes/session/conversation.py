@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import chain
 from typing import TypeAlias
 
@@ -28,7 +28,7 @@ from hermes.ports.store import (
 from hermes.ports.turn import Emit
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
-from hermes.schema.messages import Media, Message, Text, Trust, User
+from hermes.schema.messages import Assistant, Media, Message, Text, Trust, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import (
     ModelUsage,
@@ -58,6 +58,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     attended: bool = False  # someone can answer approvals
     yolo: bool = False  # approve everything
     async_delivery: bool = True  # results that arrive after a turn can be delivered
+    refresh: bool = True  # read the session again after a turn
 
 
 MessageParts: TypeAlias = Sequence[Text | Media]
@@ -70,10 +71,17 @@ async def unchanged_parts(session: Session, parts: MessageParts) -> MessageParts
 
 
 async def copy_session(
-    store: Store, runner: Runner, lease: Lease, copy: Session, *, client_calls: bool = False
+    store: Store,
+    runner: Runner,
+    lease: Lease,
+    copy: Session,
+    *,
+    client_calls: bool = False,
+    last: str = "",
 ) -> list[Write]:
     """Return the writes that create `copy` with the transcript of the leased session.
 
+    The transcript ends with the answer whose id is `last`, if one is given.
     Every call gets a result first, as only the old session knows what became of lost calls. With
     `client_calls`, calls that have not started may be run by a client that still returns results.
     """
@@ -81,10 +89,22 @@ async def copy_session(
     messages = [row.message for row in await archive.messages(lease.session)]
     await runner.close_calls(lease, messages, started_only=client_calls)
     rows = await archive.messages(lease.session)
+    if last:
+        rows = _rows_until(rows, last)
     return [
         OpenSession(copy),
         *(AppendMessage(copy.id, row.run, row.message, row.at) for row in rows),
     ]
+
+
+def _rows_until(rows: Sequence[StoredMessage], last: str) -> Sequence[StoredMessage]:
+    for number, row in enumerate(rows):
+        if row.message.id != last:
+            continue
+        if not isinstance(row.message, Assistant) or row.message.calls:
+            raise UsageError("A branch can only begin after a finished answer.")
+        return rows[: number + 1]
+    raise UsageError("That message is no longer part of this session.")
 
 
 class Conversation:
@@ -103,13 +123,16 @@ class Conversation:
         self._runner = runner
         self._options = options
         self._expand = expand
-        self.archive: SessionArchive = store.archive_for(options.principal)
-        """The sessions that this conversation can continue."""
         self._scope: anyio.CancelScope | None = None
         self._steering: SteeringQueue | None = None
         self._replaces: int | None = None
         self._new = True
         self.session = self._new_session()
+
+    @cached_property
+    def archive(self) -> SessionArchive:
+        """The sessions that this conversation can continue."""
+        return self._store.archive_for(self._options.principal)
 
     @property
     def started(self) -> bool:
@@ -144,20 +167,9 @@ class Conversation:
         self._check_not_running()
         steering = self._steering = SteeringQueue(self._store, self.session.id)
         scope = self._scope = anyio.CancelScope()
-        reader = _ConversationReader(steering, emit)
-        reading = RunReading(reader)
-        replaces, self._replaces = self._replaces, None
-        request = TurnRequest(
-            session=self.session,
-            message=message,
-            new=self._new,
-            replaces_from=replaces,
-            attended=self._options.attended,
-            yolo=self._options.yolo,
-            async_delivery=self._options.async_delivery,
-        )
+        reading = RunReading(reader := _ConversationReader(steering, emit))
         following = self._runner.following(
-            request,
+            self._request(message),
             steer=steering.take,
             final_writes=reading.final_writes,
             stop=scope,
@@ -170,10 +182,25 @@ class Conversation:
             raise
         finally:
             self._scope = self._steering = None
+            self._new = self._new and not reading.started
             with anyio.CancelScope(shield=True):
                 await steering.end()
-                await self._reload()
+                if self._options.refresh:
+                    await self._reload()
         return Outcome.CANCELLED if reading.ended is None else reading.ended.outcome
+
+    def _request(self, message: User) -> TurnRequest:
+        """The next turn; it replaces the messages chosen by `replace_last` or `replace_from`."""
+        replaces, self._replaces = self._replaces, None
+        return TurnRequest(
+            session=self.session,
+            message=message,
+            new=self._new,
+            replaces_from=replaces,
+            attended=self._options.attended,
+            yolo=self._options.yolo,
+            async_delivery=self._options.async_delivery,
+        )
 
     async def queue(self, parts: MessageParts) -> str:
         """Store a message for the next turn of this session; returns its id."""
@@ -211,6 +238,12 @@ class Conversation:
         self._scope.cancel()
         return True
 
+    async def store_session(self) -> None:
+        """Store the session before its first message; a running turn does so itself."""
+        if self._new and not self.running:
+            await self._store.commit(OpenSession(self.session))
+            self._new = False
+
     def start_new(self) -> None:
         self._set_session(self._new_session(), new=True)
 
@@ -241,9 +274,10 @@ class Conversation:
             await self._store.commit(OpenSession(row), *appends)
         self._set_session(row, new=not messages)
 
-    async def branch(self, title: str = "") -> Session:
+    async def branch(self, title: str = "", last: str = "") -> Session:
         """Continue in a copy of this session; the original stays as it is.
 
+        The copy ends with the answer whose id is `last`, if one is given.
         The copy takes over the session key of a chat, which has only one open session.
         """
         self._check_not_running()
@@ -258,7 +292,7 @@ class Conversation:
                 key=old.key,
                 title=title,
             )
-            writes = await copy_session(self._store, self._runner, lease, copy)
+            writes = await copy_session(self._store, self._runner, lease, copy, last=last)
             if old.key:
                 ended = SessionChange(ended_at=self._clock.now(), end_reason="branched")
                 writes.append(ChangeSession(old.id, ended))
@@ -313,7 +347,7 @@ class Conversation:
             if row.message.id == message_id and isinstance(row.message, User):
                 self._replaces = row.seq
                 return row.message
-        raise UsageError("That message is not part of this session any more.")
+        raise UsageError("That message is no longer part of this session.")
 
     async def retry(self, emit: Emit) -> Outcome:
         """Ask the last question again, as if it had not been answered."""
@@ -349,7 +383,7 @@ class Conversation:
             return
         if found.title == title:
             raise UsageError(
-                f"Another session is already called {title!r}.", hint="Choose another title."
+                f"Another session already has the title {title!r}.", hint="Choose another title."
             )
 
     def _check_not_running(self) -> None:
@@ -394,7 +428,7 @@ class _ConversationReader(Struct):
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
-            self.steering.start()
+            self.steering.started.set()
         self.events.append(event)
 
     async def flush(self) -> None:

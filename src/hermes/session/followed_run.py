@@ -5,8 +5,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from typing import Protocol
 
 import anyio
+from msgspec import Struct
 
-from hermes.ports.bus import Bus, Subscription, run_topic
+from hermes.ports.bus import RUN_TOPIC, Bus, Subscription
 from hermes.ports.store import Write
 from hermes.schema.events import Event, RunEnded
 from hermes.schema.messages import Message
@@ -28,14 +29,13 @@ class RunReader(Protocol):
         ...
 
 
-class RunReading:
+class RunReading(Struct):
     """Passes the events of a run to a reader; `ended` is the last one."""
 
-    def __init__(self, reader: RunReader) -> None:
-        self._reader = reader
-        self._events: Subscription | None = None
-        self.started = False
-        self.ended: RunEnded | None = None
+    _reader: RunReader
+    _events: Subscription | None = None
+    started: bool = False
+    ended: RunEnded | None = None
 
     async def read(self, following: AbstractAsyncContextManager[Subscription]) -> None:
         """Read until the run is over. Raises its error."""
@@ -75,7 +75,7 @@ async def follow_run(
     run, so that its last events are still read; an error in the block ends the run.
     """
     failure: Exception | None = None
-    with bus.subscribe(run_topic(run)) as events:
+    with bus.subscribe(RUN_TOPIC.format(run)) as events:
 
         async def do_work() -> None:
             nonlocal failure

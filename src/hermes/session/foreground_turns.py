@@ -5,30 +5,30 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import anyio
+from msgspec import Struct, field
 
 from hermes.kit.clock import Clock
 from hermes.kit.tasks import sleep_unless
 from hermes.session.turn_request import TurnRequest
 
 
-class ForegroundTurns:
+class ForegroundTurns(Struct):
     """Counts them. A turn that acts for another session is in the background."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._count = 0
-        self._none = anyio.Event()
-        self._none.set()
-        self._ended_at = -math.inf
+    _clock: Clock
+    _count: int = 0
+    _none: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the last one ends."""
+    _ended_at: float = -math.inf
 
     @contextmanager
     def running(self, request: TurnRequest) -> Generator[None]:
         if request.inherited_limits is not None:
             yield
             return
-        self._count += 1
-        if self._none.is_set():
+        if not self._count:
             self._none = anyio.Event()
+        self._count += 1
         try:
             yield
         finally:
@@ -44,7 +44,7 @@ class ForegroundTurns:
         """
         end = self._clock.monotonic() + longest
         while (left := end - self._clock.monotonic()) > 0:
-            if not self._none.is_set():
+            if self._count:
                 await sleep_unless(self._clock, left, self._none)
                 continue
             rest = self._ended_at + quiet - self._clock.monotonic()

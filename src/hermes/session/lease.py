@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
 import anyio
+from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.kit.tasks import SharedTask, background_tasks
@@ -20,16 +21,15 @@ RENEWALS = 3
 """How often a lease is renewed within the time it lasts."""
 
 
-class Lease:
+class Lease(Struct, eq=False):
     """Held once acquired, or once a turn that began under it has set the generation."""
 
-    def __init__(self, store: Store, session: str, holder: str, generation: int = 0) -> None:
-        self._store = store
-        self.session = session
-        self.holder = holder
-        self.generation = generation
-        self.released = False
-        self.lost = False
+    _store: Store
+    session: str
+    holder: str
+    generation: int = 0
+    released: bool = False
+    lost: bool = False
 
     @property
     def fence(self) -> Fence:
@@ -104,7 +104,7 @@ class LeaseRenewer:
             self._turns[lease].cancel()
 
 
-BEATS = 3
+HEARTBEATS_PER_TTL = 3
 """Heartbeats within the time after which a worker counts as dead."""
 
 
@@ -118,7 +118,7 @@ async def heartbeat(workers: Workers, clock: Clock) -> AsyncGenerator[None]:
 
 async def _beat(workers: Workers, clock: Clock) -> None:
     while True:
-        await clock.sleep(workers.ttl.total_seconds() / BEATS)
+        await clock.sleep(workers.ttl.total_seconds() / HEARTBEATS_PER_TTL)
         try:
             in_time = await workers.beat()
         except StoreError as error:

@@ -71,6 +71,22 @@ def interrupted_at(
     )
 
 
+def failed_at(
+    rows: Sequence[StoredMessage],
+    failures: Mapping[str, str],
+    *,
+    running: bool = False,
+    partial: bool = False,
+) -> dict[int, str]:
+    """Why turns failed, by the positions of their last messages; empty if unknown."""
+    turns = _turns(rows, running=running, partial=partial)
+    return {
+        turn[-1].seq: one_line(failures[_run_of(turn)], _MAX_LINE)
+        for turn, open_ in turns
+        if open_ and _run_of(turn) in failures
+    }
+
+
 def _turns(
     rows: Sequence[StoredMessage], *, running: bool, partial: bool
 ) -> list[tuple[list[StoredMessage], bool]]:

@@ -55,16 +55,15 @@ MAX_TEXT = 200_000
 """Characters that are stored of one answer."""
 
 
-class PartialAnswer:
+class PartialAnswer(Struct, eq=False):
     """The text of the current answer of one run."""
 
-    def __init__(self, writer: "PartialAnswerWriter", scope: Scope, lease: Lease) -> None:
-        self._writer = writer
-        self._scope = scope
-        self._texts: list[str] = []
-        self._size = 0
-        self._is_stored = False
-        self.lease = lease
+    _writer: "PartialAnswerWriter"
+    _scope: Scope
+    lease: Lease
+    _texts: list[str] = []
+    _size: int = 0
+    _is_stored: bool = False
 
     def add(self, event: Event) -> None:
         """Remember shown text; one task of all runs writes it."""
@@ -173,10 +172,6 @@ _FAILURES = frozenset({Outcome.FAILED, Outcome.EXHAUSTED})
 RETENTION = timedelta(days=90)
 MAX_REASON = 2_000
 """A provider may return a whole page as the reason."""
-
-
-async def ignore_event(event: Event) -> None:
-    """For work whose events no one reads."""
 
 
 def no_final_writes(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:

@@ -28,7 +28,7 @@ from hermes.kit.ids import new_holder_id
 from hermes.kit.text import plural
 from hermes.logs import log_session
 from hermes.ports.approvals import PendingQuestions
-from hermes.ports.bus import Bus, Subscription, run_topic
+from hermes.ports.bus import RUN_TOPIC, Bus, Subscription
 from hermes.ports.store import AppendMessage, Store
 from hermes.schema.errors import LeaseLost, SessionBusy, UsageError
 from hermes.schema.events import Event, Outcome
@@ -217,6 +217,10 @@ class Runner:
             finally:
                 self._reserved.discard(session)
 
+    def holds(self, session: str) -> bool:
+        """Whether this process holds the session."""
+        return session in self._reserved
+
     def _scope(self, turn: TurnRequest) -> Scope:
         session = turn.session
         principal = turn.principal or (OWNER if turn.role is Role.OWNER else session.principal)
@@ -262,7 +266,7 @@ class Runner:
             if turn.note is not None:
                 history.add(turn.note)
         failpoint("runner.accepted")
-        publish = partial(self.bus.publish, run_topic(scope.run))
+        publish = partial(self.bus.publish, RUN_TOPIC.format(scope.run))
         if self._observers:
             publish = self._observed(publish, turn, scope)
         recorder = Recorder(
@@ -281,7 +285,9 @@ class Runner:
         return _AcceptedTurn(plan, [*accepted.messages, *claimed], history, recorder)
 
     def _observed(self, publish: Publish, turn: TurnRequest, scope: Scope) -> Publish:
-        observing = [notify for one in self._observers if (notify := one(turn, scope)) is not None]
+        observing = [
+            notify for observer in self._observers if (notify := observer(turn, scope)) is not None
+        ]
 
         def publish_to_all(event: Event) -> None:
             for notify in (*observing, publish):

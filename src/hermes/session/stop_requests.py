@@ -112,7 +112,7 @@ class StopRequests:
         try:
             await self._store.commit(CompleteItem(key))
         except StoreError as error:
-            # Its time is over soon, and then nobody carries it out.
+            # Its time is over soon, and then no one carries it out.
             log.warning("a request to stop a turn cannot be withdrawn: %s", error)
 
     async def _answer_all(self, stop: StopHere, carried_out: dict[str, StopAnswer | None]) -> None:

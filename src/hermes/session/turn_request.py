@@ -163,22 +163,22 @@ def _session_changes(session: Session, plan: Plan | RuntimePlan) -> list[Write]:
     return [ChangeSession(session.id, change)]
 
 
-class SteeringQueue:
+class SteeringQueue(Struct, eq=False):
     """The steering messages of one turn; after a crash, the session's next turn gets them.
 
     Messages not picked up before the end stay with their sender; after `keep_for_next_turn`,
     used when the sender is gone, they wait for the next turn instead.
     """
 
-    def __init__(self, store: Store, session: str, limit: int = MAX_WAITING) -> None:
-        self._store = store
-        self._session = session
-        self._limit = limit
-        self._started = anyio.Event()
-        self._closed = False
-        self._kept_for_next_turn = False
-        self._waiting: list[User] = []
-        self._taken: list[str] = []
+    _store: Store
+    _session: str
+    _limit: int = MAX_WAITING
+    started: anyio.Event = field(default_factory=anyio.Event)
+    """Set once the turn has claimed the inbox; messages wait for it."""
+    _closed: bool = False
+    _kept_for_next_turn: bool = False
+    _waiting: list[User] = []
+    _taken: list[str] = []
 
     @property
     def waiting(self) -> Sequence[User]:
@@ -188,16 +188,12 @@ class SteeringQueue:
     def was_taken(self, message: User) -> bool:
         return message.id in self._taken
 
-    def start(self) -> None:
-        """Start accepting messages, once the turn has claimed the inbox."""
-        self._started.set()
-
     def keep_for_next_turn(self) -> None:
         self._kept_for_next_turn = True
 
     async def add(self, message: User) -> bool:
         """False if the turn cannot take the message any more."""
-        await self._started.wait()
+        await self.started.wait()
         if self._closed or len(self._waiting) >= self._limit:
             return False
         with anyio.CancelScope(shield=True):
@@ -227,7 +223,7 @@ class SteeringQueue:
     async def end(self) -> None:
         """Close the queue, even for a turn without an end event."""
         self._closed = True
-        self._started.set()
+        self.started.set()
         waiting, self._waiting = self._waiting, []
         if waiting and not self._kept_for_next_turn:
             await self._store.commit(*(CompleteItem(message.id) for message in waiting))
@@ -247,17 +243,16 @@ class _CachedTranscript(Struct, frozen=True):
     size: int
 
 
-class TranscriptCache:
+class TranscriptCache(Struct):
     """Recently used transcripts, so that the next turn need not read them again.
 
     A cached transcript is valid if no other process held the session in between, that is, if the
     lease's generation follows directly on the cached one.
     """
 
-    def __init__(self, limit: int = MAX_BYTES) -> None:
-        self._limit = limit
-        self._cached: OrderedDict[str, _CachedTranscript] = OrderedDict()
-        self._size = 0
+    limit: int = MAX_BYTES
+    _cached: OrderedDict[str, _CachedTranscript] = field(default_factory=OrderedDict)
+    _size: int = 0
 
     def take(self, session: str, generation: int) -> History | None:
         """Take the current transcript out of the cache; None if it must be read from the store."""
@@ -273,7 +268,7 @@ class TranscriptCache:
         size = history.memory_bytes + BYTES_PER_MESSAGE * len(history)
         self._cached[session] = _CachedTranscript(generation, history, size)
         self._size += size
-        while self._size > self._limit:
+        while self._size > self.limit:
             _, oldest = self._cached.popitem(last=False)
             self._size -= oldest.size
 

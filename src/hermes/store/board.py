@@ -144,7 +144,7 @@ class SqliteBoardRows:
 
     def status_counts(self) -> Mapping[TaskStatus, int]:
         counts = {str(status): count for status, count in self._execute("status counts")}
-        return {one: int(counts.get(one.value) or 0) for one in TaskStatus}
+        return {status: int(counts.get(status.value) or 0) for status in TaskStatus}
 
     def comment_counts(self) -> Mapping[str, int]:
         return {str(task): int(count or 0) for task, count in self._execute("comment counts")}
@@ -327,8 +327,12 @@ class SqliteBoardRows:
 
 
 def _subscription_key(subscription: BoardSubscription) -> tuple[str, str, str, str]:
-    one = subscription
-    return (one.task_id, one.platform, one.chat_id, one.thread_id)
+    return (
+        subscription.task_id,
+        subscription.platform,
+        subscription.chat_id,
+        subscription.thread_id,
+    )
 
 
 def _columns(row: Struct) -> list[tuple[str, Value]]:

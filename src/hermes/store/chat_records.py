@@ -73,7 +73,7 @@ def apply_chat_write(connection: Connection, write: ChatWrite) -> None:
         case PutSessionLocation(location):
             connection.execute(_SQL["put location"], _LOCATIONS.values(location))
         case AddSessionKey(record):
-            conflict = f"The session key {record.key} belongs to a chat already."
+            conflict = f"The session key {record.key} already belongs to a chat."
             put_row(connection, _SQL["add key"], _KEYS.values(record), conflict)
         case PutQuestionPost(address, post, question, at):
             values = {"channel": address.channel, "chat": address.chat, "post": post}

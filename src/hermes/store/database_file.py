@@ -173,9 +173,8 @@ def _check_owner(connection: Connection, path: Path) -> None:
     """
     connection.execute("BEGIN")
     try:
-        if is_hermes_database(connection):
-            return
-        if fetch_number(connection.execute(_SQL["application"])) or table_names(connection):
+        owner = fetch_number(connection.execute(_SQL["application"]))
+        if owner != APPLICATION_ID and (owner or table_names(connection)):
             raise StoreError(
                 f"{path} is a database of another program.",
                 hint=f"Rename it: `mv {path} {path}.old`, or {_OTHER_HOME_HINT}",
@@ -202,7 +201,7 @@ def enter_wal(connection: Connection) -> None:
 def _migrate(connection: Connection, path: Path) -> None:
     steps = migrations()
     newest = steps[-1][0]
-    version = _version(connection)
+    version = fetch_number(connection.execute(_SQL["version"]))
     if version > newest:
         raise StoreError(
             f"{path} has schema {version}; this version of Hermes only knows {newest}.",
@@ -216,16 +215,12 @@ def _apply_migrations(connection: Connection, steps: list[tuple[int, Path]]) -> 
     """Apply all missing migrations in one transaction: a crash leaves the old or the new schema."""
     with write_transaction(connection):
         # Another process may have migrated it while we waited.
-        version = _version(connection)
+        version = fetch_number(connection.execute(_SQL["version"]))
         for number, script in steps:
             if number > version:
                 connection.execute(script.read_text(encoding="utf-8")).fetchall()
                 connection.execute(f"PRAGMA user_version = {number}")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-
-
-def _version(connection: Connection) -> int:
-    return fetch_number(connection.execute(_SQL["version"]))
 
 
 _MAGIC = b"SQLite format 3\x00"

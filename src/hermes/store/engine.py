@@ -1,6 +1,7 @@
 """Database threads: one writer, which groups writes into transactions, and several readers."""
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -130,7 +131,7 @@ class Writer:
     def _try(self, job: Job[Connection]) -> bool:
         """Run a job; raises only what concerns the other jobs of the group too."""
         try:
-            job.run(self._connection)
+            job.value = job.work(self._connection)
         except apsw.Error as error:
             job.fail(self.fault(error))
             if self._broken is not None or not (job.alone or self._connection.in_transaction):
@@ -176,10 +177,12 @@ class Engine:
         self._writer = Writer(connection, path)
         self._mailbox: Mailbox[Connection] = Mailbox(MAX_WAITING_READS)
         self._vector_search: VectorSearch | None = None
-        names = [f"hermes-store-reader-{number}" for number in range(READERS)]
-        self._readers = [Worker(name, self._serve) for name in names]
-        for worker in self._readers:
-            worker.start()
+        # Created here and started later: they must not keep the logging context of the first turn.
+        self._readers = [
+            Worker(f"hermes-store-reader-{number}", self._serve) for number in range(READERS)
+        ]
+        self._reading = False
+        self._starting = threading.Lock()
 
     @property
     def path(self) -> Path:
@@ -195,6 +198,8 @@ class Engine:
 
     async def read(self, work: Callable[[Connection], R]) -> R:
         """Read from one snapshot of the database, without waiting for the writer."""
+        if not self._reading:
+            self._start_readers()
         return await self._mailbox.run(work, droppable=True)
 
     async def fetch(
@@ -245,9 +250,18 @@ class Engine:
         if self._vector_search is not None:
             await self._vector_search.close()
         self._mailbox.close(lambda: closed_error(self._path))
-        for worker in self._readers:
-            await worker.ended()
+        if self._reading:
+            for worker in self._readers:
+                await worker.ended()
         await self._writer.close()
+
+    def _start_readers(self) -> None:
+        """Called by the first read: a process that answers one question needs none."""
+        with self._starting:
+            if not self._reading:
+                self._reading = True
+                for worker in self._readers:
+                    worker.start()
 
     def _serve(self) -> None:
         connection: Connection | None = None
@@ -278,7 +292,7 @@ def _run_read(job: Job[Connection], connection: Connection) -> None:
     """Run in a transaction, so that all statements see the same state."""
     connection.execute("BEGIN")
     try:
-        job.run(connection)
+        job.value = job.work(connection)
     finally:
         if connection.in_transaction:
             connection.execute("COMMIT")

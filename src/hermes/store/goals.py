@@ -38,7 +38,7 @@ def apply_goal_write(connection: Connection, write: GoalWrite) -> None:
     match write:
         case SaveGoal(goal):
             statement = _SQL["change" if goal.revision else "add"]
-            conflict = f"The goal of session {goal.session} was changed meanwhile."
+            conflict = f"The goal of session {goal.session} has changed."
             put_row(connection, statement, _GOALS.values(goal), conflict)
         case DeleteGoal(session):
             connection.execute(_SQL["delete"], {"session": session})

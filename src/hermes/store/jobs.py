@@ -54,7 +54,7 @@ class _FireRow(Struct, array_like=True, frozen=True):
         try:
             return msgspec.json.decode(self.body, type=Fire)
         except msgspec.MsgspecError as error:
-            raise unreadable_error("A fire of a scheduled job", error) from error
+            raise unreadable_error("A run of a scheduled job", error) from error
 
 
 class SqliteJobs:
@@ -89,6 +89,15 @@ class SqliteJobs:
         if job is None:
             return await self._fires("fires", {"limit": limit})
         return await self._fires("fires of job", {"job": job, "limit": limit})
+
+    async def sessions(self, since: datetime) -> Mapping[str, str]:
+        values = {"since": to_micros(since)}
+
+        def read(connection: Connection) -> dict[str, str]:
+            found = connection.execute(_SQL["sessions"], values)
+            return {str(session): str(job) for session, job in found}
+
+        return await self._engine.read(read)
 
     async def next_start(self) -> datetime | None:
         return await self._engine.fetch_first(_SQL["next start"], {}, TimeRow, TimeRow.time)
@@ -140,7 +149,7 @@ def _save_job(connection: Connection, write: SaveJob) -> None:
     }
     connection.execute(_SQL["change job" if stored.revision else "add job"], values)
     if connection.changes() == 0:
-        raise StateConflict(f"The job {job.id} was changed by another process meanwhile.")
+        raise StateConflict(f"The job {job.id} was changed by another process.")
 
 
 def job_json(stored: StoredJob) -> bytes:
@@ -166,4 +175,4 @@ def _save_fire(connection: Connection, write: SaveFire) -> None:
     }
     connection.execute(_SQL["change fire" if write.expected else "add fire"], values)
     if connection.changes() == 0:
-        raise StateConflict(f"The fire {fire.key} was handled by another process.")
+        raise StateConflict(f"The run {fire.key} was handled by another process.")

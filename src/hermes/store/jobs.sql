@@ -52,6 +52,10 @@ SELECT body FROM cron_fires ORDER BY at DESC LIMIT :limit;
 -- name: fires of job
 SELECT body FROM cron_fires WHERE job = :job ORDER BY at DESC LIMIT :limit;
 
+-- name: sessions
+SELECT CAST(body AS TEXT) ->> 'session' AS session, job FROM cron_fires
+WHERE at >= :since AND session <> '';
+
 -- name: next start
 SELECT due FROM cron_fires WHERE due IS NOT NULL ORDER BY due LIMIT 1;
 

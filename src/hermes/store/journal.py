@@ -47,7 +47,7 @@ class _RunRow(Struct, array_like=True, frozen=True):
 
 
 class _OpenRow(Struct, array_like=True, frozen=True):
-    n: int
+    row: int
     last_seq: int
 
 
@@ -91,7 +91,7 @@ class SqliteJournal:
 
     async def by_key(self, key: str, principal: str) -> RunRecord | None:
         values = {"key": key, "principal": principal}
-        return await self._engine.fetch_first(_SQL["keyed"], values, _RunRow, _RunRow.record)
+        return await self._engine.fetch_first(_SQL["by key"], values, _RunRow, _RunRow.record)
 
     async def withdraw(self, run: str) -> None:
         await self._engine.execute(_SQL["withdraw"], {"run": run})
@@ -162,7 +162,7 @@ def append_run_events(connection: Connection, write: AppendRunEvents) -> None:
     last = events[-1].seq if events else 0
     result = None if write.result is None else bytes(write.result)
     values = {
-        "n": run.n,
+        "row": run.row,
         "at": to_micros(write.at),
         "status": None if write.status is None else write.status.value,
         "ended": int(write.status is not None and write.status.ended),
@@ -171,22 +171,22 @@ def append_run_events(connection: Connection, write: AppendRunEvents) -> None:
         "result": result,
         "bytes": len(body) + len(result or b""),
     }
-    connection.execute(_SQL["note"], values)
+    connection.execute(_SQL["update run"], values)
     if events:
-        values = {"n": run.n, "seq": last, "first": events[0].seq, "at": to_micros(write.at)}
-        connection.execute(_SQL["events of note"], {**values, "body": body})
+        values = {"row": run.row, "seq": last, "first": events[0].seq, "at": to_micros(write.at)}
+        connection.execute(_SQL["add events"], {**values, "body": body})
 
 
 def save_response(connection: Connection, response: StoredResponse) -> None:
     body = bytes(response.body)
-    size = len(body) + len(response.instructions)
+    size = len(body) + len(response.instructions.encode())
     values = fields_of(response, created=to_micros(response.created), body=body, bytes=size)
-    connection.execute(_SQL["keep"], values)
+    connection.execute(_SQL["save response"], values)
 
 
 def _join_events(events: Sequence[RunEvent]) -> bytes:
     if any(after.seq != before.seq + 1 for before, after in pairwise(events)):
-        raise StoreError("The events of one entry must be consecutive.")
+        raise StoreError("Events appended together must have consecutive numbers.")
     return b"[" + b",".join(bytes(event.body) for event in events) + b"]"
 
 
@@ -201,9 +201,9 @@ def _open(connection: Connection, record: RunRecord) -> RunRecord:
     if connection.changes():
         return record
     values = {"principal": record.principal, "key": record.key}
-    known = fetch_one(connection.execute(_SQL["keyed"], values), _RunRow)
+    known = fetch_one(connection.execute(_SQL["by key"], values), _RunRow)
     if known is None:
-        raise StoreError(f"There is already a run {record.run!r}.")
+        raise StoreError(f"Run {record.run!r} already exists.")
     return known.record()
 
 

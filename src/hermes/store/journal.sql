@@ -8,7 +8,7 @@ ON CONFLICT DO NOTHING;
 -- name: withdraw
 DELETE FROM runs WHERE run = :run AND ended = 0;
 
--- name: keyed
+-- name: by key
 SELECT run, session, principal, created, updated, status, holder, model, key, fingerprint,
     last_seq, last_event, result
 FROM runs WHERE principal = :principal AND key = :key AND key <> '';
@@ -26,15 +26,15 @@ FROM runs WHERE ended = 0 ORDER BY n;
 -- name: open run
 SELECT n, last_seq FROM runs WHERE run = :run AND ended = 0;
 
--- name: note
+-- name: update run
 UPDATE runs SET
     updated = max(updated, :at), status = coalesce(:status, status), ended = :ended,
     last_seq = max(last_seq, :seq), last_event = iif(:event = '', last_event, :event),
     result = coalesce(:result, result), bytes = bytes + :bytes
-WHERE n = :n;
+WHERE n = :row;
 
--- name: events of note
-INSERT INTO run_events (run, seq, first, at, body) VALUES (:n, :seq, :first, :at, :body);
+-- name: add events
+INSERT INTO run_events (run, seq, first, at, body) VALUES (:row, :seq, :first, :at, :body);
 
 -- name: events
 SELECT e.first, e.body FROM run_events AS e JOIN runs AS r ON r.n = e.run
@@ -50,7 +50,7 @@ DELETE FROM runs WHERE n IN (
         SELECT n, ended, sum(bytes) OVER (ORDER BY updated DESC, n DESC) AS upto FROM runs
     ) WHERE upto > :most AND ended = 1);
 
--- name: keep
+-- name: save response
 INSERT INTO responses (id, principal, session, created, body, seq, conversation, instructions,
     bytes)
 VALUES (:id, :principal, :session, :created, :body,

@@ -1,6 +1,9 @@
 -- name: held
 SELECT holder, until FROM leases WHERE session = :session;
 
+-- name: holders
+SELECT session, holder, until FROM leases WHERE holder <> '' AND session <> '';
+
 -- name: hold
 -- The row without a session has the highest generation of any that was deleted.
 INSERT INTO leases (session, holder, generation, until) VALUES (:session, :holder,

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes.kit.ids import new_id
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.schema.chat_api import (
     ExtraFields,
     WireCall,
@@ -204,7 +205,9 @@ class LegacyDatabase:
             else:
                 if self.stamp() == before and not self._has_journal():
                     return found
-        raise StoreError(f"{self._path} is being changed all the time; it was not imported.")
+        raise StoreError(
+            f"{self._path} kept changing and was not imported. Stop the program that writes to it."
+        )
 
     def _has_journal(self) -> bool:
         return any(Path(f"{self._path}{end}").exists() for end in ("-wal", "-journal"))
@@ -241,7 +244,7 @@ def _session_page(connection: Connection, after: int, limit: int) -> LegacyPage:
     last = fetch_number(connection.execute(_SQL["last session of page"], values))
     columns = _columns(connection, "sessions")
     sessions = list(_rows(connection, "sessions", LegacySession, columns, values))
-    usage = _usage(connection, [one.id for one in sessions])
+    usage = _usage(connection, [session.id for session in sessions])
     return LegacyPage(sessions=sessions, usage=usage, last_session=max(last, after))
 
 
@@ -252,8 +255,8 @@ def _message_page(connection: Connection, after: int, limit: int) -> LegacyPage:
     messages = list(_rows(connection, "messages", LegacyMessage, columns, values))
     # One that is only known from its messages begins with the first of them.
     sessions = {
-        one.session_id: LegacySession(id=one.session_id, started_at=one.timestamp)
-        for one in reversed(messages)
+        message.session_id: LegacySession(id=message.session_id, started_at=message.timestamp)
+        for message in reversed(messages)
     }
     columns = _columns(connection, "sessions")
     for session in _rows(connection, "named sessions", LegacySession, columns, _ids(sessions)):
@@ -322,7 +325,7 @@ def _content(content: str | None) -> WireContent:
         return content
     try:
         return msgspec.json.decode(content[6:], type=list[dict[str, object]])
-    except msgspec.MsgspecError:
+    except JSON_ERRORS:
         return content[6:]
 
 
@@ -331,5 +334,5 @@ def _calls(text: str | None) -> list[WireCall]:
         return []
     try:
         return msgspec.json.decode(text, type=list[WireCall])
-    except msgspec.MsgspecError:
+    except JSON_ERRORS:
         return [WireCall(new_id("call"), WireFunction("unreadable", text))]

@@ -71,11 +71,10 @@ class ClaimRequest(Struct, frozen=True):
     abandoned: bool = False
 
 
-class SqliteQueues:
-    def __init__(self, engine: Engine, clock: Clock, workers: SqliteWorkers) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._workers = workers
+class SqliteQueues(Struct):
+    _engine: Engine
+    _clock: Clock
+    _workers: SqliteWorkers
 
     async def put(self, item: QueueItem, holder: str = "") -> bool:
         if holder:
@@ -126,6 +125,10 @@ class SqliteQueues:
     async def unfinished(self, queue: str, limit: int) -> Sequence[QueueItem]:
         values = {"queue": queue, "limit": limit}
         return await self._engine.fetch(_SQL["left"], values, _ItemRow, _ItemRow.item)
+
+    async def waiting(self, queue: str, limit: int) -> Sequence[QueueItem]:
+        values = {"queue": queue, "limit": limit}
+        return await self._engine.fetch(_SQL["waiting"], values, _ItemRow, _ItemRow.item)
 
     async def retry(self, key: str, at: datetime, reason: str) -> None:
         values = {"key": key, "due": to_micros(at), "reason": reason}

@@ -71,6 +71,11 @@ SELECT state, coalesce(reason, '') FROM queue_items WHERE key = :key;
 DELETE FROM queue_items WHERE n IN
     (SELECT n FROM queue_items WHERE state = 2 AND settled < :before LIMIT 5000);
 
+-- name: waiting
+SELECT n, key, queue, topic, body, due, attempts FROM queue_items
+WHERE queue = :queue AND state = 0
+ORDER BY n LIMIT :limit;
+
 -- name: left
 SELECT n, key, queue, topic, body, due, attempts FROM queue_items
 WHERE queue = :queue AND state < 2

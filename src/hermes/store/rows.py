@@ -164,6 +164,10 @@ def to_micros(at: datetime) -> int:
     return (at - _EPOCH) // _MICROSECOND
 
 
+def micros_or_none(at: datetime | None) -> int | None:
+    return None if at is None else to_micros(at)
+
+
 def from_micros(at: int) -> datetime:
     try:
         return _EPOCH + timedelta(microseconds=at)

@@ -9,16 +9,25 @@ from msgspec import Struct
 
 from hermes.ports.maintenance import IndexState
 from hermes.schema.errors import StoreError
-from hermes.schema.messages import Message, text_of
+from hermes.schema.messages import Message, User
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import SearchHit, SearchResult, Session
+from hermes.schema.sessions import SearchFilter, SearchHit, SearchResult, SessionSummary
 from hermes.store.connection import Connection, load_statements, without_principal_filter
-from hermes.store.rows import SessionRow, decode_message, fetch_all, fetch_one, from_micros, row_as
+from hermes.store.rows import (
+    SummaryRow,
+    decode_message,
+    fetch_all,
+    fetch_one,
+    from_micros,
+    micros_or_none,
+    row_as,
+)
 from hermes.store.search_index import (
     indexed_text,
     owner_tag,
     read_index_state,
     role_tag,
+    shown_text,
 )
 from hermes.store.search_text import SearchTerm, TermKind, fold_offsets, fold_text, parse_query
 
@@ -87,6 +96,10 @@ class _FoundRow(Struct, array_like=True, frozen=True):
     body: bytes
 
 
+class _SessionRow(Struct, array_like=True, frozen=True):
+    n: int
+
+
 class _ScoredRow(Struct, array_like=True, frozen=True):
     """SQLite's scores are better the lower they are."""
 
@@ -100,11 +113,25 @@ class SearchRequest(Struct, frozen=True, kw_only=True):
     limit: int
     role: str | None
     principal: str
+    where: SearchFilter = SearchFilter()
 
     @classmethod
-    def parse(cls, query: str, *, limit: int, role: str | None, principal: str) -> "SearchRequest":
+    def parse(
+        cls,
+        query: str,
+        *,
+        limit: int,
+        role: str | None,
+        principal: str,
+        where: SearchFilter | None = None,
+    ) -> "SearchRequest":
         return cls(
-            query=query, terms=parse_query(query), limit=limit, role=role, principal=principal
+            query=query,
+            terms=parse_query(query),
+            limit=limit,
+            role=role,
+            principal=principal,
+            where=where or SearchFilter(),
         )
 
 
@@ -114,7 +141,12 @@ class MessageSearch:
     def __init__(self, request: SearchRequest) -> None:
         self._request = request
         self._sql: Mapping[str, str] = _OWNER_SQL if request.principal == OWNER else _PRINCIPAL_SQL
-        self._values = {"role": request.role, "who": request.principal}
+        self._where = {
+            "source": request.where.source,
+            "started_after": micros_or_none(request.where.started_after),
+            "started_before": micros_or_none(request.where.started_before),
+        }
+        self._values = {**self._where, "role": request.role, "who": request.principal}
 
     @property
     def is_empty(self) -> bool:
@@ -126,19 +158,26 @@ class MessageSearch:
         if self.is_empty:
             return SearchResult()
         state = read_index_state(connection)
-        sessions: dict[int, Session] = {}
+        sessions: dict[int, SessionSummary] = {}
         hits = [
             self._hit(connection, found, text, sessions)
             for found, text in islice(self._all(connection, state), self._request.limit)
         ]
         return SearchResult(hits, max(state.missing - MAX_SCANNED, 0))
 
+    def sessions(self, connection: Connection) -> Sequence[int] | None:
+        """The numbers of the sessions to search; None for all of them."""
+        if self._request.where == SearchFilter():
+            return None
+        cursor = connection.execute(self._sql["sessions"], self._where)
+        return [row.n for row in fetch_all(cursor, _SessionRow)]
+
     def vector_hits(self, connection: Connection, found: "Sequence[VectorHit]") -> list[SearchHit]:
         """Load hits of the vector search, filtered by principal, each with its matching passage."""
         from hermes.store.vectors import passages  # noqa: PLC0415 - imports numpy
 
         hits: list[SearchHit] = []
-        sessions: dict[int, Session] = {}
+        sessions: dict[int, SessionSummary] = {}
         for near in found:
             if len(hits) >= self._request.limit:
                 break
@@ -146,7 +185,7 @@ class MessageSearch:
             row = fetch_one(connection.execute(self._sql["message"], values), _FoundRow)
             if row is None or (message := _message(row)) is None:
                 continue
-            shown = passages(text_of(message))[near.part : near.part + 1]
+            shown = passages(shown_text(message))[near.part : near.part + 1]
             if shown:
                 hits.append(self._hit(connection, row, shown[0], sessions))
         return hits
@@ -179,7 +218,7 @@ class MessageSearch:
         match = self._match()
         if not match:
             return
-        values = {"match": match, "limit": max(MAX_RANKED, self._request.limit)}
+        values = {**self._where, "match": match, "limit": max(MAX_RANKED, self._request.limit)}
         rows = fetch_all(connection.execute(self._sql["words"], values), _ScoredRow)
         for number in _rank(rows):
             cursor = connection.execute(self._sql["message"], {**self._values, "id": number})
@@ -215,20 +254,27 @@ class MessageSearch:
         return match
 
     def _hit(
-        self, connection: Connection, found: _FoundRow, text: str, sessions: dict[int, Session]
+        self,
+        connection: Connection,
+        found: _FoundRow,
+        text: str,
+        sessions: dict[int, SessionSummary],
     ) -> SearchHit:
         if found.session not in sessions:
             cursor = connection.execute(self._sql["session"], {"n": found.session})
-            row = fetch_one(cursor, SessionRow)
+            row = fetch_one(cursor, SummaryRow)
             if row is None:
                 raise StoreError(f"Message {found.id} has no session.")
-            sessions[found.session] = row.session()
+            sessions[found.session] = row.summary()
+        summary, message = sessions[found.session], _message(found)
         return SearchHit(
-            session=sessions[found.session],
+            session=summary.session,
+            preview=summary.preview,
             seq=found.seq,
             at=from_micros(found.at),
             role=found.role,
             snippet=make_snippet(text, self._request.terms),
+            trust=message.trust if isinstance(message, User) else None,
         )
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from hermes.ports.maintenance import IndexState
 from hermes.schema.errors import StoreError
-from hermes.schema.messages import Assistant, Message, Result, text_of
+from hermes.schema.messages import Assistant, Message, Result, Trust, User, text_of
 from hermes.schema.scope import OWNER
 from hermes.store.connection import (
     BUSY_TRIES,
@@ -54,8 +54,18 @@ def indexed_text(message: Message) -> str:
                 for call in message.calls
             )
             return text_of(message)[:MAX_INDEXED_TEXT] + "".join(calls)
-        case _:
-            return text_of(message)[:MAX_INDEXED_TEXT]
+        case User():
+            return shown_text(message)[:MAX_INDEXED_TEXT]
+
+
+def shown_text(message: Message) -> str:
+    """The text, without the note to the model around what was posted from elsewhere."""
+    text = text_of(message)
+    if isinstance(message, User) and message.trust is Trust.DATA:
+        from hermes.kit.report_text import posted_text  # noqa: PLC0415 - rarely needed
+
+        return posted_text(text)
+    return text
 
 
 def tags(role: str, principal: str) -> str:

@@ -54,7 +54,7 @@ def tokenize(folded: str) -> list[str]:
 def has_words(folded: str) -> bool:
     """Whether the word index contains anything of it."""
     categories = map(unicodedata.category, folded)
-    return any(one[0] in "LN" or one in {"Co", "So"} for one in categories)
+    return any(category[0] in "LN" or category in {"Co", "So"} for category in categories)
 
 
 def is_sign(token: str) -> bool:

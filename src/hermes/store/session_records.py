@@ -119,7 +119,7 @@ def apply_run_write(connection: Connection, write: RunWrite) -> None:
         case PutFailedRun(failed):
             connection.execute(_SQL["put failed"], _FAILED.values(failed))
         case AddSpendBefore(day, spender):
-            conflict = f"The spending of {spender} before {day} is stored already."
+            conflict = f"The spending of {spender} before {day} is already stored."
             put_row(connection, _SQL["add spend"], fields_of(write), conflict)
         case PutPartialText(partial):
             connection.execute(_SQL["put partial text"], _PARTIAL.values(partial))

@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,6 +28,7 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import (
     DailyUsage,
     ModelUsage,
+    SearchFilter,
     SearchResult,
     Session,
     SessionFilter,
@@ -53,6 +55,7 @@ from hermes.store.rows import (
     fetch_number,
     fetch_one,
     fields_of,
+    micros_or_none,
     to_micros,
 )
 from hermes.store.search import MessageSearch, SearchRequest, fuse_rankings
@@ -129,8 +132,8 @@ class SqliteArchive:
         values = fields_of(
             where,
             title=None if where.title is None else _like_pattern(where.title),
-            started_before=_micros_or_none(where.started_before),
-            started_after=_micros_or_none(where.started_after),
+            started_before=micros_or_none(where.started_before),
+            started_after=micros_or_none(where.started_after),
             limit=max(limit, 0),
             offset=max(offset, 0),
         )
@@ -158,13 +161,23 @@ class SqliteArchive:
 
         return await self._engine.read(read)
 
-    async def search(self, query: str, limit: int = 20, role: str | None = None) -> SearchResult:
-        return await self._search_words(self._request(query, limit, role))
+    async def search(
+        self,
+        query: str,
+        limit: int = 20,
+        role: str | None = None,
+        where: SearchFilter | None = None,
+    ) -> SearchResult:
+        return await self._search_words(self._request(query, limit, role, where))
 
     async def search_by_meaning(
-        self, query: str, limit: int = 20, role: str | None = None
+        self,
+        query: str,
+        limit: int = 20,
+        role: str | None = None,
+        where: SearchFilter | None = None,
     ) -> SearchResult:
-        wanted = self._request(query, limit, role)
+        wanted = self._request(query, limit, role, where)
         by_words = await self._search_words(wanted)
         by_meaning = await self._engine.vector_search.find(wanted, self._engine.read)
         return SearchResult(fuse_rankings(by_words.hits, by_meaning, limit), by_words.unindexed)
@@ -173,7 +186,7 @@ class SqliteArchive:
         self, session: str | None = None, since: datetime | None = None
     ) -> Sequence[ModelUsage]:
         name = "usage of all" if session is None else "usage of one"
-        values = {"id": session, "since": _micros_or_none(since)}
+        values = {"id": session, "since": micros_or_none(since)}
         return await self._fetch(name, values, UsageRow, UsageRow.model_usage)
 
     async def usage_by_day(self, since: date, limit: int) -> Sequence[DailyUsage]:
@@ -190,8 +203,12 @@ class SqliteArchive:
             )
         return deleted
 
-    def _request(self, query: str, limit: int, role: str | None) -> SearchRequest:
-        return SearchRequest.parse(query, limit=limit, role=role, principal=self._principal)
+    def _request(
+        self, query: str, limit: int, role: str | None, where: SearchFilter | None
+    ) -> SearchRequest:
+        return SearchRequest.parse(
+            query, limit=limit, role=role, principal=self._principal, where=where
+        )
 
     async def _search_words(self, wanted: SearchRequest) -> SearchResult:
         """Index what was written last; a large backlog is left to the background."""
@@ -266,10 +283,6 @@ def _tail_start(newest: Sequence[SizeRow], size: int) -> int | None:
     return after
 
 
-def _micros_or_none(at: datetime | None) -> int | None:
-    return None if at is None else to_micros(at)
-
-
 def _like_pattern(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return f"%{escaped}%"
@@ -289,7 +302,10 @@ class SqliteStore(SqliteRepositories):
         self._clock = clock
         self.workers = SqliteWorkers(engine, clock, worker_ttl)
         self.queues = SqliteQueues(engine, clock, self.workers)
-        self.leases = SqliteLeases(engine, clock)
+
+    @property
+    def leases(self) -> SqliteLeases:
+        return SqliteLeases(self._engine, self._clock)
 
     @property
     def journal(self) -> SqliteJournal:
@@ -323,7 +339,9 @@ class SqliteStore(SqliteRepositories):
             await self._engine.close()
 
     async def has_background_work(self) -> bool:
-        return await self._engine.read(
+        # Asked once, at the start, and often the only read of a process: a reader would have to be
+        # started for it.
+        return await self._engine.run_outside_transaction(
             lambda connection: bool(fetch_number(connection.execute(_ANY_RUNNING)))
         )
 
@@ -333,11 +351,7 @@ class SqliteStore(SqliteRepositories):
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
         if not writes:
             return
-        now = to_micros(self._clock.now())
-
-        def write(connection: Connection) -> None:
-            apply_writes(connection, _check_fence(connection, writes, fence), now)
-
+        write = partial(_commit, writes=writes, fence=fence, now=to_micros(self._clock.now()))
         if any(map(names_holder, writes)):
             await self.workers.write(write)
         else:
@@ -346,25 +360,22 @@ class SqliteStore(SqliteRepositories):
     async def begin_turn(self, begin: BeginTurn, *writes: Write) -> BeginTurnResult:
         now, span = self._clock.now(), lease_span(self._clock, begin.ttl)
         return await self._engine.write(
-            lambda connection: _begin_turn(connection, begin, writes, now, span)
+            partial(_begin_turn, begin=begin, writes=writes, now=now, span=span)
         )
 
     async def open_intents(self, session: str) -> Sequence[Intent]:
         return await self._engine.fetch(_INTENTS, {"id": session}, IntentRow, IntentRow.intent)
 
 
-def _check_fence(
-    connection: Connection, writes: Sequence[Write], fence: Fence | None
-) -> Sequence[Write]:
-    """Check the fence and return the writes that remain."""
-    if fence is None:
-        return writes
-    if writes[-1] == ReleaseLease(fence.session, fence.generation):
+def _commit(connection: Connection, writes: Sequence[Write], fence: Fence | None, now: int) -> None:
+    """Check the fence, or release it with the writes, and apply them."""
+    if fence is not None and writes[-1] == ReleaseLease(fence.session, fence.generation):
         if not release_lease(connection, fence.session, fence.generation):
             raise lease_lost(fence)
-        return writes[:-1]
-    check_fence(connection, fence)
-    return writes
+        writes = writes[:-1]
+    elif fence is not None:
+        check_fence(connection, fence)
+    apply_writes(connection, writes, now)
 
 
 @asynccontextmanager

@@ -70,8 +70,10 @@ class VectorSearch:
 
         def find(connection: Connection) -> list[SearchHit]:
             vector = embedder.embed([wanted.query])
-            near = vectors.nearest(connection, vector, wanted.principal, wanted.role)
-            return MessageSearch(wanted).vector_hits(connection, near)
+            search = MessageSearch(wanted)
+            sessions = search.sessions(connection)
+            near = vectors.nearest(connection, vector, wanted.principal, wanted.role, sessions)
+            return search.vector_hits(connection, near)
 
         try:
             return await read(find)

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from hermes.schema.errors import StoreError
-from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER
 from hermes.store.connection import Connection, load_statements, write_transaction
 from hermes.store.rows import decode_message, fetch_all, fetch_one, row_as
+from hermes.store.search_index import shown_text
 
 DIMENSIONS = 256
 PASSAGE_CHARACTERS = 600
@@ -43,7 +43,7 @@ MIN_SIMILARITY = 0.22
 """Minimum cosine similarity of a hit."""
 CANDIDATES = 256
 MAX_MESSAGES = 2_000_000
-"""How many messages, from the newest, are considered: about 50 bytes of memory each."""
+"""How many messages, from the newest, are considered: about 60 bytes of memory each."""
 _LOAD_BATCH = 20_000
 _EXCLUDED_DISTANCE = 1_000
 _ROLES = {"user": 1, "assistant": 2}
@@ -157,6 +157,7 @@ class _BodyRow(Struct, array_like=True, frozen=True):
 class _VectorRow(Struct, array_like=True, frozen=True):
     message: int
     part: int
+    session: int
     role: str
     principal: str
     body: bytes
@@ -202,6 +203,7 @@ class _Block(Struct, frozen=True):
 
     messages: NDArray[np.int64]
     parts: NDArray[np.uint8]
+    sessions: NDArray[np.int64]
     roles: NDArray[np.uint8]
     whose: NDArray[np.uint64]
     signs: NDArray[np.uint64]
@@ -212,6 +214,7 @@ class _Block(Struct, frozen=True):
         return cls(
             np.array([row.message for row in rows], np.int64),
             np.array([row.part for row in rows], np.uint8),
+            np.array([row.session for row in rows], np.int64),
             np.array([_ROLES.get(row.role, 0) for row in rows], np.uint8),
             np.array([tags[row.principal] for row in rows], np.uint64),
             _signs(unpack_vectors([row.body for row in rows])),
@@ -222,6 +225,7 @@ class _Block(Struct, frozen=True):
         return cls(
             np.concatenate([block.messages for block in blocks]),
             np.concatenate([block.parts for block in blocks]),
+            np.concatenate([block.sessions for block in blocks]),
             np.concatenate([block.roles for block in blocks]),
             np.concatenate([block.whose for block in blocks]),
             np.concatenate([block.signs for block in blocks], axis=1),
@@ -237,15 +241,23 @@ class Vectors:
         self._block = _Block.of([])
 
     def nearest(
-        self, connection: Connection, wanted: Floats, principal: str, role: str | None
+        self,
+        connection: Connection,
+        wanted: Floats,
+        principal: str,
+        role: str | None,
+        sessions: Sequence[int] | None = None,
     ) -> list[VectorHit]:
-        """The nearest first, each message once, restricted to what the principal may see."""
+        """The nearest first, each message once, restricted to what the principal may see.
+
+        `sessions` are the numbers of those to search, if not all.
+        """
         with self._lock:
             self._refresh(connection)
             block = self._block
         found = [
             VectorHit(int(block.messages[index]), int(block.parts[index]))
-            for index in _candidates(block, wanted, principal, role)
+            for index in _candidates(block, wanted, principal, role, sessions)
         ]
         return _by_similarity(connection, found, wanted)
 
@@ -279,14 +291,18 @@ def _passages(row: _NextRow) -> list[str]:
     if not row.body:
         return []
     try:
-        return passages(text_of(decode_message(row.body, f"Message row {row.id}")))
+        return passages(shown_text(decode_message(row.body, f"Message row {row.id}")))
     except StoreError as error:
         log.warning("skipped the vector of a message: %s", error)
         return []
 
 
 def _candidates(
-    block: _Block, wanted: Floats, principal: str, role: str | None
+    block: _Block,
+    wanted: Floats,
+    principal: str,
+    role: str | None,
+    sessions: Sequence[int] | None,
 ) -> Sequence[np.intp]:
     if not len(block.messages):
         return []
@@ -297,6 +313,8 @@ def _candidates(
         distances[block.whose != _principal_tag(principal)] = _EXCLUDED_DISTANCE
     if role is not None:
         distances[block.roles != _ROLES.get(role, 0)] = _EXCLUDED_DISTANCE
+    if sessions is not None:
+        distances[~np.isin(block.sessions, sessions)] = _EXCLUDED_DISTANCE
     count = min(CANDIDATES, len(distances))
     nearest = np.argpartition(distances, count - 1)[:count]
     return [index for index in nearest if distances[index] < _EXCLUDED_DISTANCE]

@@ -19,7 +19,7 @@ DELETE FROM vectors;
 UPDATE vector_state SET upto = 0, epoch = epoch + 1, made_by = :made_by;
 
 -- name: load
-SELECT v.message, v.part, v.role, s.principal, v.body
+SELECT v.message, v.part, v.session, v.role, s.principal, v.body
 FROM vectors AS v JOIN sessions AS s ON s.n = v.session
 WHERE v.message > :after ORDER BY v.message, v.part;
 

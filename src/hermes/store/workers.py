@@ -1,11 +1,11 @@
 """Ownership in the store: workers with a heartbeat, leases of sessions, and named claims.
 
 The clock of a SQLite store is the machine's monotonic clock: a file in WAL mode is shared by
-processes of one machine only, they all read the same clock, and nobody can set it. A time far from
+processes of one machine only, they all read the same clock, and no one can set it. A time far from
 now was written before a reboot.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -41,6 +41,12 @@ LONGEST = MAX_LEASE // timedelta(microseconds=1)
 
 
 class _HeldLease(Struct, array_like=True, frozen=True):
+    holder: str
+    until: int
+
+
+class _SessionLease(Struct, array_like=True, frozen=True):
+    session: str
     holder: str
     until: int
 
@@ -81,6 +87,15 @@ class SqliteLeases:
             lambda lease: _is_held_by_other(lease, "", now),
         )
         return held or False
+
+    async def holders(self) -> Mapping[str, str]:
+        now, _ = lease_span(self._clock, MAX_LEASE)
+        rows = await self._engine.fetch(_LEASES["holders"], {}, _SessionLease, lambda row: row)
+        return {
+            row.session: row.holder
+            for row in rows
+            if _is_held_by_other(_HeldLease(row.holder, row.until), "", now)
+        }
 
 
 def acquire_lease(connection: Connection, session: str, holder: str, span: tuple[int, int]) -> int:
@@ -216,7 +231,7 @@ class SqliteWorkers:
             in_time = self.is_alive(connection, self.own)
             self._write_beat(connection)
             workers = [str(row[0]) for row in connection.execute(_WORKERS["all"])]
-            dead = [one for one in workers if not self.is_alive(connection, one)]
+            dead = [worker for worker in workers if not self.is_alive(connection, worker)]
             connection.executemany(_WORKERS["forget all"], [(one,) for one in dead])
             return in_time
 
@@ -229,7 +244,7 @@ class SqliteWorkers:
         def read(connection: Connection) -> list[WorkerInfo]:
             now = self._now()
             rows = fetch_all(connection.execute(_WORKERS["list"], {"now": now}), _WorkerRow)
-            return [one.info(now) for one in rows if self.is_alive(connection, one.id)]
+            return [row.info(now) for row in rows if self.is_alive(connection, row.id)]
 
         return await self._engine.read(read)
 

@@ -87,14 +87,8 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
         case AmendItem(key, body, holder):
             check_held(connection, key, holder)
             connection.execute(_SQL["amend"], {"key": key, "body": bytes(body)})
-        case DropItems(queue, prefix, kept):
-            values = {
-                "queue": queue,
-                "prefix": prefix,
-                "kept": msgspec.json.encode(kept).decode(),
-                "now": now,
-            }
-            connection.execute(_SQL["drop"], values)
+        case DropItems():
+            _drop_items(connection, write, now)
         case ReleaseLease(session, generation):
             release_lease(connection, session, generation)
         case AppendRunEvents():
@@ -118,8 +112,10 @@ def names_holder(write: Write) -> bool:
 
 def check_held(connection: Connection, key: str, holder: str) -> None:
     """Raise `LeaseLost` if a holder is named and its worker does not hold the item."""
+    if not holder:
+        return
     values = {"key": key, "worker": worker_of(holder)}
-    if holder and not fetch_number(connection.execute(_SQL["held"], values)):
+    if not fetch_number(connection.execute(_SQL["held"], values)):
         raise LeaseLost(
             f"Another process has taken over the queue item {key}; nothing was written.",
             hint="Nothing needs to be done: the other process finishes it.",
@@ -184,12 +180,14 @@ def _open_session(connection: Connection, session: Session) -> None:
 
 def _duplicate_error(connection: Connection, session: Session) -> StoreError:
     if fetch_number_or_none(connection.execute(_SQL["number"], {"id": session.id})) is not None:
-        return StateConflict(f"There is already a session {session.id!r}.")
+        return StateConflict(f"The session {session.id!r} already exists.")
     return _title_error(session.title)
 
 
 def _title_error(title: str) -> StoreError:
-    return StoreError(f"Another session is already called {title!r}.", hint="Choose another title.")
+    return StoreError(
+        f"Another session already has the title {title!r}.", hint="Choose another title."
+    )
 
 
 def _change_session(connection: Connection, session: str, change: SessionChange, now: int) -> None:
@@ -275,6 +273,11 @@ def _hide(connection: Connection, session: str, seq: int) -> None:
     values = {"n": session_number(connection, session), "seq": seq}
     for statement in ("unindex words", "unindex grams", "untally", "hide"):
         connection.execute(_SQL[statement], values)
+
+
+def _drop_items(connection: Connection, write: DropItems, now: int) -> None:
+    kept = msgspec.json.encode(write.kept).decode()
+    connection.execute(_SQL["drop"], fields_of(write, kept=kept, now=now))
 
 
 def _record_intent(connection: Connection, intent: Intent) -> None:

@@ -81,6 +81,7 @@ class Subagent:
         progress: ReportProgress,
         model: SubagentModel,
         *,
+        parent: Session | None,
         may_delegate: bool,
     ) -> TaskReport:
         session = Session(
@@ -88,7 +89,7 @@ class Subagent:
             started_at=self._clock.now(),
             source=SUBAGENT,
             principal=scope.principal,
-            parent=scope.session,
+            parent=None if parent is None else parent.id,
             cwd=scope.workspace,
             model=model.model,
             provider=model.provider,
@@ -188,5 +189,7 @@ class Subagent:
 
 def _final_answer(messages: Sequence[Message]) -> str:
     """Return the final answer, or the last text of an interrupted one."""
-    answers = [one.text.strip() for one in reversed(messages) if isinstance(one, Assistant)]
+    answers = [
+        message.text.strip() for message in reversed(messages) if isinstance(message, Assistant)
+    ]
     return final_text(messages) or next(filter(None, answers), "")

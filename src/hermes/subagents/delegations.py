@@ -30,6 +30,7 @@ from hermes.ports.store import Store
 from hermes.schema.errors import NotFound, StateConflict, StoreError, UsageError
 from hermes.schema.messages import Trust, User
 from hermes.schema.scope import OWNER, Scope
+from hermes.schema.sessions import Session
 from hermes.session.runner import Runner
 from hermes.subagents.child import Subagent, SubagentBudget, SubagentModel
 from hermes.subagents.messages import MAX_SUMMARY, SUBAGENT, reports_text
@@ -150,7 +151,7 @@ class Delegations:
         return work.id
 
     async def _close_if_cancelled(self, work: Delegation) -> None:
-        """Close the record if the start was cancelled: nobody knows of it, so none is reported."""
+        """Close the record if the start was cancelled: no one knows of it, so none is reported."""
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()
         except anyio.get_cancelled_exc_class():
@@ -181,9 +182,14 @@ class Delegations:
                 hint="Report the results and wait for an answer.",
             )
 
+    @property
+    def running(self) -> Sequence[BackgroundDelegation]:
+        """The running delegations of all sessions."""
+        return list(self._running.values())
+
     def running_in(self, session: str, key: str) -> Sequence[BackgroundDelegation]:
         """Return the session's running delegations."""
-        return [running for running in self._running.values() if running.belongs_to(session, key)]
+        return [running for running in self.running if running.belongs_to(session, key)]
 
     def ended_in(self, session: str, key: str) -> Sequence[BackgroundDelegation]:
         """Return the session's delegations that ended lately in this process."""
@@ -277,18 +283,26 @@ class Delegations:
         )
         child = Subagent(self._deps.runner, self._deps.clock, rules.budget)
         try:
-            model = await self._model(scope)
-            return await child.run(scope, task, progress, model, may_delegate=may_delegate)
+            parent = await self._stored_session(scope)
+            model = self._model(parent)
+            return await child.run(
+                scope, task, progress, model, parent=parent, may_delegate=may_delegate
+            )
         except Exception:
             log.exception("a subagent failed")
             error = "Internal error; see the log."
             return TaskReport(goal=task.goal, fate=TaskStatus.FAILED, error=error)
 
-    async def _model(self, scope: Scope) -> SubagentModel:
-        model = self._deps.rules.budget.model
+    async def _stored_session(self, scope: Scope) -> Session | None:
+        """The session of the work; None in a chat without a message yet."""
         try:
-            parent = await self._deps.store.archive_for(OWNER).get(scope.session)
+            return await self._deps.store.archive_for(OWNER).get(scope.session)
         except NotFound:
+            return None
+
+    def _model(self, parent: Session | None) -> SubagentModel:
+        model = self._deps.rules.budget.model
+        if parent is None:
             return model
         if not model.model:
             model = structs.replace(model, model=parent.model, provider=parent.provider)

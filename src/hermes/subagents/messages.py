@@ -12,7 +12,7 @@ MAX_SUMMARY = 24_000
 
 _GOAL_WIDTH = 60
 _INSTRUCTIONS = (
-    "You work for another agent, not for a person: nobody can answer questions. Do the task "
+    "You work for another agent, not for a person: no one can answer questions. Do the task "
     "below to its end, then report what you found or did, what you changed (exact paths), and "
     "what is left open. Your last message is all that is handed back."
 )
@@ -33,11 +33,13 @@ def goal_of_task_text(text: str) -> str:
 def reports_text(name: str, reports: Sequence[TaskReport], limit: int = MAX_SUMMARY) -> str:
     """Combine all reports into the message that enters the conversation."""
     done = sum(report.fate is TaskStatus.COMPLETED for report in reports)
+    lost = sum(report.fate is TaskStatus.LOST for report in reports)
+    counts = f"{done} of {len(reports)} completed" + (f", {lost} lost" if lost else "")
     goals = [f"“{one_line(report.goal, _GOAL_WIDTH)}”" for report in reports[:1]]
     goals += [f"{len(reports) - 1} more"] * (len(reports) > 1)
     # People see its first sentence, so it names the goal and not the id.
     head = (
-        f"[IMPORTANT: Delegated work has ended, {done} of {len(reports)} completed: "
+        f"[IMPORTANT: Delegated work has ended, {counts}: "
         f"{' and '.join(goals)}. It is {name}. "
         "Tell the person what came of it, and go on with what waited for it.]"
     )

@@ -12,7 +12,7 @@ advances the clock. A task that polls without a pause never becomes idle and fai
 
 import asyncio
 import gc
-from collections.abc import Sized
+from collections.abc import Collection, Sized
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from types import CodeType
@@ -37,16 +37,27 @@ class FakeClock:
     """`sleep` waits until `advance` has moved time far enough.
 
     With `auto=True`, a sleep advances the time itself and returns, which suits tests that only
-    check the total waiting time. `slept` records every sleep that was started.
+    check the total waiting time. Sleepers that are due within `together` seconds are woken at once,
+    the earlier ones late, which is faster for many tasks. A task in a function named in `busy_in`,
+    such as "HttpClient.call", counts as running, although it waits for a socket. `slept` records
+    every sleep that was started.
     """
 
-    def __init__(self, start: datetime = _START, *, auto: bool = False) -> None:
+    def __init__(
+        self,
+        start: datetime = _START,
+        *,
+        auto: bool = False,
+        together: float = 0.0,
+        busy_in: Collection[str] = (),
+    ) -> None:
         self._start = start
         self._elapsed = 0.0
         self._auto = auto
         self._sleepers: list[tuple[float, int, anyio.Event]] = []
         self._turn = 0
-        self._idle_waiter = IdleWaiter()
+        self._together = together
+        self._idle_waiter = IdleWaiter(busy_in=frozenset(busy_in))
         self._moving = anyio.Lock()
         self._stepped = anyio.Event()
         self.slept: list[float] = []
@@ -101,8 +112,12 @@ class FakeClock:
             while self._sleepers and min(self._sleepers)[0] <= target:
                 self._sleepers.sort()
                 due, _, event = heappop(self._sleepers)
-                self._elapsed = max(self._elapsed, due)
+                last = min(due + self._together, target)
                 event.set()
+                while self._together and self._sleepers and self._sleepers[0][0] <= last:
+                    due, _, event = heappop(self._sleepers)
+                    event.set()
+                self._elapsed = max(self._elapsed, due)
                 await self._idle_waiter.wait()
             self._elapsed = target
 
@@ -122,8 +137,11 @@ class IdleWaiter:
     Each thread call has its own time limit, so a call that hangs is waited for only once.
     """
 
-    def __init__(self, threads: float = _THREAD_SECONDS) -> None:
+    def __init__(
+        self, threads: float = _THREAD_SECONDS, busy_in: frozenset[str] = frozenset()
+    ) -> None:
         self._threads = threads
+        self._busy_in = _THREAD_WAITS | busy_in
         self._until: WeakKeyDictionary[asyncio.Future[object], float] = WeakKeyDictionary()
         """When a future stops counting as thread work; 0 if it is not thread work."""
 
@@ -165,7 +183,7 @@ class IdleWaiter:
         for task, waiter in waiting:
             until = self._until.get(waiter)
             if until is None:
-                until = now + self._threads if _is_awaiting(task, _THREAD_WAITS) else 0.0
+                until = now + self._threads if _is_awaiting(task, self._busy_in) else 0.0
                 self._until[waiter] = until
             if now < until:
                 found.append(waiter)

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import anyio
 
+from hermes.kit.clock import Clock
 from hermes.ports.model import ModelChunk, ModelRequest
 from hermes.schema.errors import ModelError
 from hermes.schema.events import TextDelta
@@ -26,7 +27,8 @@ Script: TypeAlias = Sequence[ScriptStep] | Callable[[ModelRequest], Sequence[Scr
 class ScriptedModel:
     """Plays one script per request and records the requests.
 
-    A step is a chunk to yield, seconds to wait, an error to raise, or `Pause.FOREVER`.
+    A step is a chunk to yield, seconds to wait (by `clock`, if there is one), an error to raise, or
+    `Pause.FOREVER`.
     A script may also be a function of the request. `abandoned_streams` counts the streams
     that were closed before their end.
     """
@@ -37,6 +39,7 @@ class ScriptedModel:
         name: str = "scripted",
         provider: str = "testing",
         window: int = 200_000,
+        clock: Clock | None = None,
     ) -> None:
         self.scripts: list[Script] = list(scripts)
         self.requests: list[ModelRequest] = []
@@ -44,6 +47,7 @@ class ScriptedModel:
         self._name = name
         self._provider = provider
         self._window = window
+        self._sleep = anyio.sleep if clock is None else clock.sleep
 
     @property
     def name(self) -> str:
@@ -73,7 +77,7 @@ class ScriptedModel:
             for step in steps:
                 match step:
                     case float() | int():
-                        await anyio.sleep(step)
+                        await self._sleep(step)
                     case Pause.FOREVER:
                         await anyio.sleep_forever()
                     case ModelError():

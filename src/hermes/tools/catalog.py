@@ -24,13 +24,12 @@ from hermes.tools.tool_io import earlier_results
 SPECS_FILE = Path(__file__).with_name("specs.json")
 
 
-class LazyTool:
+class LazyTool(Struct):
     """Imports the actual tool at its first use."""
 
-    def __init__(self, spec: ToolSpec, make: Callable[[], Tool]) -> None:
-        self.spec = spec
-        self._make = make
-        self._tool: Tool | None = None
+    spec: ToolSpec
+    _make: Callable[[], Tool]
+    _tool: Tool | None = None
 
     @property
     def tool(self) -> Tool:
@@ -61,7 +60,7 @@ def encode_specs(tools: Mapping[str, Tool]) -> bytes:
 
 
 class ToolWrapper:
-    """A tool whose calls a subclass changes."""
+    """Forwards to another tool; subclasses change its calls."""
 
     def __init__(self, tool: Tool) -> None:
         self._tool = tool
@@ -138,14 +137,14 @@ class CheckpointedTool(ToolWrapper):
 
 
 OPTIONAL = frozenset({"kanban"})
-"""Toolsets that must be named; workers on a board have theirs."""
+"""Toolsets that are enabled only if named. Workers on a board always get `kanban`."""
 
 
 class Toolsets:
-    """The toolsets that the specs of the tools name, and those made of others.
+    """The basic toolsets, which the tools' specs name, and composites of them.
 
-    `all` and `hermes-cli` are all but the optional ones, `hermes-api-server` those of them that
-    ask no person; `safe` has only tools that touch neither files nor processes.
+    `all` has every tool, `hermes-cli` all but the optional toolsets, and `hermes-api-server` those
+    of them that ask no questions. `safe` has no tools.
     """
 
     def __init__(self, specs: Mapping[str, ToolSpec]) -> None:
@@ -176,7 +175,7 @@ class Toolsets:
                 if plain not in self.single:
                     near = did_you_mean(name, self.names())
                     hint = near or f"Known toolsets: {', '.join(self.names())}."
-                    raise UsageError(f"Unknown toolset: {name}.", hint=hint)
+                    raise UsageError(f"Unknown toolset: {name!r}.", hint=hint)
                 tools.update(dict.fromkeys(self.single[plain]))
         return list(tools)
 
@@ -295,7 +294,7 @@ def _available(
 def _load(one: Registration, collaborators: Callable[[], ToolCollaborators]) -> Tool:
     given = collaborators()
     if one.feature:
-        from hermes.tools.feature_tool import build_feature_tool  # noqa: PLC0415 - few are called
+        from hermes.tools.feature_tool import build_feature_tool  # noqa: PLC0415 - rarely needed
 
         tool = build_feature_tool(one.feature, one.name, given)
     else:

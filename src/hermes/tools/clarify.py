@@ -39,10 +39,10 @@ class Clarify:
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
         question = arguments.question.strip()
-        choices = [one.strip() for one in arguments.choices if one.strip()]
+        choices = [choice.strip() for choice in arguments.choices if choice.strip()]
         if not question or len(question) > MAX_QUESTION:
             raise ToolError(f"clarify: `question` must have 1 to {MAX_QUESTION} characters.")
-        if len(choices) > MAX_CHOICES or any(len(one) > MAX_CHOICE for one in choices):
+        if len(choices) > MAX_CHOICES or any(len(choice) > MAX_CHOICE for choice in choices):
             raise ToolError(
                 f"clarify: at most {MAX_CHOICES} `choices` of at most {MAX_CHOICE} characters."
             )

@@ -73,7 +73,7 @@ class PathPatterns:
         """Return the length of the longest pattern that is the path or a parent of it, or 0."""
         found, nodes = 0, [self._root]
         for depth, name in enumerate(parts, 1):
-            nodes = [one for node in nodes for one in node.matching(name)]
+            nodes = [pattern_node for node in nodes for pattern_node in node.matching(name)]
             if not nodes:
                 break
             if any(node.is_end for node in nodes):
@@ -139,10 +139,10 @@ class BlockedPaths:
 
     def covers(self, real: Path) -> bool:
         """Match a path without symlinks, even under the names other mounts give it."""
-        return any(self._covers(one.parts) for one in (real, *self._second_names(real)))
+        return any(self._covers(path.parts) for path in (real, *self._second_names(real)))
 
     def _second_names(self, real: Path) -> Iterator[Path]:
-        existing = next((one for one in (real, *real.parents) if os.path.lexists(one)), real)
+        existing = next((path for path in (real, *real.parents) if os.path.lexists(path)), real)
         for name in self._mounts.other_paths(str(existing)):
             yield Path(name, *real.parts[len(existing.parts) :])
 

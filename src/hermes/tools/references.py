@@ -16,7 +16,7 @@ from hermes.config.sections.general import WebsiteBlocklist
 from hermes.kit.files import read_regular_file
 from hermes.kit.text import fenced, head_and_tail, plural
 from hermes.ports.sandbox import ProcessSpec, Sandbox
-from hermes.schema.errors import HermesError, ToolError
+from hermes.schema.errors import HermesError, ToolError, UsageError
 from hermes.schema.messages import FILES_HEADER, PAGES_HEADER, UNVERIFIED_HEADER, Media, Text
 from hermes.schema.scope import Scope
 from hermes.tools.paths import SessionPaths
@@ -109,9 +109,11 @@ class References:
     async def changes(self, scope: Scope, path: str) -> str:
         """Everything that differs from the last commit, and the names of new files.
 
-        Raises `ToolError`.
+        Raises `ToolError`, and `UsageError` for a path that is not in the repository.
         """
         only = ("--", path) if path else ()
+        if path:
+            await self._check_inside(scope, only)
         try:
             changed = await self._git(scope, *_DIFF, "HEAD", *only)
         except ToolError:
@@ -121,7 +123,16 @@ class References:
         parts = [] if changed == _NO_CHANGES else [changed]
         if added != _NO_CHANGES:
             parts.append("New files:\n" + "\n".join(f"+ {name}" for name in added.splitlines()))
+        if path and not parts and await self._git(scope, "ls-files", *only) == _NO_CHANGES:
+            raise UsageError(f"No file in this repository matches {path!r}.")
         return "\n\n".join(parts)
+
+    async def _check_inside(self, scope: Scope, only: Sequence[str]) -> None:
+        await self._git(scope, "rev-parse", "--git-dir")
+        try:
+            await self._git(scope, "ls-files", *only)
+        except ToolError as error:
+            raise UsageError(f"{only[-1]} is outside this repository.") from error
 
     def _header(self, reference: Reference, scope: Scope) -> str:
         """The header: whether the owner wrote it, as far as known."""
@@ -198,7 +209,7 @@ class References:
             lines.append(f"{entry.name}/" if entry.is_dir() else entry.name)
             if entry.is_dir() and not entry.is_symlink() and not entry.name.startswith("."):
                 inside = sorted(entry.iterdir())
-                lines += [f"  {one.name}{'/' if one.is_dir() else ''}" for one in inside]
+                lines += [f"  {path.name}{'/' if path.is_dir() else ''}" for path in inside]
             if len(lines) > _MAX_ENTRIES:
                 return "\n".join([*lines[:_MAX_ENTRIES], "(and more)"])
         return "\n".join(lines) or "(empty)"
@@ -266,8 +277,8 @@ def _ascii_names(name: str) -> Collection[str]:
     if name.isascii():
         return (name,)
     labels = (
-        one if one.isascii() else f"xn--{one.encode('punycode').decode()}"
-        for one in name.split(".")
+        part if part.isascii() else f"xn--{part.encode('punycode').decode()}"
+        for part in name.split(".")
     )
     try:
         old = name.encode("idna").decode()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from hermes.ports.approvals import ApprovalRequest, Isolation
-from hermes.ports.message_sender import MessageSender, TargetResult
+from hermes.ports.message_sender import MessageSender, SendTarget
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError, UsageError
 from hermes.schema.tools import Effect
@@ -14,6 +14,8 @@ from hermes.tools.files.sent_files import SentFileReader, SentFiles
 from hermes.tools.tool_io import Arguments, encode_result, require_approval
 
 MAX_TEXT = 20_000
+_SHOWN = "the dashboard offers the files for download"
+_NO_FILES = "your answer reaches the person anyway; only files can be sent here"
 
 
 class SendArgs(Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,11 +28,15 @@ class TargetStatus(Struct, frozen=True, kw_only=True):
     target: str
     status: str
     error: str | UnsetType = UNSET
+    note: str | UnsetType = UNSET
 
 
 class SendMessageResult(Struct, frozen=True):
+    """`files` are the real paths of files that the dashboard offers for download."""
+
     success: bool
     results: list[TargetStatus]
+    files: list[str] | UnsetType = UNSET
 
 
 class SendMessage:
@@ -52,37 +58,35 @@ class SendMessage:
         if len(text) > MAX_TEXT:
             raise ToolError(f"send_message: `message` is longer than {MAX_TEXT:,} characters.")
         try:
-            places = self._sender.resolve(ctx.scope, arguments.target)
-            files = await self._files.read(ctx, arguments.files)
-            await self._require_approval(arguments, places, ctx, files)
-            posted = await self._sender.send(
-                ctx.scope, arguments.target, text, attachments=files.attachments
-            )
+            targets = self._sender.resolve(ctx.scope, arguments.target)
         except UsageError as error:
             raise ToolError(f"send_message: {error}", hint=error.hint) from error
-        statuses = [
-            TargetStatus(target=result.target, status="queued")
-            if result.key
-            else TargetStatus(target=result.target, status="failed", error=result.reason)
-            for result in posted
-        ]
-        done = any(result.key for result in posted)
-        shown = ", ".join(result.target for result in posted if result.key) or "nowhere"
+        on_page = any(target.is_page for target in targets)
+        shown = await self._files.check(ctx, arguments.files) if on_page else []
+        if any(target.address is not None for target in targets):
+            files = await self._files.read(ctx, arguments.files)
+            await self._require_approval(arguments, targets, ctx, files)
+            await self._sender.send(ctx.scope, targets, text, attachments=files.attachments)
+        statuses = [_status(target, arguments) for target in targets]
+        sent = [one.target for one in statuses if one.status != "failed"]
         return ToolOutput.text(
-            encode_result(SendMessageResult(done, statuses)), shown=shown, failed=not done
+            encode_result(SendMessageResult(bool(sent), statuses, shown or UNSET)),
+            shown=", ".join(sent) or "nowhere",
+            failed=not sent,
         )
 
     async def _require_approval(
         self,
         arguments: SendArgs,
-        places: Sequence[TargetResult],
+        targets: Sequence[SendTarget],
         ctx: ToolContext,
         files: SentFiles,
     ) -> None:
         """Ask first, unless only the owner's chats and no untrusted content are involved."""
-        others = [one.target for one in places if not one.trusted]
+        reached = [target for target in targets if target.address is not None]
+        others = [target.name for target in reached if not target.trusted]
         foreign = ctx.foreign or files.foreign
-        if not others and not foreign:
+        if not reached or not (others or foreign):
             return
         content = "\n".join(filter(None, [arguments.message, *files.names]))
         request = ApprovalRequest(
@@ -92,6 +96,15 @@ class SendMessage:
             foreign=foreign,
         )
         await require_approval(ctx, request)
+
+
+def _status(target: SendTarget, arguments: SendArgs) -> TargetStatus:
+    if target.address is not None:
+        return TargetStatus(target=target.name, status="queued")
+    if target.is_page and arguments.files:
+        return TargetStatus(target=target.name, status="shown", note=_SHOWN)
+    reason = _NO_FILES if target.is_page else target.reason
+    return TargetStatus(target=target.name, status="failed", error=reason)
 
 
 def build_send_message(given: ToolCollaborators) -> SendMessage:

@@ -173,7 +173,7 @@ class SkillView:
             path=str(skill.file),
             skill_dir=skill.folder,
             linked_files=skill_files(skill),
-            required_environment_variables=[one.name for one in head.variables],
+            required_environment_variables=[variable.name for variable in head.variables],
             required_commands=head.commands,
             missing_required_environment_variables=missing.variables,
             missing_required_commands=missing.programs,

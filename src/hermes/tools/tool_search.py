@@ -53,12 +53,12 @@ class ToolRanking:
     def __init__(self, specs: Sequence[ToolSpec]) -> None:
         self._specs = specs
         self._weights = [_word_weights(spec) for spec in specs]
-        lengths = [sum(one.values()) for one in self._weights]
+        lengths = [sum(weight.values()) for weight in self._weights]
         mean = sum(lengths) / max(len(lengths), 1)
         self._length_norm = [
             1 - _BY_LENGTH + _BY_LENGTH * length / (mean or 1) for length in lengths
         ]
-        seen = Counter(word for one in self._weights for word in one)
+        seen = Counter(word for weight in self._weights for word in weight)
         self._rarity = {
             word: math.log(1 + (len(specs) - count + 0.5) / (count + 0.5))
             for word, count in seen.items()
@@ -74,7 +74,7 @@ class ToolRanking:
             (spec.name.casefold() == exact, self._score(query_words, number), spec.name, spec)
             for number, spec in enumerate(self._specs)
         ]
-        found = [one for one in scores if one[0] or one[1] > 0]
+        found = [score for score in scores if score[0] or score[1] > 0]
         found.sort(key=lambda one: (not one[0], -one[1], one[2]))
         return [spec for *_, spec in found[:limit]]
 

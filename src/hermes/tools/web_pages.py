@@ -188,7 +188,9 @@ class DnsCache:
         """Only the public addresses if there are any: private ones may be an attack."""
         if (host, port) not in self._known:
             found = await self._lookup.resolve(host, port, family)
-            public = [one for one in found if (ip := parse_ip(one["host"])) and is_public(ip)]
+            public = [
+                result for result in found if (ip := parse_ip(result["host"])) and is_public(ip)
+            ]
             self._known[host, port] = public or found
         return self._known[host, port]
 
@@ -205,7 +207,7 @@ class _CheckedResolver(AbstractResolver):
         self, host: str, port: int = 0, family: AddressFamily = AF_INET
     ) -> list[ResolveResult]:
         found = await self._names.resolve(host, port, family)
-        allowed = [one for one in found if (ip := parse_ip(one["host"])) and self.may(ip)]
+        allowed = [result for result in found if (ip := parse_ip(result["host"])) and self.may(ip)]
         self.rejected = not allowed
         if not allowed:
             raise OSError(f"{host} is inside this network")

@@ -57,7 +57,11 @@ class Ui(App[int]):
         super().__init__()
         if self.no_color:
             # `Monochrome` produces shades of gray, which are colors, too.
-            kept = [one for one in self._filters if not isinstance(one, Monochrome)]
+            kept = [
+                line_filter
+                for line_filter in self._filters
+                if not isinstance(line_filter, Monochrome)
+            ]
             self._filters[:] = [*kept, NoColor()]
         self._client = client
         self._settings = settings
@@ -145,7 +149,7 @@ class Ui(App[int]):
         self._close_messages_no_wait()
 
     async def action_quit(self) -> None:
-        self._end(0)
+        self.chat.quit()
 
 
 def run_ui(client: TuiClient, settings: UiSettings) -> UiResult:

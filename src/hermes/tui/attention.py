@@ -7,7 +7,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.terminal_text import fit, single_line
 
 NOTIFY_SECONDS = 15.0
-"""Seconds after which a question that nobody answered is shown on the desktop."""
+"""Seconds after which an unanswered question is shown on the desktop."""
 _MAX_TEXT = 120
 _BELL = "\a"
 _SAVE_TITLE, _RESTORE_TITLE = "\x1b[22;2t", "\x1b[23;2t"

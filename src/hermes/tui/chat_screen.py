@@ -268,7 +268,8 @@ class Chat(TranscriptScreen):
         self.prompt.fill(text + rest)
 
     def quit(self) -> None:
-        self.post_message(ExitRequest(0))
+        if self._quit.confirmed(self._deps.client.unfinished_jobs):
+            self.post_message(ExitRequest(0))
 
     def refresh_status(self) -> None:
         """Update the status bar, the pending input and the placeholder."""
@@ -375,15 +376,17 @@ class Chat(TranscriptScreen):
     def action_stop_or_quit(self) -> None:
         if self.copy_selected():
             return
+        jobs = self._deps.client.unfinished_jobs
         if self._quit.pending:
-            self.post_message(ExitRequest(130))
+            if self._quit.confirmed(jobs, "Ctrl+C"):
+                self.post_message(ExitRequest(130))
         elif self._turn.running or self.conversation.busy or self.conversation.queued:
             self._quit.stopping(leaving=True)
             self.conversation.interrupt()
         elif self.prompt.text:
             self.prompt.empty()
         else:
-            self._quit.warn()
+            self._quit.warn(jobs)
 
     def action_back(self) -> None:
         """Go from a card to the prompt, or stop the turn."""

@@ -49,6 +49,11 @@ class TuiClient(Protocol):
     @property
     def state(self) -> ConversationState: ...
 
+    @property
+    def unfinished_jobs(self) -> int:
+        """The number of background tasks that end with the chat; those of a gateway go on."""
+        ...
+
     def open(self) -> None:
         """Wait until the agent is ready."""
         ...

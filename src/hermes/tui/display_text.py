@@ -4,10 +4,10 @@ import re
 
 import msgspec
 
+from hermes.kit.readable_result import readable_result
 from hermes.kit.terminal_text import single_line
-from hermes.kit.text import one_line
+from hermes.kit.text import one_line, plural
 from hermes.schema.messages import Result, text_of
-from hermes.tui.readable_result import readable_result
 
 _CHAT_COMMANDS = {
     "hermes model": "/model",
@@ -25,6 +25,24 @@ _MAX_LINE = 400
 def chat_hint(text: str) -> str:
     """Name the slash command instead of the shell command, where there is one."""
     return _SHELL_COMMAND.sub(lambda found: _CHAT_COMMANDS[found[1]], text)
+
+
+def lost_jobs_text(jobs: int) -> str:
+    """Warn that quitting now ends background tasks."""
+    one = jobs == 1
+    return (
+        f"{plural(jobs, 'background task')} {'is' if one else 'are'} still running; "
+        f"quitting ends {'it' if one else 'them'}."
+    )
+
+
+def continued_jobs_text(jobs: int) -> str:
+    """Say that background tasks go on after quitting."""
+    one = jobs == 1
+    return (
+        f"{plural(jobs, 'background task')} {'continues' if one else 'continue'} in the gateway; "
+        f"{'its result is' if one else 'the results are'} shown when you resume this session."
+    )
 
 
 def failure_text(result: Result, tool: str = "") -> str:

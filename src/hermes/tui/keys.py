@@ -12,6 +12,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from hermes.kit.clock import Clock
+from hermes.tui.display_text import lost_jobs_text
 from hermes.tui.widgets import app_of
 from hermes.tui.widgets.prompt import Prompt
 
@@ -38,6 +39,8 @@ KEYS = (
 )
 QUIT_WINDOW = 3.0
 """Seconds within which the second key press quits."""
+JOBS_WINDOW = 10.0
+"""Seconds within which a second attempt quits although background tasks are running."""
 DEBOUNCE_SECONDS = 1.0
 """Seconds for which keys of a closed question are ignored."""
 
@@ -70,15 +73,29 @@ class QuitConfirmation:
         self._clock = clock
         self._stopping = False
         self._until = -inf
+        self._jobs_until = -inf
 
     @property
     def pending(self) -> bool:
         """Whether the same key now quits."""
         return self._clock.monotonic() < self._until
 
-    def warn(self) -> None:
-        self._until = self._clock.monotonic() + QUIT_WINDOW
-        self._screen.notify("Press Ctrl+C again to quit (or Ctrl+D, /quit).", timeout=QUIT_WINDOW)
+    def warn(self, jobs: int) -> None:
+        """Announce that another Ctrl+C quits."""
+        if self.confirmed(jobs, "Ctrl+C"):
+            self._until = self._clock.monotonic() + QUIT_WINDOW
+            text = "Press Ctrl+C again to quit (or Ctrl+D, /quit)."
+            self._screen.notify(text, timeout=QUIT_WINDOW)
+
+    def confirmed(self, jobs: int, key: str = "Ctrl+D") -> bool:
+        """Whether to quit now: the first attempt that would end background tasks only warns."""
+        now = self._clock.monotonic()
+        if not jobs or now < self._jobs_until:
+            return True
+        self._until = self._jobs_until = now + JOBS_WINDOW
+        text = f"{lost_jobs_text(jobs)} Press {key} again to quit."
+        self._screen.notify(text, timeout=JOBS_WINDOW, severity="warning")
+        return False
 
     def stopping(self, *, leaving: bool = False) -> None:
         """Announce that the turn is being stopped."""

@@ -152,7 +152,7 @@ def session_picker(deps: ChatDeps, current: str) -> Picker:
 
     async def find(query: str) -> Sequence[PickerRow]:
         found = await deps.side_worker.run(lambda: deps.client.sessions(query))
-        return [session_row(one) for one in found if one.id != current]
+        return [session_row(option) for option in found if option.id != current]
 
     none = "There are no other sessions yet. Esc cancels."
     return Picker("Sessions", find, "No session matches.", none)

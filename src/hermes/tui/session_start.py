@@ -97,6 +97,7 @@ class _Replay:
         self.widgets: list[Widget] = []
         self._options = options
         self._interrupted = history.cut
+        self._failed = history.failed
         self._questions = history.asked
         self._run = ""
         self._answers: list[tuple[Answer, str]] = []
@@ -114,6 +115,9 @@ class _Replay:
                 self._add_result(message, row.at)
         if row.seq in self._interrupted:
             self.widgets.append(Note("Interrupted before the answer.", "warning"))
+        if (reason := self._failed.get(row.seq)) is not None:
+            text = f"Not answered: {reason}" if reason else "Not answered."
+            self.widgets.append(Note(text, "error"))
 
     async def fill(self) -> None:
         for answer, text in self._answers:

@@ -57,7 +57,7 @@ def _item(base: str, branch: Branch, current: str) -> Html:
     title = session.title or (branch.last.preview if branch.last else "") or session.id
     facts: list[Child] = [moment(branch.last.last_at if branch.last else session.started_at)]
     if branch.last:
-        facts.append(h("span", text("messages_count", count=str(branch.last.messages))))
+        facts.append(h("span", message_count(branch.last.messages)))
     return h(
         "li",
         h("a", title, href=f"{base}/chat/{session.id}", dir="auto",
@@ -66,3 +66,7 @@ def _item(base: str, branch: Branch, current: str) -> Html:
         h("ul", *(_item(base, one, current) for one in branch.branches))
         if branch.branches else None,
     )  # fmt: skip
+
+
+def message_count(number: int) -> str:
+    return text("one_message") if number == 1 else text("messages_count", count=str(number))

@@ -1,13 +1,15 @@
 """Charts as SVG, drawn on the server: bars, rankings, timelines and meters with their values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import floor, log10
 
 from msgspec import Struct
 
 from hermes.web.html import Child, Html, h
 
-WIDTH, HEIGHT, FOOT = 760, 180, 22
-TRACK, LABELS, VALUES, MAX_LABEL = 26, 170, 150, 24
+WIDTH, HEIGHT, HEAD, FOOT, SCALE = 760, 190, 10, 22, 52
+TRACK, LABELS, MAX_LABEL = 26, 170, 24
+ROUND = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)
 FULL = 0.9
 """The share of a limit from which on its bar is a warning."""
 
@@ -21,27 +23,42 @@ class Bar(Struct, frozen=True, kw_only=True):
     title: str = ""
 
 
-def bar_chart(bars: Sequence[Bar], label: str) -> Html:
-    highest = max((one.value for one in bars), default=0.0) or 1.0
-    step = WIDTH / max(len(bars), 1)
-    shapes: list[Child] = []
-    every = max(1, len(bars) // 10)
+def bar_chart(bars: Sequence[Bar], label: str, amount: Callable[[float], str]) -> Html:
+    """Bars above their labels; `amount` writes a value at the scale."""
+    top = _scale_end(max((one.value for one in bars), default=0.0))
+    step, every = (WIDTH - SCALE) / max(len(bars), 1), max(1, len(bars) // 10)
+    shapes = [shape for share in (0.0, 0.5, 1.0) for shape in _line(share, amount(top * share))]
     for place, one in enumerate(bars):
-        x, width = place * step + step * 0.12, step * 0.76
-        shapes.append(_bar(x, width, one.value / highest, one.title or one.label))
+        x, width = SCALE + place * step + step * 0.12, step * 0.76
+        shapes.append(_bar(x, width, one.value / top, one.title or one.label))
         if one.part:
-            shapes.append(_bar(x, width, one.part / highest, one.title, class_="cached"))
+            shapes.append(_bar(x, width, one.part / top, one.title, class_="cached"))
         if place % every == 0:
             shapes.append(
                 h("text", one.label, x=f"{x:.1f}", y=f"{HEIGHT - 6}", text_anchor="start")
             )
-    ground = HEIGHT - FOOT
-    shapes.append(h("line", x1="0", x2=f"{WIDTH}", y1=f"{ground}", y2=f"{ground}"))
     chart = h(
         "svg", *shapes, viewBox=f"0 0 {WIDTH} {HEIGHT}", class_="chart", role="img",
         aria_label=label,
     )  # fmt: skip
     return _scrolled(chart, label, begins_at_the_end=True)
+
+
+def _scale_end(highest: float) -> float:
+    """The next round number, whose half is round too."""
+    if highest <= 0:
+        return 1.0
+    power = 10.0 ** floor(log10(highest))
+    return next(one * power for one in ROUND if one * power >= highest * (1 - 1e-9))
+
+
+def _line(share: float, amount: str) -> list[Html]:
+    """A line across the chart at a share of its height, with its amount."""
+    y = HEIGHT - FOOT - share * (HEIGHT - FOOT - HEAD)
+    return [
+        h("line", x1=f"{SCALE}", x2=f"{WIDTH}", y1=f"{y:.1f}", y2=f"{y:.1f}"),
+        h("text", amount, x=f"{SCALE - 6}", y=f"{y + 4:.1f}", text_anchor="end"),
+    ]
 
 
 def _scrolled(chart: Html, label: str, *, begins_at_the_end: bool = False) -> Html:
@@ -53,7 +70,7 @@ def _scrolled(chart: Html, label: str, *, begins_at_the_end: bool = False) -> Ht
 
 
 def _bar(x: float, width: float, share: float, title: str, class_: str | None = None) -> Html:
-    height = share * (HEIGHT - FOOT - 4)
+    height = share * (HEIGHT - FOOT - HEAD)
     return h(
         "rect", h("title", title), x=f"{x:.1f}", y=f"{HEIGHT - FOOT - height:.1f}",
         width=f"{width:.1f}", height=f"{height:.1f}", rx="2", class_=class_,
@@ -61,24 +78,24 @@ def _bar(x: float, width: float, share: float, title: str, class_: str | None = 
 
 
 def ranking(bars: Sequence[Bar], label: str) -> Html:
-    """Bars from the left, one in each row; the label of a bar is before it, its title after it."""
+    """A bar in each row, between its label and its title."""
     highest = max((one.value for one in bars), default=0.0) or 1.0
-    span, shapes = WIDTH - LABELS - VALUES, list[Child]()
-    for row, one in enumerate(bars):
-        y = TRACK * row + 6
-        middle = f"{y + 11:.0f}"
-        shapes.append(h("text", _short(one.label), h("title", one.label), x="0", y=middle))
-        for value, kind in ((one.value, None), (one.part, "cached")):
-            if value:
-                shapes.append(
-                    h("rect", h("title", one.title), x=f"{LABELS}", y=f"{y}", height="14", rx="2",
-                      width=f"{span * value / highest:.1f}", class_=kind)
-                )  # fmt: skip
-        end = LABELS + span * one.value / highest + 6
-        shapes.append(h("text", one.title, x=f"{end:.1f}", y=middle))
-    chart = h("svg", *shapes, viewBox=f"0 0 {WIDTH} {TRACK * len(bars) + 4}", class_="chart",
-              role="img", aria_label=label)  # fmt: skip
-    return _scrolled(chart, label)
+    rows = [
+        h("li", h("span", one.label, title=one.label, dir="auto", class_="name"),
+          _share(one, highest), h("span", one.title))
+        for one in bars
+    ]  # fmt: skip
+    return h("ul", *rows, class_="ranking", aria_label=label)
+
+
+def _share(bar: Bar, highest: float) -> Html:
+    parts = [
+        h("rect", width=f"{100 * value / highest:.1f}", height="10", class_=kind)
+        for value, kind in ((bar.value, None), (bar.part, "cached"))
+        if value
+    ]
+    return h("svg", *parts, viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true",
+             class_="share")  # fmt: skip
 
 
 def _short(label: str) -> str:

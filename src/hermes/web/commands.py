@@ -15,6 +15,7 @@ from hermes.commands.surface import (
     StopResult,
     Surface,
 )
+from hermes.schema.errors import UsageError
 from hermes.schema.sessions import Session
 from hermes.schema.terminal import (
     BusyMode,
@@ -30,10 +31,14 @@ from hermes.web.texts import text
 
 
 class CommandOutcome(Struct, frozen=True, kw_only=True):
-    """What a command leads to: text, another session, a message to submit."""
+    """What a command leads to: text, another session, a message to submit.
+
+    `unsaved` names a conversation without a message that the next request may continue.
+    """
 
     text: str = ""
     session: str = ""
+    unsaved: str = ""
     changed: bool = False
     is_diff: bool = False
     submit: Parts = ()
@@ -50,24 +55,25 @@ class WebCommands:
         self._app = app
         self._conversations = conversations
 
-    async def run(self, session: str, line: str) -> CommandOutcome | None:
+    async def run(self, session: str, line: str, unsaved: str = "") -> CommandOutcome | None:
         """None if the line is not a command. Raises `UsageError` for an unknown one."""
         if not is_command(line):
             return None
-        conversation = await self._conversations.conversation(session)
+        conversation = await self._conversations.conversation(session, unsaved)
         reply = await standard_commands().run(self._context(conversation), line)
         now = conversation.session.id
         moved = "" if now == session or not conversation.started else now
+        kept = "" if conversation.started else self._conversations.keep(conversation)
         match reply:
             case TextReply(text=words, undone=undone, is_diff=is_diff):
                 return CommandOutcome(
-                    text=words, session=moved, changed=bool(undone), is_diff=is_diff
+                    text=words, session=moved, unsaved=kept, changed=bool(undone), is_diff=is_diff
                 )
             case ResumedReply():
                 return CommandOutcome(text=reply.message, session=now)
             case SubmitReply(parts=parts, notice=notice, undone=undone):
                 return CommandOutcome(
-                    text=notice, session=moved, submit=parts, changed=bool(undone)
+                    text=notice, session=moved, unsaved=kept, submit=parts, changed=bool(undone)
                 )
             case QuitReply() | ScreenReply():
                 return CommandOutcome(text=text("not_on_page"))
@@ -114,6 +120,8 @@ class _PageControl(LocalControl):
 
     async def stop(self, run: str = "") -> StopResult:
         if not self._conversations.is_running(self._session.id):
+            if await self._conversation.is_running():
+                raise UsageError(text("not_running_here"))
             return StopResult()
         dropped = await self._conversations.stop(self._session.id)
         return StopResult(running=True, dropped=len(dropped))

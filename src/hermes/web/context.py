@@ -18,12 +18,14 @@ from hermes.config.env import Env, read_dotenv
 from hermes.config.home import DEFAULT_PROFILE
 from hermes.config.loader import LoadedConfig, load_config
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.schema.errors import NotFound, UsageError
 from hermes.web.conversations import Conversations
 from hermes.web.feed import Feed, encode_json
 from hermes.web.html import Html
 from hermes.web.live import LiveTurns
 from hermes.web.logins import LoginLimiter, Logins, WebLogin
+from hermes.web.model_list import ModelList
 from hermes.web.settings import WebSettings
 from hermes.web.texts import text
 
@@ -35,6 +37,7 @@ T = TypeVar("T")
 MAX_BODY = 1_000_000
 MAX_ADDRESS = 45
 BODY_SECONDS = 30.0
+MAX_LOADED = 100
 MAX_STREAMS = 30
 """Open event streams of one login."""
 LOGIN = web.RequestKey("login", WebLogin)
@@ -43,7 +46,7 @@ TOKEN = web.RequestKey("token", str)
 
 
 class Route(Struct, frozen=True):
-    """`public`: needs no login; `raw`: a stream or an upload, which has limits of its own."""
+    """`public`: needs no login."""
 
     method: str
     path: str
@@ -58,6 +61,24 @@ class StoredSettings(Struct, frozen=True):
     loaded: LoadedConfig
 
 
+class SessionState(Struct, frozen=True, kw_only=True):
+    """What pages show of a session; tells whether something changed elsewhere.
+
+    - `last`, `message`: the seq and the id of the last message.
+    - `here`: a turn of this process is running; `running`: one of another process.
+    - `own` counts the facts of turns in this process, which are shown as they happen.
+    """
+
+    last: int = 0
+    message: str = ""
+    here: bool = False
+    running: bool = False
+    partial: str = ""
+    title: str = ""
+    questions: tuple[str, ...] = ()
+    own: int = 0
+
+
 class ProfileWeb:
     """One profile as the pages see it."""
 
@@ -67,6 +88,17 @@ class ProfileWeb:
         self.feed = Feed()
         self.live = LiveTurns(self.feed, app.clock)
         self.conversations = Conversations(app, self.live, tasks.start)
+        self.models = ModelList(app)
+        self._loaded: dict[str, SessionState] = {}
+
+    def note_loaded(self, session: str, state: SessionState) -> None:
+        """A page was given this state; what changes from here on must reach it."""
+        self._loaded.setdefault(session, state)
+        if len(self._loaded) > MAX_LOADED:
+            del self._loaded[next(iter(self._loaded))]
+
+    def take_loaded(self, session: str) -> SessionState | None:
+        return self._loaded.pop(session, None)
 
     async def stored_settings(self) -> StoredSettings:
         """What applies after a restart. Raises `ConfigError`."""
@@ -96,7 +128,7 @@ class TaskStarter:
                 await work()
             except Exception:
                 # One failure must not end the server.
-                log.exception("a task of the web page failed")
+                log.exception("a task of the dashboard failed")
 
         self._group.start_soon(guarded)
         return True
@@ -174,7 +206,7 @@ async def read_json(request: web.Request, kind: type[T]) -> T:
         raise UsageError(text("bad_request")) from error
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         raise UsageError(f"{text('bad_request')} {error}") from error
 
 

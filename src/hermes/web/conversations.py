@@ -12,7 +12,7 @@ from hermes.kit.ids import new_id
 from hermes.ports.store import CompleteItem
 from hermes.schema.errors import HermesError, SessionBusy, UsageError
 from hermes.schema.events import Event, MessageAdded, RunEnded
-from hermes.schema.messages import Media, Text, User
+from hermes.schema.messages import Media, Text, User, sent_files
 from hermes.session.conversation import Conversation, SessionOptions
 from hermes.web.live import LiveTurns
 from hermes.web.texts import text
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 SOURCE = "web"
 MAX_QUEUED = 20
+MAX_UNSAVED = 50
 
 Parts = Sequence[Text | Media]
 StartTask = Callable[[Callable[[], Coroutine[Any, Any, None]]], bool]
@@ -59,6 +60,7 @@ class Conversations:
         self._live = live
         self._start = start
         self._open: dict[str, _Open] = {}
+        self._unsaved: dict[str, Conversation] = {}
 
     @property
     def running(self) -> int:
@@ -67,8 +69,13 @@ class Conversations:
     def is_running(self, session: str) -> bool:
         return session in self._open
 
-    async def conversation(self, session: str) -> Conversation:
-        """A conversation that continues the session, or a new one. Raises `NotFound`."""
+    async def conversation(self, session: str, unsaved: str = "") -> Conversation:
+        """A conversation that continues the session, or a new one. Raises `NotFound`.
+
+        `unsaved` names a new one that was kept.
+        """
+        if not session and unsaved in self._unsaved:
+            return self._unsaved[unsaved]
         options = SessionOptions(
             source=SOURCE, cwd=str(self._app.home.workspace), attended=True, async_delivery=True
         )
@@ -77,7 +84,17 @@ class Conversations:
             await conversation.resume(session)
         return conversation
 
-    async def send(self, session: str, parts: Parts, *, replaces: str = "") -> str:
+    def keep(self, conversation: Conversation) -> str:
+        """Keep a conversation without a message, as a command has changed it; returns its name."""
+        name = conversation.session.id
+        self._unsaved[name] = conversation
+        if len(self._unsaved) > MAX_UNSAVED:
+            del self._unsaved[next(iter(self._unsaved))]
+        return name
+
+    async def send(
+        self, session: str, parts: Parts, *, replaces: str = "", unsaved: str = ""
+    ) -> str:
         """Start a turn; returns the session once the message is durable.
 
         `replaces` is the id of the question that the message takes the place of. Raises
@@ -88,16 +105,21 @@ class Conversations:
             await opened.settled.wait()
         if session in self._open:
             raise SessionBusy(text("busy"), hint=text("busy_hint"))
-        conversation = await self.conversation(session)
+        if (live := self._live.get(session)) is not None:
+            raise SessionBusy(text("busy"), hint=text("busy_source_hint", source=live.source))
+        conversation = await self.conversation(session, unsaved)
         if replaces:
             question = await conversation.replace_from(replaces)
-            parts = parts or question.parts
+            # Only the words are edited: the files stay.
+            parts = [*parts, *sent_files(question)] if parts else question.parts
         if conversation.session.id in self._open:
             # Another page began meanwhile.
             raise SessionBusy(text("busy"), hint=text("busy_hint"))
         opened = self._open[conversation.session.id] = _Open(conversation)
         self._live.own.add(conversation.session.id)
-        return await self._submit(opened, parts)
+        stored = await self._submit(opened, parts)
+        self._unsaved.pop(unsaved, None)
+        return stored
 
     async def _submit(self, opened: _Open, parts: Parts, message_id: str = "") -> str:
         conversation, session = opened.conversation, opened.conversation.session.id
@@ -121,7 +143,7 @@ class Conversations:
                 failure.append(error)
                 # What was queued is stored: the next turn of the session answers it.
                 opened.queued.clear()
-                log.warning("a turn of the web page failed: %s", error.sentence)
+                log.warning("a turn of the dashboard failed: %s", error.sentence)
             finally:
                 accepted.set()
                 self._ended(session, opened)

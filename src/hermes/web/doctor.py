@@ -5,7 +5,7 @@ It runs as a process: its checks take seconds, and belong to the command line.
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 import msgspec
@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from hermes.config.env import process_env
 from hermes.config.home import DEFAULT_PROFILE, Home
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.schema.errors import UsageError
 from hermes.web.html import Child, Html, h, join
 from hermes.web.texts import text
@@ -46,34 +47,35 @@ async def run_doctor(home: Home, fix: str = "") -> Sequence[Finding]:
         raise UsageError(text("doctor_failed")) from error
     try:
         return msgspec.json.decode(done.stdout, type=list[Finding])
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise UsageError(said[-1] if said else text("doctor_failed")) from error
 
 
-def findings_list(findings: Sequence[Finding]) -> Html:
+def findings_list(findings: Sequence[Finding], redact: Callable[[str], str]) -> Html:
     """Problems first; a problem that doctor can fix has a button. What is fine is folded."""
     order = ("error", "warning", "fixed", "skipped", "ok")
     found = sorted(findings, key=lambda one: order.index(one.grade) if one.grade in order else 0)
     fine = [one for one in found if one.grade == "ok"]
-    lines = [h("li", h("b", one.check), " ", one.says) for one in fine]
+    lines = [h("li", h("b", one.check), " ", redact(one.says)) for one in fine]
     return join([
-        h("ul", *(_finding(one) for one in found if one.grade != "ok"), class_="cards"),
+        h("ul", *(_finding(one, redact) for one in found if one.grade != "ok"), class_="cards"),
         h("details", h("summary", text("doctor_fine", count=str(len(fine)))), h("ul", *lines),
           class_="panel"),
     ])  # fmt: skip
 
 
-def _finding(one: Finding) -> Html:
+def _finding(one: Finding, redact: Callable[[str], str]) -> Html:
+    says = redact(one.says)
     button: Child = None
     if one.is_fixable:
         button = h("button", text("fix"), type="button", data_action="fix", data_fix=one.id,
-                   aria_label=text("fix_this", what=one.says))  # fmt: skip
+                   aria_label=text("fix_this", what=says))  # fmt: skip
     return h(
         "li",
         h("p", h("span", one.grade, class_=_TAGS.get(one.grade, "tag")), h("b", one.check),
           class_="facts"),
-        h("p", one.says, dir="auto"),
-        h("p", h("code", one.fix)) if one.fix else None,
+        h("p", says, dir="auto"),
+        h("p", h("code", redact(one.fix))) if one.fix else None,
         button,
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """Read a file that the agent wrote, for download, under the rules for reading files."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 from hermes.app.build import App
@@ -22,7 +23,12 @@ def read_download(app: App, session: Session, name: str) -> tuple[str, bytes]:
     """
     home = user_home(app.env)
     private = [*map(Path, private_paths(home, root=os.geteuid() == 0))]
-    paths = SessionPaths(home, protected_paths(app.home), private=private)
+    paths = SessionPaths(
+        home,
+        protected_paths(app.home),
+        private=private,
+        own_tmp=partial(app.sandboxes.tmp_on, session.source),
+    )
     folder = session.cwd or str(app.home.workspace)
     scope = Scope(app.home.profile, session.id, "", folder)
     try:

@@ -5,8 +5,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
+from msgspec import Struct
 
 from hermes.approvals.messages import MAX_REASON
+from hermes.kit.json_errors import JSON_ERRORS
+from hermes.kit.readable_result import readable_result
 from hermes.kit.report_text import REPORT_START, report_text
 from hermes.kit.terminal_text import show_invisible, show_invisible_line
 from hermes.schema.messages import (
@@ -20,6 +23,7 @@ from hermes.schema.messages import (
     Trust,
     User,
     display_parts,
+    text_of,
 )
 from hermes.schema.questions import Question, QuestionKind
 from hermes.schema.sessions import StoredMessage
@@ -34,7 +38,15 @@ MAX_SUMMARY = 120
 MAX_REPORT = 400
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _WRITERS = frozenset({"write_file", "patch"})
+_LANGUAGES = {"command": "bash", "code": "python"}
+"""Arguments that are shown as they are, before the others."""
 _COMMAND_KEYS = ("command", "code", "path", "query", "url", "pattern", "prompt", "name")
+
+
+class _ShownFiles(Struct, frozen=True):
+    """The part of a result of `send_message` that names files to download."""
+
+    files: tuple[str, ...] = ()
 
 
 def card_id(call: str) -> str:
@@ -60,16 +72,16 @@ def transcript(
         match row.message:
             case User() as user:
                 if user.trust is not Trust.PROGRAM:
-                    found.append(user_entry(user, row.at))
+                    found.append(user_entry(user, row.at, row.seq))
             case Assistant() as answer:
                 pending = progress if position >= last - len(answer.calls) else None
-                found.append(answer_entry(answer, results, row.at, pending))
+                found.append(answer_entry(answer, results, row.at, pending, seq=row.seq))
             case Result():
                 continue
     return found
 
 
-def user_entry(user: User, at: datetime) -> Html:
+def user_entry(user: User, at: datetime, seq: int | None = None) -> Html:
     parts: list[Child] = []
     for part in display_parts(user):
         match part:
@@ -94,6 +106,7 @@ def user_entry(user: User, at: datetime) -> Html:
         class_="entry user",
         data_message=user.id,
         data_at=at.isoformat(),
+        data_seq=seq,
     )
 
 
@@ -103,6 +116,8 @@ def answer_entry(
     at: datetime,
     progress: Mapping[str, str] | None = None,
     rendered: Mapping[str, Html] | None = None,
+    *,
+    seq: int | None = None,
 ) -> Html:
     """`progress` as for `transcript`: without it, a call without a result was lost.
 
@@ -113,33 +128,44 @@ def answer_entry(
         match part:
             case Text(text=words):
                 body = (rendered or {}).get(words) or render(words)
-                parts.append(h("div", body, class_="md", dir="auto"))
+                # The source is what is copied.
+                source = None if answer.calls else words
+                parts.append(h("div", body, class_="md", dir="auto", data_source=source))
             case Reasoning(text=words):
                 parts.append(reasoning(words))
             case ToolCall() as call:
-                row = results.get(call.id)
-                result = row.message if row and isinstance(row.message, Result) else None
-                seconds = (row.at - at).total_seconds() if row else None
-                card = tool_card(
-                    call,
-                    result,
-                    seconds=seconds,
-                    running=progress is not None,
-                    progress=(progress or {}).get(call.id, ""),
-                )
-                parts.append(card)
+                parts.append(_call_card(call, results.get(call.id), at, progress))
     if answer.stop is Stop.CANCELLED:
         parts.append(h("p", text("cancelled"), class_="hint"))
     if answer.text and not answer.calls:
-        copy = h("button", text("copy_answer"), type="button", class_="quiet", data_action="copy")
-        parts.append(h("div", copy, class_="actions"))
+        buttons = (_quiet_button("copy_answer", "copy"), _quiet_button("branch", "branch"))
+        parts.append(h("div", *buttons, class_="actions"))
     return h(
         "article",
         h("h3", text("agent"), class_="visually-hidden"),
         *parts,
         id=message_id(answer),
         class_="entry assistant",
+        data_message=answer.id,
         data_at=at.isoformat(),
+        data_seq=seq,
+    )
+
+
+def _quiet_button(label: str, action: str) -> Html:
+    return h("button", text(label), type="button", class_="quiet", data_action=action)
+
+
+def _call_card(
+    call: ToolCall, row: StoredMessage | None, at: datetime, progress: Mapping[str, str] | None
+) -> Html:
+    """The card of a call in an answer; `row` is its result, if it has one."""
+    return tool_card(
+        call,
+        row.message if row and isinstance(row.message, Result) else None,
+        seconds=(row.at - at).total_seconds() if row else None,
+        running=progress is not None,
+        progress=(progress or {}).get(call.id, ""),
     )
 
 
@@ -176,14 +202,15 @@ def tool_card(
     """A card that opens: what was called, its output or diff, and how long it took."""
     state = _state(result, running=running)
     took = h("span", _duration(seconds), class_="took") if seconds is not None else None
-    given, language = _arguments(call)
-    cut = "\n" + text("arguments_cut") if len(given) > MAX_OUTPUT else ""
-    body: list[Child] = [code_block(given[:MAX_OUTPUT] + cut, language)]
+    body: list[Child] = []
+    # A diff says what was written, in lines instead of a quoted string.
+    if result is None or not _is_diff(result):
+        body += [code_block(_cut(words), language) for words, language in _arguments(call)]
     if progress:
         body.append(h("pre", progress[-MAX_OUTPUT:], class_="progress"))
     if result is not None:
         body += _output(result)
-        body.append(None if result.failed else _download(call))
+        body += [] if result.failed else _downloads(call, result)
     return h(
         "details",
         h(
@@ -280,23 +307,36 @@ def _state(result: Result | None, *, running: bool) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
+    if seconds < 60:
+        return text("unit_seconds", count=f"{seconds:.1f}")
+    return text("unit_minutes", count=f"{seconds / 60:.1f}")
 
 
-def _arguments(call: ToolCall) -> tuple[str, str]:
-    """The arguments as people read them: a command as it is, everything else as JSON."""
+def _arguments(call: ToolCall) -> list[tuple[str, str]]:
+    """The arguments as people read them, each text with its language: a command as it is."""
     given = _given(call)
-    if list(given) == ["command"]:
-        return str(given["command"]), "bash"
     if call.broken:
-        return call.broken, ""
-    return msgspec.json.format(msgspec.json.encode(given), indent=2).decode(), "json"
+        return [(call.broken, "")]
+    found: list[tuple[str, str]] = []
+    for key, language in _LANGUAGES.items():
+        if isinstance(words := given.get(key), str):
+            found.append((words, language))
+            del given[key]
+    if given or not found:
+        rest = msgspec.json.format(msgspec.json.encode(given), indent=2).decode()
+        found.append((rest, "json"))
+    return found
+
+
+def _cut(words: str) -> str:
+    rest = "\n" + text("arguments_cut") if len(words) > MAX_OUTPUT else ""
+    return words[:MAX_OUTPUT] + rest
 
 
 def _given(call: ToolCall) -> dict[str, object]:
     try:
         return msgspec.json.decode(call.args, type=dict[str, object])
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         return {}
 
 
@@ -306,22 +346,33 @@ def _summary(call: ToolCall) -> str:
     return str(found).strip().split("\n", 1)[0][:MAX_SUMMARY]
 
 
-def _download(call: ToolCall) -> Html | None:
-    """A button for the file that a call wrote."""
+def _downloads(call: ToolCall, result: Result) -> list[Child]:
+    """Buttons for the file that a call wrote, or the files that it shows."""
+    if call.name == "send_message":
+        try:
+            shown = msgspec.json.decode(text_of(result), type=_ShownFiles)
+        except JSON_ERRORS:
+            return []
+        return [_download(one) for one in shown.files]
     path = _given(call).get("path")
-    if call.name not in _WRITERS or not isinstance(path, str):
-        return None
+    return [_download(path)] if call.name in _WRITERS and isinstance(path, str) else []
+
+
+def _download(path: str) -> Html:
     label = text("download", name=path.rpartition("/")[2][:MAX_SUMMARY])
     return h("button", label, type="button", class_="quiet", data_action="download", data_path=path)
 
 
+def _is_diff(result: Result) -> bool:
+    return not result.failed and looks_like_diff(result.shown)
+
+
 def _output(result: Result) -> list[Child]:
-    shown = result.shown
-    words = "".join(part.text for part in result.parts if isinstance(part, Text))
+    """The diff, or the output in lines: the JSON of a result is meant for the model."""
     body: list[Child] = []
-    if shown and looks_like_diff(shown):
-        body.append(h("pre", diff(shown[:MAX_OUTPUT]), class_="diff", tabindex="0"))
-    elif words:
+    if _is_diff(result):
+        body.append(h("pre", diff(result.shown[:MAX_OUTPUT]), class_="diff", tabindex="0"))
+    elif words := result.shown or readable_result(text_of(result)):
         cut = text("output_cut") + "\n" if len(words) > MAX_OUTPUT else ""
         body.append(h("pre", cut + words[-MAX_OUTPUT:], class_="output", tabindex="0"))
     body += [attachment(part) for part in result.parts if isinstance(part, Media)]

@@ -85,7 +85,7 @@ class Feed:
         event = FeedEvent(self._number, session, kind, encode_json(data))
         self._events.append(event)
         self._bytes += len(event.data)
-        # The last event is kept, whatever its size: without it, nobody knows what is missing.
+        # The last event is kept, whatever its size: without it, no one knows what is missing.
         while len(self._events) > 1 and (len(self._events) > MAX_EVENTS or self._bytes > MAX_BYTES):
             dropped = self._events.popleft()
             self._dropped = dropped.number

@@ -11,7 +11,7 @@ LEXERS = {
     "shell": "bash", "sql": "sql", "toml": "toml", "ts": "javascript", "typescript": "javascript",
     "yaml": "yaml", "yml": "yaml",
 }  # fmt: skip
-"""The languages that are highlighted. Anybody who can write to the agent chooses the language and
+"""The languages that are highlighted. Anyone who can write to the agent chooses the language and
 the code, so that only lexers whose time grows with the size are used."""
 _DIFFS = frozenset({"diff", "patch"})
 _CLASSES = (

@@ -52,7 +52,16 @@ def join(children: Iterable[Child]) -> Html:
     return Html("".join(parts))
 
 
-def document(lang: str, head: Iterable[Child], body: Html, **attributes: Attribute) -> Html:
-    """A whole page."""
-    page = h("html", h("head", *head), body, lang=lang, **attributes)
+def document(title: str, body: Html, *more: Child, **attributes: Attribute) -> Html:
+    """A whole page with our style and icon; `more` is what else its head has."""
+    head = [
+        Html('<meta charset="utf-8">'),
+        h("title", f"{title} · Hermes"),
+        h("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        h("meta", name="color-scheme", content="light dark"),
+        h("link", rel="stylesheet", href="/static/style.css"),
+        h("link", rel="icon", href="/static/icon.svg", type="image/svg+xml"),
+        *more,
+    ]
+    page = h("html", h("head", *head), body, lang="en", **attributes)
     return Html(f"<!doctype html>{page}")

@@ -12,6 +12,7 @@ from typing import assert_never
 import anyio
 
 from hermes.kit.clock import Clock
+from hermes.kit.text import one_line
 from hermes.schema.events import (
     Event,
     MessageAdded,
@@ -27,9 +28,9 @@ from hermes.schema.events import (
     ToolProgress,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Result, Text, ToolCall, Trust, User
+from hermes.schema.messages import Assistant, Result, Text, ToolCall, Trust, User, display_parts
 from hermes.schema.questions import Question
-from hermes.schema.scope import Scope
+from hermes.schema.scope import OWNER, Scope
 from hermes.session.runner import Runner
 from hermes.session.turn_request import TurnRequest
 from hermes.web import entries
@@ -43,15 +44,20 @@ log = logging.getLogger(__name__)
 FLUSH_INTERVAL = 0.05
 """Seconds between two updates of a text that is being written."""
 MAX_PROGRESS = 20_000
+MAX_WORDS = 80
+_UNLISTED = frozenset({"api_task", "review", "subagent"})
+"""Sources of sessions that the list of sessions leaves out; nobody is notified of their end."""
 
 
 class LiveTurn:
     """What a running turn shows beyond its stored messages."""
 
-    def __init__(self, run: str, session: str, source: str, now: Callable[[], float]) -> None:
-        self.run = run
-        self.session = session
-        self.source = source
+    def __init__(self, request: TurnRequest, scope: Scope, now: Callable[[], float]) -> None:
+        self.run = scope.run
+        self.session = request.session.id
+        self.source = scope.source
+        self.name = request.session.title or _first_words(request.message)
+        self.is_listed = scope.principal == OWNER and scope.source not in _UNLISTED
         self.started = False
         self.markdown = LiveMarkdown()
         self.reasoning = ""
@@ -114,8 +120,12 @@ class LiveTurns:
         """Session, entry and text of large answers that are shown as far as they are parsed."""
         self.own: set[str] = set()
         """Sessions whose turn was started on a page, so that a page can stop it."""
+        self.waiting_elsewhere = 0
+        """Questions and decisions that wait for an answer without a turn of this process."""
         self.facts: dict[str, int] = {}
         """Per session, the number of facts published; tells whether a transcript changed."""
+        self.messages: dict[str, str] = {}
+        """Per session, the last message that was published."""
 
     def get(self, session: str) -> LiveTurn | None:
         turn = self._turns.get(session)
@@ -132,7 +142,7 @@ class LiveTurns:
 
     def _observe(self, request: TurnRequest, scope: Scope) -> Callable[[Event], None]:
         session = request.session.id
-        turn = LiveTurn(scope.run, session, scope.source, self._clock.monotonic)
+        turn = LiveTurn(request, scope, self._clock.monotonic)
         self._turns[session] = turn
         replaces = request.replaces_from is not None
 
@@ -254,12 +264,7 @@ class LiveTurns:
     ) -> None:
         match event:
             case RunStarted():
-                turn.started = True
-                if replaces:
-                    self._publish(turn, "reload")
-                here = turn.session in self.own
-                self._publish(turn, "run", running=True, here=here, source=turn.source)
-                self.feed.publish("activity", {"session": turn.session, "running": True})
+                self._on_start(turn, replaces=replaces)
             case MessageAdded(message=message):
                 self._on_message(turn, message)
             case ToolStarted(call=call):
@@ -282,8 +287,17 @@ class LiveTurns:
             case _:
                 assert_never(event)
 
+    def _on_start(self, turn: LiveTurn, *, replaces: bool) -> None:
+        turn.started = True
+        if replaces:
+            self._publish(turn, "reload")
+        here = turn.session in self.own
+        self._publish(turn, "run", running=True, here=here, source=turn.source)
+        self.feed.publish("activity", {"session": turn.session, "running": True})
+
     def _on_message(self, turn: LiveTurn, message: User | Assistant | Result) -> None:
         now = self._clock.now()
+        self.messages[turn.session] = message.id
         match message:
             case User():
                 if message.trust is not Trust.PROGRAM:
@@ -316,7 +330,12 @@ class LiveTurns:
     async def _render_answers(self) -> None:
         while self._unrendered:
             session, identity, words = self._unrendered.pop(0)
-            html = await render_in_thread(words)
+            try:
+                html = await render_in_thread(words)
+            except Exception:
+                # One answer that cannot be shown must not end the live view of the others.
+                log.exception("cannot show the answer %s", identity)
+                continue
             nothing = {"at": 0, "text": ""}
             data = {"id": identity, "start": 0, "blocks": [html], "thoughts": nothing}
             self.feed.publish("blocks", data, session)
@@ -333,13 +352,24 @@ class LiveTurns:
             shown = partial(entries.question_entry, question, "")
             self._show(turn, "entry", f"q-{question.id}", shown)
         self._publish(turn, "run", running=False, outcome=ended.outcome.value)
-        ended_turn = {"session": turn.session, "running": False, "seconds": turn.seconds}
+        ended_turn: dict[str, object] = {"session": turn.session, "running": False}
+        if turn.is_listed:
+            ended_turn |= {"seconds": turn.seconds, "name": turn.name}
         self.feed.publish("activity", ended_turn)
         if turn.questions:
             self._publish_pending()
 
+    def show_waiting_elsewhere(self, count: int, asked_in: str) -> None:
+        self.waiting_elsewhere = count
+        self._publish_pending(asked_in)
+
     def _publish_pending(self, asked_in: str = "") -> None:
         """`asked_in` is the session of a new question."""
-        count = sum(len(turn.questions) for turn in self._turns.values())
+        count = sum(len(turn.questions) for turn in self._turns.values()) + self.waiting_elsewhere
         label = text("waiting_count", count=str(count)) if count else ""
         self.feed.publish("pending", {"count": count, "label": label, "session": asked_in})
+
+
+def _first_words(message: User | None) -> str:
+    parts = display_parts(message) if message is not None else ()
+    return one_line(" ".join(one.text for one in parts if isinstance(one, Text)), MAX_WORDS)

@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.files import open_locked, write_atomic
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.text import one_line
 
 LINK_LIFETIME = timedelta(minutes=15)
@@ -43,7 +44,7 @@ class LoginLink(Struct, frozen=True, kw_only=True):
 
 
 class Proof(Struct, frozen=True):
-    """How somebody logged in: by `link`, `password`, `passkey` or `oidc`.
+    """How someone logged in: by `link`, `password`, `passkey` or `oidc`.
 
     `who` is the id of the passkey, or the user of the OpenID Connect provider.
     """
@@ -106,6 +107,7 @@ class _File(Struct, frozen=True, kw_only=True):
 
 class Logins:
     def __init__(self, folder: Path, clock: Clock) -> None:
+        self.folder = folder
         self._path = folder / "logins.json"
         self._lock = folder / "logins.lock"
         self._clock = clock
@@ -237,8 +239,8 @@ class Logins:
                 self._cached = stamp, msgspec.json.decode(self._path.read_bytes(), type=_File)
         except FileNotFoundError:
             return _File()
-        except msgspec.DecodeError:
-            # A damaged file logs everybody out; a new link repairs it.
+        except JSON_ERRORS:
+            # A damaged file logs everyone out; a new link repairs it.
             return _File()
         return self._cached[1]
 

@@ -17,8 +17,8 @@ from hermes.schema.errors import (
     StateConflict,
     UsageError,
 )
-from hermes.web.context import LOGIN, TOKEN, WebContext, json_response
-from hermes.web.html import h
+from hermes.web.context import LOGIN, TOKEN, WebContext, html_response, json_response
+from hermes.web.html import document, h
 from hermes.web.logins import is_csrf_token
 from hermes.web.texts import text
 
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 COOKIE_AGE = 30 * 24 * 3600
 _SAFE = frozenset({"GET", "HEAD"})
+_EXPLAINED = frozenset({400, 403, 404, 405, 413, 429, 500})
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -121,7 +122,7 @@ class WebMiddleware:
         except web.HTTPException as error:
             if error.status in {301, 302, 303}:
                 raise
-            return _failure(request, error.status, text(f"http_{error.status}"))
+            return _failure(request, error.status, _message(error.status))
         except HermesError as error:
             return _failure(request, _status(error), error.sentence)
         except Exception:
@@ -161,7 +162,7 @@ class WebMiddleware:
                 return None
             if request.method in _SAFE and "text/html" in request.headers.get("Accept", ""):
                 return web.Response(
-                    status=303, headers={"Location": f"/login?next={quote(request.path)}"}
+                    status=303, headers={"Location": f"/login?next={quote(request.path_qs)}"}
                 )
             raise _Rejected(401, text("logged_out"))
         request[LOGIN], request[TOKEN] = login, token
@@ -203,8 +204,14 @@ def _status(error: HermesError) -> int:
             return 500
 
 
+def _message(status: int) -> str:
+    known = status if status in _EXPLAINED else 400 if status < 500 else 500
+    return text(f"http_{known}")
+
+
 def _failure(request: web.Request, status: int, message: str) -> web.Response:
     if "text/html" not in request.headers.get("Accept", ""):
         return json_response({"error": message}, status)
-    page = h("main", h("h1", str(status)), h("p", message), h("p", h("a", text("back"), href="/")))
-    return web.Response(text=page, status=status, content_type="text/html")
+    back = h("a", text("back"), href="/", class_="button")
+    main = h("main", h("h1", str(status)), h("p", message), h("p", back), class_="login")
+    return html_response(document(str(status), h("body", main)), status)

@@ -9,11 +9,14 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
+import anyio
 import msgspec
+from anyio.to_thread import run_sync
 from msgspec import Struct, field
 
 from hermes.config.values import as_list
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.web.pending_logins import PendingLogins
 from hermes.web.settings import OidcSettings, is_safe_url
 
@@ -25,6 +28,8 @@ ALGORITHMS = frozenset({
 """Signatures with a public key; never `none`, and never a shared secret."""
 CLOCK_SKEW = 60
 DISCOVERY_LIFETIME = 600.0
+FAILURE_LIFETIME = 10.0
+"""A provider that could not be used is asked again after this time."""
 MAX_ANSWER = 1_000_000
 TIMEOUT = aiohttp.ClientTimeout(total=15)
 EVERYBODY = "*"
@@ -81,12 +86,33 @@ class _Header(Struct, frozen=True):
 
 
 class _Begun(Struct, frozen=True):
-    """`browser` is the secret in a cookie of the browser that began."""
+    """What is stored of a login that has begun: nothing that could finish it."""
+
+    browser_digest: str
+    redirect_uri: str
+
+
+class _Secrets(Struct, frozen=True):
+    """The secrets of one login, which all come from the cookie of the browser that began."""
 
     browser: str
-    nonce: str
-    verifier: str
-    redirect_uri: str
+
+    @property
+    def digest(self) -> str:
+        return self._derived("digest")
+
+    @property
+    def nonce(self) -> str:
+        return self._derived("nonce")
+
+    @property
+    def verifier(self) -> str:
+        return self._derived("verifier")
+
+    def _derived(self, purpose: str) -> str:
+        # A cookie may contain any bytes.
+        key = self.browser.encode(errors="replace")
+        return hmac.digest(key, purpose.encode(), "sha256").hex()
 
 
 class Redirect(Struct, frozen=True):
@@ -97,77 +123,94 @@ class Redirect(Struct, frozen=True):
 
 
 class OidcClient:
-    def __init__(self, settings: OidcSettings, clock: Clock) -> None:
+    def __init__(self, settings: OidcSettings, clock: Clock, begun: PendingLogins) -> None:
         self._settings = settings
         self._clock = clock
-        self._begun = PendingLogins[_Begun](clock)
-        self._provider: tuple[float, Provider] | None = None
+        self._begun = begun
+        self._found: tuple[float, Provider | OidcRejected] | None = None
+        self._discovering = anyio.Lock()
 
     async def begin(self, address: str, redirect_uri: str) -> Redirect:
         """Start a login. Raises `OidcRejected` if the provider cannot be used."""
         async with aiohttp.ClientSession(timeout=TIMEOUT) as http:
-            provider = await self._discover(http)
-        begun = _Begun(
-            browser=secrets.token_urlsafe(32),
-            nonce=secrets.token_urlsafe(32),
-            verifier=secrets.token_urlsafe(48),
-            redirect_uri=redirect_uri,
-        )
-        challenge = hashlib.sha256(begun.verifier.encode()).digest()
+            provider = await self._provider(http)
+        own = _Secrets(secrets.token_urlsafe(32))
+        begun = msgspec.json.encode(_Begun(own.digest, redirect_uri)).decode()
+        challenge = hashlib.sha256(own.verifier.encode()).digest()
         query = {
             "response_type": "code",
             "client_id": self._settings.client_id,
             "redirect_uri": redirect_uri,
             "scope": self._settings.scopes,
-            "state": self._begun.add(address, begun),
-            "nonce": begun.nonce,
+            "state": await run_sync(self._begun.add, address, begun),
+            "nonce": own.nonce,
             "code_challenge": base64.urlsafe_b64encode(challenge).decode().rstrip("="),
             "code_challenge_method": "S256",
         }
         joint = "&" if "?" in provider.authorization_endpoint else "?"
-        return Redirect(
-            f"{provider.authorization_endpoint}{joint}{urlencode(query)}", begun.browser
-        )
+        return Redirect(f"{provider.authorization_endpoint}{joint}{urlencode(query)}", own.browser)
 
     async def finish(self, *, state: str, code: str, browser: str) -> str:
         """The name of the user who may log in. Raises `OidcRejected`."""
-        begun = self._begun.take(state)
-        if begun is None or not hmac.compare_digest(begun.browser.encode(), browser.encode()):
-            raise OidcRejected("the login did not begin in this browser, or took too long")
+        stored, own = await run_sync(self._begun.take, state), _Secrets(browser)
+        begun = msgspec.json.decode(stored, type=_Begun) if stored is not None else None
+        if begun is None or not hmac.compare_digest(begun.browser_digest, own.digest):
+            raise OidcRejected("the login was not started in this browser, or took too long")
         async with aiohttp.ClientSession(timeout=TIMEOUT) as http:
-            provider = await self._discover(http)
-            token = await self._exchange(http, provider, code, begun)
+            provider = await self._provider(http)
+            token = await self._exchange(http, provider, code, begun.redirect_uri, own.verifier)
             keys = await _fetch(http, provider.jwks_uri, _Keys)
         claims = check_token(token, keys.keys, provider.issuer, self._settings.client_id)
-        if not hmac.compare_digest(claims.nonce.encode(), begun.nonce.encode()):
+        if not hmac.compare_digest(claims.nonce.encode(), own.nonce.encode()):
             raise OidcRejected("the token belongs to another login")
         if not is_allowed(claims, self._settings):
-            raise OidcRejected(f"{claims.email or claims.sub!r} is not in the lists of settings")
+            raise OidcRejected(f"{claims.email or claims.sub!r} is not allowed by the settings")
         return claims.confirmed_email or claims.sub
 
+    async def _provider(self, http: aiohttp.ClientSession) -> Provider:
+        """What the provider says about itself; a failure is remembered too, for a short time."""
+        async with self._discovering:
+            if (known := self._remembered()) is None:
+                try:
+                    known = await self._discover(http)
+                except OidcRejected as error:
+                    known = error
+                self._found = self._clock.monotonic(), known
+        if isinstance(known, OidcRejected):
+            raise OidcRejected(str(known))
+        return known
+
+    def _remembered(self) -> Provider | OidcRejected | None:
+        if self._found is None:
+            return None
+        at, known = self._found
+        lifetime = DISCOVERY_LIFETIME if isinstance(known, Provider) else FAILURE_LIFETIME
+        return known if self._clock.monotonic() - at < lifetime else None
+
     async def _discover(self, http: aiohttp.ClientSession) -> Provider:
-        now = self._clock.monotonic()
-        if self._provider is not None and now - self._provider[0] < DISCOVERY_LIFETIME:
-            return self._provider[1]
         issuer = self._settings.issuer.rstrip("/")
         found = await _fetch(http, f"{issuer}/.well-known/openid-configuration", Provider)
         if found.issuer.rstrip("/") != issuer:
             raise OidcRejected(f"the provider calls itself {found.issuer!r}")
         for url in (found.authorization_endpoint, found.token_endpoint, found.jwks_uri):
             if not is_safe_url(url):
-                raise OidcRejected(f"the provider names an address without encryption: {url!r}")
-        self._provider = now, found
+                raise OidcRejected(f"the provider uses an address without encryption: {url!r}")
         return found
 
     async def _exchange(
-        self, http: aiohttp.ClientSession, provider: Provider, code: str, begun: _Begun
+        self,
+        http: aiohttp.ClientSession,
+        provider: Provider,
+        code: str,
+        redirect_uri: str,
+        verifier: str,
     ) -> str:
         settings = self._settings
         form = {
             "grant_type": "authorization_code",
             "code": code,
-            "redirect_uri": begun.redirect_uri,
-            "code_verifier": begun.verifier,
+            "redirect_uri": redirect_uri,
+            "code_verifier": verifier,
             "client_id": settings.client_id,
         }
         headers = {"Accept": "application/json"}
@@ -193,7 +236,7 @@ def check_token(token: str, keys: list[dict[str, Any]], issuer: str, client: str
     try:
         header = msgspec.convert(jwt.get_unverified_header(token), _Header)
         if header.alg not in ALGORITHMS:
-            raise OidcRejected(f"the token is signed with {header.alg!r}")
+            raise OidcRejected(f"the token uses the signature algorithm {header.alg!r}")
         key = jwt.PyJWK(_key_of(header, keys), algorithm=header.alg)
         found = jwt.decode(
             token,
@@ -244,10 +287,10 @@ async def _decoded(response: aiohttp.ClientResponse, kind: type[T]) -> T:
     async for chunk in response.content.iter_any():
         data += chunk
         if len(data) > MAX_ANSWER:
-            raise OidcRejected(f"the answer of {response.url} is too long")
+            raise OidcRejected(f"the answer from {response.url} is too long")
     if response.status != HTTPStatus.OK:
-        raise OidcRejected(f"{response.url} answers {response.status}: {bytes(data[:200])!r}")
+        raise OidcRejected(f"{response.url} answered {response.status}: {bytes(data[:200])!r}")
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
-        raise OidcRejected(f"{response.url} answers with something else: {error}") from error
+    except JSON_ERRORS as error:
+        raise OidcRejected(f"{response.url} gave an unexpected answer: {error}") from error

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from hermes.kit.errors import ConfigError, UsageError
 from hermes.kit.installation import extra_requirements, install_command
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.web.logins import Passkey
 from hermes.web.texts import text
 
@@ -126,7 +127,7 @@ def check_answer(passkey: Passkey, given: PasskeyAnswer, site: Site) -> int:
 def _client_data(encoded: str) -> _ClientData:
     try:
         return msgspec.json.decode(_decoded(encoded), type=_ClientData)
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         raise PasskeyRejected("client data") from error
 
 

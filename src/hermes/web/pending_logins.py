@@ -1,38 +1,93 @@
-"""Logins that have begun, such as a challenge to a passkey: each can be finished once, and soon."""
+"""Logins that have begun, such as a challenge to a passkey: each can be finished once, and soon.
 
+They are kept in a file beside the logins, so that every process that serves the page of a home can
+finish them, also after a restart. Only hashes of the tokens are stored.
+"""
+
+import hashlib
+import logging
 import secrets
-from typing import Generic, TypeVar
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
 
 from hermes.kit.clock import Clock
+from hermes.kit.files import open_locked, write_atomic
+from hermes.kit.json_errors import JSON_ERRORS
 
-T = TypeVar("T")
+log = logging.getLogger(__name__)
 
-LIFETIME = 600.0
+LIFETIME = timedelta(minutes=10)
 MAX_PER_ADDRESS = 20
 MAX_ALL = 1000
 
 
-class PendingLogins(Generic[T]):
+class _Begun(Struct, frozen=True, kw_only=True):
+    """`value` is no secret: whoever reads the file can finish no login with it."""
+
+    digest: str
+    address: str
+    expires: datetime
+    value: str
+
+
+class PendingLogins:
     """Values by random token. One address cannot push out what others have begun."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, folder: Path, kind: str, clock: Clock) -> None:
+        """`kind` is the way to log in, such as `oidc`: a token counts for no other one."""
+        self._path = folder / f"pending-{kind}.json"
+        self._lock = folder / f"pending-{kind}.lock"
         self._clock = clock
-        self._begun: dict[str, tuple[str, float, T]] = {}
 
-    def add(self, address: str, value: T) -> str:
-        now = self._clock.monotonic()
-        self._begun = {key: one for key, one in self._begun.items() if now - one[1] < LIFETIME}
-        own = [key for key, one in self._begun.items() if one[0] == address]
-        oldest = own[:1] if len(own) >= MAX_PER_ADDRESS else list(self._begun)[: -MAX_ALL + 1]
-        for key in oldest:
-            del self._begun[key]
+    def add(self, address: str, value: str) -> str:
         token = secrets.token_urlsafe(32)
-        self._begun[token] = address, now, value
+        expires = self._clock.now() + LIFETIME
+        one = _Begun(digest=_digest(token), address=address, expires=expires, value=value)
+        with self._changing() as begun:
+            own = [place for place, other in enumerate(begun) if other.address == address]
+            if len(own) >= MAX_PER_ADDRESS:
+                del begun[own[0]]
+            del begun[: -MAX_ALL + 1]
+            begun.append(one)
         return token
 
-    def take(self, token: str) -> T | None:
+    def take(self, token: str) -> str | None:
         """The value, the first time and within its lifetime."""
-        found = self._begun.pop(token, None)
-        if found is None or self._clock.monotonic() - found[1] >= LIFETIME:
-            return None
-        return found[2]
+        digest = _digest(token)
+        with self._changing() as begun:
+            for place, one in enumerate(begun):
+                if one.digest == digest:
+                    del begun[place]
+                    return one.value
+        return None
+
+    @contextmanager
+    def _changing(self) -> Generator[list[_Begun]]:
+        """Hold the file exclusively, and store the list as the block leaves it."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open_locked(self._lock):
+            stored, now = self._read(), self._clock.now()
+            # An end that is too far away was stored before the clock was set back.
+            begun = [one for one in stored if now < one.expires <= now + LIFETIME]
+            yield begun
+            if begun != stored:
+                # A login that is lost with the power can be begun again.
+                write_atomic(self._path, msgspec.json.encode(begun), mode=0o600, durable=False)
+
+    def _read(self) -> list[_Begun]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=list[_Begun])
+        except FileNotFoundError:
+            return []
+        except JSON_ERRORS as error:
+            log.warning("begun logins in %s are lost: %s", self._path, error)
+            return []
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()

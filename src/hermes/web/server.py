@@ -21,13 +21,14 @@ from hermes.kit.http_server import (
     shut_down_server,
 )
 from hermes.schema.errors import ConfigError
-from hermes.web.board_changes import watch_board
 from hermes.web.context import ProfileWeb, Route, TaskStarter, WebContext
 from hermes.web.foreign_turns import watch_foreign_turns
 from hermes.web.logins import Logins
 from hermes.web.middleware import WebMiddleware
+from hermes.web.page_changes import watch_board, watch_jobs
 from hermes.web.settings import WebSettings, tls_context
 from hermes.web.static_files import serve_static
+from hermes.web.turns_elsewhere import watch_turns_elsewhere
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +130,9 @@ class WebServer:
                 async with anyio.create_task_group() as group:
                     group.start_soon(found.live.flush_regularly)
                     group.start_soon(watch_foreign_turns, found)
+                    group.start_soon(watch_turns_elsewhere, found)
                     group.start_soon(watch_board, found)
+                    group.start_soon(watch_jobs, found)
 
         self.tasks.start(work)
 
@@ -184,7 +187,7 @@ class WebServer:
         except OSError as error:
             busy = "in use" in str(error).lower()
             raise ConfigError(
-                f"The web page cannot be served at {host}:{port}: "
+                f"The dashboard cannot listen on {host}:{port}: "
                 f"{ADDRESS_IN_USE if busy else error.strerror}",
                 hint="Use another port: hermes config set dashboard.port 9120",
             ) from error

@@ -12,6 +12,7 @@ from hermes.config.home import Home
 from hermes.kit.clock import Clock
 from hermes.kit.files import write_atomic
 from hermes.kit.ids import process_id, runs_here
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.web.logins import Logins
 from hermes.web.server import WebServer
 from hermes.web.settings import WebSettings
@@ -39,7 +40,7 @@ def running_server(home: Home) -> ServerState | None:
     try:
         data = (web_folder(home) / "state.json").read_bytes()
         record = msgspec.json.decode(data, type=ServerState)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, *JSON_ERRORS):
         return None
     return record if runs_here(record.holder) else None
 

@@ -101,9 +101,9 @@ def _read_oidc(given: OidcLogin) -> OidcSettings | None:
         raise ConfigError(f"{name}.scopes must contain openid.")
     if not (given.allowed_subjects or given.allowed_emails or given.allowed_groups):
         raise ConfigError(
-            f"{name} names nobody who may log in.",
+            f"{name} does not say who may log in.",
             hint=f"Set {name}.allowed_emails, allowed_groups or allowed_subjects; "
-            "allowed_subjects: ['*'] lets in everybody whom the provider knows.",
+            "allowed_subjects: ['*'] lets in everyone the provider knows.",
         )
     if find_spec("jwt") is None or find_spec("cryptography") is None:
         packages = extra_requirements("login") or ["pyjwt[crypto]"]
@@ -140,7 +140,7 @@ def _check(settings: WebSettings) -> None:
         raise ConfigError("Set both dashboard.tls_cert and dashboard.tls_key.")
     if not is_loopback(settings.host) and not settings.uses_tls and not settings.trusted_proxies:
         raise ConfigError(
-            f"The web page would be served without encryption at {settings.host}.",
+            f"The dashboard would be served without encryption at {settings.host}.",
             hint=_TLS_HINT,
         )
 

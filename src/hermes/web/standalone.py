@@ -36,8 +36,8 @@ async def serve_page(
         opening = open_server(settings, home, clock, by="dashboard")
         server = await stack.enter_async_context(opening)
         server.attach(home.profile, app)
-        ready(server.address)
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            ready(server.address)
             async for _ in signals:
                 break
         server.drain()

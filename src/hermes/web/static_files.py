@@ -7,6 +7,8 @@ from pathlib import Path
 
 from aiohttp import web
 
+from hermes import __version__
+
 STATIC = Path(__file__).with_name("static")
 _KINDS = {
     ".js": "text/javascript",
@@ -22,8 +24,8 @@ def _files() -> dict[str, bytes]:
 
 @cache
 def asset_version() -> str:
-    """Changes whenever a file changes, so that an open page knows to reload."""
-    digest = hashlib.sha256()
+    """Changes with every release and every file, so that an open page knows to reload."""
+    digest = hashlib.sha256(__version__.encode())
     for name, data in sorted(_files().items()):
         digest.update(name.encode() + data)
     return digest.hexdigest()[:12]

@@ -1,6 +1,6 @@
 """The state of a profile for the system page: figures, gateway, workers and queues."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from anyio.to_thread import run_sync
 
@@ -10,7 +10,8 @@ from hermes.ports.store import ParkedItem, QueueCounts
 from hermes.web.context import ProfileWeb
 from hermes.web.form_fields import post_button
 from hermes.web.html import Child, Html, h, join
-from hermes.web.texts import text
+from hermes.web.markdown import render
+from hermes.web.texts import state_text, text
 from hermes.web.times import moment
 
 MEGABYTE = 1_000_000
@@ -19,7 +20,7 @@ MAX_PARKED = 100
 
 
 async def system_state(profile: ProfileWeb) -> Html:
-    app = profile.app
+    app, redact = profile.app, profile.app.redactor.redact
     stats = await app.store.maintenance.stats()
     status = await run_sync(gateway_status, app.home)
     queues = await app.store.queues.counts()
@@ -34,9 +35,9 @@ async def system_state(profile: ProfileWeb) -> Html:
         "running_turns": str(len(profile.live.sessions)),
         "waiting_items": str(stats.waiting),
         "parked_items": str(stats.parked),
-        "store_size": f"{stats.size / MEGABYTE:,.1f} MB",
+        "store_size": text("unit_megabytes", count=f"{stats.size / MEGABYTE:,.1f}"),
     }
-    warnings = [h("li", one, class_="entry error") for one in app.warnings]
+    warnings = [h("li", render(redact(one)), class_="entry error") for one in app.warnings]
     return join([
         h("ul", *warnings, class_="cards") if warnings else None,
         h("div", *(
@@ -44,30 +45,30 @@ async def system_state(profile: ProfileWeb) -> Html:
             for name, value in figures.items()
         ), class_="grid"),
         h("h2", text("gateway")),
-        _gateway(status),
+        _gateway(status, redact),
         h("h2", text("workers")),
         _workers(await app.store.workers.list(), app.store.workers.own),
         h("h2", text("queues")),
         _queues(queues),
-        h("ul", *map(_parked, parked), class_="cards") if parked else None,
+        h("ul", *(_parked(one, redact) for one in parked), class_="cards") if parked else None,
     ])  # fmt: skip
 
 
-def _gateway(status: GatewayStatus) -> Html:
+def _gateway(status: GatewayStatus, redact: Callable[[str], str]) -> Html:
     if status.record is None:
         return h("p", text("gateway_stopped"), " ", h("code", "hermes gateway start"))
     since = moment(status.since) if status.since else None
     head = h("p", text("gateway_running", pid=str(status.record.pid)), " ", since)
-    return h("div", head, _platforms(status.platforms))
+    return h("div", head, _platforms(status.platforms, redact))
 
 
-def _platforms(platforms: Mapping[str, PlatformState]) -> Html:
+def _platforms(platforms: Mapping[str, PlatformState], redact: Callable[[str], str]) -> Html:
     rows = [
         h(
             "li",
             h("b", name),
-            h("p", h("span", one.state, class_="tag bad" if one.error_code else "tag"),
-              one.error_message or "", class_="facts"),
+            h("p", h("span", state_text(one.state), class_="tag bad" if one.error_code else "tag"),
+              redact(one.error_message or ""), class_="facts"),
         )
         for name, one in sorted(platforms.items())
     ]  # fmt: skip
@@ -101,19 +102,21 @@ def _queues(queues: Sequence[QueueCounts]) -> Html:
                                       for count in (one.waiting, one.claimed, one.parked)))
         for one in queues
     ]  # fmt: skip
-    head = h("thead", h("tr", *(h("th", one, scope="col") for one in heads)))
+    head = h("thead", h("tr", h("th", heads[0], scope="col"), *(
+        h("th", one, scope="col", class_="right") for one in heads[1:]
+    )))  # fmt: skip
     return h("div", h("table", head, h("tbody", *rows)), class_="wide", tabindex="0",
              role="region", aria_label=text("queues"))  # fmt: skip
 
 
-def _parked(parked: ParkedItem) -> Html:
+def _parked(parked: ParkedItem, redact: Callable[[str], str]) -> Html:
     """An item that was given up; what it says is not shown, as it may be private."""
     item, reason = parked.item, parked.reason
     body = {"queue": item.queue, "key": item.key}
     return h(
         "li",
         h("b", item.topic),
-        h("p", h("span", item.queue, class_="tag bad"), h("span", reason, dir="auto"),
+        h("p", h("span", item.queue, class_="tag bad"), h("span", redact(reason), dir="auto"),
           h("span", text("attempts", count=str(item.attempts))), class_="facts"),
         h("div",
           post_button("try_again", "/system/items", body=body),

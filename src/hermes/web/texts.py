@@ -14,6 +14,11 @@ def text(key: str, **values: str) -> str:
     return found.format(**values) if values else found
 
 
+def state_text(state: str) -> str:
+    """The name of a state or column; one that is not in the catalogue is shown as it is."""
+    return _catalogue().get(f"state_{state}", state)
+
+
 def script_texts() -> dict[str, str]:
     """The texts that scripts show."""
     texts = _catalogue().items()

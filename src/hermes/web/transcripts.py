@@ -12,7 +12,7 @@ from hermes.schema.questions import Question
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session, StoredMessage, TranscriptTail
 from hermes.web import entries
-from hermes.web.context import ProfileWeb
+from hermes.web.context import ProfileWeb, SessionState
 from hermes.web.html import Child, Html, h
 from hermes.web.markdown import PARSERS
 from hermes.web.texts import text
@@ -52,22 +52,20 @@ class _Stored(Struct, frozen=True, kw_only=True):
 
 async def transcript_view(profile: ProfileWeb, session: Session | None) -> TranscriptView:
     """The end of a session at one position of the feed: later events continue exactly there."""
-    app = profile.app
     if session is None:
-        return TranscriptView(
-            html=welcome(),
-            position=profile.feed.position,
-            running=False,
-            here=True,
-            source="",
-            queue=(),
-            title=text("new_chat"),
-            model=app.models.current(),
-        )
+        return _new_chat_view(profile)
     profile.feed.expect(session.id)
     stored = await _read_stored(profile, session.id)
     session, tail, held = stored.session, stored.tail, stored.held
     live = profile.live.get(session.id)
+    state = SessionState(
+        last=tail.rows[-1].seq if tail.rows else 0,
+        running=held and live is None,
+        title=session.title,
+        questions=tuple(one.id for one in stored.questions),
+        own=profile.live.facts.get(session.id, 0),
+    )
+    profile.note_loaded(session.id, state)
     # Everything that changes is read before the next await, at the position of the feed.
     progress = dict(live.progress) if live else {} if held else None
     asked = set(live.questions) if live else set[str]()
@@ -85,7 +83,20 @@ async def transcript_view(profile: ProfileWeb, session: Session | None) -> Trans
         source=live.source if live else "",
         queue=queue,
         title=session.title or first_words(tail.rows) or text("untitled"),
-        model=app.models.current(session),
+        model=profile.app.models.current(session),
+    )
+
+
+def _new_chat_view(profile: ProfileWeb) -> TranscriptView:
+    return TranscriptView(
+        html=welcome(),
+        position=profile.feed.position,
+        running=False,
+        here=True,
+        source="",
+        queue=(),
+        title=text("new_chat"),
+        model=profile.app.models.current(),
     )
 
 

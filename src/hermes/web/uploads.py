@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
@@ -15,12 +16,24 @@ from hermes.web.texts import text
 
 INLINE_LIMIT = 100_000
 """Text files up to this size are shown to the model in the message."""
+NO_TEXT = "(no text)"
 MAX_NAME = 100
 """Bytes of a file's name that are kept, from its end."""
 _UNSAFE = re.compile(r"[^\w.\- ]+")
 
 
-async def message_parts(app: App, media: Media) -> list[Text | Media]:
+async def message_parts(app: App, words: str, files: Sequence[Media]) -> list[Text | Media]:
+    """The parts of a message with files, after what was typed."""
+    found: list[Text | Media] = []
+    for media in files:
+        found += await _file_parts(app, media)
+    # The first part is what the person wrote: an attachment never stands there.
+    is_attachment = bool(found) and isinstance(found[0], Text)
+    typed = words if words.strip() else NO_TEXT if is_attachment else ""
+    return [Text(typed), *found] if typed else found
+
+
+async def _file_parts(app: App, media: Media) -> list[Text | Media]:
     """What the model is given of a stored file: an image, its text, or where it lies."""
     data = await app.blobs.read(media.digest)
     kind = image_type(data)

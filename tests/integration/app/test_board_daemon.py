@@ -55,7 +55,7 @@ async def test_verbose_daemon_says_what_it_starts_and_what_waits(tmp_path: Path)
 
             group.start_soon(work)
             await wait_until(lambda: f"{own}: started" in lines)
-            await wait_until(lambda: f"{hers}: It waits for @eve." in lines)
+            await wait_until(lambda: f"{hers}: It is waiting for @eve." in lines)
             group.cancel_scope.cancel()
 
 
@@ -65,7 +65,7 @@ async def test_second_program_is_refused_or_waits_with_force(
     async with boards(tmp_path / "home") as service:
         lock = FileLock(dispatcher_lock(tmp_path / "home", {}))
         assert lock.try_acquire()
-        with pytest.raises(StateConflict, match="Another program works on the tasks"):
+        with pytest.raises(StateConflict, match="Another program is already working"):
             await run(service, [])
         async with anyio.create_task_group() as group:
 

@@ -9,7 +9,7 @@ import pytest
 
 from hermes.app.board_settings import HomeBoardSettings
 from hermes.app.board_worker import BoardDelivery
-from hermes.app.message_sender import FollowupRouter
+from hermes.app.followup_router import FollowupRouter
 from hermes.app.storage import open_blobs
 from hermes.bus.memory import MemoryBus
 from hermes.config.env import Env
@@ -19,8 +19,7 @@ from hermes.kanban.boards import Boards
 from hermes.kanban.dispatcher import Dispatcher, DispatchRules
 from hermes.kanban.lifecycle import Completion, block_task, complete_task
 from hermes.kanban.notifier import Notifier
-from hermes.kanban.run_records import RunRecords
-from hermes.kanban.running_tasks import RunningTasks
+from hermes.kanban.running_tasks import RunningTasks, RunRecords
 from hermes.kanban.service import BoardService, KnownChats, closing
 from hermes.kanban.tasks import NewTask, create_task, subscribe
 from hermes.kanban.worker import Worker

@@ -15,7 +15,7 @@ from hermes.config.home import resolve_home
 from hermes.kanban.attachments import attach_bytes
 from hermes.kanban.lifecycle import ClaimTerms, Completion, claim_task, complete_task
 from hermes.kanban.reviews import request_review
-from hermes.kanban.run_records import RunRecords
+from hermes.kanban.running_tasks import RunRecords
 from hermes.kanban.service import BoardService, ServeOptions
 from hermes.kanban.task_runner import TaskRunner
 from hermes.kanban.tasks import NewTask, comment_on, create_task, find_task

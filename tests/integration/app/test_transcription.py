@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from hermes.app.transcription import configured_transcriber
+from hermes.app.transcription import PROVIDERS, configured_transcriber
 from support.app_profile import open_profile
 from support.speech import serve_speech
 
@@ -35,3 +36,26 @@ async def test_other_server_does_not_get_the_key_of_the_provider(tmp_path: Path)
             assert await transcriber.transcribe(b"OggS", "a.ogg", "audio/ogg") == "hello"
     (call,) = speech.calls
     assert call.authorization == ""
+
+
+KEYS = {
+    "openai": ("VOICE_TOOLS_OPENAI_KEY", "OPENAI_API_KEY"),
+    "groq": ("GROQ_API_KEY",),
+    "mistral": ("MISTRAL_API_KEY",),
+    "deepinfra": ("DEEPINFRA_API_KEY",),
+    "elevenlabs": ("ELEVENLABS_API_KEY",),
+}
+EVERY_KEY = {name: f"key-of-{name}" for names in KEYS.values() for name in names}
+
+
+@pytest.mark.parametrize("provider", KEYS)
+async def test_provider_gets_only_its_own_key(tmp_path: Path, provider: str) -> None:
+    async with serve_speech("hello") as speech:
+        here = {name: structs.replace(one, url=speech.url) for name, one in PROVIDERS.items()}
+        async with open_profile(tmp_path, f"stt: {{provider: {provider}}}", env=EVERY_KEY) as app:
+            transcriber = configured_transcriber(app, here)
+            assert transcriber is not None
+            assert await transcriber.transcribe(b"OggS", "a.ogg", "audio/ogg") == "hello"
+    (call,) = speech.calls
+    given = "\n".join(call.headers.values())
+    assert {name for name, key in EVERY_KEY.items() if key in given} == {KEYS[provider][0]}

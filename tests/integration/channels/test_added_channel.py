@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import hermes.channels
-from hermes.testing.platform.server import PlatformServer, serve_platform
+from support.chat_platform.server import PlatformServer, serve_platform
 from support.cli_process import TEST_TIMEOUT, RunningCli
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,7 @@ from contextlib import asynccontextmanager
 
 from hermes.channels.pigeon import MANIFEST, PigeonOptions
 from hermes.ports.channel_options import read_options
-from hermes.testing.platform.channel import open_platform_channel
+from support.chat_platform.channel import open_platform_channel
 
 
 @asynccontextmanager
@@ -126,6 +126,8 @@ def gateway(folder: Path) -> Generator[RunningCli]:
         "HOME": str(folder),
         "HERMES_HOME": str(folder / "home"),
         "PYTHONDONTWRITEBYTECODE": "1",
+        # The driver of the test talks to the platform of `support`.
+        "PYTHONPATH": str(Path(__file__).parents[2]),
     }
     command = [sys.executable, str(folder / "start.py")]
     with subprocess.Popen(

@@ -8,6 +8,8 @@ import anyio.lowlevel
 import pytest
 from msgspec import structs
 
+from emulators.discord.limits import MAX_INVALID, InvalidRequests
+from emulators.discord.state import VOICE_MESSAGE
 from hermes.ports.channel import (
     Attachment,
     Choice,
@@ -22,9 +24,9 @@ from hermes.ports.channel import (
 from hermes.schema.messages import Media, Text, User, attachments_of, typed_text
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import listening, text_of
-from hermes.testing.discord.state import VOICE_MESSAGE
 from support.discord import (
     ANN,
+    BOB,
     DiscordBench,
     DiscordGuild,
     discord_bench,
@@ -167,7 +169,8 @@ class TestInteractions:
         (inbound,) = updates
         assert (text_of(inbound), inbound.about.mentions) == ("/title My trip", True)
         response = bench.discord.interactions[number].response
-        assert response == {"type": 4, "data": {"content": "/title My trip", "flags": 64}}
+        data = {"content": "/title My trip", "flags": 64, "allowed_mentions": {"parse": []}}
+        assert response == {"type": 4, "data": data}
 
     async def test_commands_are_published_beside_those_of_others(self, bench: DiscordBench) -> None:
         choices = [{"name": "Red", "value": "r"}]
@@ -269,6 +272,19 @@ class TestPosts:
             await bench.channel.send(bench.home, post("one too many"))
         assert 0 < caught.value.wait <= 5
         assert bench.server.limits.refused == 0
+
+    async def test_blocked_address_makes_no_more_calls(self, bench: DiscordBench) -> None:
+        """Discord, "Rate Limits": "IP addresses that make too many invalid HTTP requests are
+        automatically and temporarily restricted from accessing the Discord API." """
+        bench.server.invalid.count(429, MAX_INVALID)
+        with pytest.raises(Throttled) as caught:
+            await bench.channel.send(bench.home, post("one"))
+        assert caught.value.all_chats
+        assert caught.value.wait > 500
+        bench.server.invalid = InvalidRequests(bench.discord.clock)
+        with pytest.raises(Throttled):
+            await bench.channel.send(Address("discord", bench.discord.direct(BOB)), post("two"))
+        assert bench.server.calls == [], "the second call was not made"
 
 
 async def ignore(update: Inbound) -> None:

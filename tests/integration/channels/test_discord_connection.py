@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from emulators.discord.server import serve_discord
 from hermes.channels.account import BadToken
 from hermes.channels.discord.channel import open_channel
 from hermes.channels.discord.rest_api import MAX_PATIENCE
@@ -22,7 +23,6 @@ from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import listening, text_of
-from hermes.testing.discord.server import serve_discord
 from support.discord import (
     ANN,
     TOKEN,
@@ -75,6 +75,7 @@ class TestConnection:
             await bench.connected()
             bench.discord.say(bench.home.chat, "before", person=ANN)
             await bench.acknowledged()
+        bench.server.gateway.identify_seconds = 0
         bench.server.gateway.forget_sessions()
         bench.discord.say(bench.home.chat, "meanwhile", person=ANN)
         bench.discord.say(server.general, f"{server.bot} here, too", person=ANN)
@@ -96,6 +97,7 @@ class TestConnection:
                 await bench.connected()
                 bench.discord.say(bench.home.chat, "before", person=ANN)
                 await bench.acknowledged()
+            bench.server.gateway.identify_seconds = 0
             bench.server.gateway.forget_sessions()
             bench.discord.say(bench.home.chat, "meanwhile", person=ANN)
             async with listening(bench.channel) as updates:
@@ -112,6 +114,7 @@ class TestConnection:
                 await bench.connected()
                 bench.discord.say(bench.home.chat, "before", person=ANN)
                 await bench.acknowledged()
+            bench.server.gateway.identify_seconds = 0
             bench.server.gateway.forget_sessions()
             bench.discord.say(bench.home.chat, "meanwhile", person=ANN)
             bench.server.history_wait = 2 * MAX_PATIENCE
@@ -126,6 +129,7 @@ class TestConnection:
                 await bench.connected()
                 bench.discord.say(bench.home.chat, "before", person=ANN)
                 await bench.acknowledged()
+            bench.server.gateway.identify_seconds = 0
             ahead = structs.replace(bench.stored_position(), sequence=9_999)
             bench.position.write_bytes(msgspec.json.encode(ahead))
             async with listening(bench.channel) as updates:
@@ -151,6 +155,10 @@ class TestConnection:
         assert [text_of(one) for one in updates] == ["keep me"]
 
     async def test_deaf_connection_is_replaced(self, tmp_path: Path) -> None:
+        """Discord, "Gateway": "If a client does not receive a heartbeat ACK between its attempts at
+        sending heartbeats, this may be due to a failed or "zombied" connection. The client should
+        immediately terminate the connection with any close code besides 1000 or 1001, then
+        reconnect and attempt to Resume." """
         extra = {"websocket_heartbeat_ack_max_age_seconds": 0.4}
         async with discord_bench(tmp_path, extra=extra) as bench:
             bench.server.gateway.heartbeat_ms = 100
@@ -162,7 +170,31 @@ class TestConnection:
             assert [text_of(one) for one in updates] == ["can you hear me?"]
             assert bench.server.gateway.resumed >= 1
 
+    async def test_request_for_a_heartbeat_is_followed(self, bench: DiscordBench) -> None:
+        """Discord, "Gateway": "Upon receiving the event, your app should immediately send back
+        another Heartbeat event without waiting the remainder of the current interval." """
+        gateway = bench.server.gateway
+        async with listening(bench.channel):
+            await bench.server.until(lambda: gateway.heartbeats == 1)
+            gateway.ask_for_heartbeat()
+            await bench.server.until(lambda: gateway.heartbeats == 2)
+
+    async def test_session_is_begun_again_after_a_refusal(self, bench: DiscordBench) -> None:
+        """Discord, "Gateway": "Apps are limited by maximum concurrency", "If your app exceeds this
+        limit, Discord will respond with a Invalid Session (opcode 9) event." """
+        gateway = bench.server.gateway
+        bench.discord.bot.started_at = bench.discord.clock.monotonic()
+        async with listening(bench.channel) as updates:
+            await bench.server.until(lambda: gateway.invalidated > 0)
+            gateway.identify_seconds = 0
+            await bench.server.until(lambda: gateway.identified == 1)
+            bench.discord.say(bench.home.chat, "hello", person=ANN)
+            await bench.acknowledged()
+        assert [text_of(one) for one in updates] == ["hello"]
+
     async def test_request_to_reconnect_is_followed(self, bench: DiscordBench) -> None:
+        """Discord, "Opcodes and Status Codes": "7 Reconnect: You should attempt to reconnect and
+        resume immediately." """
         async with listening(bench.channel) as updates:
             await bench.connected()
             bench.server.gateway.ask_to_reconnect()
@@ -173,7 +205,7 @@ class TestConnection:
 
     async def test_exhausted_session_starts_are_named(self, bench: DiscordBench) -> None:
         bench.discord.bot.starts_left = 0
-        with pytest.raises(Offline, match="no more new sessions of this bot for 14400 seconds"):
+        with pytest.raises(Offline, match="no new sessions for this bot for 14400 seconds"):
             await bench.channel.run(ignore)
 
     async def test_replaced_token_is_used_without_a_restart(self, tmp_path: Path) -> None:

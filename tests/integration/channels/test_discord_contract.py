@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from emulators.discord.markdown import read_markdown
+from emulators.discord.state import EmulatedMessage
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
@@ -14,8 +16,6 @@ from hermes.testing.contracts.channel import (
     PlatformFaults,
     PlatformView,
 )
-from hermes.testing.discord.markdown import read_markdown
-from hermes.testing.discord.state import EmulatedMessage
 from support.discord import ANN, DiscordBench, discord_bench
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ from discord.gateway import DiscordWebSocket
 from discord.http import Route
 from yarl import URL
 
-from hermes.testing.discord.server import DiscordServer, serve_discord
-from hermes.testing.discord.state import FORUM
+from emulators.discord.server import DiscordServer, serve_discord
+from emulators.discord.state import FORUM
 from support.discord import ANN, TOKEN, emulator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

@@ -21,6 +21,7 @@ from hermes.ports.channel import (
     NotSent,
     Offline,
     Outbound,
+    Recording,
     TargetGone,
     Throttled,
     UnknownOutcome,
@@ -239,6 +240,17 @@ async def test_attachments_are_stored_and_described(bench: MailBench, host: Emul
     assert "a,b" in table.text
     stored = next(line for line in note.text.splitlines() if "is stored at" in line)
     assert await anyio.Path(stored.partition("is stored at ")[2]).read_bytes() == b"%PDF-1"
+
+
+async def test_audio_file_is_a_recording(bench: MailBench, host: EmulatorHost) -> None:
+    await host.deliver(with_files((b"OggS", "audio", "ogg", "note.ogg")))
+    (one,) = await receive(bench, host, 1)
+    text, media, recording = one.parts
+    assert text == Text("See below.")
+    assert isinstance(recording, Recording)
+    assert recording.media == media
+    assert "you cannot hear it" in recording.text
+    assert await bench.blobs.read(recording.media.digest) == b"OggS"
 
 
 async def test_files_can_be_left_out(tmp_path: Path, host: EmulatorHost) -> None:
@@ -491,3 +503,28 @@ def test_mail_with_broken_parts_is_readable() -> None:
     assert (mail.sender, mail.sender_name) == ("ann@people.example", "Ann Ä")
     assert mail.text.written == "h\ufffdllo"
     assert mail.message_id.endswith("@no-message-id")
+
+
+@pytest.mark.parametrize("charset", ["idna", "undefined", "x\0y"])
+def test_text_in_an_encoding_that_is_not_for_texts_is_readable(charset: str) -> None:
+    data = (
+        "From: ann@people.example\r\nMessage-ID: <1@people.example>\r\n"
+        f'Content-Type: text/plain; charset="{charset}"\r\n\r\nhello\r\n'
+    )
+    mail = parse_mail(data.encode())
+    assert mail is not None
+    assert mail.text.written == "hello"
+
+
+def test_file_whose_name_has_such_an_encoding_is_kept() -> None:
+    data = (
+        b"From: ann@people.example\r\nMessage-ID: <1@people.example>\r\n"
+        b"Content-Type: multipart/mixed; boundary=q\r\n\r\n"
+        b"--q\r\nContent-Type: text/plain\r\n\r\nhello\r\n"
+        b"--q\r\nContent-Type: application/pdf\r\n"
+        b"Content-Disposition: attachment; filename*=idna''a.pdf\r\n\r\nPDF\r\n--q--\r\n"
+    )
+    mail = parse_mail(data)
+    assert mail is not None
+    assert mail.text.written == "hello"
+    assert [(one.name, one.data) for one in mail.attachments] == [("attachment-1.pdf", b"PDF")]

@@ -53,7 +53,7 @@ class Ann:
             return
         self._broken = True
         mail = new_mail("hello", number=new_id("mail"))
-        mail.set_param("charset", "undefined")
+        mail.set_param("name", "x" * 5_000)
         await self._host.deliver(mail)
 
     async def _deliver(self, text: str, headers: Mapping[str, str]) -> None:

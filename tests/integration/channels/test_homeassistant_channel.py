@@ -11,6 +11,12 @@ import msgspec
 import pytest
 from msgspec import Struct
 
+from emulators.homeassistant.server import (
+    TOKEN,
+    EmulatedHome,
+    HomeAssistantServer,
+    serve_home,
+)
 from hermes.channels.account import BadToken
 from hermes.channels.homeassistant import EVENTS_CHAT
 from hermes.channels.homeassistant.channel import HomeAssistantChannel, open_channel
@@ -28,12 +34,6 @@ from hermes.testing.contracts.channel import (
     PlatformFaults,
     listening,
     text_of,
-)
-from hermes.testing.homeassistant.server import (
-    TOKEN,
-    EmulatedHome,
-    HomeAssistantServer,
-    serve_home,
 )
 from support.channel_deps import new_deps
 
@@ -54,6 +54,7 @@ class HomeBench(Struct, frozen=True):
     channel: HomeAssistantChannel
     server: HomeAssistantServer
     home: EmulatedHome
+    env: dict[str, str]
 
 
 @asynccontextmanager
@@ -69,7 +70,7 @@ async def home_bench(
         env = {"HASS_URL": server.url, "HASS_TOKEN": token}
         deps = new_deps("homeassistant", folder, extra=given, env=env, clock=QuickClock())
         async with open_channel(deps) as channel:
-            yield HomeBench(channel, server, home)
+            yield HomeBench(channel, server, home, env)
 
 
 @pytest.fixture
@@ -301,6 +302,20 @@ async def test_wrong_token_and_settings_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="HASS_TOKEN"):
         async with home_bench(tmp_path, token=""):
             pass
+
+
+async def test_replaced_token_is_used_by_posts_and_by_the_next_connection(tmp_path: Path) -> None:
+    async with home_bench(tmp_path, token="revoked") as one:
+        with pytest.raises(BadToken):
+            await one.channel.run(lambda update: anyio.lowlevel.checkpoint())
+        one.env["HASS_TOKEN"] = TOKEN
+        with pytest.raises(BadToken):
+            await one.channel.send(HOME, Outbound((Text("lost"),)))
+        await one.channel.send(HOME, Outbound((Text("hi"),)))
+        async with listening(one.channel) as received:
+            await one.server.push(one.home.say("after"))
+    assert list(one.home.notifications.values()) == ["hi"]
+    assert [text_of(update) for update in received] == ["after"]
 
 
 async def test_setup_names_the_home_and_that_nothing_is_watched(bench: HomeBench) -> None:

@@ -7,6 +7,9 @@ import pytest
 from aiohttp import web
 
 from hermes.channels.http_client import Upload, form_body, json_body, open_http_client, retry_after
+from hermes.channels.matrix.client_api import ClientApi
+from hermes.channels.proxies import ProxySettings
+from hermes.kit.clock import SystemClock
 from hermes.ports.channel import NotSent, Offline, Throttled, UnknownOutcome
 from hermes.schema.errors import ConfigError
 from hermes.testing.fake_openai.server import listen
@@ -39,13 +42,15 @@ async def test_unreachable_server_was_not_sent_anything() -> None:
     assert SECRET not in str(failed.value) + str(lost.value)
 
 
-@pytest.mark.parametrize("failure", ["cut", "slow", "no JSON"])
+@pytest.mark.parametrize("failure", ["cut", "slow", "no JSON", "no UTF-8"])
 async def test_outcome_is_unknown_after_the_call_was_sent(failure: str) -> None:
     async def handle(request: web.Request) -> web.StreamResponse:
         if failure == "slow":
             await anyio.sleep_forever()
         if failure == "cut" and request.transport is not None:
             request.transport.abort()
+        if failure == "no UTF-8":
+            return web.Response(body=b'{"a": "\xff"}')
         return web.Response(text="<html>")
 
     async with listen(server(handle)) as url, open_http_client("Example") as http:
@@ -100,6 +105,15 @@ async def test_refusals_are_the_errors_of_channels() -> None:
     assert retry_after({"Retry-After": "soon"}, 3.0) == 3.0
 
 
+async def test_refusal_with_an_unreadable_text_keeps_its_meaning() -> None:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=429, body=b'{"error": "\xff"}')
+
+    async with listen(server(handle)) as url, open_http_client("Matrix") as http:
+        with pytest.raises(Throttled):
+            await ClientApi(http, url, SystemClock()).log_in("user", "password", "", "Hermes")
+
+
 async def test_socks_proxy_is_used_and_looks_up_names() -> None:
     async def handle(request: web.Request) -> web.StreamResponse:
         return web.Response(text="{}")
@@ -107,7 +121,7 @@ async def test_socks_proxy_is_used_and_looks_up_names() -> None:
     async with listen(server(handle)) as url, socks_proxy() as proxy:
         there = url.replace("127.0.0.1", "platform.invalid")
         for given in (proxy.url, proxy.url.replace("socks5", "socks5h")):
-            async with open_http_client("Example", given) as http:
+            async with open_http_client("Example", ProxySettings(given)) as http:
                 assert (await http.call("GET", there)).status == 200
     assert proxy.hosts == ["platform.invalid"] * 2
 
@@ -121,7 +135,7 @@ async def test_nothing_was_sent_without_a_connection_through_the_proxy(failure: 
             url = url.replace(str(proxy.port), str(await unused_port()))
         if failure == "wrong password":
             url = url.replace("of-the-proxy", SECRET)
-        async with open_http_client("Example", url) as http:
+        async with open_http_client("Example", ProxySettings(url)) as http:
             with pytest.raises(Offline, match="cannot be reached") as failed:
                 await http.call("POST", "http://platform.invalid/", json_body({}))
             with pytest.raises(Offline):
@@ -132,6 +146,6 @@ async def test_nothing_was_sent_without_a_connection_through_the_proxy(failure: 
 @pytest.mark.parametrize("url", ["ftp://localhost:1", "socks5:nothing", "localhost:1080"])
 async def test_other_proxies_are_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="not supported") as refused:
-        async with open_http_client("Example", url, variable="EXAMPLE_PROXY"):
+        async with open_http_client("Example", ProxySettings(url, "EXAMPLE_PROXY")):
             pass
     assert "EXAMPLE_PROXY" in refused.value.hint

@@ -4,8 +4,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from hermes.testing.platform.state import FaultRates
-from hermes.testing.telegram.server import serve_telegram
+from emulators.telegram.server import serve_telegram
+from support.chat_platform.state import FaultRates
 from support.telegram import ANN, TOKEN, emulator
 
 pytestmark = pytest.mark.anyio

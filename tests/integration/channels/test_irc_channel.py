@@ -9,6 +9,8 @@ import anyio
 import pytest
 from msgspec import structs
 
+from emulators.irc.server import IrcEmulator, serve_irc
+from emulators.irc.state import CAPABILITIES, EmulatedIrc
 from hermes.channels.irc.login import LoginRefused
 from hermes.channels.irc.setup import check_account
 from hermes.ports.channel import Inbound, NotSent, Offline, Outbound, TargetGone, UnknownOutcome
@@ -17,8 +19,6 @@ from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import listening, text_of
-from hermes.testing.irc.server import IrcEmulator, serve_irc
-from hermes.testing.irc.state import CAPABILITIES, EmulatedIrc
 from support.irc import NICK, PASSWORD, IrcBench, connected, ignore, irc_bench
 
 pytestmark = pytest.mark.anyio

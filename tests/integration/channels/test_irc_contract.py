@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from emulators.irc.server import IrcEmulator, serve_irc
+from emulators.irc.state import EmulatedIrc
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
     CapabilitiesContract,
@@ -16,8 +18,6 @@ from hermes.testing.contracts.channel import (
     PlatformFaults,
     PlatformView,
 )
-from hermes.testing.irc.server import IrcEmulator, serve_irc
-from hermes.testing.irc.state import EmulatedIrc
 from support.irc import NICK, IrcBench, connected, irc_bench, recorded
 
 pytestmark = pytest.mark.anyio

@@ -22,7 +22,7 @@ from hermes.testing.contracts.channel import (
     listening,
     text_of,
 )
-from hermes.testing.faulty_link import FaultyLink, faulty_link
+from support.faulty_link import FaultyLink, faulty_link
 from support.irc import (
     NICK,
     SERVER_PASSWORD,

@@ -305,6 +305,7 @@ async def test_soft_logout_keeps_the_device_and_a_deleted_one_is_replaced(
         async with hears(bench) as received:
             await listens(bench)
             await ann.until(lambda: ann.knows_other_device(agent, device))
+            await ann.can_encrypt_for(agent)
             await ann.say(bench.room, "and now?")
             await told(received)
         assert text_of(received[-1]) == "and now?"

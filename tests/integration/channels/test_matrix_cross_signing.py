@@ -91,7 +91,7 @@ async def test_recovery_key_signs_the_device(homeserver: Homeserver, tmp_path: P
     wrong = {"MATRIX_RECOVERY_KEY": encode_recovery_key(os.urandom(32))}
     deps = channel_deps(tmp_path, homeserver.url, account.user, env=wrong)
     async with open_channel(deps) as channel:
-        with pytest.raises(ConfigError, match="recovery key is not"):
+        with pytest.raises(ConfigError, match="recovery key does not match"):
             await channel._device.ready()
     right = {"MATRIX_RECOVERY_KEY": account.recovery_key}
     deps = channel_deps(tmp_path, homeserver.url, account.user, env=right)

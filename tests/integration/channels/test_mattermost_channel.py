@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from emulators.mattermost.state import ANN, BOT, BOT_NAME, TOKEN, EmulatedMattermost, new_id
 from hermes.channels.account import BadToken
 from hermes.channels.mattermost.setup import NO_CHANNEL, NO_TEAM, check_account
 from hermes.ports.channel import (
@@ -24,7 +25,6 @@ from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import listening, text_of
-from hermes.testing.mattermost.state import ANN, BOT, BOT_NAME, TOKEN, EmulatedMattermost, new_id
 from support.mattermost import MattermostBench, mattermost_bench
 
 pytestmark = pytest.mark.anyio
@@ -249,6 +249,30 @@ async def test_token_can_be_replaced_and_a_wrong_one_is_named(tmp_path: Path) ->
         one.server.token = "wr0ng"
         async with listening(one.channel):
             await one.connected()
+
+
+async def test_token_that_is_revoked_while_connected_is_replaced(tmp_path: Path) -> None:
+    """The server goes on to answer on the connection, but sends no events."""
+    clock = FakeClock()
+    async with mattermost_bench(tmp_path, clock=clock) as one, listening(one.channel) as received:
+        await one.connected()
+        await one.acknowledged()
+        first = one.server.connections[0]
+        one.server.token = one.env["MATTERMOST_TOKEN"] = "n3w"
+        one.mattermost.say(one.home.chat, "hello")
+        while first in one.server.connections or not one.server.connections:
+            await clock.advance(20)
+        await one.acknowledged()
+    assert [text_of(update) for update in received] == ["hello"]
+
+
+async def test_post_after_a_refused_token_is_sent_with_the_new_one(tmp_path: Path) -> None:
+    async with mattermost_bench(tmp_path) as one:
+        one.server.token = one.env["MATTERMOST_TOKEN"] = "n3w"
+        post = Outbound((Text("hello"),))
+        with pytest.raises(BadToken):
+            await one.channel.send(one.home, post)
+        assert (await one.channel.send(one.home, post)).id
 
 
 async def _nothing(update: Inbound) -> None:

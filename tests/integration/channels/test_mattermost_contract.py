@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from emulators.mattermost.state import BOT
 from hermes.channels.emoji import MATTERMOST
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
@@ -16,7 +17,6 @@ from hermes.testing.contracts.channel import (
     PlatformFaults,
     PlatformView,
 )
-from hermes.testing.mattermost.state import BOT
 from support.mattermost import MattermostBench, mattermost_bench
 
 pytestmark = pytest.mark.anyio

@@ -5,6 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from emulators.qqbot.state import (
+    ANN,
+    ANN_IN_GROUP,
+    ANN_IN_GUILD,
+    CHANNEL,
+    DIRECT_GUILD,
+    GROUP,
+    GUILD,
+)
 from hermes.channels.qqbot.channel import CLOSED
 from hermes.channels.qqbot.objects import ChatKind
 from hermes.ports.channel import (
@@ -23,15 +32,6 @@ from hermes.ports.channel import (
 from hermes.schema.messages import Media, Text
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import listening, text_of
-from hermes.testing.qqbot.state import (
-    ANN,
-    ANN_IN_GROUP,
-    ANN_IN_GUILD,
-    CHANNEL,
-    DIRECT_GUILD,
-    GROUP,
-    GUILD,
-)
 from support.qqbot import HOMES, QqBench, address, post, qq_bench, written
 
 pytestmark = pytest.mark.anyio

@@ -7,6 +7,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from emulators.qqbot.state import (
+    APP_ID,
+    GROUP,
+    SECRET,
+    EmulatedQq,
+    Refusal,
+)
 from hermes.channels.account import BadToken
 from hermes.channels.qqbot.event_socket import INTENTS
 from hermes.channels.qqbot.objects import ChatKind
@@ -22,13 +29,6 @@ from hermes.ports.channel import (
 from hermes.schema.errors import ConfigError
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import listening, text_of
-from hermes.testing.qqbot.state import (
-    APP_ID,
-    GROUP,
-    SECRET,
-    EmulatedQq,
-    Refusal,
-)
 from support.qqbot import QqBench, post, qq_bench, written
 
 pytestmark = pytest.mark.anyio

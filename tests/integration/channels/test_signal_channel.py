@@ -6,6 +6,14 @@ from pathlib import Path
 import anyio.lowlevel
 import pytest
 
+from emulators.signal.server import (
+    IO_FAILED,
+    NETWORK,
+    NO_ACCOUNT,
+    RATE_LIMIT,
+    RpcError,
+)
+from emulators.signal.state import ACCOUNT, ANN, ANN_UUID, GROUP, EmulatedSignal
 from hermes.channels.signal.setup import NO_GROUPS, check_account
 from hermes.channels.signal.text_styles import styled_text
 from hermes.ports.channel import (
@@ -25,14 +33,6 @@ from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import listening, text_of
-from hermes.testing.signal.server import (
-    IO_FAILED,
-    NETWORK,
-    NO_ACCOUNT,
-    RATE_LIMIT,
-    RpcError,
-)
-from hermes.testing.signal.state import ACCOUNT, ANN, ANN_UUID, GROUP, EmulatedSignal
 from support.signal_cli import HOME, SignalBench, signal_bench
 
 pytestmark = pytest.mark.anyio
@@ -256,7 +256,7 @@ async def test_first_event_is_not_lost_and_events_before_our_time_are_not_read(
 ) -> None:
     """With an unknown id, all events that the daemon has are sent."""
     signal = EmulatedSignal()
-    signal.say("long ago")
+    signal.emit({**signal.source(1), "dataMessage": {"timestamp": 1, "message": "long ago"}})
     async with signal_bench(tmp_path, signal) as one:
 
         async def fail(update: Inbound) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from emulators.signal.server import RATE_LIMIT
+from emulators.signal.state import ANN, ANN_UUID, EmulatedPost
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
@@ -14,8 +16,6 @@ from hermes.testing.contracts.channel import (
     PlatformFaults,
     PlatformView,
 )
-from hermes.testing.signal.server import RATE_LIMIT
-from hermes.testing.signal.state import ANN, ANN_UUID, EmulatedPost
 from support.signal_cli import HOME, SignalBench, signal_bench
 
 pytestmark = pytest.mark.anyio

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from emulators.slack.mrkdwn import shown_text
+from emulators.slack.state import EmulatedMessage
 from hermes.channels.emoji import SLACK
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
@@ -15,8 +17,6 @@ from hermes.testing.contracts.channel import (
     PlatformFaults,
     PlatformView,
 )
-from hermes.testing.slack.mrkdwn import shown_text
-from hermes.testing.slack.state import EmulatedMessage
 from support.slack import ANN, SlackBench, slack_bench
 
 pytestmark = pytest.mark.anyio
@@ -81,7 +81,7 @@ class View:
         return [shown_text(one) for one in posts if one.thread == address.thread]
 
     def typing(self, address: Address) -> bool:
-        return bool(self._slack.statuses.get((address.chat, address.thread or "")))
+        return bool(self._slack.status(address.chat, address.thread or ""))
 
     def reactions(self) -> list[tuple[str, str]]:
         return [

@@ -13,7 +13,7 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
-from hermes.testing.slack.server import SlackServer, serve_slack
+from emulators.slack.server import SlackServer, serve_slack
 from support.slack import ANN, APP_TOKEN, TOKEN, emulator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from emulators.slack.mrkdwn import shown_text
 from hermes.channels.slack.web_api import MissingScope, NotInChannel
 from hermes.ports.channel import (
     Choice,
@@ -17,7 +18,6 @@ from hermes.ports.channel import (
 )
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
-from hermes.testing.slack.mrkdwn import shown_text
 from support.slack import (
     BOB,
     SlackBench,
@@ -42,16 +42,16 @@ class TestPosts:
         assert (shown_text(sent), sent.thread) == ("bold <x>", bench.home.thread)
 
     async def test_long_answer_can_be_edited_in(self, bench: SlackBench) -> None:
-        """Edited text is limited to 4,000 characters, blocks are not."""
+        """Edited text is limited to 4,000 characters, blocks are longer."""
         receipt = await bench.channel.send(bench.home, Outbound((Text("…"),)))
-        code = "```\n" + "\n".join(f"line {n} &lt;" for n in range(900)) + "\n```"
-        text = f"*Title*\n\n{code}\n\n" + "word " * 1000
+        code = "```\n" + "\n".join(f"line {n} &lt;" for n in range(500)) + "\n```"
+        text = f"*Title*\n\n{code}\n\n" + "word " * 500
         await bench.channel.edit(receipt, Outbound((Text(text),), markup=Markup.SLACK))
         shown = shown_text(bench.slack.messages[bench.home.chat, receipt.id])
         assert [line for line in shown.split("\n") if line.startswith("line ")] == [
-            f"line {n} <" for n in range(900)
+            f"line {n} <" for n in range(500)
         ]
-        assert shown.count("word") == 1000
+        assert shown.count("word") == 500
 
     async def test_edit_removes_the_buttons(self, bench: SlackBench) -> None:
         asked = Outbound((Text("Sure?"), Choices((Choice("Allow", "q:1"), Choice("Deny", "q:2")))))
@@ -111,18 +111,20 @@ class TestPosts:
 
     async def test_edits_leave_a_part_of_the_limit_to_answers(self, bench: SlackBench) -> None:
         receipt = await bench.channel.send(bench.home, Outbound((Text("…"),)))
-        for number in range(35):
-            await bench.channel.edit(receipt, Outbound((Text(str(number)),)))
-        with pytest.raises(Throttled):
-            await bench.channel.edit(receipt, Outbound((Text("once more"),)))
-        answer = Outbound((Text("the answer"),), markup=Markup.SLACK, plain="the answer")
-        await bench.channel.edit(receipt, answer)
-        assert bench.server.limits.refused == 0
-        for _ in range(14):
-            await bench.channel.edit(receipt, answer)
+
+        async def edit_often(post: Outbound) -> None:
+            for _ in range(51):
+                await bench.channel.edit(receipt, post)
+
+        with pytest.raises(Throttled) as refused:
+            await edit_often(Outbound((Text("growing"),), progress=True))
+        assert refused.value.one_kind, "an answer can still be posted"
+        assert bench.server.calls.count("chat.update") < 35
         with pytest.raises(NotSent) as caught:
-            await bench.channel.edit(receipt, answer)
+            await edit_often(Outbound((Text("the answer"),), markup=Markup.SLACK, plain="it"))
         assert not isinstance(caught.value, Throttled), "it is sent as a new post at once"
+        assert bench.server.calls.count("chat.update") == 50
+        assert bench.server.limits.refused == 0
 
     async def test_reaction_replaces_the_one_before(self, bench: SlackBench) -> None:
         message = bench.slack.messages[bench.home.chat, bench.home.thread or ""]

@@ -8,6 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from emulators.sms.server import NUMBER, SERVICE, TOKEN, EmulatedMessage, EmulatedTwilio
 from hermes.channels.account import BadToken
 from hermes.channels.sms.setup import check_account
 from hermes.ports.channel import Inbound, NotSent, Outbound, TargetGone, Throttled
@@ -23,7 +24,6 @@ from hermes.testing.contracts.channel import (
     listening,
     text_of,
 )
-from hermes.testing.sms.server import NUMBER, SERVICE, TOKEN, EmulatedMessage, EmulatedTwilio
 from support.sms import ANN, HOME, PUBLIC_URL, VARIABLES, SmsBench, sms_bench
 
 pytestmark = pytest.mark.anyio
@@ -206,6 +206,16 @@ async def test_wrong_login_is_named(tmp_path: Path) -> None:
         with pytest.raises(BadToken) as caught:
             await one.channel.send(HOME, Outbound((Text("hi"),)))
     assert "3" * 32 not in str(caught.value)
+
+
+async def test_token_can_be_replaced(tmp_path: Path) -> None:
+    async with sms_bench(tmp_path, env={"TWILIO_AUTH_TOKEN": "3" * 32}) as one:
+        one.env["TWILIO_AUTH_TOKEN"] = TOKEN
+        async with listening(one.channel) as received:
+            await one.server.until(lambda: "list" in one.server.calls)
+            assert await one.post(one.twilio.add(ANN, NUMBER, "hello")) == 200
+            await one.channel.send(HOME, Outbound((Text("hi"),)))
+    assert [text_of(update) for update in received] == ["hello"]
 
 
 @pytest.mark.parametrize(

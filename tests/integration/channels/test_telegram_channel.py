@@ -10,6 +10,7 @@ import pytest
 from anyio.abc import SocketAttribute
 from msgspec import structs
 
+from emulators.telegram.server import serve_telegram
 from hermes.channels.account import BadToken
 from hermes.channels.telegram import MANIFEST
 from hermes.channels.telegram.bot_api import OtherPoller
@@ -29,8 +30,7 @@ from hermes.schema.errors import ConfigError
 from hermes.schema.messages import Media, Text, User, attachments_of, typed_text
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import listening, text_of
-from hermes.testing.platform.state import FaultRates
-from hermes.testing.telegram.server import serve_telegram
+from support.chat_platform.state import FaultRates
 from support.socks import socks_proxy
 from support.telegram import (
     ANN,

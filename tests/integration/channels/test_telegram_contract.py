@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from emulators.telegram.methods import ApiError
+from emulators.telegram.server import TelegramServer
+from emulators.telegram.state import EmulatedTelegram
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
@@ -14,9 +17,6 @@ from hermes.testing.contracts.channel import (
     PlatformFaults,
     PlatformView,
 )
-from hermes.testing.telegram.methods import ApiError
-from hermes.testing.telegram.server import TelegramServer
-from hermes.testing.telegram.state import EmulatedTelegram
 from support.telegram import ANN, HOME, TelegramBench, telegram_bench
 
 pytestmark = pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""The Bot API emulator enforces the documented rules; each test names its rule."""
+"""The Bot API emulator enforces the documented rules; each test quotes its rule."""
 
 from collections.abc import AsyncGenerator, Mapping
 
@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from msgspec import Struct
 
+from emulators.telegram.limits import FloodLimits
+from emulators.telegram.server import TelegramServer, serve_telegram
 from hermes.testing.clock import FakeClock
-from hermes.testing.platform.state import FaultRates
-from hermes.testing.telegram.limits import FloodLimits
-from hermes.testing.telegram.server import TelegramServer, serve_telegram
+from support.chat_platform.state import FaultRates
 from support.telegram import ANN, GROUP, TOKEN, emulator
 
 pytestmark = pytest.mark.anyio
@@ -60,19 +60,21 @@ async def api() -> AsyncGenerator[Api]:
 
 
 async def test_wrong_token(api: Api) -> None:
-    """A request with an unknown token is answered with 401, a malformed one with 404."""
+    """Observed behaviour, not documented: an unknown token is answered with 401, a malformed
+    one with 404."""
     assert (await api("getMe", token="4242:wrong")).error_code == 401
     assert (await api("getMe", token="nonsense")).description == "Not Found"
 
 
 async def test_methods(api: Api) -> None:
-    """All methods in the Bot API are case-insensitive."""
+    """Telegram, "Bot API": "All methods in the Bot API are case-insensitive." """
     assert (await api("getme")).table["is_bot"] is True
     assert (await api("getNothing")).error_code == 404
 
 
 async def test_text_length(api: Api) -> None:
-    """Text of the message to be sent, 1-4096 characters after entities parsing"; in UTF-16."""
+    """Telegram, "Bot API": "Text of the message to be sent, 1-4096 characters after entities
+    parsing"; that they are counted in UTF-16 is observed."""
     assert (await api.send("x" * 4096)).ok
     assert (await api.send("x" * 4097)).description == "Bad Request: message is too long"
     assert (await api.send("😀" * 2048)).ok
@@ -92,7 +94,7 @@ async def test_markup_errors(api: Api, markup: str) -> None:
 
 
 async def test_entities(api: Api) -> None:
-    """offset: Offset in UTF-16 code units to the start of the entity."""
+    """Telegram, "Bot API": "Offset in UTF-16 code units to the start of the entity." """
     sent = await api.send('😀 <b>bold</b> <a href="https://x.org">link</a> &lt;', parse_mode="HTML")
     assert sent.table["text"] == "😀 bold link <"
     assert sent.table["entities"] == [
@@ -102,7 +104,8 @@ async def test_entities(api: Api) -> None:
 
 
 async def test_unknown_and_blocked_chats(api: Api) -> None:
-    """A bot cannot write to chats it does not know, nor to people who blocked it."""
+    """Observed behaviour, not documented: a bot cannot write to chats it does not know, nor to
+    people who blocked it."""
     gone = await api("sendMessage", {"chat_id": 5, "text": "x"})
     assert gone.description == "Bad Request: chat not found"
     api.server.telegram.chat(6)
@@ -117,16 +120,16 @@ async def test_unknown_and_blocked_chats(api: Api) -> None:
 
 
 async def test_migrated_group(api: Api) -> None:
-    """migrate_to_chat_id: The group has been migrated to a supergroup with this identifier."""
+    """Telegram, "Bot API": "The group has been migrated to a supergroup with the specified
+    identifier." """
     api.server.telegram.chat(GROUP, moved_to=-100_300)
     refused = await api("sendMessage", {"chat_id": GROUP, "text": "x"})
     assert (refused.error_code, refused.parameters) == (400, {"migrate_to_chat_id": -100_300})
 
 
 async def test_reply_to_a_missing_message(api: Api) -> None:
-    """allow_sending_without_reply: Pass True if the message should be sent even if the specified
-    message to be replied to is not found."
-    """
+    """Telegram, "Bot API": "Pass True if the message should be sent even if the specified
+    message to be replied to is not found." """
     refused = await api.send("x", reply_parameters={"message_id": 999})
     assert refused.description == "Bad Request: message to be replied not found"
     kept = {"message_id": 999, "allow_sending_without_reply": True}
@@ -140,7 +143,8 @@ async def test_missing_topic(api: Api) -> None:
 
 
 async def test_button_data(api: Api) -> None:
-    """callback_data: Data to be sent in a callback query ..., 1-64 bytes."""
+    """Telegram, "Bot API": "Data to be sent in a callback query to the bot when the button is
+    pressed, 1-64 bytes" """
 
     def keyboard(data: str) -> object:
         return {"inline_keyboard": [[{"text": "A", "callback_data": data}]]}
@@ -151,7 +155,8 @@ async def test_button_data(api: Api) -> None:
 
 
 async def test_edit(api: Api) -> None:
-    """A message is edited only if something changes, and only the bot's own."""
+    """Observed behaviour, not documented: a message is edited only if something changes, and
+    only the bot's own."""
     sent = (await api.send("one")).table
     place = {"chat_id": ANN, "message_id": sent["message_id"]}
     same = await api("editMessageText", {**place, "text": "one"})
@@ -165,7 +170,7 @@ async def test_edit(api: Api) -> None:
 
 
 async def test_callback_query_is_answered_once(api: Api) -> None:
-    """Queries must be answered; an unknown or old one cannot be."""
+    """Observed behaviour, not documented: an unknown or old query cannot be answered."""
     sent = (await api.send("x")).table
     query = api.server.telegram.press(ANN, int(str(sent["message_id"])), "a")
     assert (await api("answerCallbackQuery", {"callback_query_id": query})).ok
@@ -174,9 +179,8 @@ async def test_callback_query_is_answered_once(api: Api) -> None:
 
 
 async def test_offset(api: Api) -> None:
-    """An update is considered confirmed as soon as getUpdates is called with an offset higher than
-    its update_id." Until then it is returned again.
-    """
+    """Telegram, "Bot API": "An update is considered confirmed as soon as getUpdates is called
+    with an offset higher than its update_id." """
     for text in ("one", "two", "three"):
         api.server.telegram.say(ANN, text)
     first = (await api("getUpdates")).updates
@@ -188,9 +192,8 @@ async def test_offset(api: Api) -> None:
 
 
 async def test_allowed_updates(api: Api) -> None:
-    """Specify an empty list to receive all update types except ... message_reaction ... (default).
-    If not specified, the previous setting will be used."
-    """
+    """Telegram, "Bot API": "Specify an empty list to receive all update types except
+    chat_member, message_reaction, and message_reaction_count (default)." """
     telegram = api.server.telegram
     number = telegram.say(ANN, "one")
     telegram.react(ANN, number, "👍")
@@ -202,7 +205,8 @@ async def test_allowed_updates(api: Api) -> None:
 
 
 async def test_second_poller_ends_the_first(api: Api) -> None:
-    """Only one getUpdates request at a time: the earlier one is terminated with 409."""
+    """Observed behaviour, not documented: of two getUpdates requests at a time, the earlier one
+    is terminated with 409."""
     answers: list[Answer] = []
 
     async def poll(seconds: int) -> None:
@@ -217,7 +221,7 @@ async def test_second_poller_ends_the_first(api: Api) -> None:
 
 
 async def test_polling_with_a_webhook(api: Api) -> None:
-    """This method will not work if an outgoing webhook is set up."""
+    """Telegram, "Bot API": "This method will not work if an outgoing webhook is set up." """
     await api("setWebhook", {"url": "https://example.org/x"})
     refused = await api("getUpdates")
     assert (refused.error_code, refused.description[:8]) == (409, "Conflict")
@@ -226,12 +230,13 @@ async def test_polling_with_a_webhook(api: Api) -> None:
 
 
 async def test_webhook_secret(api: Api) -> None:
-    """secret_token: ... 1-256 characters. Only characters A-Z, a-z, 0-9, _ and - are allowed."""
+    """Telegram, "Bot API": "1-256 characters. Only characters A-Z, a-z, 0-9, _ and - are
+    allowed." """
     assert not (await api("setWebhook", {"url": "https://x.org", "secret_token": "a b"})).ok
 
 
 async def test_download_limit(api: Api) -> None:
-    """For the moment, bots can download files of up to 20MB in size."""
+    """Telegram, "Bot API": "For the moment, bots can download files of up to 20MB in size." """
     small = api.server.telegram.add_file("a.bin", b"x")
     large = api.server.telegram.add_file("b.bin", bytes(20_000_001))
     assert (await api("getFile", {"file_id": small})).ok
@@ -249,9 +254,8 @@ async def test_reactions(api: Api) -> None:
 
 
 async def test_commands(api: Api) -> None:
-    """command: 1-32 characters. Can contain only lowercase English letters, digits and
-    underscores." "description: 1-256 characters." At most 100 commands.
-    """
+    """Telegram, "Bot API": "Text of the command; 1-32 characters. Can contain only lowercase
+    English letters, digits and underscores." """
 
     async def accepts(*commands: tuple[str, str]) -> bool:
         listed = [{"command": name, "description": text} for name, text in commands]
@@ -265,9 +269,10 @@ async def test_commands(api: Api) -> None:
 
 
 async def test_flood_limits() -> None:
-    """avoid sending more than one message per second" to a chat, "not ... more than 20 messages
-    per minute" to a group, "no more than about 30 messages per second"; then 429 retry_after.
-    """
+    """Telegram, "Bots FAQ": "In a single chat, avoid sending more than one message per second.
+    We may allow short bursts that go over this limit, but eventually you'll begin receiving 429
+    errors.", "In a group, bots are not be able to send more than 20 messages per minute.",
+    "bots are not able to broadcast more than about 30 messages per second" """
     clock = FakeClock()
     limits = FloodLimits(clock)
     assert [limits.wait(ANN) for _ in range(4)] == [0, 0, 0, 0]
@@ -281,9 +286,8 @@ async def test_flood_limits() -> None:
 
 
 async def test_throttled_call_says_how_long_to_wait() -> None:
-    """retry_after: In case of exceeding flood control, the number of seconds left to wait before
-    the request can be repeated."
-    """
+    """Telegram, "Bot API": "In case of exceeding flood control, the number of seconds left to
+    wait before the request can be repeated" """
     telegram = emulator(limits=FloodLimits(FakeClock()))
     async with serve_telegram(telegram) as server, aiohttp.ClientSession() as session:
         api = Api(server, session)

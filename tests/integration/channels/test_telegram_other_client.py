@@ -6,7 +6,7 @@ import pytest
 import telegram
 from telegram.request import HTTPXRequest
 
-from hermes.testing.telegram.server import TelegramServer, serve_telegram
+from emulators.telegram.server import TelegramServer, serve_telegram
 from support.telegram import ANN, GROUP, TOKEN, emulator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

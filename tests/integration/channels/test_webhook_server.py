@@ -84,7 +84,12 @@ async def test_forged_call_is_refused_before_it_is_read(
 
 @pytest.mark.parametrize(
     ("body", "fails", "status"),
-    [(b"{no JSON", False, 400), (bytes(101), False, 413), (BODY, True, 503)],
+    [
+        (b"{no JSON", False, 400),
+        (b'{"a": "\xff"}', False, 400),
+        (bytes(101), False, 413),
+        (BODY, True, 503),
+    ],
 )
 async def test_update_that_is_not_stored_is_not_acknowledged(
     session: aiohttp.ClientSession, receiver: Receiver, body: bytes, fails: bool, status: int

@@ -3,11 +3,11 @@
 import anyio
 import pytest
 
+from emulators.homeassistant.server import EmulatedHome, serve_home
 from hermes.channels.proxies import Proxy
 from hermes.channels.websocket import PING_SECONDS, SILENT_SECONDS, open_websocket
 from hermes.ports.channel import Offline
 from hermes.testing.clock import FakeClock
-from hermes.testing.homeassistant.server import EmulatedHome, serve_home
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ async def test_silent_connection_is_noticed() -> None:
                 await clock.advance(PING_SECONDS)
                 assert failures == []
             await clock.advance(PING_SECONDS)
-    assert str(failures[0]) == "X is silent."
+    assert str(failures[0]) == "X has stopped responding."
 
 
 async def test_refused_connection_does_not_name_the_address() -> None:

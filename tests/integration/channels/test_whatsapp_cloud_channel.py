@@ -7,8 +7,17 @@ import aiohttp
 import anyio
 import pytest
 
+from emulators.whatsapp_cloud.server import (
+    NUMBER_ID,
+    TOKEN,
+    VERIFY,
+    EmulatedWhatsApp,
+    Json,
+    ShownMessage,
+)
 from hermes.channels.account import BadToken, BotToken
 from hermes.channels.whatsapp_cloud import WhatsAppOptions
+from hermes.channels.whatsapp_cloud.channel import RELOAD_SECONDS
 from hermes.channels.whatsapp_cloud.graph_api import open_graph_api
 from hermes.channels.whatsapp_cloud.setup import check_account
 from hermes.ports.channel import (
@@ -24,6 +33,7 @@ from hermes.ports.channel import (
 from hermes.schema.errors import ConfigError
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
+from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import (
     ChannelBench,
     ChannelContract,
@@ -32,14 +42,6 @@ from hermes.testing.contracts.channel import (
     PlatformView,
     listening,
     text_of,
-)
-from hermes.testing.whatsapp_cloud.server import (
-    NUMBER_ID,
-    TOKEN,
-    VERIFY,
-    EmulatedWhatsApp,
-    Json,
-    ShownMessage,
 )
 from support.whatsapp_cloud import ANN, HOME, VARIABLES, WhatsAppBench, whatsapp_bench
 
@@ -313,6 +315,52 @@ async def test_replaced_token_is_used(bench: WhatsAppBench) -> None:
     assert len(bench.whatsapp.shown) == 1
 
 
+async def test_replaced_secrets_of_the_webhook_are_used_at_once(bench: WhatsAppBench) -> None:
+    query = {"hub.mode": "subscribe", "hub.challenge": "1", "hub.verify_token": "new word"}
+    message = bench.whatsapp.message(ANN, type="text", text={"body": "hi"})
+    async with listening(bench.channel) as received, aiohttp.ClientSession() as session:
+        hook = await bench.hook()
+        bench.env["WHATSAPP_CLOUD_APP_SECRET"] = "new"
+        bench.env["WHATSAPP_CLOUD_VERIFY_TOKEN"] = "new word"
+        async with session.get(hook, params=query) as response:
+            assert response.status == 200
+        assert await bench.server.post(hook, message, secret="new") == 200
+        assert await bench.server.post(hook, message) == 403
+    assert len(received) == 1
+
+
+async def test_wrong_signatures_rarely_cause_a_read_of_the_settings(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with whatsapp_bench(tmp_path, clock=clock) as bench, listening(bench.channel):
+        hook = await bench.hook()
+        await bench.server.until(lambda: "number" in bench.server.calls)
+        message = bench.whatsapp.message(ANN, type="text", text={"body": "hi"})
+        assert await bench.server.post(hook, message, secret="wrong") == 403
+        bench.env["WHATSAPP_CLOUD_APP_SECRET"] = "new"
+        assert await bench.server.post(hook, message, secret="new") == 403
+        await clock.advance(RELOAD_SECONDS)
+        assert await bench.server.post(hook, message, secret="new") == 200
+
+
+async def test_posts_begin_with_the_prefix(tmp_path: Path) -> None:
+    env = {"WHATSAPP_CLOUD_REPLY_PREFIX": "*Hermes*"}
+    async with whatsapp_bench(tmp_path, env) as bench:
+        longest = "x" * bench.channel.caps.max_text
+        media = await bench.blobs.put(b"PNG", "image/png", "a.png")
+        for block in (Text(longest), Attachment(media, 3, "a cat"), Attachment(media, 3)):
+            await bench.channel.send(HOME, Outbound((block,)))
+        text, image, bare = (one.fields for one in bench.whatsapp.shown)
+    assert text["text"] == {"body": f"*Hermes* {longest}", "preview_url": True}
+    assert image["image"] == {"id": "000002", "caption": "*Hermes* a cat"}
+    assert "caption" not in str(bare)
+
+
+async def test_prefix_that_leaves_no_room_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="reply_prefix"):
+        async with whatsapp_bench(tmp_path, {"WHATSAPP_CLOUD_REPLY_PREFIX": "x" * 201}):
+            pass
+
+
 async def test_voice_message_is_sent_as_one(bench: WhatsAppBench) -> None:
     media = await bench.blobs.put(b"OggS", "audio/ogg", "a.ogg")
     await bench.channel.send(HOME, Outbound((Attachment(media, 4, voice=True),)))
@@ -349,14 +397,14 @@ async def test_text_is_sent_instead_of_a_file_that_whatsapp_does_not_take(
 ) -> None:
     media = await bench.blobs.put(b"data", media_type, "a.dat")
     await bench.channel.send(HOME, Outbound((Attachment(media, 4, "The plan."),)))
-    expected = "a.dat was not sent: WhatsApp takes no such files. The plan."
+    expected = "a.dat was not sent: WhatsApp does not accept this type of file. The plan."
     assert [post.text for post in bench.whatsapp.shown] == [expected]
 
 
 async def test_emulator_refuses_other_types_as_meta_does(bench: WhatsAppBench) -> None:
     token = BotToken(lambda: TOKEN)
     options = WhatsAppOptions(phone_number_id=NUMBER_ID, base_url=bench.server.url)
-    async with open_graph_api(options, token) as api:
+    async with open_graph_api(options, token, {}) as api:
         with pytest.raises(NotSent, match="#100"):
             await api.upload("a.bin", "application/octet-stream", b"data")
 

@@ -20,13 +20,14 @@ from hermes.ports.channel import (
     NotSent,
     Offline,
     Outbound,
+    Recording,
     TargetGone,
 )
 from hermes.schema.errors import ConfigError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import listening, text_of
-from hermes.testing.faulty_link import faulty_link
+from support.faulty_link import faulty_link
 from support.xmpp import (
     PASSWORD,
     ROOMS,
@@ -192,6 +193,26 @@ async def test_files_go_both_ways(tmp_path: Path, prosody: Prosody) -> None:
     own, foreign = received
     assert any(getattr(part, "digest", "") == media.digest for part in own.parts)
     assert foreign.parts == (Text("http://169.254.169.254/secret.bin"),)
+
+
+async def test_audio_file_is_a_recording(tmp_path: Path, prosody: Prosody) -> None:
+    async with (
+        person(prosody) as ann,
+        xmpp_bench(tmp_path, prosody) as one,
+        listening(one.channel) as received,
+    ):
+        await listening_to(one)
+        media = await one.blobs.put(b"OggS", "audio/ogg", "note.ogg")
+        await one.channel.send(Address("xmpp", ann.jid), Outbound((Attachment(media, 4),)))
+        await ann.until(lambda: any(x["oob"]["url"] for x in ann.messages))
+        url = next(x["oob"]["url"] for x in ann.messages if x["oob"]["url"])
+        message = ann.client.make_message(mto=one.jid, mbody=url, mtype="chat")
+        message["oob"]["url"] = url
+        message.send()
+        await count(received, 1)
+    (update,) = received
+    (recording,) = [part for part in update.parts if isinstance(part, Recording)]
+    assert recording.media.digest == media.digest
 
 
 async def test_encrypted_message_is_not_taken_for_text(tmp_path: Path, prosody: Prosody) -> None:

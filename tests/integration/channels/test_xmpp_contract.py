@@ -18,7 +18,7 @@ from hermes.testing.contracts.channel import (
     PlatformFaults,
     PlatformView,
 )
-from hermes.testing.faulty_link import FaultyLink, faulty_link
+from support.faulty_link import FaultyLink, faulty_link
 from support.xmpp import (
     Person,
     Prosody,

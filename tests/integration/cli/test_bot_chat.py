@@ -17,7 +17,7 @@ def test_result_is_answered_by_the_profiles_that_the_job_names(hermes: HermesCli
     assert hermes("profile", "create", "ada").code == 0
     unknown = hermes("cron", "create", "1s", "count the mails", "--deliver", "bot-chat:bob")
     assert unknown.code == 2
-    assert "Unknown profile: bob" in unknown.err
+    assert "Unknown profile: 'bob'" in unknown.err
     words = ("every 1h", "count the mails", "--name", "mails", "--deliver", "bot-chat,bot-chat:ada")
     assert hermes("cron", "create", *words).code == 0
     assert hermes("cron", "run", "mails").code == 0

@@ -93,7 +93,7 @@ def test_missing_provider_gives_a_hint(hermes: HermesCli) -> None:
         (("-z",), "Argument -z/--oneshot: expected one argument."),
         (("-z", "a", "--max-turns", "0"), "Argument --max-turns: '0' is not a number of steps."),
         (("-z", "a", "--cwd", "/nowhere"), "/nowhere is not a folder."),
-        (("-z", "a", "-t", "nope"), "Unknown toolset: nope."),
+        (("-z", "a", "-t", "nope"), "Unknown toolset: 'nope'."),
         (("-z", "a", "--image", "/nowhere.png"), "Cannot read /nowhere.png"),
         (("-z", "a", "--usage-file", "/nowhere/u.json"), "/nowhere is not a folder"),
         (("chat", "--frobnicate"), "Unknown flag: --frobnicate."),
@@ -101,6 +101,12 @@ def test_missing_provider_gives_a_hint(hermes: HermesCli) -> None:
         (("what", "is", "this"), 'hermes -z "what is this"'),
         (("sesions",), "Did you mean `hermes sessions`?"),
         (("-p",), "-p needs a name."),
+        (
+            ("sessions", "list", "--limit", "-1"),
+            "Argument -n/--limit: expected a whole number of at least 1.",
+        ),
+        (("model", "--provider", "foo"), "Unknown provider: 'foo'."),
+        (("model", "--provider", "anthropic"), "anthropic cannot be reached."),
     ],
 )
 def test_usage_errors_are_explained(

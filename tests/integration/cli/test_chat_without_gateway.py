@@ -1,4 +1,4 @@
-"""A chat survives when its gateway is stopped, restarted or killed."""
+"""A chat survives the end of its gateway, and background work in the gateway that of the chat."""
 
 import json
 import os
@@ -114,6 +114,26 @@ def test_chats_survive_a_gateway_crash(hermes: HermesCli, model: FakeModelProces
         assert exit_status(idle) == 0
     asked = model.requests("STEERED")
     assert [json.dumps(one["messages"]).count("STEERED") for one in asked] == [1] * len(asked)
+
+
+def test_background_work_outlives_the_chat(hermes: HermesCli) -> None:
+    going_on = "1 background task continues in the gateway; its result is shown when you resume"
+    with full_screen(hermes) as screen, hermes.terminal() as child:
+        screen.send("/bg hang\r")
+        screen.expect_exact("Started dlg_")
+        screen.send("\x04")
+        screen.expect_exact(going_on)
+        screen.expect_exact("Resume: hermes -r ")
+        assert exit_status(screen) == 0
+        child.expect_exact(PROMPT)
+        child.sendline("/bg hang")
+        child.expect_exact("Started dlg_")
+        child.expect_exact(PROMPT)
+        child.send("\x04")
+        child.expect_exact(going_on[:70])
+        child.expect_exact("Resume: hermes -r ")
+        assert exit_status(child) == 0
+    assert "2 delegations" in hermes("status").out
 
 
 @contextmanager

@@ -66,15 +66,15 @@ def finding(hermes: HermesCli, check: str, *words: str) -> dict[str, str]:
 
 def test_missing_model_is_reported(hermes: HermesCli) -> None:
     without_settings(hermes)
-    in_one_sentence(hermes("-z", "hello"), "no model provider is set up", "hermes setup")
+    in_one_sentence(hermes("-z", "hello"), "No model provider is set up", "hermes setup")
     assert "hermes -p work setup" in hermes("profile", "create", "work").out
     ran = hermes("-p", "work", "-z", "hello")
-    in_one_sentence(ran, "no model provider is set up", "hermes -p work setup")
+    in_one_sentence(ran, "No model provider is set up", "hermes -p work setup")
     found = finding(hermes, "model")
     assert found["says"].startswith("No model provider is set up")
     assert found["fix"].startswith("hermes setup")
     assert found["fix"].count("hermes setup") == 1
-    assert "model     no model provider is set up: no key is set" in hermes("status").out
+    assert "model     No model provider is set up: no key is set" in hermes("status").out
 
 
 def test_wrong_key_is_reported(hermes: HermesCli, model: FakeModelProcess) -> None:
@@ -255,7 +255,7 @@ def test_status_shows_all_rows(hermes: HermesCli) -> None:
         1,
         "not running",
     )
-    assert status["waiting"] == dict.fromkeys(status["waiting"], 0)
+    assert not any(status["waiting"].values())
     lines = {line.split()[0] for line in hermes("status").out.splitlines()}
     assert lines >= {"profile", "model", "gateway", "channels", "sandbox", "sessions", "waiting"}
 

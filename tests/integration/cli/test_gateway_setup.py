@@ -9,15 +9,16 @@ import anyio
 import pexpect
 import pytest
 
-from hermes.testing.discord.server import DiscordServer, serve_discord
-from hermes.testing.irc.server import serve_irc
-from hermes.testing.irc.state import EmulatedIrc
-from hermes.testing.qqbot.check import addresses
-from hermes.testing.qqbot.server import serve_qq
-from hermes.testing.qqbot.state import ANN, APP_ID, SECRET, EmulatedQq
-from hermes.testing.slack.server import SlackServer, serve_slack
-from hermes.testing.slack.state import SCOPES
-from hermes.testing.telegram.server import TelegramServer, serve_telegram
+from emulators.discord.server import DiscordServer, serve_discord
+from emulators.irc.server import serve_irc
+from emulators.irc.state import EmulatedIrc
+from emulators.qqbot.check import addresses
+from emulators.qqbot.server import serve_qq
+from emulators.qqbot.state import ANN, APP_ID, SECRET, EmulatedQq
+from emulators.slack.server import SlackServer, serve_slack
+from emulators.slack.state import SCOPES
+from emulators.telegram.server import TelegramServer, serve_telegram
+from hermes.cli.verbs.gateway.setup import domain_of
 from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, CliResult, HermesCli, exit_status
 from support.discord import TOKEN as DISCORD_TOKEN
 from support.discord import emulator as discord_emulator
@@ -63,11 +64,27 @@ async def test_token_is_checked_and_stored(hermes: HermesCli, server: TelegramSe
     assert "Note" not in again.out
 
 
+async def test_platform_that_was_turned_off_is_turned_on(
+    hermes: HermesCli, server: TelegramServer
+) -> None:
+    hermes.configure(f"telegram: {{enabled: false, base_url: '{server.url}'}}\n")
+    ran = await run(hermes, "telegram", "--token-stdin")
+    assert "Telegram was turned off in config.yaml; it is on again." in ran.out
+    assert hermes("config", "get", "platforms.telegram.enabled").out.strip() == "true"
+    assert "enabled: false" not in (hermes.home / "config.yaml").read_text()
+    assert "turned off" not in (await run(hermes, "telegram", "--token-stdin")).out
+
+
 async def test_refused_token_is_not_stored(hermes: HermesCli) -> None:
     ran = await run(hermes, "telegram", "--token-stdin", token="4242:wrong")
     assert ran.code == 1
     assert "does not accept the bot token" in ran.err
     assert not (hermes.home / ".env").exists()
+
+
+@pytest.mark.parametrize("name", ["ann@example.org", "@ann:example.org"])
+def test_server_is_suggested_from_the_name(name: str) -> None:
+    assert domain_of(name) == "example.org"
 
 
 async def test_platform_without_setup_is_named(hermes: HermesCli) -> None:
@@ -152,7 +169,7 @@ class TestSlack:
         assert ran.code == 1
         assert "Slack does not accept the app token" in ran.err
         swapped = await run(hermes, "slack", "--token-stdin", token=APP_TOKEN)
-        assert "The bot token begins with xoxb-" in swapped.err
+        assert "The bot token must begin with xoxb-" in swapped.err
         assert not (hermes.home / ".env").exists()
 
     async def test_manifest_has_what_the_app_needs(self, hermes: HermesCli) -> None:
@@ -194,6 +211,61 @@ async def test_questions_at_a_terminal(hermes: HermesCli) -> None:
 
     assert await anyio.to_thread.run_sync(talk) == 0
     assert TOKEN in (hermes.home / ".env").read_text()
+
+
+async def test_broken_settings_are_reported_before_the_first_question(hermes: HermesCli) -> None:
+    hermes.configure("platforms: [")
+
+    def talk() -> tuple[str | None, int | None]:
+        child = terminal(hermes, "irc")
+        child.expect(pexpect.EOF)
+        return child.before, exit_status(child)
+
+    shown, code = await anyio.to_thread.run_sync(talk)
+    assert code == 78
+    assert "config.yaml, line" in (shown or "")
+    assert "Server [" not in (shown or "")
+
+
+def terminal(hermes: HermesCli, *words: str) -> "pexpect.spawn[str]":
+    return pexpect.spawn(
+        HERMES_PROGRAM,
+        ["gateway", "setup", *words],
+        env={**hermes.env, "TERM": "dumb"},
+        timeout=TEST_TIMEOUT,
+        encoding="utf-8",
+    )
+
+
+async def test_second_run_keeps_the_token_and_a_wrong_user_id_is_asked_again(
+    hermes: HermesCli,
+) -> None:
+    def talk() -> None:
+        for kept in (False, True):
+            child = terminal(hermes)
+            child.expect(r"Telegram \(set up\)" if kept else "Telegram\r")
+            child.expect("Number or name")
+            child.sendline("pigeon")
+            child.expect("pigeon is not in the list")
+            child.sendline("telegram")
+            child.expect("Enter keeps the last one" if kept else r"input is hidden\)")
+            child.sendline("<")
+            child.expect("Which chat app")
+            child.sendline("1")
+            child.expect("Token for Telegram")
+            child.sendline("" if kept else TOKEN)
+            child.expect("Connected as @hermes_test_bot")
+            if not kept:
+                child.expect("User ids")
+                child.sendline("ann")
+                child.expect("ann is not a user id")
+                child.sendline("1001")
+            child.expect("Allowed: 1001")
+            child.expect(pexpect.EOF)
+            assert exit_status(child) == 0
+
+    await anyio.to_thread.run_sync(talk)
+    assert (hermes.home / ".env").read_text().count(TOKEN) == 1
 
 
 @pytest.fixture
@@ -240,8 +312,12 @@ async def test_mailbox_questions_at_a_terminal(mailbox: HermesCli) -> None:
             encoding="utf-8",
         )
         child.expect("The agent's address: ")
+        child.sendline("agent.example")
+        child.expect("Expected an address")
         child.sendline(AGENT)
         child.expect(r"IMAP server \[imap.agent.example\]: ")
+        child.sendline(AGENT)
+        child.expect("Expected the name of a server")
         child.sendline("127.0.0.1")
         child.expect(r"SMTP server \[smtp.agent.example\]: ")
         child.sendline("127.0.0.1")
@@ -259,8 +335,43 @@ async def test_mailbox_questions_at_a_terminal(mailbox: HermesCli) -> None:
 
 
 @pytest.mark.slow
+async def test_wrong_server_can_be_corrected_and_a_stored_password_goes_to_no_other(
+    mailbox: HermesCli,
+) -> None:
+    hosts = "EMAIL_IMAP_HOST=127.0.0.1\nEMAIL_SMTP_HOST=127.0.0.1\n"
+    before = f"EMAIL_ADDRESS={AGENT}\n{hosts}EMAIL_PASSWORD={PASSWORD}\n"
+    (mailbox.home / ".env").write_text(before)
+
+    def talk() -> None:
+        child = terminal(mailbox, "email")
+        child.expect("The agent's address")
+        child.sendline("<")
+        child.expect("This is the first question")
+        child.sendline("")
+        child.expect("IMAP server")
+        child.sendline("localhost")
+        child.expect("SMTP server")
+        child.sendline("")
+        child.expect(r"input is hidden\)")
+        child.sendline("wrong")
+        child.expect("does not accept the login")
+        child.expect("The agent's address")
+        child.sendline("")
+        child.expect(r"IMAP server \[localhost\]")
+        child.sendline("127.0.0.1")
+        child.expect("SMTP server")
+        child.sendintr()
+        child.expect("Stopped. Nothing is stored")
+        child.expect(pexpect.EOF)
+        child.close()
+
+    await anyio.to_thread.run_sync(talk)
+    assert (mailbox.home / ".env").read_text() == before
+
+
+@pytest.mark.slow
 async def test_network_without_password_and_channels(hermes: HermesCli) -> None:
-    def talk() -> int | None:
+    def talk(port: int) -> int | None:
         child = pexpect.spawn(
             HERMES_PROGRAM,
             ["gateway", "setup", "irc"],
@@ -269,10 +380,16 @@ async def test_network_without_password_and_channels(hermes: HermesCli) -> None:
             encoding="utf-8",
         )
         child.expect(r"Server \[irc.libera.chat\]: ")
-        child.sendline("127.0.0.1")
+        child.sendline("127.0.0.1:port")
+        child.expect("Expected HOST or HOST:PORT")
+        child.sendline(f"irc://127.0.0.1:{port}")
         child.expect(r"The agent's nickname \[hermes-bot\]: ")
+        child.sendline("her mes")
+        child.expect("Expected a nickname without spaces")
         child.sendline(NICK)
         child.expect(r"none \[-\]: ")
+        child.sendline("room")
+        child.expect("Expected channels, such as #one,#two")
         child.sendline("")
         child.expect("Enter if there is none")
         child.sendline("")
@@ -280,18 +397,52 @@ async def test_network_without_password_and_channels(hermes: HermesCli) -> None:
         child.expect("not logged in to an account")
         child.expect("User ids")
         child.sendline("-")
+        child.expect("Start it: hermes gateway start\r")
         child.expect(pexpect.EOF)
         return exit_status(child)
+
+    async with serve_irc(EmulatedIrc({})) as network:
+        assert await anyio.to_thread.run_sync(talk, network.port) == 0
+    stored = (hermes.home / ".env").read_text()
+    assert f"IRC_NICKNAME={NICK}" in stored
+    assert "IRC_CHANNEL" not in stored
+    assert "PASSWORD" not in stored
+
+
+@pytest.mark.slow
+async def test_key_of_a_room_is_not_shown_and_kept_only_for_its_server(hermes: HermesCli) -> None:
+    def talk() -> None:
+        for server, shown in (("", r"#closed \[redacted\]"), ("localhost", "-")):
+            child = pexpect.spawn(
+                HERMES_PROGRAM,
+                ["gateway", "setup", "irc"],
+                env={**hermes.env, "TERM": "dumb"},
+                timeout=TEST_TIMEOUT,
+                encoding="utf-8",
+            )
+            child.expect(r"Server \[127.0.0.1\]: ")
+            child.sendline(server)
+            child.expect("nickname")
+            child.sendline("")
+            child.expect(rf"none \[{shown}\]: ")
+            child.sendline("")
+            child.expect("Enter if there is none")
+            child.sendline("")
+            child.expect("The answers are stored")
+            child.expect("User ids")
+            child.sendline("-")
+            child.expect(pexpect.EOF)
+            assert exit_status(child) == 0
+            assert ("room-key" in (hermes.home / ".env").read_text()) == (not server)
 
     async with serve_irc(EmulatedIrc({})) as network:
         hermes.configure(
             f"platforms:\n  irc:\n    extra: {{port: {network.port}, use_tls: false}}\n"
         )
-        assert await anyio.to_thread.run_sync(talk) == 0
-    stored = (hermes.home / ".env").read_text()
-    assert f"IRC_NICKNAME={NICK}" in stored
-    assert "IRC_CHANNEL" not in stored
-    assert "PASSWORD" not in stored
+        (hermes.home / ".env").write_text(
+            f"IRC_SERVER=127.0.0.1\nIRC_NICKNAME={NICK}\nIRC_CHANNEL='#closed room-key'\n"
+        )
+        await anyio.to_thread.run_sync(talk)
 
 
 async def test_qq_app_is_checked_and_stored(tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ def test_warnings_are_shown_once_without_a_model(hermes: HermesCli) -> None:
         child.expect_exact(PROMPT)
         assert "no model yet" in child.before
         assert "modle" in child.before
-        assert "unknown provider 'nobody'" in say(child, "hello")
+        assert "Unknown provider: 'nobody'." in say(child, "hello")
         assert say(child, "/model mock --provider openai").startswith("Using openai/mock")
         assert say(child, "hello") == "Plain answer."
 

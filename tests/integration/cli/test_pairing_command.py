@@ -89,6 +89,11 @@ def test_person_is_approved_and_revoked(cli: PairingCli) -> None:
     assert cli("revoke", "telegram", "42").code == 2
 
 
+def test_name_that_is_the_id_is_shown_once(cli: PairingCli) -> None:
+    code = cli.code_for("ann", "ann")
+    assert cli("approve", "telegram", code).out.startswith("ann can now message the agent on")
+
+
 def test_too_many_wrong_codes_lock_the_platform(cli: PairingCli) -> None:
     code = cli.code_for("42")
     errors = [cli("approve", "telegram", "AAAAAAAA") for _ in range(5)]
@@ -104,7 +109,7 @@ def test_too_many_wrong_codes_lock_the_platform(cli: PairingCli) -> None:
 
 def test_invalid_code_or_platform_is_reported(cli: PairingCli) -> None:
     assert "is not a pairing code" in cli("approve", "telegram", "hello").err
-    assert "is not a platform name" in cli("approve", "../x", "AAAAAAAA").err
+    assert "Unknown platform: ../x." in cli("approve", "../x", "AAAAAAAA").err
     assert cli("approve", "telegram").code == 2
 
 
@@ -167,3 +172,12 @@ def test_concurrent_processes_lose_nothing(cli: PairingCli) -> None:
     assert [revoker.returncode for revoker in revokers] == [0] * 4
     assert cli.gateway.approved("telegram") == {"kept"}
     assert [path.name for path in cli.folder.iterdir()] == [file.name]
+
+
+def test_code_for_an_unknown_platform_is_no_wrong_attempt(cli: PairingCli) -> None:
+    ran = cli("approve", "telegrm", "ABCDEFGH")
+    assert ran.code == 2
+    assert ran.err == "hermes: Unknown platform: telegrm.\n  Did you mean telegram?\n"
+    issued = cli.gateway.request("of_a_plugin", "ann", "Ann")
+    assert isinstance(issued, PairingCode)
+    assert cli("approve", "of_a_plugin", issued.code).code == 0

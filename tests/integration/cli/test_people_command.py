@@ -74,3 +74,12 @@ def test_what_is_no_account_is_refused(tmp_path: Path) -> None:
         assert ran.code == 2
         assert "account" in ran.err
     assert cli.gateway.all() == ()
+
+
+def test_account_on_an_unknown_platform_is_refused(tmp_path: Path) -> None:
+    cli = PeopleCli(tmp_path)
+    ran = cli("link", "telegram:1", "foo:2")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("hermes: Unknown platform: foo.\n")
+    (cli.home / "config.yaml").write_text("platforms: {foo: {}}\n")
+    assert cli("link", "telegram/work:1", "foo:2").code == 0

@@ -249,7 +249,7 @@ def test_ten_thousand_sessions_are_listed_quickly(home: Home) -> None:
 
 
 def test_usage_error_has_exit_code_2(home: Home) -> None:
-    assert b"  search    Search the messages of all sessions.\n" in home.run(code=2).stderr
+    assert b"  search    search the messages of all sessions\n" in home.run(code=2).stderr
     assert b"is not an age" in home.run("list", "--older-than", "soon", code=2).stderr
 
 

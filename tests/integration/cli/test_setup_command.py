@@ -197,7 +197,23 @@ def test_providers_without_a_key_are_found_by_a_part_of_their_name(hermes: Herme
         child.close(force=True)
 
 
-def test_wrong_name_is_asked_again_and_refusal_returns_to_list(
+def test_ctrl_c_ends_the_questions_and_changes_nothing(hermes: HermesCli) -> None:
+    child = pexpect.spawn(
+        HERMES_PROGRAM, ["setup"], cwd=str(hermes.work), env=hermes.env, encoding="utf-8",
+        timeout=TEST_TIMEOUT,
+    )  # fmt: skip
+    child.delaybeforesend = None
+    try:
+        child.expect_exact("Number or name")
+        child.sendintr()
+        child.expect_exact("No model was chosen. When you are ready: hermes setup")
+        assert exit_status(child) == 130
+    finally:
+        child.close(force=True)
+    assert not (hermes.home / "config.yaml").exists()
+
+
+def test_wrong_name_is_asked_again_and_refusal_returns_to_the_address(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     child = pexpect.spawn(
@@ -215,13 +231,18 @@ def test_wrong_name_is_asked_again_and_refusal_returns_to_list(
         child.expect_exact("Server address")
         child.sendline("http://127.0.0.1:9/v1")
         child.expect_exact(". Use it anyway? [y/N]")
+        child.sendline("perhaps")
+        child.expect_exact("Type y or n.")
         child.sendline("n")
+        child.expect_exact("Server address (< goes back) [http://127.0.0.1:9/v1]")
+        child.sendline("<")
         child.expect_exact("Which provider?")
         child.expect_exact("Number or name")
         child.sendline("custom")
-        child.expect_exact("Server address")
-        child.sendline("localhost")
-        child.expect_exact("'localhost' is not a valid address. For example: http://")
+        for wrong in ("localhost", "not a url."):
+            child.expect_exact("Server address")
+            child.sendline(wrong)
+            child.expect_exact(f"'{wrong}' is not a valid address. For example: http://")
         child.expect_exact("Server address")
         child.sendline(model.url)
         child.expect_exact("Number or name [mock]")

@@ -95,7 +95,7 @@ def test_signature_scheme_belongs_to_the_route(hermes: HermesCli) -> None:
     made = hermes(
         "webhook", "subscribe", "hub", "--signature", "github", "--form", "--allow-repeats"
     )
-    assert "Signed  github only\n" in made.out
+    assert "Signed  in the header x-hub-signature-256\n" in made.out
     hermes("webhook", "subscribe", "open", "--secret", "INSECURE_NO_AUTH")
     table = json.loads((hermes.home / "webhook_subscriptions.json").read_text())
     hub = table["hub"]

@@ -52,6 +52,14 @@ def test_profile_lifecycle(root):
     assert hermes(root, "config", "get", "model").stdout == "base\n"
 
 
+def test_clone_says_which_chat_apps_it_has_and_which_credentials_it_lacks(root):
+    root.mkdir(exist_ok=True)
+    (root / ".env").write_text("TELEGRAM_BOT_TOKEN=1:a\nIRC_SERVER=irc.example\n")
+    created = hermes(root, "profile", "create", "work", "--clone").stdout
+    assert "Not copied (each profile needs its own): TELEGRAM_BOT_TOKEN\n" in created
+    assert "Its gateway will also connect to: irc." in created
+
+
 def test_unknown_profile_lists_the_others(root):
     hermes(root, "profile", "create", "work")
     done = hermes(root, "-p", "wrok", "config", "path")

@@ -8,10 +8,10 @@ import pytest
 from hermes.kanban.tasks import NewTask, create_task
 from hermes.schema.board import Task, TaskStatus
 from hermes.store.board import SqliteBoard
-from hermes.testing.gateway_process import single_profile_spec
-from hermes.testing.homes import OWNER, ProfileSettings, profile_path, write_profile
-from hermes.testing.platform.server import serve_platform
+from support.chat_platform.server import serve_platform
 from support.cli_process import TEST_TIMEOUT
+from support.gateway_process import single_profile_spec
+from support.homes import OWNER, ProfileSettings, profile_path, write_profile
 from support.polling import pause
 from support.preloaded_gateway import preloaded_instance
 

@@ -14,11 +14,11 @@ from hermes.config.home import Home
 from hermes.cron.job_changes import JobChange
 from hermes.cron.operation import CronOperation
 from hermes.ports.jobs import Fire, FireState
-from hermes.testing.gateway_instances import GatewayInstance
-from hermes.testing.gateway_process import GatewaySpec, single_profile_spec
-from hermes.testing.homes import CHANNEL_NAME
-from hermes.testing.platform.server import PlatformServer, serve_platform
+from support.chat_platform.server import PlatformServer, serve_platform
 from support.cli_process import TEST_TIMEOUT
+from support.gateway_instances import GatewayInstance
+from support.gateway_process import GatewaySpec, single_profile_spec
+from support.homes import CHANNEL_NAME
 from support.preloaded_gateway import preloaded_instance
 from support.shared_store import shared_store
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.testing.discord.check import discord_home
-from hermes.testing.discord.server import DiscordServer, serve_discord
-from hermes.testing.discord.state import EmulatedMessage
-from hermes.testing.gateway_instances import GatewayInstance
-from hermes.testing.gateway_process import GatewaySpec
+from emulators.discord.check import discord_home
+from emulators.discord.server import DiscordServer, serve_discord
+from emulators.discord.state import EmulatedMessage
 from support.discord import ANN, BOB, TOKEN, emulator
+from support.gateway_instances import GatewayInstance
+from support.gateway_process import GatewaySpec
 from support.preloaded_gateway import preloaded_instance
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -72,7 +72,8 @@ async def test_conversation_with_stream_kill_and_approval(tmp_path: Path) -> Non
         async with running(spec, server) as instance:
             discord.say(chat.direct, "q-1 hang:stream", person=ANN)
             growing = await chat.sees("I begin, I begin, ")
-            assert len(growing.forms) > 1, "the answer grows by edits of one post"
+            # The answer grows by edits of one post.
+            await chat.until(lambda: len(growing.forms) > 1)
             discord.command(chat.direct, "stop", ANN)
             await chat.sees("Stopped.")
             discord.say(chat.direct, f"q-2 use:terminal {args}", person=ANN)

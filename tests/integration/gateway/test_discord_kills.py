@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from hermes.testing.discord.check import discord_home, kill_run, own_posts
-from hermes.testing.discord.server import serve_discord
-from hermes.testing.gateway_instances import GatewayInstance, fork_server, run_instance
-from hermes.testing.kill_run import Said, run_with_kills
-from hermes.testing.platform.state import FaultRates
-from hermes.testing.profile_gateway import session_key_of
+from emulators.discord.check import discord_home, kill_run, own_posts
+from emulators.discord.server import serve_discord
+from support.chat_platform.state import FaultRates
 from support.discord import TOKEN, emulator
+from support.gateway_instances import GatewayInstance, fork_server, run_instance
+from support.kill_run import Said, run_with_kills
+from support.profile_gateway import session_key_of
 
 pytestmark = pytest.mark.anyio
 

@@ -13,12 +13,12 @@ from hermes.gateway.progress_message import ANSWER_BELOW
 from hermes.gateway.replies import RESUMED_BELOW
 from hermes.store.sqlite import SqliteStore
 from hermes.testing.channel import check_posts
-from hermes.testing.delivery_check import PROGRESS_PREFIX
-from hermes.testing.event_loop_guard import guard_loop
-from hermes.testing.faulty_disk import DiskFailure, FaultyDisk, faulty_disk
-from hermes.testing.homes import CHANNEL_NAME, ProfileSettings, write_profile
-from hermes.testing.platform.server import PlatformServer, serve_platform
-from hermes.testing.profile_gateway import profile_gateway
+from support.chat_platform.server import PlatformServer, serve_platform
+from support.delivery_check import PROGRESS_PREFIX
+from support.event_loop_guard import guard_loop
+from support.faulty_disk import DiskFailure, FaultyDisk, faulty_disk
+from support.homes import CHANNEL_NAME, ProfileSettings, write_profile
+from support.profile_gateway import profile_gateway
 
 pytestmark = pytest.mark.anyio
 

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from emulators.mail.imap_server import ImapEmulator, serve_imap
+from emulators.mail.mailbox import EmulatedMailbox
 from hermes.testing.fake_openai.server import listen
-from hermes.testing.gateway_process import GatewaySpec
-from hermes.testing.mail.imap_server import ImapEmulator, serve_imap
-from hermes.testing.mail.mailbox import EmulatedMailbox
-from hermes.testing.platform.model import FakeModelServer
+from support.chat_platform.model import FakeModelServer
 from support.cli_process import HermesCli
+from support.gateway_process import GatewaySpec
 from support.mail import AGENT, ANN, PASSWORD, SERVER, SmtpState, new_mail, serve_smtp, text_of
 from support.preloaded_gateway import preloaded_instance
 

@@ -14,11 +14,11 @@ from aiohttp import web
 from hermes.gateway.delivery import RECOVERED_MARK
 from hermes.session.keys import SessionSource, build_session_key
 from hermes.testing.fake_openai.server import listen
-from hermes.testing.gateway_instances import fork_server
-from hermes.testing.gateway_process import GatewaySpec
-from hermes.testing.kill_run import KillRun, Said, run_with_kills, write_home
-from hermes.testing.platform.model import FakeModelServer
-from hermes.testing.platform.state import PlatformPost
+from support.chat_platform.model import FakeModelServer
+from support.chat_platform.state import PlatformPost
+from support.gateway_instances import fork_server
+from support.gateway_process import GatewaySpec
+from support.kill_run import KillRun, Said, run_with_kills, write_home
 from support.mail import (
     AGENT,
     PASSWORD,

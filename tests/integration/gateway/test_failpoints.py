@@ -9,19 +9,19 @@ from msgspec import Struct, structs
 
 from hermes.kit.clock import SystemClock
 from hermes.store.sqlite import open_store
-from hermes.testing.delivery_check import check_delivery, check_outbox, check_store, question_name
-from hermes.testing.failpoints import failpoints
-from hermes.testing.gateway_instances import (
+from support.chat_platform.server import PlatformServer, serve_platform
+from support.chat_platform.state import FaultRates
+from support.delivery_check import check_delivery, check_outbox, check_store, question_name
+from support.failpoints import failpoints
+from support.gateway_instances import (
     AnswerWaiter,
     GatewayInstance,
     StartInstance,
     fork_server,
     run_instance,
 )
-from hermes.testing.gateway_process import GatewaySpec, single_profile_spec
-from hermes.testing.platform.server import PlatformServer, serve_platform
-from hermes.testing.platform.state import FaultRates
-from hermes.testing.profile_gateway import session_key_of
+from support.gateway_process import GatewaySpec, single_profile_spec
+from support.profile_gateway import session_key_of
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ AFTER = {
 }
 """Failpoints reached only after another process was killed elsewhere."""
 
-PACKAGES = ("gateway/", "session/", "store/", "testing/")
+PACKAGES = ("gateway/", "session/", "store/", "chat_platform/")
 """Packages a message passes through; failpoints of tools are tested with the tools."""
 
 ACCOUNT = "main"

@@ -15,8 +15,8 @@ from hermes.ports.channel import Channel
 from hermes.schema.messages import text_of
 from hermes.testing.channel import FakeChannel
 from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
-from hermes.testing.faulty_link import LinkBreak
 from support.api_server import KEY, api_harness
+from support.faulty_link import LinkBreak
 from support.gateway import wait_until
 from support.gateway_pair import gateway_pair, questions_in
 from support.local_gateway import local_gateway

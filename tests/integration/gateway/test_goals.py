@@ -105,7 +105,7 @@ async def test_paused_goal_drops_the_turn_that_waits_behind_another(tmp_path: Pa
         await wait_until(lambda: bool(server.requests))
         async with await anyio.open_process(["cat"]) as process:
             await channel.say(f"/goal wait {process.pid}")
-            await wait_until(lambda: "waits for the process" in "".join(channel.texts_in("1")))
+            await wait_until(lambda: "is waiting for the process" in "".join(channel.texts_in("1")))
             assert process.stdin is not None
             await process.stdin.aclose()
         with anyio.fail_after(60):

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
@@ -18,11 +19,11 @@ import anyio
 import apsw
 import pytest
 
-from hermes.testing.gateway_instances import gateway_instance
-from hermes.testing.gateway_process import single_profile_spec
-from hermes.testing.platform.model import ModelCall
-from hermes.testing.platform.server import PlatformServer, serve_platform
+from support.chat_platform.model import ModelCall
+from support.chat_platform.server import PlatformServer, serve_platform
 from support.cli_process import TEST_TIMEOUT
+from support.gateway_instances import gateway_instance
+from support.gateway_process import single_profile_spec
 
 pytestmark = pytest.mark.anyio
 ACCOUNT = "main"
@@ -33,6 +34,8 @@ RUN = "run_6cf4b94672ca41108c6c8e9a5cd6427e"
 FOREVER = 10**9
 WRITTEN_AT = 1_794_885_938_000_000
 """When the process was killed, in microseconds."""
+REPLY_WRITTEN_AT = "2026-11-17T03:25:38.626882Z"
+"""The time in the body of the reply that was not sent."""
 UPDATES = 4
 """Updates that the killed process had stored; the platform numbers them from zero again."""
 PRINT_PROCESS = "from hermes.kit.ids import process_id; print(process_id())"
@@ -58,6 +61,9 @@ def unpack_home(home: Path, port: int) -> None:
                 shift = f"UPDATE {table} SET {column} = {column} + ? WHERE {column} > ?"  # noqa: S608 - our own names
                 shift += f" AND typeof({column}) = 'integer'"
                 connection.execute(shift, (age, WRITTEN_AT - 10**9))
+        body = "CAST(replace(CAST(body AS TEXT), ?, ?) AS BLOB)"
+        now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        connection.execute(f"UPDATE parcels SET body = {body}", (REPLY_WRITTEN_AT, now))  # noqa: S608 - our own names
     file = home / "config.yaml"
     settings = json.loads(file.read_text())
     settings["platforms"]["test"]["extra"]["allow_from"] = ["ann", "*"]

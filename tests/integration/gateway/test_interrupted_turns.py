@@ -7,7 +7,7 @@ import pytest
 from anyio.to_thread import run_sync
 
 from hermes.session.recap import INTERRUPTED, UNANSWERED
-from hermes.testing.platform.model import REFUSED
+from support.chat_platform.model import REFUSED
 from support.cli_process import TEST_TIMEOUT
 from support.preloaded_python import run_python_text
 from support.restarted_gateway import restarted_gateway

@@ -8,9 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.testing.canaries import Canaries
-from hermes.testing.delivery_check import check_delivery
-from hermes.testing.multi_profile import (
+from support.canaries import Canaries
+from support.delivery_check import check_delivery
+from support.multi_profile import (
     IsolationOptions,
     MultiProfileGateway,
     multi_profile_gateway,
@@ -81,12 +81,12 @@ LEAKS: dict[str, tuple[IsolationOptions, str, str]] = {
     "one database for all profiles": (IsolationOptions(databases=False), "words", "hermes.db: "),
     "everybody reads as the owner": (IsolationOptions(principals=False), "words", "chat"),
     "answers go to whoever spoke last": (
-        IsolationOptions(factory="hermes.testing.multi_profile:open_last_chat_channel"),
+        IsolationOptions(factory="support.multi_profile:open_last_chat_channel"),
         "words",
         "chat",
     ),
     "one current user for the process": (
-        IsolationOptions(factory="hermes.testing.multi_profile:open_last_user_channel"),
+        IsolationOptions(factory="support.multi_profile:open_last_user_channel"),
         "name",
         "child's environment",
     ),

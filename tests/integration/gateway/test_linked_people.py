@@ -8,18 +8,18 @@ from pathlib import Path
 import anyio
 import pytest
 
+from emulators.mattermost.server import MattermostServer, serve_mattermost
+from emulators.mattermost.state import ANN as ANN_ON_MATTERMOST
+from emulators.mattermost.state import BOT, TOKEN, EmulatedMattermost
+from emulators.qqbot.check import addresses
+from emulators.qqbot.server import QqServer, serve_qq
+from emulators.qqbot.state import ANN as ANN_ON_QQ
+from emulators.qqbot.state import APP_ID, SECRET, EmulatedQq, openid
 from hermes.gateway.people import People
 from hermes.kit.clock import SystemClock
-from hermes.testing.gateway_instances import gateway_instance
-from hermes.testing.gateway_process import GatewaySpec
-from hermes.testing.kill_run import write_home
-from hermes.testing.mattermost.server import MattermostServer, serve_mattermost
-from hermes.testing.mattermost.state import ANN as ANN_ON_MATTERMOST
-from hermes.testing.mattermost.state import BOT, TOKEN, EmulatedMattermost
-from hermes.testing.qqbot.check import addresses
-from hermes.testing.qqbot.server import QqServer, serve_qq
-from hermes.testing.qqbot.state import ANN as ANN_ON_QQ
-from hermes.testing.qqbot.state import APP_ID, SECRET, EmulatedQq, openid
+from support.gateway_instances import gateway_instance
+from support.gateway_process import GatewaySpec
+from support.kill_run import write_home
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -101,7 +101,7 @@ async def test_accounts_are_linked_with_a_code_and_a_session_goes_along(tmp_path
             await chats.connected()
             mattermost.say(room, "@hermes /link")
             in_room = lambda: [one.text for one in mattermost.shown(room)]  # noqa: E731
-            await chats.sees(in_room, "Others read this chat")
+            await chats.sees(in_room, "Others can read this chat")
             qq.say("/link", chat=OWNER_ON_QQ)
             await chats.sees(lambda: chats.on_qq(OWNER_ON_QQ), "hermes people link qqbot:")
 
@@ -109,14 +109,16 @@ async def test_accounts_are_linked_with_a_code_and_a_session_goes_along(tmp_path
             shown = await chats.sees(chats.on_mattermost, "Send this from your other account")
             code = re.findall(r"/link ([A-Z2-9]{8})", shown)[0]
             qq.say(f"/link {code} yes")
-            await chats.sees(chats.on_qq, "not been told whose code this is")
+            await chats.sees(chats.on_qq, "not seen yet whose code this is")
             qq.say(f"/link {code}")
             await chats.sees(chats.on_qq, f"the code of mattermost:{ANN_ON_MATTERMOST} (ann)")
             people = People(tmp_path / "home" / "platforms" / "people", SystemClock())
             assert people.all() == (), "it must be confirmed"
             qq.say(f"/link {code} yes")
             await chats.sees(chats.on_qq, "Your accounts are linked")
-            await chats.sees(chats.on_mattermost, f"qqbot:{ANN_ON_QQ} is linked with your account")
+            await chats.sees(
+                chats.on_mattermost, f"qqbot:{ANN_ON_QQ} is now linked with your account"
+            )
             qq.say(f"/link {code} yes", chat=EVE_ON_QQ)
             await chats.sees(lambda: chats.on_qq(EVE_ON_QQ), "wrong, expired or your own")
             assert [person.names for person in people.all()] == [

@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.testing.gateway_instances import GatewayInstance, gateway_instance
-from hermes.testing.gateway_process import GatewaySpec
+from support.gateway_instances import GatewayInstance, gateway_instance
+from support.gateway_process import GatewaySpec
 from support.matrix import agent_devices, matrix_home, new_user, running_person, serve_model
 from support.matrix_person import Person
 from support.synapse import Homeserver

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from hermes.testing.gateway_instances import GatewayInstance, fork_server, run_instance
-from hermes.testing.kill_run import KillRun, Said, run_with_kills
-from hermes.testing.platform.state import FaultRates, PlatformPost
-from hermes.testing.profile_gateway import session_key_of
+from support.chat_platform.state import FaultRates, PlatformPost
+from support.gateway_instances import GatewayInstance, fork_server, run_instance
+from support.kill_run import KillRun, Said, run_with_kills
 from support.matrix import Proxy, agent_devices, matrix_home, new_user, running_person, serve_model
 from support.matrix_person import Person
+from support.profile_gateway import session_key_of
 from support.synapse import Homeserver
 
 pytestmark = pytest.mark.anyio

@@ -6,10 +6,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.testing.gateway_instances import gateway_instance
-from hermes.testing.mattermost.check import mattermost_home
-from hermes.testing.mattermost.server import MattermostServer, serve_mattermost
-from hermes.testing.mattermost.state import ANN, BOT, EmulatedMattermost, EmulatedPost
+from emulators.mattermost.check import mattermost_home
+from emulators.mattermost.server import MattermostServer, serve_mattermost
+from emulators.mattermost.state import ANN, BOT, EmulatedMattermost, EmulatedPost
+from support.gateway_instances import gateway_instance
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -51,7 +51,8 @@ async def test_conversation_with_stream_approval_kill_and_missed_messages(tmp_pa
             await server.until(lambda: bool(server.connections))
             mattermost.say(direct, "q-1 hang:stream")
             growing = await chat.sees("I begin, I begin, ", direct)
-            assert len(growing.forms) > 1, "the answer grows by edits of one post"
+            # The answer grows by edits of one post.
+            await chat.until(lambda: len(growing.forms) > 1)
             mattermost.say(direct, "/stop")
             await chat.sees("Stopped.", direct)
             mattermost.say(room, "nothing for the bot")

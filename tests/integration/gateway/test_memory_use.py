@@ -12,11 +12,11 @@ from hermes.kit.clock import SystemClock
 from hermes.ports.store import OpenSession
 from hermes.schema.sessions import Session
 from hermes.store.sqlite import open_store
-from hermes.testing.gateway_instances import AnswerWaiter, GatewayInstance, gateway_instance
-from hermes.testing.gateway_process import single_profile_spec
-from hermes.testing.homes import CHANNEL_NAME, ProfileSettings, write_profile
-from hermes.testing.platform.server import PlatformServer, serve_platform
-from hermes.testing.profile_gateway import profile_gateway, session_key_of
+from support.chat_platform.server import PlatformServer, serve_platform
+from support.gateway_instances import AnswerWaiter, GatewayInstance, gateway_instance
+from support.gateway_process import single_profile_spec
+from support.homes import CHANNEL_NAME, ProfileSettings, write_profile
+from support.profile_gateway import profile_gateway, session_key_of
 
 pytestmark = pytest.mark.anyio
 

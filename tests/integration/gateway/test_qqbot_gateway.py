@@ -6,11 +6,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from emulators.qqbot.check import qqbot_home
+from emulators.qqbot.server import QqServer, serve_qq
+from emulators.qqbot.state import ANN, GROUP, EmulatedPost, EmulatedQq
 from hermes.channels.qqbot.objects import ChatKind
-from hermes.testing.gateway_instances import gateway_instance
-from hermes.testing.qqbot.check import qqbot_home
-from hermes.testing.qqbot.server import QqServer, serve_qq
-from hermes.testing.qqbot.state import ANN, GROUP, EmulatedPost, EmulatedQq
+from support.gateway_instances import gateway_instance
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from hermes.gateway.delivery import RECOVERED_MARK
-from hermes.testing.failpoints import failpoints
-from hermes.testing.platform.state import PlatformPost
+from support.chat_platform.state import PlatformPost
+from support.failpoints import failpoints
 from support.restarted_gateway import RestartedGateway, restarted_gateway
 
 pytestmark = pytest.mark.anyio

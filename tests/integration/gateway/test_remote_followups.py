@@ -8,8 +8,8 @@ import pytest
 from hermes.api.turn_gate import SOURCE
 from hermes.schema.scope import Address, Scope
 from hermes.testing.fake_openai import Reply, Rule, Script
-from hermes.testing.faulty_link import random_breaks
 from support.api_server import KEY, ApiHarness, api_harness
+from support.faulty_link import random_breaks
 from support.gateway import make_inbound, wait_until
 from support.gateway_pair import gateway_pair, questions_in
 from support.local_gateway import local_gateway, session_of

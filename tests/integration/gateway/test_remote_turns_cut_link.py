@@ -16,8 +16,8 @@ from hermes.runtimes.proxy.remote_turn import RemoteTurnDeps
 from hermes.schema.events import Outcome, TextDelta, ToolStarted
 from hermes.store.blobs import FileBlobs
 from hermes.testing.fake_openai import Reply, Rule, Script
-from hermes.testing.faulty_link import BreakKind, FaultyLink, LinkBreak, faulty_link, random_breaks
 from support.api_server import KEY, ApiHarness, api_harness
+from support.faulty_link import BreakKind, FaultyLink, LinkBreak, faulty_link, random_breaks
 from support.gateway import wait_until
 from support.gateway_pair import (
     GatewayPair,

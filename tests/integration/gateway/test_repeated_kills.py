@@ -10,20 +10,20 @@ from msgspec import structs
 
 from hermes.kit.clock import SystemClock
 from hermes.store.sqlite import open_store
-from hermes.testing.delivery_check import check_delivery, check_outbox, check_store
-from hermes.testing.failpoints import failpoints
-from hermes.testing.gateway_instances import (
+from support.chat_platform.server import serve_platform
+from support.chat_platform.state import SOME_FAULTS
+from support.delivery_check import check_delivery, check_outbox, check_store
+from support.failpoints import failpoints
+from support.gateway_instances import (
     AnswerWaiter,
     GatewayInstance,
     StartInstance,
     fork_server,
     run_instance,
 )
-from hermes.testing.gateway_process import GatewayReport, GatewaySpec, single_profile_spec
-from hermes.testing.homes import OWNER, ProfileSettings, write_profile
-from hermes.testing.platform.server import serve_platform
-from hermes.testing.platform.state import SOME_FAULTS
-from hermes.testing.profile_gateway import session_key_of
+from support.gateway_process import GatewayReport, GatewaySpec, single_profile_spec
+from support.homes import OWNER, ProfileSettings, write_profile
+from support.profile_gateway import session_key_of
 
 pytestmark = pytest.mark.anyio
 

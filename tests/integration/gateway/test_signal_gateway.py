@@ -6,10 +6,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.testing.gateway_instances import gateway_instance
-from hermes.testing.signal.check import signal_home
-from hermes.testing.signal.server import SignalServer, serve_signal
-from hermes.testing.signal.state import ANN, GROUP, EmulatedPost, EmulatedSignal
+from emulators.signal.check import signal_home
+from emulators.signal.server import SignalServer, serve_signal
+from emulators.signal.state import ANN, GROUP, EmulatedPost, EmulatedSignal
+from support.gateway_instances import gateway_instance
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.testing.gateway_instances import GatewayInstance, gateway_instance
-from hermes.testing.gateway_process import GatewaySpec
-from hermes.testing.slack.check import slack_home
-from hermes.testing.slack.mrkdwn import shown_text
-from hermes.testing.slack.server import SlackServer, serve_slack
-from hermes.testing.slack.state import EmulatedMessage
+from emulators.slack.check import slack_home
+from emulators.slack.mrkdwn import shown_text
+from emulators.slack.server import SlackServer, serve_slack
+from emulators.slack.state import EmulatedMessage
+from support.gateway_instances import GatewayInstance, gateway_instance
+from support.gateway_process import GatewaySpec
 from support.slack import ANN, APP_TOKEN, BOB, SECOND_TOKEN, TOKEN, emulator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -79,11 +79,12 @@ async def test_conversation_with_stream_kill_approval_and_files(tmp_path: Path) 
         async with running(spec, server) as instance:
             begun = slack.say(chat.direct, "q-1 hang:stream", person=ANN)
             growing = await chat.sees("I begin, I begin, ", thread=begun)
-            assert len(growing.forms) > 1, "the answer grows by edits of one post"
-            # A post removes the status; the next sign of typing shows it again.
-            await chat.until(lambda: (chat.direct, begun) in slack.statuses)
+            # The answer grows by edits of one post.
+            await chat.until(lambda: len(growing.forms) > 1)
+            await chat.until(lambda: "assistant.threads.setStatus" in server.calls)
             envelope = slack.command(chat.direct, "hermes", ANN, "stop")
             await chat.sees("Stopped.", thread=begun)
+            await server.acknowledged()
             assert server.sockets.envelopes[envelope].response == {"text": "/stop"}
             files = {"notes.txt": b"the text of the file"}
             asked = slack.say(chat.direct, "q-2 read it", person=ANN, files=files)

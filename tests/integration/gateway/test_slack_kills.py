@@ -9,20 +9,20 @@ import anyio
 import pytest
 from msgspec import structs
 
+from emulators.slack.check import Said, WaitingQuestions, as_platform, slack_home
+from emulators.slack.server import SlackServer, serve_slack
 from hermes.kit.clock import SystemClock
 from hermes.store.sqlite import open_store
-from hermes.testing.delivery_check import UNSETTLED, check_delivery, check_outbox, check_store
-from hermes.testing.failpoints import failpoints
-from hermes.testing.gateway_instances import (
+from support.chat_platform.state import FaultRates
+from support.delivery_check import UNSETTLED, check_delivery, check_outbox, check_store
+from support.failpoints import failpoints
+from support.gateway_instances import (
     POLL_INTERVAL,
     GatewayInstance,
     fork_server,
     run_instance,
 )
-from hermes.testing.platform.state import FaultRates
-from hermes.testing.profile_gateway import session_key_of
-from hermes.testing.slack.check import Said, WaitingQuestions, as_platform, slack_home
-from hermes.testing.slack.server import SlackServer, serve_slack
+from support.profile_gateway import session_key_of
 from support.slack import APP_TOKEN, TOKEN, emulator
 
 pytestmark = pytest.mark.anyio

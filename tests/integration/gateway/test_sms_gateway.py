@@ -5,8 +5,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.testing.kill_run import write_home
-from hermes.testing.sms.server import NUMBER, EmulatedTwilio, TwilioServer, serve_twilio
+from emulators.sms.server import NUMBER, EmulatedTwilio, TwilioServer, serve_twilio
+from support.kill_run import write_home
 from support.ports import unused_port
 from support.preloaded_gateway import running_gateway
 from support.sms import ANN, PUBLIC_URL, VARIABLES

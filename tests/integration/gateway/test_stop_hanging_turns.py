@@ -22,14 +22,14 @@ from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.session.runner import Planner, Runner
-from hermes.testing.event_loop_guard import guard_loop
-from hermes.testing.faulty_disk import faulty_disk
-from hermes.testing.homes import CHANNEL_NAME, ProfileSettings, write_profile
-from hermes.testing.platform.model import ModelCall
-from hermes.testing.platform.server import PlatformServer, serve_platform
-from hermes.testing.profile_gateway import profile_gateway, session_key_of
+from support.chat_platform.model import ModelCall
+from support.chat_platform.server import PlatformServer, serve_platform
+from support.event_loop_guard import guard_loop
+from support.faulty_disk import faulty_disk
+from support.homes import CHANNEL_NAME, ProfileSettings, write_profile
 from support.mcp_harness import stdio_server
 from support.polling import pause
+from support.profile_gateway import profile_gateway, session_key_of
 
 pytestmark = pytest.mark.anyio
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from emulators.telegram.check import kill_run, own_posts, telegram_home
+from emulators.telegram.limits import FloodLimits
+from emulators.telegram.server import serve_telegram
 from hermes.kit.clock import SystemClock
-from hermes.testing.gateway_instances import fork_server
-from hermes.testing.kill_run import Said, run_with_kills
-from hermes.testing.platform.state import FaultRates
-from hermes.testing.profile_gateway import session_key_of
-from hermes.testing.telegram.check import kill_run, own_posts, telegram_home
-from hermes.testing.telegram.limits import FloodLimits
-from hermes.testing.telegram.server import serve_telegram
+from support.chat_platform.state import FaultRates
+from support.gateway_instances import fork_server
+from support.kill_run import Said, run_with_kills
+from support.profile_gateway import session_key_of
 from support.telegram import TOKEN, emulator
 
 pytestmark = pytest.mark.anyio

@@ -5,10 +5,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.testing.discord.check import discord_home
-from hermes.testing.discord.server import serve_discord
-from hermes.testing.telegram.check import telegram_home
-from hermes.testing.telegram.server import TelegramServer, serve_telegram
+from emulators.discord.check import discord_home
+from emulators.discord.server import serve_discord
+from emulators.telegram.check import telegram_home
+from emulators.telegram.server import TelegramServer, serve_telegram
 from support import discord as discord_support
 from support import telegram as telegram_support
 from support.preloaded_gateway import running_gateway
@@ -35,7 +35,11 @@ async def answer_on_telegram(folder: Path, speech: SpeechServer) -> str:
         async with running_gateway(spec):
             voice = telegram.document(b"OggS", "", "audio/ogg", duration=7)
             telegram.say(ANN, more={"voice": voice})
-            return await first_answer(server)
+            answer = await first_answer(server)
+            if speech.status == 200:
+                shown = [one.text for one in telegram.posts(ANN)]
+                assert any(speech.text in one and not one.startswith("re: ") for one in shown)
+            return answer
 
 
 async def first_answer(server: TelegramServer) -> str:

@@ -5,13 +5,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.testing.kill_run import write_home
-from hermes.testing.whatsapp_cloud.server import (
+from emulators.whatsapp_cloud.server import (
     EmulatedWhatsApp,
     ShownMessage,
     WhatsAppServer,
     serve_whatsapp,
 )
+from support.kill_run import write_home
 from support.ports import unused_port
 from support.preloaded_gateway import preloaded_instance
 from support.whatsapp_cloud import ANN, VARIABLES

@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 
 from hermes.testing.fake_openai.server import listen
-from hermes.testing.gateway_instances import GatewayInstance, gateway_instance
-from hermes.testing.gateway_process import GatewaySpec
-from hermes.testing.platform.model import FakeModelServer
+from support.chat_platform.model import FakeModelServer
 from support.debian import install_program
+from support.gateway_instances import GatewayInstance, gateway_instance
+from support.gateway_process import GatewaySpec
 from support.xmpp import PASSWORD, Person, Prosody, person, run_prosody
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

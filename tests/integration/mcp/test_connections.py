@@ -29,8 +29,8 @@ from hermes.mcp.servers import launch_program
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ToolError
-from hermes.testing.faulty_link import NO_BREAK, BreakKind, LinkBreak, faulty_link
 from support.cli_process import TEST_TIMEOUT
+from support.faulty_link import NO_BREAK, BreakKind, LinkBreak, faulty_link
 from support.mcp_harness import SERVER_SCRIPT, http_server, lines, mcp_harness, wait_until
 from support.polling import pause
 

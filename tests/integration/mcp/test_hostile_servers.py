@@ -13,7 +13,7 @@ from hermes.schema.messages import text_of
 from hermes.schema.questions import ApprovalChoice
 from hermes.schema.scope import Role
 from hermes.schema.tools import Effect
-from hermes.testing.event_loop_guard import guard_loop
+from support.event_loop_guard import guard_loop
 from support.mcp_harness import McpHarness, lines, mcp_harness, stdio_server, wait_until
 
 pytestmark = pytest.mark.anyio
@@ -164,4 +164,4 @@ async def test_servers_with_equal_safe_names(tmp_path: Path) -> None:
         [done] = await here.call_tools(("mcp__a_b__flood", {}))
         assert text_of(done) == "done"
         assert (lines(one / "calls"), lines(two / "calls")) == (["flood"], [])
-        assert any("could not tell its name from" in one for one in here.app.warnings)
+        assert any("its name is too similar to" in one for one in here.app.warnings)

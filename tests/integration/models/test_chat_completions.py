@@ -14,10 +14,9 @@ from hermes.kit.http_server import shut_down_server
 from hermes.models.endpoint import Endpoint, EndpointSettings
 from hermes.models.images import OMITTED, ImageUrls, data_url
 from hermes.models.provider_errors import RequestOrigin
-from hermes.models.providers import ModelProfile
+from hermes.models.providers import ModelProfile, ServedModel
 from hermes.models.resilient_model import KeyedModel, ResilientModel
 from hermes.models.wire.chat_completions import ChatWire
-from hermes.models.wire.codec import ServedModel
 from hermes.models.wire_model import WireModel
 from hermes.ports.model import ModelRequest
 from hermes.schema.errors import (

@@ -15,10 +15,10 @@ from hermes.kit.http_server import shut_down_server
 from hermes.models.endpoint import MAX_LIST_BYTES, Endpoint, EndpointSettings
 from hermes.models.images import ImageUrls
 from hermes.models.provider_errors import RequestOrigin
+from hermes.models.providers import ServedModel
 from hermes.models.resilient_model import KeyedModel, ResilientModel, RetryPolicy
 from hermes.models.wire.chat_completions import ChatWire
 from hermes.models.wire.chat_stream import ChatStream
-from hermes.models.wire.codec import ServedModel
 from hermes.models.wire_model import WireModel
 from hermes.schema.errors import BadRequest, NotFound, RateLimited, Unreachable
 from hermes.schema.events import Notice

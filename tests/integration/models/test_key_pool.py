@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from emulators.fake_provider.anthropic import AnthropicDialect
+from emulators.fake_provider.gemini import GeminiDialect
+from emulators.fake_provider.server import serve_provider
 from hermes.app.models import ModelSelector
 from hermes.config.env import Env
 from hermes.config.home import Home
@@ -15,9 +18,6 @@ from hermes.models.settings import CustomProvider, ModelSettings
 from hermes.store.blobs import FileBlobs
 from hermes.testing.contracts.model import read_stream
 from hermes.testing.fake_openai import Fault, Reply, Script
-from hermes.testing.fake_provider.anthropic import AnthropicDialect
-from hermes.testing.fake_provider.gemini import GeminiDialect
-from hermes.testing.fake_provider.server import serve_provider
 from support.cli_process import TEST_TIMEOUT, CliResult
 from support.preloaded_python import run_python
 

@@ -16,6 +16,8 @@ from aiohttp import web
 from anyio.to_thread import run_sync
 from msgspec import structs
 
+from emulators.fake_provider.anthropic import AnthropicDialect
+from emulators.fake_provider.server import serve_provider
 from hermes.app.models import ModelSelector
 from hermes.cli.context import CliContext
 from hermes.cli.verbs.auth import run as run_auth
@@ -32,8 +34,6 @@ from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.model import read_stream
 from hermes.testing.fake_openai import Script
-from hermes.testing.fake_provider.anthropic import AnthropicDialect
-from hermes.testing.fake_provider.server import serve_provider
 from support.cli_process import TEST_TIMEOUT, CliResult, HermesCli, fake_model_process
 
 pytestmark = pytest.mark.anyio
@@ -46,6 +46,7 @@ class LoginServer:
         self.answers = list(answers)
         self.forms: list[dict[str, str]] = []
         self.renewals = 0
+        self.lifetime = 600.0
         self.challenge = ""
         self.url = ""
         self.held: Callable[[], bool] = lambda: False
@@ -87,7 +88,7 @@ class LoginServer:
 
     def _tokens(self) -> dict[str, object]:
         n = self.renewals
-        return {"access_token": f"a{n}", "refresh_token": f"r{n}", "expires_in": 600}
+        return {"access_token": f"a{n}", "refresh_token": f"r{n}", "expires_in": self.lifetime}
 
 
 @asynccontextmanager
@@ -165,11 +166,12 @@ async def test_concurrent_renewals_happen_once(file: AuthFile):
     fresh: list[str] = []
     async with login_server() as one, anyio.create_task_group() as group:
         login = one.login
+        # The clock runs ahead while those that wait for the lock sleep.
+        one.lifetime = 1_000_000.0
 
         async def renew() -> None:
-            found = await OAuthClient(AuthFile(file.path), clock, timeout=500).renewed_if_expiring(
-                "nous", old, login
-            )
+            client = OAuthClient(AuthFile(file.path), clock, timeout=one.lifetime)
+            found = await client.renewed_if_expiring("nous", old, login)
             fresh.append(found.access_token)
 
         with anyio.fail_after(60):

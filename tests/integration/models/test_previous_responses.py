@@ -8,12 +8,14 @@ import pytest
 from msgspec import structs
 from openai import AsyncOpenAI
 
+from emulators.fake_provider.openai import ResponsesDialect
+from emulators.fake_provider.server import serve_provider
+from emulators.fake_provider.wire_rig import model_at
 from hermes.app.build import AppOptions, open_app
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.library import collect
-from hermes.models.providers import ModelProfile
-from hermes.models.wire.codec import ServedModel
+from hermes.models.providers import ModelProfile, ServedModel
 from hermes.models.wire.openai_responses import ResponsesWire
 from hermes.ports.model import ModelRequest
 from hermes.schema.errors import BadRequest
@@ -21,9 +23,6 @@ from hermes.schema.messages import Message, Result, Text, User
 from hermes.testing.contracts.model import read_stream
 from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script, serve
 from hermes.testing.fake_openai.server import RecordedRequest
-from hermes.testing.fake_provider.openai import ResponsesDialect
-from hermes.testing.fake_provider.server import serve_provider
-from hermes.testing.fake_provider.wire_rig import model_at
 from support.api_server import KEY, api_harness
 
 pytestmark = pytest.mark.anyio

@@ -8,15 +8,15 @@ import pytest
 from anthropic import AsyncAnthropic
 from anthropic.types import Message
 
+from emulators.fake_provider.anthropic import SIGNATURE, AnthropicDialect
+from emulators.fake_provider.server import serve_provider
+from emulators.fake_provider.wire_rig import model_at
 from hermes.models.providers import EffortFormat, ModelProfile
 from hermes.models.urls import anthropic_headers
 from hermes.models.wire.anthropic_messages import AnthropicWire
 from hermes.schema.messages import Assistant, Reasoning, Text, ToolCall
 from hermes.testing.contracts.model import REQUEST, read_stream
 from hermes.testing.fake_openai import Call, Reply, Script, TokenCounts
-from hermes.testing.fake_provider.anthropic import SIGNATURE, AnthropicDialect
-from hermes.testing.fake_provider.server import serve_provider
-from hermes.testing.fake_provider.wire_rig import model_at
 from support.wire_samples import IMAGE_URLS, sample_model, sample_request
 
 pytestmark = pytest.mark.anyio

@@ -8,14 +8,14 @@ import pytest
 from google import genai
 from google.genai import types
 
+from emulators.fake_provider.gemini import SIGNATURE, GeminiDialect
+from emulators.fake_provider.server import serve_provider
+from emulators.fake_provider.wire_rig import model_at
 from hermes.models.providers import EffortFormat, ModelProfile
 from hermes.models.wire.gemini_native import GeminiWire
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall
 from hermes.testing.contracts.model import read_stream
 from hermes.testing.fake_openai import Call, Reply, Script, TokenCounts
-from hermes.testing.fake_provider.gemini import SIGNATURE, GeminiDialect
-from hermes.testing.fake_provider.server import serve_provider
-from hermes.testing.fake_provider.wire_rig import model_at
 from support.wire_samples import IMAGE_URLS, sample_model, sample_request
 
 pytestmark = [

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
+from emulators.fake_provider.openai import ENCRYPTED, ResponsesDialect
+from emulators.fake_provider.server import serve_provider
+from emulators.fake_provider.wire_rig import model_at
 from hermes.models.providers import EffortFormat, ModelProfile
 from hermes.models.wire.openai_responses import ResponsesWire
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall
 from hermes.testing.contracts.model import read_stream
 from hermes.testing.fake_openai import Call, Reply, Script, TokenCounts
-from hermes.testing.fake_provider.openai import ENCRYPTED, ResponsesDialect
-from hermes.testing.fake_provider.server import serve_provider
-from hermes.testing.fake_provider.wire_rig import model_at
 from support.wire_samples import IMAGE_URLS, sample_model, sample_request
 
 pytestmark = pytest.mark.anyio

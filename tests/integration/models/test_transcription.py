@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hermes.models.transcription import (
+    ELEVENLABS_API,
     MAX_RECORDING,
     TranscriptionCommand,
     TranscriptionServer,
@@ -42,6 +43,21 @@ async def test_recording_is_sent_with_model_language_and_key(speech: SpeechServe
     assert call.fields == {"model": "whisper-1", "language": "de", "response_format": "json"}
     assert (call.name, call.media_type) == ("a__b_.ogg", "audio/ogg")
     assert call.data == b"OggS\r\n--x"
+
+
+async def test_elevenlabs_has_its_own_path_fields_and_header(speech: SpeechServer) -> None:
+    one = TranscriptionServer(
+        url=speech.url, key="el-voice", model="scribe_v2", language="de", api=ELEVENLABS_API
+    )
+    assert await one.transcribe(b"OggS", "a.ogg", "audio/ogg") == "hello there"
+    (call,) = speech.calls
+    assert (call.path, call.authorization) == ("/v1/speech-to-text", "")
+    assert call.headers["xi-api-key"] == "el-voice"
+    assert call.fields == {
+        "model_id": "scribe_v2",
+        "language_code": "de",
+        "tag_audio_events": "false",
+    }
 
 
 async def test_refusal_is_a_failure(speech: SpeechServer) -> None:

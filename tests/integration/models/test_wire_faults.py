@@ -5,12 +5,16 @@ import re
 import msgspec
 import pytest
 
+from emulators.fake_provider.anthropic import AnthropicDialect
+from emulators.fake_provider.gemini import GeminiDialect
+from emulators.fake_provider.openai import ChatDialect, ResponsesDialect
+from emulators.fake_provider.server import Dialect, RecordedBody, serve_provider
+from emulators.fake_provider.wire_rig import MakeWire, model_at, scripted_wire_model
 from hermes.kit.sse import frame
 from hermes.models.catalog import with_model_features
-from hermes.models.providers import ModelProfile
+from hermes.models.providers import ModelProfile, ServedModel
 from hermes.models.wire.anthropic_messages import AnthropicWire
 from hermes.models.wire.chat_completions import ChatWire
-from hermes.models.wire.codec import ServedModel
 from hermes.models.wire.gemini_native import GeminiWire
 from hermes.models.wire.openai_responses import ResponsesWire
 from hermes.ports.model import ModelRequest
@@ -27,11 +31,6 @@ from hermes.schema.messages import Result, Stop, Text
 from hermes.testing.contracts.model import REQUEST, StreamRecord, read_stream
 from hermes.testing.fake_openai import Call, Fault, Reply, Script, serve
 from hermes.testing.fake_openai.server import RecordedRequest
-from hermes.testing.fake_provider.anthropic import AnthropicDialect
-from hermes.testing.fake_provider.gemini import GeminiDialect
-from hermes.testing.fake_provider.openai import ChatDialect, ResponsesDialect
-from hermes.testing.fake_provider.server import Dialect, RecordedBody, serve_provider
-from hermes.testing.fake_provider.wire_rig import MakeWire, model_at, scripted_wire_model
 
 pytestmark = pytest.mark.anyio
 

@@ -2,15 +2,15 @@
 
 import pytest
 
+from emulators.fake_provider.anthropic import AnthropicDialect
+from emulators.fake_provider.gemini import GeminiDialect
+from emulators.fake_provider.openai import ChatDialect, ResponsesDialect
+from emulators.fake_provider.wire_rig import WireRig
 from hermes.models.wire.anthropic_messages import AnthropicWire
 from hermes.models.wire.chat_completions import ChatWire
 from hermes.models.wire.gemini_native import GeminiWire
 from hermes.models.wire.openai_responses import ResponsesWire
 from hermes.testing.contracts.model import ModelContract
-from hermes.testing.fake_provider.anthropic import AnthropicDialect
-from hermes.testing.fake_provider.gemini import GeminiDialect
-from hermes.testing.fake_provider.openai import ChatDialect, ResponsesDialect
-from hermes.testing.fake_provider.wire_rig import WireRig
 
 
 class TestAnthropic(ModelContract):

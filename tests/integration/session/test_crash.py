@@ -18,10 +18,10 @@ from hermes.schema.events import Outcome
 from hermes.schema.messages import Assistant, Result, User, text_of
 from hermes.schema.tools import Effect
 from hermes.store.sqlite import open_store
-from hermes.testing.history_validators import check_request
 from hermes.testing.scripted_model import answer_script
 from support.cli_process import TEST_TIMEOUT, wait_for_data
 from support.conversation import ConversationHarness
+from support.history_validators import check_request
 from support.turns import EventRecorder, FakeTool
 
 pytestmark = pytest.mark.anyio

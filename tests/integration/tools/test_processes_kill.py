@@ -15,11 +15,11 @@ from hermes.schema.messages import User, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter
 from hermes.store.sqlite import open_store
-from hermes.testing.gateway_instances import GatewayInstance, run_instance
-from hermes.testing.gateway_process import GatewaySpec
-from hermes.testing.homes import ProfileSettings, write_profile
-from hermes.testing.platform.server import PlatformServer, serve_platform
+from support.chat_platform.server import PlatformServer, serve_platform
 from support.cli_process import TEST_TIMEOUT
+from support.gateway_instances import GatewayInstance, run_instance
+from support.gateway_process import GatewaySpec
+from support.homes import ProfileSettings, write_profile
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.app.message_sender import FollowupRouter
+from hermes.app.followup_router import FollowupRouter
 from hermes.gateway.chat_runs import ActorRules
 from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.messages import BusyMode

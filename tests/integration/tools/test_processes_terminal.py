@@ -13,7 +13,7 @@ JOB = "while ! test -e go; do sleep 0.05; done; echo finished"
 ARGS = {"command": JOB, "background": True, "notify_on_complete": True}
 SCRIPT = Script(
     rules=[
-        Rule("News about what was left running", [Reply("I heard of the end.")]),
+        Rule("Background work reported results", [Reply("I heard of the end.")]),
         Rule("start it", [Reply("", [Call("terminal", ARGS)]), Reply("It runs.")]),
     ],
     default=Reply("Plain answer."),
@@ -29,12 +29,12 @@ def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
     return one
 
 
-@pytest.mark.parametrize("door", [False, True], ids=["here", "through the door"])
+@pytest.mark.parametrize("through_gateway", [False, True], ids=["in process", "through a gateway"])
 def test_turn_starts_at_an_idle_prompt(
-    hermes: HermesCli, model: FakeModelProcess, door: bool
+    hermes: HermesCli, model: FakeModelProcess, through_gateway: bool
 ) -> None:
     with ExitStack() as stack:
-        if door:
+        if through_gateway:
             stack.enter_context(ipc_server_process(hermes))
         child = stack.enter_context(hermes.terminal())
         child.expect_exact(PROMPT)
@@ -51,7 +51,7 @@ def test_turn_starts_at_an_idle_prompt(
         child.expect(r"proc_\w+  exited")
         child.expect_exact(PROMPT)
         child.sendeof()
-    requests = model.requests("News about what was left running")
+    requests = model.requests("Background work reported results")
     assert "finished" in str(requests[0]["messages"][-1])
 
 

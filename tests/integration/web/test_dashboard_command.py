@@ -4,6 +4,7 @@ import json
 import re
 from http.client import HTTPConnection
 
+import pexpect
 import pytest
 
 from hermes.testing.fake_openai.script import Script
@@ -32,11 +33,29 @@ def test_page_is_served_until_it_is_stopped(hermes: HermesCli) -> None:
     with hermes.running("dashboard", "--port", "0", "--no-open") as page:
         page.wait_for("Ctrl+C")
         assert "HttpOnly" in log_in(page.output.decode())
-        assert "by dashboard" in hermes("dashboard", "--status").out
+        assert "(dashboard, pid" in hermes("dashboard", "--status").out
         again = hermes("dashboard", "--no-open")
         assert "HttpOnly" in log_in(again.out)
         assert hermes("dashboard", "--stop").code == 0
         assert page.process.wait(60) == 0
+    assert hermes("dashboard", "--status").code == 3
+
+
+def test_interrupt_leaves_the_prompt_on_a_new_line(hermes: HermesCli) -> None:
+    with hermes.shell_terminal("dashboard", "--port", "0", "--no-open") as child:
+        child.expect_exact("Ctrl+C stops it.")
+        child.sendintr()
+        child.expect_exact("^C\r\n")
+        child.expect(pexpect.EOF)
+        child.wait()
+        assert child.exitstatus == 0
+
+
+def test_page_is_not_served_to_other_machines_without_encryption(hermes: HermesCli) -> None:
+    refused = hermes("dashboard", "--host", "192.0.2.1", "--port", "0", "--no-open")
+    assert refused.code != 0
+    assert "without encryption" in refused.err
+    assert "dashboard.tls_cert" in refused.err
     assert hermes("dashboard", "--status").code == 3
 
 
@@ -59,4 +78,4 @@ def test_gateway_serves_the_page_if_enabled(hermes: HermesCli) -> None:
             printed = hermes("dashboard", "--no-open")
             assert f":{port}/" in printed.out
             assert "HttpOnly" in log_in(printed.out)
-            assert "The gateway serves the page" in hermes("dashboard", "--stop").err
+            assert "The gateway serves the dashboard" in hermes("dashboard", "--stop").err

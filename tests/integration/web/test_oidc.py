@@ -11,7 +11,11 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from hermes.config.schema import Config
 from hermes.config.sections.general import Dashboard, DashboardOauth, OidcLogin
 from hermes.schema.errors import ConfigError
-from hermes.web.logins import MAX_FAILURES, Proof
+from hermes.testing.clock import FakeClock
+from hermes.web.logins import MAX_FAILURES, Logins, Proof
+from hermes.web.oidc import FAILURE_LIFETIME, OidcClient, OidcRejected
+from hermes.web.pending_logins import PendingLogins
+from hermes.web.server import WebServer
 from hermes.web.settings import OidcSettings, read_settings
 from support.chromium import open_window
 from support.oidc_provider import CLIENT, Claims, OidcProvider, oidc_provider, unsigned
@@ -137,6 +141,42 @@ async def test_state_counts_once_and_in_the_browser_that_began(tmp_path: Path):
         assert (await one.send("/login/oidc", mine, cookies=cookies))[0] == 200
         assert (await one.send("/login/oidc", mine, cookies=cookies))[0] == 403
         assert len(provider.requests) == 1
+
+
+async def test_login_is_finished_by_another_server_of_the_home(tmp_path: Path):
+    async with provider_and_client(tmp_path) as (provider, one):
+        answer, cookies = await begin(provider, one)
+        settings, clock = one.web.server.context.settings, one.web.server.context.clock
+        async with WebServer(settings, clock, Logins(one.web.logins.folder, clock)) as other:
+            other.attach("default", one.web.app)
+            name = f"hermes_{other.port}"
+            brought = {f"{name}_oidc": next(iter(cookies.values()))}
+            url = f"http://127.0.0.1:{other.port}/login/oidc"
+            async with one.http.post(url, json=answer, cookies=brought) as response:
+                assert response.status == 200
+                assert name in response.cookies
+        assert (await one.send("/login/oidc", answer, cookies=cookies))[0] == 403
+        folder = one.web.logins.folder
+        stored = "".join(path.read_text() for path in folder.iterdir())
+        assert answer["state"] not in stored
+        assert next(iter(cookies.values())) not in stored
+
+
+async def test_failed_discovery_is_remembered_for_a_short_time(tmp_path: Path):
+    async with oidc_provider() as provider:
+        oidc = OidcSettings(issuer=provider.url, client_id=CLIENT)
+        clock = FakeClock()
+        client = OidcClient(oidc, clock, PendingLogins(tmp_path, "oidc", clock))
+        provider.document = {"issuer": "https://evil.example"}
+        for _ in range(3):
+            with pytest.raises(OidcRejected, match=r"evil\.example"):
+                await client.begin("10.0.0.1", "http://localhost/auth/callback")
+        assert provider.discoveries == 1
+        provider.document = {}
+        clock.skip(FAILURE_LIFETIME)
+        for _ in range(3):
+            await client.begin("10.0.0.1", "http://localhost/auth/callback")
+        assert provider.discoveries == 2
 
 
 async def test_code_of_another_login_is_refused(tmp_path: Path):

@@ -6,35 +6,34 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from axe_core_python import __file__ as axe_package
 
+from emulators.irc.server import serve_irc
+from emulators.irc.state import EmulatedIrc
+from emulators.telegram.server import serve_telegram
 from hermes.app.service.lock import own_record, take_lock
 from hermes.app.service.status import GatewayState, PlatformState, write_state
+from hermes.cron.job_changes import JobChange
+from hermes.cron.operation import CronOperation
 from hermes.gateway.pairing import Pairing, PairingCode
 from hermes.hooks.shell import HookConsents
-from hermes.learning.memory import MemoryOperation, MemoryRequest, MemoryTarget
-from hermes.learning.skills.editor import Authorship, SkillRequest, propose_request
+from hermes.learning.memory import MemoryTarget
+from hermes.learning.skills.editor import SkillRequest, propose_request
+from hermes.ports.jobs import Fire, FireState, SaveFire
 from hermes.ports.ledger import Author
 from hermes.ports.store import EnqueueItem, ItemStatus, QueueItem, RecordUsage
 from hermes.schema.messages import Text, Usage, User
 from hermes.session.conversation import SessionOptions
-from hermes.testing.telegram.server import serve_telegram
+from hermes.web.pages.sessions import MAX_HITS
 from support.chromium import Page, open_window
 from support.mcp_harness import SERVER_SCRIPT
 from support.telegram import TOKEN, emulator
 from support.web_client import web_client
-from support.web_page import WebHarness, web_harness
+from support.web_content import AGENT, SKILL, remember, session_of
+from support.web_page import web_harness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-AGENT = Authorship(author=Author.AGENT)
-SKILL = "---\nname: tea\ndescription: How to make tea.\n---\nBoil **water**.\n"
-ATTACK = "<img src=x onerror=canary()><script>canary()</script>"
 SECRET = "s3cret-value-of-a-server"
-PAGES = ("learning", "learning/skills/tea", "settings", "settings/channels",
-         "settings/channels/telegram", "settings/channels/email", "settings/people",
-         "settings/profiles", "settings/mcp", "settings/hooks", "sessions?family={session}",
-         "usage?days=7", "logs?log=agent&hours=24", "system")  # fmt: skip
 
 
 async def fill(page: Page, selector: str, words: str) -> None:
@@ -60,11 +59,6 @@ async def confirm(page: Page) -> None:
 
 def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()
-
-
-def remember(entry: str, by: Author = Author.AGENT) -> MemoryRequest:
-    operation = MemoryOperation(action="add", content=entry)
-    return MemoryRequest(target=MemoryTarget.MEMORY, operations=(operation,), by=by)
 
 
 async def test_memory_is_edited_deleted_and_reverted(browser: str, tmp_path: Path):
@@ -97,6 +91,7 @@ async def test_proposals_are_diffs_and_can_be_edited_before_approval(browser: st
         learning = web.app.learning
         await learning.memory_store.change(remember("First."))
         asked = await learning.memory_store.propose(remember("Sceond.", Author.REVIEW))
+        approved = await learning.memory_store.propose(remember("Third.", Author.REVIEW))
         await learning.skill_editor.create("tea", SKILL, "", AGENT)
         patch = SkillRequest("patch", "tea", old_string="**water**", new_string="**milk**")
         refused = await propose_request(learning.skill_editor, patch, AGENT)
@@ -108,10 +103,12 @@ async def test_proposals_are_diffs_and_can_be_edited_before_approval(browser: st
         await fill(page, f"#{asked.id} textarea", "Second.")
         await press(page, f"#{asked.id} [type=submit]")
         await page.wait(f"!document.getElementById('{asked.id}')")
+        await press(page, f"#{approved.id} .row [data-url$=accept]")
+        await page.wait(f"!document.getElementById('{approved.id}')")
         await press(page, f"#{refused.id} .row [data-url$=reject]")
         await page.wait(f"!document.getElementById('{refused.id}')")
         entries = (await learning.memory_store.read(MemoryTarget.MEMORY)).entries
-        assert entries == ("First.", "Second.")
+        assert entries == ("First.", "Second.", "Third.")
         assert "**water**" in (tmp_path / "skills" / "tea" / "SKILL.md").read_text()
 
 
@@ -185,7 +182,11 @@ async def test_channel_is_stored_only_if_the_platform_accepts_it(browser: str, t
             page = await window.page()
             await web.log_in(page, "/settings/channels")
             await press(page, "a[href='/settings/channels/telegram']")
-            await page.wait("location.pathname.endsWith('telegram') && window.Notification")
+            await page.wait(
+                "location.pathname.endsWith('telegram') && document.querySelector('ol a')"
+            )
+            link = "document.querySelector('main ol a').href"
+            assert await page.run(link) == "https://t.me/BotFather"
             await fill(page, "[name=secret]", "4242:wrong")
             await press(page, "section [type=submit]")
             await page.wait("document.querySelector('#toasts .error')")
@@ -201,6 +202,12 @@ async def test_channel_is_stored_only_if_the_platform_accepts_it(browser: str, t
             assert "TELEGRAM_ALLOWED_USERS=1001,1002" in stored
             await page.goto(f"{web.url}/settings/channels/telegram")
             assert TOKEN not in await page.run("document.documentElement.outerHTML")
+            await fill(page, "[name=ALLOWED_USERS]", "")
+            await press(page, "section [type=submit]")
+            await page.wait(
+                "document.querySelector('#toasts').textContent.includes('@hermes_test')"
+            )
+            assert "TELEGRAM_ALLOWED_USERS" not in (tmp_path / ".env").read_text()
 
 
 async def test_stored_secret_is_not_sent_to_another_address(tmp_path: Path):
@@ -215,6 +222,37 @@ async def test_stored_secret_is_not_sent_to_another_address(tmp_path: Path):
             "/settings/channels/mattermost", {"MATTERMOST_URL": "http://127.0.0.1:9"}
         )
         assert "missing" not in said, "the stored token is used at its own address"
+
+
+async def test_masked_key_of_a_room_stays_as_it_is_stored(tmp_path: Path):
+    stored = "IRC_SERVER=127.0.0.1\nIRC_NICKNAME=bot\nIRC_CHANNEL='#open,#closed room-key'\n"
+    answers = {"IRC_NICKNAME": "bot", "IRC_CHANNEL": "#open,#closed [redacted]"}
+    async with serve_irc(EmulatedIrc({})) as network:
+        config = f"platforms: {{irc: {{extra: {{port: {network.port}, use_tls: false}}}}}}\n"
+        async with web_client(tmp_path, config=config) as one:
+            (tmp_path / ".env").write_text(stored)
+            path = "/settings/channels/irc"
+            status, said = await one.post(path, {**answers, "IRC_SERVER": "127.0.0.1"})
+            assert status == 200, said
+            assert "'#open,#closed room-key'" in (tmp_path / ".env").read_text()
+            for moved in (
+                {**answers, "IRC_SERVER": "localhost"},
+                {**answers, "IRC_SERVER": "127.0.0.1", "IRC_CHANNEL": "#other [redacted]"},
+            ):
+                status, said = await one.post(path, moved)
+                assert (status, "masked" in said) == (400, True), said
+
+
+async def test_cleared_answer_is_removed(tmp_path: Path):
+    config = "platforms: {irc: {extra: {port: %d, use_tls: false}}}\n"
+    async with serve_irc(EmulatedIrc({})) as irc, web_client(tmp_path) as one:
+        (tmp_path / "config.yaml").write_text(config % irc.port)
+        given = {"IRC_SERVER": "127.0.0.1", "IRC_NICKNAME": "hermes", "IRC_CHANNEL": "#tea"}
+        assert (await one.post("/settings/channels/irc", given))[0] == 200
+        assert "IRC_CHANNEL=#tea" in (tmp_path / ".env").read_text().replace("'", "")
+        status, said = await one.post("/settings/channels/irc", {**given, "IRC_CHANNEL": ""})
+        assert status == 200, said
+        assert "IRC_CHANNEL" not in (tmp_path / ".env").read_text()
 
 
 async def test_state_of_a_channel_is_live(browser: str, tmp_path: Path):
@@ -351,19 +389,23 @@ async def test_message_that_was_given_up_is_sent_again_or_discarded(browser: str
         assert (await store.queues.status("k2"))[0] is ItemStatus.DONE
 
 
-async def session_of(web: WebHarness, title: str, **options: str) -> str:
-    conversation = web.app.new_conversation(SessionOptions(source="web", **options))
-    await conversation.begin_with([User("u1", (Text(title),))])
-    return conversation.session.id
-
-
-async def test_usage_is_charted_by_day_person_and_model(browser: str, tmp_path: Path):
+async def test_usage_is_charted_by_day_model_person_and_job(browser: str, tmp_path: Path):
     async with web_harness(tmp_path) as web, open_window(browser) as window:
         session, now = await session_of(web, "tea"), web.app.clock.now()
         for days, model in ((0, "small"), (3, "large"), (60, "old")):
             at = now - timedelta(days=days)
             usage = Usage(1000, 100, 500)
             await web.app.store.commit(RecordUsage(session, "r", model, "p", usage, 0.25, at))
+        cron: CronOperation = web.app.features.get("cron")
+        job = await cron.service.create(JobChange(name="brew", schedule="every 6h", prompt="tea"))
+        fire = Fire(job=job.id, at=now, state=FireState.COMPLETED, session=session)
+        await web.app.store.commit(SaveFire(fire))
+        # Runs of another job do not hide it, however many.
+        often = [
+            Fire(job="other", at=now + timedelta(seconds=n), state=FireState.COMPLETED)
+            for n in range(1, 2_002)
+        ]
+        await web.app.store.commit(*map(SaveFire, often))
         page = await window.page()
         await web.log_in(page, "/usage")
         shown = await page.text("main")
@@ -371,8 +413,13 @@ async def test_usage_is_charted_by_day_person_and_model(browser: str, tmp_path: 
         assert "p/old" not in shown
         drawn = "[...document.querySelectorAll('.chart rect:not(.cached)')]"
         titles = await page.run(f"{drawn}.map(e => e.textContent).filter(t => t.includes('1,100'))")
-        # Two days and two models.
-        assert len(titles) == 4
+        assert len(titles) == 2
+        assert "1.5k" in await page.text(".chart"), "the scale"
+        ranked = "[...document.querySelectorAll('.ranking li')].map(e => e.textContent)"
+        assert sorted(await page.run(ranked)) == [
+            "brew2,200 · $0.50", "owner2,200 · $0.50", "p/large1,100 · $0.25",
+            "p/small1,100 · $0.25", "web2,200 · $0.50",
+        ]  # fmt: skip
         await press(page, "a[href='?days=90']")
         await page.wait("document.querySelector('main').textContent.includes('p/old')")
 
@@ -396,37 +443,68 @@ async def test_sessions_are_filtered_by_day_and_show_their_branches(browser: str
         assert "/branch" in await page.text("#list")
 
 
-async def test_new_pages_are_accessible_and_show_attacks_as_text(browser: str, tmp_path: Path):
-    config = msgspec.json.encode({
-        "platforms": {"telegram": {"enabled": True, "extra": {"allow_from": [ATTACK, "*"]}}},
-        "mcp_servers": {"play": {"command": ATTACK}, "off": {"url": "http://x", "enabled": False}},
-        "hooks": {"pre_tool_call": [{"command": ATTACK, "matcher": ATTACK}]},
-    }).decode()  # fmt: skip
-    axe = (Path(axe_package).parent / "axe.min.js").read_text()
-    async with web_harness(tmp_path, config=config) as web, open_window(browser) as window:
-        learning, found = web.app.learning, list[str]()
-        await learning.memory_store.change(remember(f"Tea {ATTACK}"))
-        await learning.memory_store.propose(remember(f"More {ATTACK}"))
-        await learning.skill_editor.create("tea", f"{SKILL}\n{ATTACK}\n", "", AGENT)
-        Pairing(web.app.home.pairing, web.app.clock).request("telegram", "2003", ATTACK)
-        session = await session_of(web, ATTACK)
+async def test_proposals_and_pairing_requests_are_among_what_waits(browser: str, tmp_path: Path):
+    async with web_harness(tmp_path) as web, open_window(browser) as window:
         page = await window.page()
-        await page.call("Page.addScriptToEvaluateOnNewDocument",
-                        source="window.canary = () => { window.ran = true }")  # fmt: skip
-        await web.log_in(page, "/learning")
-        for place, path in enumerate(PAGES):
-            await page.goto(f"{web.url}/{path.format(session=session)}")
-            await page.run("document.querySelectorAll('main details').forEach(e => e.open = true)")
-            assert not await page.run("window.ran"), path
-            theme = ("light", "dark")[place % 2]
-            await page.run(f"document.documentElement.dataset.theme = '{theme}'")
-            await page.run(axe)
-            tags = "{runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']}"
-            bad = await page.run(f"axe.run('main', {tags}).then(r => r.violations)")
-            found += [f"{path} {theme} {one['id']}: {one['nodes'][0]['html'][:200]}" for one in bad]
-            await page.resize(390, 844)
-            wide = await page.run("document.documentElement.scrollWidth > 390")
-            assert not wide, f"{path} scrolls sideways on a phone"
-            await page.resize(1280, 800)
-            assert page.errors == []
-        assert found == []
+        await web.log_in(page, "/approvals")
+        assert await page.text("#pending") == ""
+        assert "Nothing is waiting" in await page.text("main")
+        proposal = await web.app.learning.memory_store.propose(remember("Tea.", Author.REVIEW))
+        code = Pairing(web.app.home.pairing, web.app.clock).request("telegram", "7", "Noor")
+        assert isinstance(code, PairingCode)
+        # It appears without a reload, and on every page.
+        await page.wait("document.querySelector('#pending').textContent === '2'")
+        await page.wait(f"document.querySelector('#{proposal.id}') && "
+                        "document.querySelector('main').textContent.includes('Noor')")  # fmt: skip
+        assert "Nothing is waiting" not in await page.text("main")
+        assert "+Tea." in await page.text(f"#{proposal.id} .diff")
+        await press(page, f"#{proposal.id} .row [data-url$=accept]")
+        await page.wait(f"!document.getElementById('{proposal.id}')")
+        await page.wait("document.querySelector('#pending').textContent === '1'")
+        await fill(page, "[name=code]", code.code)
+        await press(page, "form[data-url$=approve] [type=submit]")
+        await page.wait("document.querySelector('#pending').textContent === ''")
+        await page.wait("document.querySelector('main').textContent.includes('Nothing is wait')")
+        assert page.errors == []
+
+
+async def test_broken_pairing_file_does_not_break_other_pages(tmp_path: Path):
+    async with web_client(tmp_path) as one:
+        one.web.app.home.pairing.mkdir(parents=True)
+        (one.web.app.home.pairing / "telegram-pending.json").write_text("{")
+        assert (await one.get("/approvals"))[0] == 200
+
+
+async def test_session_that_was_searched_is_renamed_exported_and_deleted(
+    browser: str, tmp_path: Path
+):
+    async with web_harness(tmp_path) as web, open_window(browser) as window:
+        session = await session_of(web, "green tea")
+        page = await window.page()
+        await web.log_in(page)
+        await page.goto(f"{web.url}/sessions?q=tea")
+        assert await page.run("document.querySelectorAll('#list mark').length") == 1
+        await press(page, "#list [data-action=rename]")
+        await page.wait("document.activeElement?.matches('dialog input')")
+        await page.type("Tea time")
+        await page.press("Enter")
+        await page.wait("document.querySelector('#list .title')?.textContent === 'Tea time'")
+        export = "document.querySelector('#list a[download]').href"
+        assert "green tea" in await page.run(f"fetch({export}).then(r => r.text())")
+        family = "document.querySelector('#list a[href*=family]').search"
+        assert await page.run(family) == f"?family={session}"
+        await press(page, "#list [data-action=delete]")
+        await confirm(page)
+        await page.wait("document.querySelector('#list .empty')")
+        assert page.errors == []
+
+
+async def test_search_of_one_source_finds_what_others_would_crowd_out(tmp_path: Path):
+    async with web_client(tmp_path) as one:
+        for number in range(MAX_HITS + 1):
+            await session_of(one.web, f"apple {number}")
+        terminal = one.web.app.new_conversation(SessionOptions(source="cli"))
+        await terminal.begin_with([User("u1", (Text("an apple of the terminal"),))])
+        _, page = await one.get("/sessions/list?q=apple&source=cli")
+        assert "of the terminal" in page
+        assert page.count("<li") == 1

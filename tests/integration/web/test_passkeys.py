@@ -1,13 +1,18 @@
 """Passkeys: made and used in a real Chromium, and refused when anything about them is forged."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+import anyio
 import pytest
 
+from hermes.kit.files import open_locked
 from support.authenticator import Authenticator, encoded
 from support.chromium import open_window
+from support.polling import TIMEOUT
 from support.web_client import Client, web_client
 from support.web_page import web_harness
 
@@ -50,6 +55,33 @@ async def test_passkey_logs_in_and_removal_ends_its_logins(tmp_path: Path):
         assert one.web.logins.find(one.token) is not None
         again = device.answer(await challenge(one))
         assert (await one.send("/login/passkey", again))[0] == 403
+
+
+async def test_other_requests_are_answered_while_the_begun_logins_are_locked(tmp_path: Path):
+    async with web_client(tmp_path) as one:
+        one.web.url = f"http://localhost:{one.web.server.port}"
+        held, done, begun = Event(), Event(), list[str]()
+
+        def hold() -> bool:
+            """Whether the test has released the lock."""
+            with open_locked(one.web.logins.folder / "pending-passkey.lock"):
+                held.set()
+                return done.wait(TIMEOUT)
+
+        async def begin() -> None:
+            begun.append(await challenge(one))
+
+        async with anyio.create_task_group() as group:
+            with ThreadPoolExecutor(1) as thread:
+                holding = thread.submit(hold)
+                held.wait()
+                group.start_soon(begin)
+                for _ in range(3):
+                    assert (await one.get("/login/state"))[0] == 200
+                assert not begun
+                done.set()
+                assert holding.result(), "a request has waited for the lock"
+        assert begun
 
 
 def other_origin(device: Authenticator) -> None:

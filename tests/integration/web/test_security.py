@@ -90,6 +90,39 @@ async def test_forged_request_is_refused(tmp_path: Path, headers: dict[str, str]
         assert one.web.model.requests == []
 
 
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}]
+)
+async def test_another_site_cannot_log_a_browser_in(tmp_path: Path, headers: dict[str, str]):
+    async with web_client(tmp_path) as one:
+        body, url = {"token": one.web.logins.new_link()}, f"{one.web.url}/login/link"
+        async with one.http.post(url, json=body, headers=headers) as response:
+            assert response.status == 403
+            assert "Set-Cookie" not in response.headers
+        # A form of another site can send only other kinds of bodies.
+        sent = f'{{"token": "{body["token"]}", "x": "="}}'
+        async with one.http.post(url, data=sent, headers={"Content-Type": "text/plain"}) as answer:
+            assert answer.status == 400
+        kind = {"Content-Type": "application/json"}
+        async with one.http.post(url, data=b'{"token": "\xff"}', headers=kind) as answer:
+            assert answer.status == 400, "invalid UTF-8"
+        async with one.http.post(url, json=body) as response:
+            assert response.status == 200, "the link was not used up"
+
+
+async def test_images_of_a_host_need_the_consent_of_each_browser(tmp_path: Path):
+    async with web_client(tmp_path) as one:
+        other = Client(one.web, one.http)
+        for host in ("*", "a.example; script-src *", "a.example 'unsafe-inline'", "", "a" * 300):
+            assert (await one.post("/images", {"host": host}))[0] == 400, host
+        assert (await one.post("/images", {"host": "pics.example"}))[0] == 200
+        for browser, expected in ((one, "img-src 'self' https://pics.example;"),
+                                  (other, "img-src 'self';")):  # fmt: skip
+            url = f"{one.web.url}/usage"
+            async with one.http.get(url, cookies=browser.cookie) as response:
+                assert expected in response.headers["Content-Security-Policy"]
+
+
 async def test_only_known_hosts_are_answered(tmp_path: Path):
     settings = {"allowed_hosts": frozenset({"box.example"}), "trusted_proxies": ("127.0.0.1",)}
     async with web_client(tmp_path, **settings) as one:

@@ -8,11 +8,9 @@ import anyio
 
 from hermes.app.service.lifecycle import RunOptions
 from hermes.app.service.main import run_gateway
-from hermes.testing.delivery_check import PROGRESS_PREFIX
-from hermes.testing.homes import CHANNEL_NAME, ProfileSettings, write_profile
-from hermes.testing.platform.server import PlatformServer, serve_platform
-from hermes.testing.profile_gateway import profile_gateway
+from support.chat_platform.server import PlatformServer, serve_platform
 from support.cli_process import TEST_TIMEOUT, HermesCli
+from support.delivery_check import PROGRESS_PREFIX
 from support.faults.homes import FaultHome, ObservedMessages, run_verb
 from support.faults.models import SCRIPT
 from support.faults.scenarios import (
@@ -23,6 +21,8 @@ from support.faults.scenarios import (
     Surface,
     split_messages,
 )
+from support.homes import CHANNEL_NAME, ProfileSettings, write_profile
+from support.profile_gateway import profile_gateway
 
 ACCOUNT = "main"
 POLL_INTERVAL = 0.02

@@ -144,7 +144,7 @@ MODELS: Sequence[FaultScenario] = [
     ),
     FaultScenario(
         name="unknown provider",
-        faults=_single_fault("nknown provider 'nosuch'", "Choose one of", 78),
+        faults=_single_fault("nknown provider: 'nosuch'", "Choose one of", 78),
         cannot=IN_MODELS, env={"HERMES_INFERENCE_PROVIDER": "nosuch"},
     ),
     FaultScenario(

@@ -12,7 +12,6 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hermes.testing.faulty_disk import DiskFailure, faulty_disk
 from support.cli_process import TEST_TIMEOUT, wait_for_data
 from support.faults.models import MODELS
 from support.faults.scenarios import (
@@ -32,6 +31,7 @@ from support.faults.scenarios import (
     Surface,
     all_surfaces_but,
 )
+from support.faulty_disk import DiskFailure, faulty_disk
 from support.stored_sessions import simple_session, write_store
 
 
@@ -237,7 +237,7 @@ def _usage(
 USAGE_FAULTS: Sequence[FaultScenario] = [
     _usage("no session", "no session 'nope'", "hermes sessions list", ["-r", "nope"], 1),
     _usage("nothing yet", "no session to continue", "Just start talking", ["-c"], 1),
-    _usage("unknown toolset", "Unknown toolset: nope", "Known toolsets", ["-t", "nope"]),
+    _usage("unknown toolset", "Unknown toolset: 'nope'", "Known toolsets", ["-t", "nope"]),
     _usage("no working folder", "/nowhere is not a folder", "--cwd", ["--cwd", "/nowhere"]),
     _usage("no picture", "Cannot read /nowhere.png", "Check", ["--image", "/nowhere.png"]),
     _usage("no png", "is not an image", "PNG", ["--image", "/etc/hostname"]),

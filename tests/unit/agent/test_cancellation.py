@@ -30,8 +30,8 @@ from hermes.schema.events import (
 from hermes.schema.messages import Assistant, Result, Stop, Usage, User, text_of
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
-from hermes.testing.history_validators import check_request
 from hermes.testing.scripted_model import Pause, ScriptedModel, answer_script
+from support.history_validators import check_request
 from support.turns import (
     EventRecorder,
     FakeTool,

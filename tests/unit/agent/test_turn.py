@@ -29,8 +29,8 @@ from hermes.schema.messages import (
     final_text,
     text_of,
 )
-from hermes.testing.history_validators import check_request
 from hermes.testing.scripted_model import ScriptedModel, answer_script
+from support.history_validators import check_request
 from support.turns import (
     EventRecorder,
     FakeTool,

@@ -27,9 +27,9 @@ from hermes.schema.events import (
 )
 from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, ToolCall, Usage, User
 from hermes.schema.tools import Effect
-from hermes.testing.history_validators import check_history, check_request
 from hermes.testing.scripted_model import Pause, ScriptedModel, ScriptStep
 from support.examples import at_most
+from support.history_validators import check_history, check_request
 from support.turns import EventRecorder, FakeTool, make_plan, user_message
 
 PATIENCE = 500

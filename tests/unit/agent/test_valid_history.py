@@ -28,14 +28,14 @@ from hermes.schema.messages import (
     User,
     text_of,
 )
-from hermes.testing.history_validators import (
+from support.cases import cases
+from support.examples import at_most
+from support.history_validators import (
     VALIDATORS,
     InvalidHistory,
     check_history,
     check_request,
 )
-from support.cases import cases
-from support.examples import at_most
 from support.turns import assistant_message, tool_call, tool_result, user_message
 
 PICTURE = Media("0" * 64, "image/png")

@@ -43,6 +43,7 @@ def test_file_wins_over_variables() -> None:
     listed = config(extra={"allowed_hosts": ["box.lan"], "key": KEY})
     assert read_settings(listed, env).allowed_hosts == ("box.lan",)
     assert read_settings(config(extra={"port": 7000, "key": KEY + "x"}), env).port == 7000
+    assert read_settings(config(extra={"key": "", "port": 7000}), env).key == KEY
     assert read.max_turns == 10
 
 

@@ -7,10 +7,13 @@ import pytest
 from msgspec import structs
 
 from hermes.app.channels import ConfiguredChannels, open_process_resources
+from hermes.app.chat_settings import ChatSettings
 from hermes.app.command_services import command_services
 from hermes.app.gateway import platform_rules
-from hermes.config.loader import load_config
+from hermes.config.env import Env
+from hermes.config.loader import config_from_mapping, load_config
 from hermes.config.sections.messaging import Platform, PlatformAccount, channel_settings
+from hermes.gateway.access import PlatformRules
 from hermes.gateway.targets import ChatTarget, HomeTarget, home_channels, parse_targets
 from hermes.ports.channel import ChannelManifest
 from hermes.schema.errors import ConfigError
@@ -111,7 +114,7 @@ async def test_invalid_account_name_is_an_error(tmp_path: Path) -> None:
         open_process_resources() as shared,
         AsyncExitStack() as stack,
     ):
-        with pytest.raises(ConfigError, match="cannot be the name of an account"):
+        with pytest.raises(ConfigError, match="is not a valid account name"):
             await ConfiguredChannels(app, KNOWN).open("pigeon/A b", stack, shared)
 
 
@@ -120,11 +123,12 @@ async def test_home_channel_of_an_account_is_saved_with_it(tmp_path: Path) -> No
     async with open_profile(tmp_path, TWO) as app:
         settings = command_services(app).settings
         assert settings is not None
+        await settings.save_home_channel(Address("pigeon", "3"), "")
         await settings.save_home_channel(Address("pigeon/work", "9"), "Desk")
         homes = home_channels(app.env, app.config.platforms)
         stored = load_config(app.home, app.env).config.platforms
     assert homes == home_channels({}, stored)
-    assert homes == {"pigeon": Address("pigeon", "1"), "pigeon/work": Address("pigeon/work", "9")}
+    assert homes == {"pigeon": Address("pigeon", "3"), "pigeon/work": Address("pigeon/work", "9")}
 
 
 @pytest.mark.anyio
@@ -151,3 +155,38 @@ platforms:
                 await channels.open(name, stack, shared)
         with pytest.raises(ConfigError, match="pigeon and pigeon/again use the same account"):
             await channels.open("pigeon/again", stack, shared)
+
+
+def rules_of_work(settings: dict[str, object], env: dict[str, str] | None = None) -> PlatformRules:
+    config = config_from_mapping(settings)
+    return platform_rules("telegram/work", config, ChatSettings(config), Env(env or {}))
+
+
+def test_variables_of_the_platform_do_not_open_a_further_account() -> None:
+    closed = {"dm_policy": "allowlist", "group_policy": "disabled", "allow_from": [42]}
+    env = {
+        "TELEGRAM_DM_POLICY": "open",
+        "TELEGRAM_GROUP_POLICY": "open",
+        "TELEGRAM_ALLOWED_USERS": "1",
+        "TELEGRAM_ALLOW_ALL_USERS": "true",
+        "TELEGRAM_DENIED_USERS": "666",
+        "TELEGRAM_REQUIRE_MENTION": "false",
+    }
+    account = {"token": "x", "extra": {**closed, "require_mention": True}}
+    rules = rules_of_work({"platforms": {"telegram": {"accounts": {"work": account}}}}, env)
+    assert (rules.access.direct_policy, rules.access.group_policy) == ("allowlist", "disabled")
+    assert (rules.access.users, rules.access.everybody) == ({"42"}, False)
+    assert rules.access.denied == {"666"}
+    assert rules.groups.require_mention
+
+
+def test_settings_of_an_account_take_precedence_over_the_section_at_the_root() -> None:
+    own = {"allow_from": [42], "allowed_chats": ["-5"], "require_mention": True}
+    rules = rules_of_work(
+        {
+            "telegram": {"allow_from": ["*"], "allowed_chats": ["-1"], "require_mention": False},
+            "platforms": {"telegram": {"accounts": {"work": {"token": "x", "extra": own}}}},
+        }
+    )
+    assert rules.access.users == {"42"}
+    assert (rules.groups.allowed_chats, rules.groups.require_mention) == ({"-5"}, True)

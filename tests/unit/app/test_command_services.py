@@ -1,5 +1,6 @@
 """Command services of a real profile."""
 
+import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -93,16 +94,25 @@ async def test_settings_are_written(tmp_path: Path) -> None:
 
 
 async def test_delegated_tasks_are_listed_and_ended(tmp_path: Path) -> None:
-    async with opened(tmp_path, CONFIG) as app:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = CONFIG.replace("127.0.0.1:1", f"127.0.0.1:{silent.getsockname()[1]}")
+        await _list_and_end_delegated_tasks(tmp_path, config)
+
+
+async def _list_and_end_delegated_tasks(tmp_path: Path, config: str) -> None:
+    async with opened(tmp_path, config) as app:
         session = Session(id="s-1", started_at=app.clock.now(), source="fake", key="chat")
         scope = Scope("default", session.id, "r", str(tmp_path), source="fake", key="chat")
         background = command_services(app).background
         assert background is not None
         name = await app.delegations.dispatch(scope, [Task(goal="count"), Task(goal="sort")])
-        found = await background.list_tasks(structs.replace(session, id="s-2"))
+        with anyio.fail_after(60):
+            found = await background.list_tasks(structs.replace(session, id="s-2"))
+            while not all(one.activity for one in found):
+                await pause()
+                found = await background.list_tasks(structs.replace(session, id="s-2"))
         assert [one.name for one in found] == [f"{name} [1]", f"{name} [2]"]
         assert [one.command for one in found] == ["count", "sort"]
-        assert all(one.activity for one in found)
         assert SessionJobs(app).running(session) == 2
         assert await background.end_all(session) == 1
         with anyio.fail_after(60):
@@ -368,6 +378,94 @@ def _link_accounts(people: People, proofs: tuple[Proof, Proof]) -> None:
     people.link([LinkedAccount(account=one, proof=proof) for one, proof in accounts])
 
 
+GROUPS_ONLY = CONFIG.replace(
+    "fake: {enabled: true}", "fake: {enabled: true, extra: {group_allow_admin_from: ['7']}}"
+)
+
+
+async def _talk_in_group(app: App, user: str, principal: str = OWNER) -> str:
+    """A person has a session of their own in a group; return its key."""
+    address = Address("fake", "room")
+    place = ChatId(space="main", platform="fake", kind="group", chat="room", user=user)
+    key = await SessionKeys(app.store, app.clock).assign(place.key, place, address)
+    await chat_sessions(app.store, app.clock, "/").begin(key, "fake", principal)
+    return key
+
+
+async def test_owner_who_writes_only_in_groups_hands_off_to_the_last_one(tmp_path: Path) -> None:
+    async with opened(tmp_path, GROUPS_ONLY) as app:
+        handing, session = command_services(app).handoff, app.conversation.session
+        assert handing is not None
+        session = structs.replace(session, title="Divorce papers")
+        await app.store.commit(OpenSession(session))
+        await _talk_in_group(app, "8", "fake:8")
+        with pytest.raises(UsageError, match="no home channel"):
+            await handing.hand_off(session, "fake")
+        group = await _talk_in_group(app, "7")
+        assert await handing.hand_off(session, "fake") == "fake, chat room"
+        moved = await app.store.chats.location(session.id)
+        assert moved is not None
+        assert (moved.key, moved.address.chat, moved.asker.user) == (group, "room", "7")
+        (post,) = await app.store.queues.claim("outbox:fake", None, "me", timedelta(0), 10)
+        assert "Divorce" not in read_outbox_message(post).text, "others read the group"
+
+
+async def test_session_is_not_handed_to_someone_else_in_the_home_channel(tmp_path: Path) -> None:
+    async with opened(tmp_path, HOMELY.replace("'42'", "room")) as app:
+        handing, session = command_services(app).handoff, app.conversation.session
+        assert handing is not None
+        await app.store.commit(OpenSession(session))
+        key = await _talk_in_group(app, "9", "fake:9")
+        with pytest.raises(UsageError, match="not talked to me"):
+            await handing.hand_off(session, "fake")
+        sessions = chat_sessions(app.store, app.clock, "/")
+        assert (await sessions.open_for_turn(key, "fake", "fake:9")).session.id != session.id
+
+
+async def test_session_is_not_handed_to_a_thread_that_others_share(tmp_path: Path) -> None:
+    async with opened(tmp_path, GROUPS_ONLY) as app:
+        handing, session = command_services(app).handoff, app.conversation.session
+        assert handing is not None
+        await app.store.commit(OpenSession(session))
+        place = ChatId(space="main", platform="fake", kind="thread", chat="room", thread="t1")
+        address = Address("fake", "room", "t1")
+        key = await SessionKeys(app.store, app.clock).assign(place.key, place, address)
+        await chat_sessions(app.store, app.clock, "/").begin(key, "fake", OWNER)
+        with pytest.raises(UsageError, match="no home channel"):
+            await handing.hand_off(session, "fake")
+
+
+async def test_handoff_from_a_chat_goes_to_a_group_of_the_linked_account(tmp_path: Path) -> None:
+    caller = HandoffCaller(account="other:1", role=Role.OWNER, platform="other")
+    async with opened(tmp_path, GROUPS_ONLY) as app:
+        handing, session = command_services(app).handoff, app.conversation.session
+        assert handing is not None
+        await app.store.commit(OpenSession(session))
+        accounts = [LinkedAccount(account=one, proof="owner") for one in ("other:1", "fake:9")]
+        People(app.home.people, app.clock).link(accounts)
+        await _talk_in_group(app, "7")
+        with pytest.raises(UsageError, match="not talked to me"):
+            await handing.hand_off(session, "fake", caller)
+        group = await _talk_in_group(app, "9")
+        await handing.hand_off(session, "fake", caller)
+        moved = await app.store.chats.location(session.id)
+        assert moved is not None
+        assert (moved.key, moved.asker.user) == (group, "9")
+
+
+@pytest.mark.parametrize(
+    "settings", [CONFIG, GROUPS_ONLY.replace("['7']", "['7', '8']")], ids=["former", "second"]
+)
+async def test_session_goes_to_no_group_of_another_owner(tmp_path: Path, settings: str) -> None:
+    async with opened(tmp_path, settings) as app:
+        handing, session = command_services(app).handoff, app.conversation.session
+        assert handing is not None
+        await app.store.commit(OpenSession(session))
+        await _talk_in_group(app, "7")
+        with pytest.raises(UsageError, match="no home channel"):
+            await handing.hand_off(session, "fake")
+
+
 @pytest.mark.parametrize("lost", ["old", "new"])
 async def test_handoff_with_a_lost_lease_changes_nothing(tmp_path: Path, lost: str) -> None:
     async with opened(tmp_path, HOMELY) as app:
@@ -392,6 +490,7 @@ async def test_handoff_without_a_target_is_refused(tmp_path: Path) -> None:
         await app.store.commit(OpenSession(session))
         for platform, why in (
             ("moon", "Unknown platform"),
+            ("telegram", r"telegram is not set up\."),
             ("bare", "home"),
             ("fake", "not talked to me"),
         ):

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 from msgspec import structs
 
@@ -11,7 +10,7 @@ from hermes.app.gateway import platform_rules
 from hermes.channels.discord import DiscordOptions
 from hermes.channels.discord.channel import checked_options
 from hermes.config.env import Env
-from hermes.config.schema import Config
+from hermes.config.loader import config_from_mapping
 from hermes.config.sections.messaging import Discord
 from hermes.gateway.access import PlatformRules
 from support.discord import channel_deps
@@ -21,12 +20,12 @@ ROOT = {"free_response_channels": ["2"], "allowed_users": ["6"], "ignored_channe
 
 
 def rules(settings: dict[str, object], **env: str) -> PlatformRules:
-    config = msgspec.convert(settings, Config)
+    config = config_from_mapping(settings)
     return platform_rules("discord", config, ChatSettings(config), Env(env))
 
 
 def options(folder: Path, settings: dict[str, object], **env: str) -> DiscordOptions:
-    extra = ChatSettings(msgspec.convert(settings, Config)).platform("discord").extra
+    extra = ChatSettings(config_from_mapping(settings)).platform("discord").extra
     deps = channel_deps(folder, "http://127.0.0.1:1", env=env)
     return checked_options(
         structs.replace(deps, settings=structs.replace(deps.settings, extra=extra))

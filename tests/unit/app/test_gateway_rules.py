@@ -13,6 +13,7 @@ from msgspec import structs
 from hermes.app.channels import ConfiguredChannels, open_process_resources
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.gateway import gateway_rules, process_start_times
+from hermes.config.loader import config_from_mapping
 from hermes.config.schema import Config
 from hermes.gateway.gateway import GatewayRules
 from hermes.ports.channel import Channel, ChannelDeps, ChannelManifest
@@ -32,7 +33,7 @@ SETTINGS = {
 
 def rules_of(settings: object) -> GatewayRules:
     config = msgspec.convert(settings, Config)
-    return gateway_rules(config, ChatSettings(config))
+    return gateway_rules(config, ChatSettings(config), {}, {"fake"})
 
 
 def test_each_setting_reaches_its_rule() -> None:
@@ -59,6 +60,30 @@ def test_unset_settings_have_their_defaults() -> None:
         rules.default_display.cursor,
     ) == (True, 60, " ▉")
     assert (rules.timestamps, rules.default_display.typing) == (False, True)
+
+
+def test_section_and_variables_of_a_platform_without_an_entry_have_an_effect() -> None:
+    config = config_from_mapping({"telegram": {"reactions": False}, "slack": {"reactions": False}})
+    env = {"SLACK_REACTIONS": "true", "DISCORD_REACTIONS": "off", "TELEGRAM_REPLY_TO_MODE": "Off"}
+    rules = gateway_rules(config, ChatSettings(config), env, {"telegram", "slack", "discord"})
+    assert rules.without_reactions == {"telegram", "discord"}
+    assert rules.delivery_on("telegram").replies == "off"
+
+
+@pytest.mark.parametrize(
+    ("settings", "env", "wrong"),
+    [
+        ({}, {"SLACK_REPLY_TO_MODE": "sometimes"}, "SLACK_REPLY_TO_MODE"),
+        ({"slack": {"extra": {"require_mention": "maybe"}}}, {}, "slack.*require_mention"),
+    ],
+)
+def test_wrong_settings_stop_the_gateway_only_on_served_platforms(
+    settings: dict[str, object], env: dict[str, str], wrong: str
+) -> None:
+    config = config_from_mapping(settings)
+    assert gateway_rules(config, ChatSettings(config), env, {"telegram"}).quote_policies
+    with pytest.raises(ConfigError, match=wrong):
+        gateway_rules(config, ChatSettings(config), env, {"telegram", "slack"})
 
 
 @pytest.mark.anyio

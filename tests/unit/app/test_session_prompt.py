@@ -13,8 +13,8 @@ from hermes.app.session_services import SessionWindow
 from hermes.compaction.service import CompactionOptions
 from hermes.config.env import Env
 from hermes.config.home import Home
+from hermes.models.providers import ServedModel
 from hermes.models.wire.chat_completions import ChatWire
-from hermes.models.wire.codec import ServedModel
 from hermes.ports.model import ModelRequest
 from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.errors import SpendCapReached, UsageError

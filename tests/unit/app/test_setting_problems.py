@@ -94,6 +94,19 @@ def test_bots_from_a_variable_are_checked(tmp_path: Path) -> None:
         assert [one.key for one in found] == expected
 
 
+def test_ports_of_platforms_are_checked(tmp_path: Path) -> None:
+    name = "platforms.api_server.extra.port"
+    for port, expected in (("99999", [name]), ("x", [name]), ("8642", []), ("'${PORT}'", [])):
+        home = home_with(tmp_path, f"platforms: {{api_server: {{extra: {{port: {port}}}}}}}\n")
+        env = Env({"PORT": "1", "API_SERVER_PORT": "80"})
+        found = setting_problems(load_config(home, env), home, env)
+        assert [one.key for one in found] == expected
+    env = Env({"API_SERVER_PORT": "99999"})
+    home = home_with(tmp_path, "")
+    (problem,) = setting_problems(load_config(home, env), home, env)
+    assert problem.message.startswith("99999 is not a port")
+
+
 REPORTED_BY_OTHER_CHECKS = {
     "terminal.backend", "model.provider", "mcp_servers.a__b", "mcp_servers.x", "hooks.pre_tool",
 }  # fmt: skip

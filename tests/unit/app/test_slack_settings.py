@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 from msgspec import structs
 
@@ -11,7 +10,7 @@ from hermes.app.gateway import platform_rules
 from hermes.channels.slack import SlackOptions, SuggestedPrompt
 from hermes.channels.slack.channel import app_token, bot_tokens, checked_options
 from hermes.config.env import Env
-from hermes.config.schema import Config
+from hermes.config.loader import config_from_mapping
 from hermes.config.sections.messaging import Platform, Slack
 from hermes.gateway.access import PlatformRules
 from support.slack import APP_TOKEN, channel_deps
@@ -21,12 +20,12 @@ ROOT = {"free_response_channels": ["C2"], "strict_mention": True}
 
 
 def rules(settings: dict[str, object], **env: str) -> PlatformRules:
-    config = msgspec.convert(settings, Config)
+    config = config_from_mapping(settings)
     return platform_rules("slack", config, ChatSettings(config), Env(env))
 
 
 def options(folder: Path, settings: dict[str, object], **env: str) -> SlackOptions:
-    extra = ChatSettings(msgspec.convert(settings, Config)).platform("slack").extra
+    extra = ChatSettings(config_from_mapping(settings)).platform("slack").extra
     deps = channel_deps(folder, "http://127.0.0.1:1", env=env)
     return checked_options(
         structs.replace(deps, settings=structs.replace(deps.settings, extra=extra))

@@ -1,12 +1,11 @@
 """Telegram's settings may stand in three places: variables, then the root section, then `extra`."""
 
-import msgspec
 import pytest
 
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.gateway import platform_rules
 from hermes.config.env import Env
-from hermes.config.schema import Config
+from hermes.config.loader import config_from_mapping
 from hermes.gateway.access import PlatformRules
 
 EXTRA = {"extra": {"require_mention": True, "free_response_chats": ["-1"], "allow_from": ["1"]}}
@@ -14,7 +13,7 @@ ROOT = {"free_response_chats": ["-2"], "free_response_topics": ["-3:5"], "allow_
 
 
 def rules(settings: dict[str, object], **env: str) -> PlatformRules:
-    config = msgspec.convert(settings, Config)
+    config = config_from_mapping(settings)
     return platform_rules("telegram", config, ChatSettings(config), Env(env))
 
 
@@ -44,6 +43,8 @@ def test_variables_win_over_the_file() -> None:
     assert found.groups.without_mention == {"-7", "-8", "-3:5"}
     assert found.groups.allowed_chats == {"-9"}
     assert found.groups.mention_opens
+    closed = rules({"telegram": {"guest_mode": True}}, TELEGRAM_GUEST_MODE="false")
+    assert not closed.groups.mention_opens
 
 
 @pytest.mark.parametrize("where", ["platforms", "root"])
@@ -52,6 +53,6 @@ def test_settings_reach_the_channel(where: str) -> None:
     settings: dict[str, object] = (
         {"telegram": own} if where == "root" else {"platforms": {"telegram": {"extra": own}}}
     )
-    extra = ChatSettings(msgspec.convert(settings, Config)).platform("telegram").extra
+    extra = ChatSettings(config_from_mapping(settings)).platform("telegram").extra
     assert extra["disable_link_previews"] is True
     assert list(extra["allowed_topics"]) == ["5"]  # type: ignore[call-overload]

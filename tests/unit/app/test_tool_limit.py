@@ -11,8 +11,8 @@ from hermes.agent.plan import Plan
 from hermes.agent.turn import run_turn
 from hermes.app.build import App
 from hermes.app.session_services import SessionWindow
+from hermes.models.providers import ServedModel
 from hermes.models.wire.chat_completions import ChatWire
-from hermes.models.wire.codec import ServedModel
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.events import Outcome, ToolStarted

@@ -1,13 +1,15 @@
 """Files that people send are stored, whatever their names."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from hermes.channels.received_files import ReceivedFiles
+from hermes.channels.received_files import ATTEMPTS, AttachedFile, ReceivedFiles
+from hermes.ports.channel import UnknownOutcome
 from hermes.schema.messages import Text
 from hermes.store.blobs import FileBlobs
-from hermes.testing.clock import FakeClock
+from hermes.testing.clock import FakeClock, wait_until_idle
 
 pytestmark = pytest.mark.anyio
 
@@ -22,3 +24,23 @@ async def test_file_with_a_long_or_strange_name_is_stored(tmp_path: Path, name: 
     assert stored.read_bytes() == b"data"
     assert isinstance(note, Text)
     assert str(stored) in note.text
+
+
+async def test_download_with_an_unknown_outcome_is_tried_again_and_then_reported(
+    tmp_path: Path,
+) -> None:
+    clock, tries = FakeClock(), 0
+    files = ReceivedFiles(FileBlobs(tmp_path / "blobs"), clock, folder=tmp_path, most=100)
+
+    async def download() -> bytes:
+        nonlocal tries
+        tries += 1
+        raise UnknownOutcome("HTTP 502")
+
+    file = AttachedFile(name="plan.bin", media_type="application/octet-stream")
+    fetch = asyncio.ensure_future(files.fetch(file, download))
+    await wait_until_idle()
+    for _ in range(ATTEMPTS - 1):
+        await clock.advance(10)
+    assert "the download failed" in str(await fetch)
+    assert tries == ATTEMPTS

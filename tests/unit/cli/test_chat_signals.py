@@ -41,7 +41,7 @@ def test_ignored_signal_stays_ignored() -> None:
     try:
         with end_on_signals(lambda: pytest.fail("the signal is ignored")) as received:
             signal.raise_signal(signal.SIGHUP)
-        assert received.signal is None
+        assert received.number is None
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -51,7 +51,7 @@ def test_ctrl_c_stops_and_is_recorded() -> None:
     with stop_on_signals(lambda: stopped.append("yes"), b"") as received:
         signal.raise_signal(signal.SIGINT)
         assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
-    assert (stopped, received.signal) == (["yes"], signal.SIGINT)
+    assert (stopped, received.number) == (["yes"], signal.SIGINT)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hermes.cli.verbs.config.lint import check_settings, group_unused, lint_values
+from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.problems import Severity
 
@@ -32,7 +33,7 @@ def home_with(tmp_path: Path, text: str) -> Home:
 def test_unknown_name_gets_a_suggestion(
     tmp_path: Path, text: str, key: str, suggestion: str
 ) -> None:
-    (problem,) = lint_values(home_with(tmp_path, text), {})
+    (problem,) = lint_values(home_with(tmp_path, text), Env({}))
     assert (problem.key, problem.severity) == (key, Severity.WARNING)
     assert problem.line == text.count("\n")
     assert problem.hint == f"Did you mean {suggestion}? hermes config set {key} {suggestion}"
@@ -52,12 +53,12 @@ def test_unknown_name_gets_a_suggestion(
     ],
 )
 def test_known_values_pass(tmp_path: Path, text: str) -> None:
-    assert lint_values(home_with(tmp_path, text), {}) == []
+    assert lint_values(home_with(tmp_path, text), Env({})) == []
 
 
 def test_unreadable_file_is_reported_once(tmp_path: Path) -> None:
     home = home_with(tmp_path, "model: [\n")
-    (problem,) = check_settings(home, {})
+    (problem,) = check_settings(home, Env({}))
     assert problem.severity is Severity.ERROR
     assert str(problem).count(str(home.config)) == 1
 
@@ -65,13 +66,13 @@ def test_unreadable_file_is_reported_once(tmp_path: Path) -> None:
 def test_many_unused_settings_are_grouped(tmp_path: Path) -> None:
     unused = {"auxiliary": {"moa_aggregator": {"model": "a"}, "moa_reference": {"model": "b"}}}
     few = home_with(tmp_path, f"{json.dumps(unused)}\n")
-    assert group_unused(check_settings(few, {})) == check_settings(few, {})
+    assert group_unused(check_settings(few, Env({}))) == check_settings(few, Env({}))
     unused["auxiliary"] |= {"monitor": {"model": "c"}}
     unused["agent"] = {"verify_guidance": False}
     unused["display"] = {"skin": "drak"}
     many = home_with(tmp_path, f"{json.dumps(unused)}\n")
-    skin, together = group_unused(check_settings(many, {}))
+    skin, together = group_unused(check_settings(many, Env({})))
     assert skin.key == "display.skin"
     assert together.message == ("4 settings have no effect: 3 of auxiliary, agent.verify_guidance")
     assert "--verbose" in together.hint
-    assert len(check_settings(many, {})) == 5
+    assert len(check_settings(many, Env({}))) == 5

@@ -44,6 +44,7 @@ def test_last_records_include_rotated_files(log: RotatingFile) -> None:
         log.append(record(number))
     assert log.path.with_name("agent.log.2").exists()
     assert last(log.path, 12) == [record(number) for number in range(8, 20)]
+    assert last(log.path, 10**20) == [record(number) for number in range(20)]
 
 
 def test_traceback_is_part_of_its_record(log: RotatingFile) -> None:

@@ -196,6 +196,25 @@ def test_misspelled_flag_is_reported_instead_of_its_value(
     assert "Did you mean --model?" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "says", "hint"),
+    [
+        (["-z", "hi", "--file", "x"], "Unknown flag: --file.", "--help` for usage."),
+        (["kanban", "nosuch"], "Unknown action: 'nosuch'.", "--help` for the list of actions."),
+        (["send", "irc:ann", "hello"], "Unrecognized arguments: hello.", "mean --to irc:ann?"),
+        (["send", "hello", "ann"], "Unrecognized arguments: ann.", "Quote the message."),
+        (["auth", "remove", "openai"], "required: KEY.", "--help` for usage."),
+    ],
+)
+def test_usage_errors_have_a_short_hint(
+    words: list[str], says: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.endswith(f"{hint}\n")
+
+
 def test_unknown_command_after_known_flag_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -225,3 +244,21 @@ def test_misspelled_action_gets_a_suggestion(
 ) -> None:
     assert main(line.split()) == 2
     assert f"Did you mean {suggestion}?" in capsys.readouterr().err
+
+
+@cases(
+    ("line", "why"),
+    [
+        ("dashboard --port 99999", "--port: expected a whole number from 0 to 65535."),
+        ("dashboard --port -1", "--port: expected a whole number from 0 to 65535."),
+        ("memory log -n -1", "--number: expected a whole number of at least 1."),
+        ("skills log -n 99999999999999999999", "expected a whole number of at least 1."),
+        ("send --timeout nan hi", "--timeout: expected a number of seconds, 0 or more."),
+        ("send --timeout -1 hi", "--timeout: expected a number of seconds, 0 or more."),
+        ("send --timeout inf hi", "--timeout: expected a number of seconds, 0 or more."),
+    ],
+)
+def test_impossible_number_is_refused(line: str, why: str) -> None:
+    verb, *words = line.split()
+    with pytest.raises(UsageError, match=why):
+        build_parser(verb).parse_args(words)

@@ -75,9 +75,15 @@ async def test_relative_program_is_looked_up_in_its_folder(
     cli("add", "near", "--command", "bin/serve")
     monkeypatch.chdir("/")
     assert [grade for grade, _ in await cli.checked()] == [Grade.OK]
+    assert "warning" not in cli.errors.getvalue()
     (tmp_path / "bin" / "serve").unlink()
     ((grade, says),) = await cli.checked()
     assert (grade, says) == (Grade.WARNING, f"near: {tmp_path}/bin/serve is not installed.")
+
+
+def test_missing_program_is_mentioned_when_a_server_is_added(cli: McpCli) -> None:
+    cli("add", "one", "--command", "/nowhere/serve")
+    assert "warning: /nowhere/serve is not installed.\n" in cli.errors.getvalue()
 
 
 def test_servers_are_added_and_removed(cli: McpCli) -> None:
@@ -171,14 +177,14 @@ def test_secrets_are_masked_in_the_list(cli: McpCli) -> None:
 @pytest.mark.anyio
 async def test_servers_with_colliding_tool_names_are_reported(cli: McpCli) -> None:
     cli("add", "a.b", "--command", "sh")
-    with pytest.raises(UsageError, match=r"could not tell its name from that of 'a\.b'"):
+    with pytest.raises(UsageError, match=r"its name is too similar to that of 'a\.b'"):
         cli("add", "a_b", "--command", "sh")
     with pytest.raises(UsageError, match="no two dots or underscores in a row"):
         cli("add", "a__b", "--command", "sh")
     config = cli.context.home().config
     config.write_text("mcp_servers: {a.b: {command: sh}, a_b: {command: sh}}\n")
     [(grade, says)] = await cli.checked()
-    assert (grade, "from that of 'a.b'" in says) == (Grade.ERROR, True)
+    assert (grade, "to that of 'a.b'" in says) == (Grade.ERROR, True)
     assert "a.b" in cli.listed()["a_b"]["trouble"]
 
 

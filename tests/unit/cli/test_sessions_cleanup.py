@@ -25,7 +25,7 @@ def test_rename_sets_and_removes_a_title(cli: SessionsCli) -> None:
     assert cli("rename", "s", "A", "new  title").out == "s renamed to “A new title”.\n"
     assert cli("show", "A new title", "--json").documents[0]["id"] == "s"
     assert cli("rename", "s", "").out == "s has no title now.\n"
-    with pytest.raises(StoreError, match="already called"):
+    with pytest.raises(StoreError, match="already has the title"):
         cli("rename", "s", "Taken")
     with pytest.raises(UsageError, match="201 characters"):
         cli("rename", "s", "x" * 201)
@@ -109,7 +109,7 @@ def test_stats_without_prices_show_no_cost(cli: SessionsCli) -> None:
     cli.store(*simple_session("t"))
     assert "cost" not in cli("stats").out.lower()
     cli.store(RecordUsage("t", "r", "m", "p", Usage(5, 1), None, NOON))
-    assert "Cost unknown: price unknown for 1 model." in cli("stats").out
+    assert "Cost unknown: no price for 1 model." in cli("stats").out
     assert "$" not in cli("stats").out
 
 

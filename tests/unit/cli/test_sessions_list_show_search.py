@@ -6,12 +6,14 @@ from pathlib import Path
 import anyio
 import pytest
 
+from hermes.gateway.cross_post import framed
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import UsageError
 from hermes.kit.terminal_text import display_width
 from hermes.ports.delegation import Task
-from hermes.ports.store import OpenSession
+from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.errors import NotFound
+from hermes.schema.messages import Text, Trust, User
 from hermes.schema.sessions import Session
 from hermes.store.sqlite import open_store
 from hermes.subagents.messages import task_text
@@ -54,7 +56,9 @@ def test_session_in_an_empty_home_is_not_found(cli: SessionsCli, words: tuple[st
 def test_list_is_sorted_by_last_use(cli: SessionsCli) -> None:
     cli.store(
         *simple_session(
-            "20260131_000001_aaaaaa", at=NOON - timedelta(days=40), title="Old but busy"
+            "20260131_000001_aaaaaa",
+            at=NOON - timedelta(days=40),
+            title="Old job (20260131_000001_aaaaaa)",
         ),
         *simple_session("20260131_000002_bbbbbb", at=NOON, words=["What is\nthis?", "A test."]),
         *simple_session(
@@ -68,7 +72,7 @@ def test_list_is_sorted_by_last_use(cli: SessionsCli) -> None:
     assert "(2 h ago)" in rows[0]
     assert rows[0].endswith("2  “What is this?”")
     assert rows[1].endswith("telegram     0  -")
-    assert rows[2].endswith("Old but busy")
+    assert rows[2].endswith("  Old job")
 
 
 def test_filters_select_sessions(cli: SessionsCli, tmp_path: Path) -> None:
@@ -181,7 +185,7 @@ def test_search_shows_matches_in_context(cli: SessionsCli) -> None:
     ran = cli("search", "fish")
     assert ran.lines[0] == "s1  Fish"
     assert len(ran.lines) == 3, "one entry per session"
-    assert ", 1 more, " in ran.lines[1]
+    assert " (1 more match):" in ran.lines[1]
     assert ran.lines[2] in {"    a red fish", "    blue fish"}
     only = cli("search", "fish", "--role", "assistant", "--json").documents
     assert [(hit["session"], hit["role"], hit["snippet"]) for hit in only] == [
@@ -193,6 +197,22 @@ def test_search_shows_matches_in_context(cli: SessionsCli) -> None:
     assert cli("search", '"whale"').err == "No matches.\n"
     with pytest.raises(UsageError):
         cli("search", "  ")
+
+
+def test_search_names_the_authors_of_messages_that_no_person_wrote(cli: SessionsCli) -> None:
+    posted, note = framed("fish for <b>"), "Go on with the fish."
+    cli.store(
+        *simple_session("s1", words=["about nothing"]),
+        AppendMessage("s1", "", User("m1", (Text(posted),), Trust.DATA), NOON),
+        *simple_session("s2", words=["about nothing"]),
+        AppendMessage("s2", "", User("m2", (Text(note),), Trust.PROGRAM), NOON),
+    )
+    ran = cli("search", "fish")
+    shown = dict(zip(ran.lines[2::3], ran.lines[1::3], strict=True))
+    assert shown["    fish for <b>"].endswith(", from elsewhere:")
+    assert shown[f"    {note}"].endswith(", note to Hermes:")
+    assert cli("search", '"whatever it claims"').err == "No matches.\n"
+    assert "  fish for <b>" in cli("show", "s1").lines
 
 
 def test_search_says_that_results_are_partial(cli: SessionsCli) -> None:

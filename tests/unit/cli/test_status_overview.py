@@ -4,12 +4,15 @@ import io
 from argparse import Namespace
 from pathlib import Path
 
+import anyio
 import pytest
-from msgspec import structs
+from msgspec import Raw, structs
 
+from hermes.app.followup_router import FollowupRouter
 from hermes.app.service.lock import own_record, take_lock
 from hermes.app.service.state_file import StateFile
 from hermes.app.service.status import Phase, Snapshot
+from hermes.bus.memory import MemoryBus
 from hermes.cli.context import CliContext
 from hermes.cli.verbs.gateway.status import status
 from hermes.cli.verbs.status import collect_overview
@@ -19,6 +22,8 @@ from hermes.config.home import Home, ensure_home
 from hermes.kit.clock import SystemClock
 from hermes.ports.approval_records import LAPSED, PutQuestion
 from hermes.ports.processes import AddProcess, ProcessState
+from hermes.ports.store import EnqueueItem, QueueItem
+from hermes.schema.scope import Scope
 from hermes.store.sqlite import open_store
 from hermes.testing.contracts.repositories import process, question_record
 from support.stored_sessions import simple_session
@@ -65,7 +70,7 @@ def test_enabled_channels_are_listed_without_a_gateway(
 async def test_missing_key_is_reported_like_in_a_turn(home: Home) -> None:
     home.config.write_text("model: {provider: openai, default: gpt-5-mini}\n")
     seen = await collect_overview(home, env(home), SystemClock())
-    assert seen.model_trouble.startswith("no key is set for OpenAI. Set it with ")
+    assert seen.model_trouble.startswith("No key is set for OpenAI. Set it with ")
     home.dotenv.write_text("OPENAI_API_KEY=sk-test\n")
     home.dotenv.chmod(0o600)
     seen = await collect_overview(home, env(home), SystemClock())
@@ -103,6 +108,27 @@ async def test_only_open_items_are_counted(home: Home) -> None:
     assert (seen.sessions, seen.stored_messages) == (2, 4)
     waiting = seen.waiting
     assert (waiting.questions, waiting.processes, waiting.delegations) == (2, 1, 0)
+
+
+def test_reports_name_the_command_that_shows_them(home: Home) -> None:
+    async def store_reports() -> None:
+        async with open_store(home.database, SystemClock()) as store:
+            router = FollowupRouter(store, MemoryBus())
+            scope = Scope("default", "one", "run", "/work", source="cli")
+            await store.commit(
+                *simple_session("one"),
+                *router.rows(scope, "report 1", "It has ended."),
+                *router.rows(scope, "report 2", "It has ended."),
+                EnqueueItem(QueueItem(key="m", queue="outbox", topic="irc", body=Raw(b"{}"))),
+            )
+
+    anyio.run(store_reports)
+    out = io.StringIO()
+    given = Env({**env(home), "HERMES_HOME": str(home.path)})
+    assert show_status(Namespace(json=False), CliContext(given, None, (out, out, out))) == 0
+    (line,) = [one for one in out.getvalue().splitlines() if one.startswith("waiting")]
+    expected = "2 reports of ended work (hermes -r one), 1 message in the queue"
+    assert line.split(maxsplit=1)[1] == expected
 
 
 async def test_broken_database_does_not_hide_other_rows(home: Home) -> None:

@@ -18,7 +18,7 @@ async def test_code_is_shown_in_a_direct_chat_only(tmp_path: Path) -> None:
         assert "is not linked" in await harness.run_text("/link list")
         harness.as_chat(Role.GUEST, account="fake:7", direct=False)
         for line in ("/link", "/link ABCDEFGH", "/link ABCDEFGH yes", "/link list"):
-            with pytest.raises(UsageError, match="Others read this chat"):
+            with pytest.raises(UsageError, match="Others can read this chat"):
                 await harness.run(line)
 
 

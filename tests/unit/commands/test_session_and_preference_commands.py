@@ -256,8 +256,8 @@ async def test_version_profile_and_debug(tmp_path: Path) -> None:
         profile = await harness.run_text("/profile")
         assert profile == "Profile default, in /home/ann/.hermes."
         assert (await harness.run_text("/whoami")).splitlines() == [
-            "  role  owner",
-            "  may   everything",
+            "  role     owner",
+            "  allowed  everything",
         ]
         report = await harness.run_text("/debug")
         assert "database  12 bytes" in report

@@ -25,8 +25,8 @@ from hermes.compaction.view import (
     view_start,
 )
 from hermes.schema.messages import Assistant, Media, Message, Result, Text, Trust, User, text_of
-from hermes.testing.history_validators import check_history, check_request
 from support.examples import at_most
+from support.history_validators import check_history, check_request
 from support.turns import assistant_message, tool_call, tool_result, user_message
 
 

@@ -34,7 +34,7 @@ FREE_TEXT = (
     "display.personality", "slack.proxy_url", "telegram.proxy_url", "mattermost.url",
     "mattermost.proxy_url",
     "discord.proxy_url", "matrix.proxy_url", "discord.dm_role_auth_guild",
-    "stt.local", "stt.openai", "stt.groq", "stt.mistral", "stt.deepinfra",
+    "stt.local", "stt.openai", "stt.groq", "stt.mistral", "stt.deepinfra", "stt.elevenlabs",
 )  # fmt: skip
 """Settings in which any text is valid, or whose value is checked by a function of its own."""
 

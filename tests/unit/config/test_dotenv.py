@@ -76,7 +76,7 @@ def test_forms(text: str, expected: dict[str, str]):
         ("1A=2", "f.env, line 1: expected NAME=value, but the text before = is not a name"),
         ('A="x\ny\nB=1', "f.env, line 1: the value of A has no closing quote"),
         ("\nA='x", "f.env, line 2: the value of A has no closing quote"),
-        ('A="x" y', "f.env, line 1: the value of A goes on after its closing quote"),
+        ('A="x" y', "f.env, line 1: there is text after the closing quote of A"),
         ('A="1\n2\n3"\nB', "f.env, line 4: expected NAME=value, but there is no ="),
     ],
 )

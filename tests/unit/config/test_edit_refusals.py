@@ -25,9 +25,23 @@ def test_an_invalid_value_changes_nothing(home):
     home.config.write_text(text)
     with pytest.raises(ConfigError) as caught:
         set_setting(home, {}, "agent.max_turns", "many")
-    assert "agent.max_turns: expected a whole number" in str(caught.value)
+    # Without a line: the text with that value was not written.
+    assert str(caught.value).startswith(f"{home.config}: agent.max_turns: expected a whole number")
     assert caught.value.hint == f"Nothing was changed in {home.config}."
     assert home.config.read_text() == text
+
+
+def test_impossible_port_is_refused(home):
+    home.config.write_text("# mine\n")
+    for port in ("99999", "-1", "web", "true"):
+        with pytest.raises(ConfigError, match="expected a whole number from 0 to 65535"):
+            set_setting(home, {}, "platforms.api_server.extra.port", port)
+        with pytest.raises(ConfigError, match="API_SERVER_PORT: expected a whole number"):
+            set_variable(home, "API_SERVER_PORT", port)
+    assert home.config.read_text() == "# mine\n"
+    assert not home.dotenv.exists()
+    set_variable(home, "ANOTHER_PORT", "tcp://127.0.0.1:80")
+    set_setting(home, {}, "platforms.api_server.extra.port", "8642")
 
 
 def test_one_of_two_errors_can_be_fixed(home):
@@ -43,6 +57,15 @@ def test_invalid_yaml_file_is_not_changed(home):
     with pytest.raises(ConfigError, match="invalid YAML"):
         set_setting(home, {}, "model", "x")
     assert home.config.read_text() == "a: [\n"
+
+
+@pytest.mark.parametrize("text", [".\n", "- a\n- b\n"])
+def test_file_without_settings_is_not_changed(home, text: str):
+    home.config.write_text(text)
+    for edit in (lambda: set_setting(home, {}, "model", "x"), lambda: unset_setting(home, {}, "a")):
+        with pytest.raises(ConfigError, match="expected settings such as `model: NAME`, found"):
+            edit()
+    assert home.config.read_text() == text
 
 
 @pytest.mark.parametrize(

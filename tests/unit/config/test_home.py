@@ -69,9 +69,9 @@ def test_active_profile_has_lowest_precedence(root):
 def test_an_unknown_profile_names_those_that_exist(root):
     with pytest.raises(ConfigError) as caught:
         resolve_home(env(root), "wrok")
-    assert str(caught.value) == "Unknown profile: wrok. Known profiles: default, play, work."
+    assert str(caught.value) == "Unknown profile: 'wrok'. Known profiles: default, play, work."
     assert caught.value.hint == "Did you mean work?"
-    with pytest.raises(ConfigError, match="Unknown profile: gone"):
+    with pytest.raises(ConfigError, match="Unknown profile: 'gone'"):
         resolve_home(env(root / "profiles" / "gone"))
 
 

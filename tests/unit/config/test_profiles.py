@@ -133,6 +133,26 @@ def test_clone_does_not_share_access_credentials(home, tmp_path, everything, lin
     assert home.config.read_text() == OWN_SETTINGS
 
 
+def test_clone_has_no_tokens_from_any_place_of_a_platform(home):
+    home.config.write_text("""\
+telegram: {token: old-1, require_mention: true, accounts: {work: {token: old-2}}}
+irc: {server: irc.example, server_password: old-3}
+homeassistant: {token: shared}
+gateway:
+  platforms:
+    discord: {token: old-4}
+    api_server: {extra: {key: old-5, model_routes: {x: {api_key: outgoing}}}}
+""")
+    made = create_profile(home.root, "work", clone=home)
+    text = made.config.read_text()
+    assert "old-" not in text
+    assert "require_mention: true" in text
+    assert "server: irc.example" in text
+    assert "token: shared" in text
+    assert "api_key: outgoing" in text
+    assert "API_SERVER_KEY" in read_dotenv(made.dotenv)
+
+
 def test_the_original_is_independent_of_the_clone(home):
     made = create_profile(home.root, "work", clone=home)
     made.config.write_text("model: b\n")
@@ -188,8 +208,12 @@ def test_list_marks_the_active_profile(home):
 
 
 def test_only_an_existing_profile_can_be_used(home):
-    with pytest.raises(ConfigError, match="Unknown profile"):
+    with pytest.raises(ConfigError, match="Unknown profile") as caught:
         use_profile(home.root, "gone")
+    assert caught.value.hint == "Create it with: hermes profile create gone"
+    with pytest.raises(ConfigError, match="Unknown profile") as caught:
+        delete_profile(home.root, "gone")
+    assert caught.value.hint == ""
     assert active_profile_name(home.root) == "default"
 
 

@@ -211,6 +211,33 @@ def test_secrets_in_settings_are_masked_by_name_and_by_value():
     }
 
 
+def test_keys_of_rooms_are_masked_and_their_names_are_shown():
+    settings = {
+        "platforms": {
+            "irc": {"extra": {"channel": ["#open", "#closed secret,key", 7]}},
+            "xmpp": {"extra": {"muc_rooms": "a@muc, b@muc  of the room ,c@muc pass"}},
+            "other": {"extra": {"channel": "General talk"}},
+        },
+        "irc": {"extra": {"channel": "#key key"}},
+    }
+    assert mask_secrets(settings, Redactor()) == {
+        "platforms": {
+            "irc": {"extra": {"channel": ["#open", f"#closed {MASK}", 7]}},
+            "xmpp": {"extra": {"muc_rooms": f"a@muc, b@muc  {MASK},c@muc {MASK}"}},
+            "other": {"extra": {"channel": "General talk"}},
+        },
+        "irc": {"extra": {"channel": f"#key {MASK}"}},
+    }
+    assert list(secrets_in(settings)) == ["secret,key", "of the room", "pass", "key"]
+
+
+def test_variables_with_keys_of_rooms_are_withheld_and_the_keys_are_secret():
+    env = {"IRC_CHANNEL": "#open,#closed room-key", "XMPP_MUC_ROOMS": "a@muc,b@muc"}
+    assert secret_values(env) == ["room-key"]
+    assert "IRC_CHANNEL" in withheld_names(env)
+    assert "XMPP_MUC_ROOMS" not in withheld_names(env)
+
+
 def test_variable_and_header_maps_are_masked():
     settings = {
         "mcp_servers": {

@@ -163,7 +163,7 @@ async def test_answer_that_processes_left_is_given_up_until_it_is_sent_again(
                 await wait_until_idle()
         status, reason = await cron.store.queues.status("k1")
         assert (status, len(cron.model.requests)) == (ItemStatus.PARKED, 4)
-        assert "ended several times" in reason
+        assert "stopped several times" in reason
         async with cron.serving():
             await cron.store.queues.retry("k1", cron.clock.now(), "sent again")
             cron.bus.wake(QUEUE, "default")

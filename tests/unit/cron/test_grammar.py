@@ -59,6 +59,25 @@ def test_interval(text: str, minutes: int) -> None:
     assert parse_schedule(text, BERLIN, NOW).minutes == minutes
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (" ", "The schedule is empty."),
+        (".", "'.' is not a schedule."),
+        ("0m", "The delay '0m' is zero."),
+        ("every 0m", "The shortest interval is one minute."),
+        ("every 99999999d", "The duration '99999999d' is longer than ten years."),
+        ("0 9 31 2 *", "The cron expression '0 9 31 2 *' never matches."),
+        ("0 9 31 13 *", "'0 9 31 13 *' is not a cron expression: Bad month."),
+        ("0 9 32 2 *", "'0 9 32 2 *' is not a cron expression: Bad day-of-month."),
+    ],
+)
+def test_refusal_names_the_reason(text: str, why: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_schedule(text, BERLIN, NOW)
+    assert str(caught.value) == why
+
+
 @cases(
     "text",
     [

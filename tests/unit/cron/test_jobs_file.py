@@ -140,15 +140,16 @@ async def test_impossible_numbers_in_the_file_do_not_stop_the_others(tmp_path: P
             assert (broken.state, broken.enabled) == ("error", False)
 
 
-async def test_unreadable_file_is_kept_aside_and_written_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{", '{"jobs": [{"a": ' + "[" * 100_000])
+async def test_unreadable_file_is_kept_aside_and_written_anew(tmp_path: Path, content: str) -> None:
     async with cron_harness(tmp_path) as cron:
         await cron.create("every 1h", name="mine")
         path = tmp_path / "cron" / "jobs.json"
-        path.write_text("{")
+        path.write_text(content)
         assert [job.name for job in await cron.service.jobs()] == ["mine"]
         assert [entry["name"] for entry in read(path)] == ["mine"]
         (kept,) = path.parent.glob("jobs.json.broken-*")
-        assert kept.read_text() == "{"
+        assert kept.read_text() == content
 
 
 async def test_missing_file_loses_no_job(tmp_path: Path) -> None:
@@ -170,6 +171,7 @@ async def test_missing_file_loses_no_job(tmp_path: Path) -> None:
         JobChange(schedule="every 1h", script="missing.sh"),
         JobChange(schedule="every 1h", prompt="x", timezone="Mars/Base"),
         JobChange(schedule="every 1h", prompt="x", workdir="relative"),
+        JobChange(schedule="every 1h", prompt="x", workdir="/nonexistent"),
         JobChange(schedule="every 1h", prompt="x", name="n" * 201),
     ],
 )

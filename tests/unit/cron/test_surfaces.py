@@ -104,6 +104,7 @@ def test_command_line(tmp_path: Path) -> None:
     assert cli("cron", "list").out.startswith("Read my mail  [scheduled]")
     assert cli("cron", "next", "last", "day", "of", "the", "month", "--count", "2").code == 0
     assert cli("cron", "remove", job["id"]).code == 0
+    assert "hermes cron create" in cli("cron", "list").out
     assert cli("cron", "incidents").out == "No incidents.\n"
     wrong = cli("cron", "create", "whenever", "x")
     assert (wrong.code, "not a schedule" in wrong.err) == (2, True)
@@ -112,7 +113,9 @@ def test_command_line(tmp_path: Path) -> None:
     (scripts / "hello.sh").write_text("echo hello")
     cli("cron", "create", "1h", "--script", "hello.sh", "--no-agent", "--name", "hello")
     (tmp_path / "home" / "config.yaml").write_text("hooks: {on_session_end: [{command: 'true'}]}\n")
-    assert "completed" in cli("cron", "run", "hello", "--accept-hooks").out
+    run = cli("cron", "run", "hello", "--accept-hooks").out.splitlines()
+    assert run[0] == "Running the job hello here, as no gateway is running."
+    assert (run[1].endswith("completed  hello"), run[2]) == (True, "hello")
     assert "accepted: true" in cli("hooks", "list").out
     thinking = cli("cron", "edit", "hello", "--reasoning-effort", "low", "--json")
     assert json.loads(thinking.out)["reasoning_effort"] == "low"
@@ -120,13 +123,15 @@ def test_command_line(tmp_path: Path) -> None:
     assert "completed  hello" in cli("cron", "runs").out
     (output,) = (tmp_path / "home" / "cron" / "output").glob("*/*.md")
     assert output.read_text().endswith("hello\n")
+    assert run[-1] == f"Output: {output}"
+    assert json.loads(cli("cron", "run", "hello", "--json").out)["state"] == "completed"
 
 
 async def test_newer_actions(tmp_path: Path) -> None:
     watched = tmp_path / "list.txt"
     async with open_profile(tmp_path) as app:
         made = await act(app, f"create 'on change of {watched}' look --name look")
-        assert f"It fires on change of {watched}." in made
+        assert f"It runs on change of {watched}." in made
         assert await act(app, "incidents") == "No incidents."
         with pytest.raises(NotFound):
             await act(app, "incidents ack none")
@@ -134,3 +139,36 @@ async def test_newer_actions(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="--all"):
             await act(app, "resnap")
         assert "No gateway is running" in await act(app, "doctor")
+
+
+async def test_names_are_unique_and_an_edit_changes_something(tmp_path: Path) -> None:
+    async with open_profile(tmp_path) as app:
+        await act(app, "create 1h a --name tea")
+        await act(app, "create 1h b --name coffee")
+        for line in ("create 1h c --name Tea", "edit coffee --name tea"):
+            with pytest.raises(UsageError, match="already a job named 'tea'"):
+                await act(app, line)
+        assert "Changed the job Tea" in await act(app, "edit tea --name Tea")
+        with pytest.raises(UsageError, match="Nothing to change"):
+            await act(app, "edit tea")
+
+
+@pytest.mark.parametrize("count", ["-1", "0", "501", "99999999999"])
+@pytest.mark.parametrize("line", ["show tea --next", "next --count", "runs --limit"])
+async def test_length_of_lists_is_limited(tmp_path: Path, line: str, count: str) -> None:
+    async with open_profile(tmp_path) as app:
+        await act(app, "create 'every 1h' a --name tea")
+        with pytest.raises(UsageError, match="must be 1 to 500"):
+            await act(app, f"{line} {count}")
+
+
+async def test_delivery_target_is_checked(tmp_path: Path) -> None:
+    async with open_profile(tmp_path) as app:
+        with pytest.raises(UsageError, match="Unknown platform: 'telegrm'") as caught:
+            await act(app, "create 1h a --deliver telegrm:1")
+        assert caught.value.hint == "Did you mean telegram?"
+        warning = "Its answers cannot be delivered yet: telegram: the platform is not set up."
+        assert warning in await act(app, "create 1h a --deliver telegram --name a")
+        assert f"a: {warning}" in await act(app, "doctor")
+        app.home.dotenv.write_text("TELEGRAM_BOT_TOKEN=1:a\nTELEGRAM_HOME_CHANNEL=5\n")
+        assert warning not in await act(app, "edit a --deliver telegram")

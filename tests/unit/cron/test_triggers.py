@@ -159,7 +159,7 @@ async def test_job_by_webhook_fires_as_often_as_it_may(tmp_path: Path) -> None:
             await wait_until_idle()
         assert await cron.states(job) == ["completed", "completed", "skipped"]
         assert (await cron.service.find(job.id)).state == "completed"
-        with pytest.raises(UsageError, match="no fire left"):
+        with pytest.raises(UsageError, match="no runs left"):
             await cron.service.resume(job.id)
 
 
@@ -208,7 +208,7 @@ async def test_incidents_are_failures_in_a_row_until_a_success(tmp_path: Path) -
         assert states == [IncidentState.CLOSED, IncidentState.CLOSED]
         problems = await find_problems(cron.service, "")
         assert [one.text for one in problems] == [
-            f"It failed 1 times in a row: {(await cron.history(job))[-1].reason}"
+            f"It failed once: {(await cron.history(job))[-1].reason}"
         ]
 
 
@@ -219,12 +219,30 @@ async def test_doctor_names_what_is_missing(tmp_path: Path) -> None:
     async with cron_harness(tmp_path, clock=FakeClock()) as cron:
         assert await find_problems(cron.service, "not served") == []
         folder = tmp_path / "work"
+        folder.mkdir()
         await cron.create(
             "every 1h", script="a.sh", workdir=str(folder), context_from=("another",), name="j"
         )
-        script.unlink()
+        folder.rmdir()
         texts = [one.text for one in await find_problems(cron.service, "not served")]
         assert texts[0] == "not served"
-        assert any("no script" in text for text in texts)
-        assert any("work folder" in text for text in texts)
+        assert f"The working directory {folder} does not exist." in texts
         assert any("another" in text for text in texts)
+        script.unlink()
+        texts = [one.text for one in await find_problems(cron.service, "not served")]
+        assert any("no script" in text for text in texts)
+
+
+async def test_doctor_lists_a_lasting_cause_once_and_tells_namesakes_apart(tmp_path: Path) -> None:
+    async with cron_harness(tmp_path, clock=FakeClock()) as cron:
+        folder = tmp_path / "work"
+        folder.mkdir()
+        jobs = [await cron.create("every 1h", name="j", workdir=str(folder)) for _ in range(2)]
+        folder.rmdir()
+        async with cron.serving():
+            await cron.clock.advance(3600.5)
+        problems = await find_problems(cron.service, "")
+        reason = f"It failed once: The working directory {folder} does not exist."
+        expected = {(f"j ({job.id})", reason) for job in jobs}
+        assert {(one.job, one.text) for one in problems} == expected
+        assert len(problems) == 2

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from hermes.cron.fire_runner import SOURCE
+from hermes.cron.job_text import fire_line
 from hermes.ports.jobs import FireState, Job, JobPolicy, Overlap
+from hermes.ports.store import OpenSession
 from hermes.schema.errors import ModelError, Unreachable
 from hermes.schema.messages import Usage, text_of
 from hermes.schema.scope import OWNER
@@ -277,6 +280,21 @@ async def test_attached_job_continues_one_session(tmp_path: Path) -> None:
         assert len(cron.model.requests[1].messages) > len(cron.model.requests[0].messages)
 
 
+async def test_attached_job_does_not_continue_a_session_of_somebody_else(tmp_path: Path) -> None:
+    async with cron_harness(tmp_path, answer_script("one")) as cron:
+        job = await cron.create("every 10m", attach_to_session=True)
+        key = f"{SOURCE}:{job.id}"
+        other = Session(id="other", started_at=cron.clock.now(), key=key, principal="guest")
+        await cron.store.commit(OpenSession(other))
+        async with cron.serving():
+            await cron.clock.advance(601)
+        (fire,) = await cron.history()
+        assert fire.state is FireState.COMPLETED
+        own = await cron.store.archive_for(OWNER).get(fire.session)
+        assert (own.id != "other", own.principal) == (True, OWNER)
+        assert not await cron.store.archive_for("guest").messages("other")
+
+
 async def test_old_fires_sessions_and_files_are_deleted(tmp_path: Path) -> None:
     scripts = [answer_script(str(number)) for number in range(6)]
     async with cron_harness(tmp_path, *scripts) as cron:
@@ -369,4 +387,6 @@ async def test_answer_that_cannot_be_delivered_is_not_a_failure_of_the_job(tmp_p
             await cron.clock.advance(601)
         changed = await latest(cron, job)
         assert (changed.last_status, changed.failure_streak) == ("delivery_failed", 0)
+        (fire,) = await cron.history(job)
+        assert fire_line(fire).endswith("  completed, not delivered: no home channel")
         assert changed.last_delivery_error == "no home channel"

@@ -1,5 +1,6 @@
-"""The documentation is complete: every setting is described, the reference is up to date."""
+"""The documentation is complete and readable: settings, reference, index, links, line length."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from hermes.config.setting_catalog import described_keys, settings
 
 ROOT = Path(__file__).parents[3]
+LINK_TARGET = re.compile(r"\]\([^)]*\)")
 
 
 def run_script(name: str, *args: str) -> subprocess.CompletedProcess[str]:
@@ -51,3 +53,15 @@ def test_every_page_is_in_the_index() -> None:
     pages = [*docs.glob("*.md"), *docs.glob("channels/*.md"), *docs.glob("reference/*.md")]
     names = {page.relative_to(docs).as_posix() for page in pages} - {"README.md"}
     assert {name for name in names if f"({name})" not in index} == set()
+
+
+def test_lines_are_shorter_than_120_characters() -> None:
+    written = {*ROOT.glob("*.md"), *ROOT.glob("examples/*.md"), *ROOT.glob("docs/**/*.md")}
+    generated = set(ROOT.glob("docs/reference/*.md"))
+    too_long = [
+        f"{page.relative_to(ROOT)}:{number}"
+        for page in sorted(written - generated)
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        if not line.startswith("|") and len(LINK_TARGET.sub("]", line)) >= 120
+    ]
+    assert too_long == []

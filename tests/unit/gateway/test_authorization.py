@@ -287,8 +287,17 @@ def test_policies_open_and_close_kinds_of_chats() -> None:
     assert verdict({}, {"dm_policy": "allowlist"}) == ("ignored", "unknown_user")
     assert verdict({}, {"dm_policy": "pairing", "allow_from": [OTHER]}) == ("pair", "unknown_user")
     assert verdict({}, {"group_policy": "pairing"}, **in_group)[0] == "ignored"
-    with pytest.raises(ConfigError, match="dm_policy cannot be 'opne'"):
+    with pytest.raises(ConfigError, match="dm_policy: 'opne'"):
         verdict({}, {"dm_policy": "opne"})
+
+
+def test_policies_may_be_variables() -> None:
+    in_group = {"chat_type": "group", "chat_id": CHAT}
+    closed: dict[str, object] = {"dm_policy": "disabled", "group_policy": "disabled"}
+    assert verdict({"TELEGRAM_DM_POLICY": " Open "}, closed) == ("guest", "everybody")
+    assert verdict({"TELEGRAM_GROUP_POLICY": "open"}, closed, **in_group)[0] == "guest"
+    with pytest.raises(ConfigError, match="dm_policy: 'opne'"):
+        verdict({"TELEGRAM_DM_POLICY": "opne"}, {})
 
 
 def test_general_setting_disables_pairing() -> None:

@@ -149,7 +149,7 @@ async def test_post_with_a_known_key_is_repeated_without_a_mark(tmp_path: Path) 
 async def test_nothing_is_sent_after_another_worker_took_over(tmp_path: Path) -> None:
     """The freeze comes between the claim and the call: while waiting for the rate limit."""
     clock = FakeClock()
-    channel = FakeFaultyChannel(caps=ChannelCapabilities(max_text=4096, chat_rate=0.01))
+    channel = FakeFaultyChannel(caps=ChannelCapabilities(max_text=4096, rate=0.01))
     async with (
         delivery_harness(tmp_path, channel=channel, clock=clock) as harness,
         open_store(tmp_path / "hermes.db", clock) as peer,
@@ -399,7 +399,8 @@ async def test_progress_message_of_undelivered_answer_says_so(
         (left,) = await harness.store.queues.claim(
             final_edits_name("fake"), None, "x", timedelta(0)
         )
-        assert msgspec.json.decode(left.body, type=FinalEdit) == FinalEdit("post-1", words)
+        edit = FinalEdit("post-1", words, answer=unsure > 0)
+        assert msgspec.json.decode(left.body, type=FinalEdit) == edit
         (parked,) = await harness.store.queues.parked("outbox:fake")
         assert read_outbox_message(parked.item).progress_post is None
 

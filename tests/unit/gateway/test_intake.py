@@ -7,13 +7,20 @@ import pytest
 from msgspec import structs
 
 from hermes.gateway.command_queue import COMMAND_TIMEOUT
-from hermes.gateway.messages import COMMANDS, Admitted, InboxMessage, Rejected, inbox_item
+from hermes.gateway.messages import (
+    COMMANDS,
+    Admitted,
+    BusyMode,
+    InboxMessage,
+    Rejected,
+    inbox_item,
+)
 from hermes.gateway.run_display import SEEN_REACTION
 from hermes.ports.channel import ChannelCapabilities, Inbound, InboundDetails
 from hermes.schema.messages import Assistant, Text, Trust, User
 from hermes.schema.scope import Address
 from hermes.store.sqlite import open_store
-from hermes.testing.channel import FakeFaultyChannel
+from hermes.testing.channel import FakeChannel, FakeFaultyChannel
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import answer_script
 from support.conversation import HANGING_SCRIPT
@@ -21,6 +28,7 @@ from support.gateway import (
     GATEWAY_TIMEOUT,
     admit_everyone,
     gateway_harness,
+    gateway_rules,
     make_inbound,
     wait_until,
 )
@@ -96,6 +104,16 @@ async def test_answer_does_not_wait_for_the_reaction(tmp_path: Path) -> None:
         await harness.channel.type(make_inbound("hello", "u1"))
         await wait_until(lambda: channel.texts_in("1") == ["re: hello"])
         await wait_until(lambda: channel.reactions == [("m-u1", "👀"), ("m-u1", "✅")])
+
+
+async def test_typing_is_shown_at_once_where_there_are_no_reactions(tmp_path: Path) -> None:
+    rules = structs.replace(gateway_rules(BusyMode.QUEUE, debounce=5.0), progress=True)
+    channel = FakeChannel()
+    async with gateway_harness(tmp_path, channel=channel, rules=rules) as harness:
+        await channel.say("hello")
+        await wait_until(lambda: channel.typing_in == {Address("fake", "1")})
+        assert harness.running() is None
+        assert channel.texts_in("1") == []
 
 
 class SlowReactions(FakeFaultyChannel):

@@ -21,8 +21,8 @@ from hermes.schema.errors import LeaseLost, SessionBusy, StoreError, StoreFull, 
 from hermes.schema.scope import Address
 from hermes.testing.channel import FakeFaultyChannel
 from hermes.testing.clock import FakeClock
-from hermes.testing.faulty_disk import DiskFailure, faulty_disk
 from hermes.testing.scripted_model import ScriptStep, answer_script
+from support.faulty_disk import DiskFailure, faulty_disk
 from support.gateway import gateway_harness, make_inbound, wait_until
 
 pytestmark = pytest.mark.anyio

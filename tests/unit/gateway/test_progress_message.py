@@ -4,17 +4,19 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec import structs
 
 from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.progress_message import (
     ANSWER_BELOW,
     MAX_FAILURES,
-    PLACEHOLDER,
+    UNFINISHED,
     ProgressDisplay,
     ProgressTiming,
 )
+from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.stale_progress import INTERRUPTED_BY_RESTART, LIVE_PROGRESS
-from hermes.ports.channel import Outbound, Receipt
+from hermes.ports.channel import ChannelCapabilities, NotSent, Outbound, Receipt, Throttled
 from hermes.schema.events import (
     Event,
     MessageAdded,
@@ -28,7 +30,12 @@ from hermes.schema.messages import Text, Trust, User
 from hermes.schema.questions import Question, QuestionKind
 from hermes.schema.scope import Address
 from hermes.schema.tools import Effect
-from hermes.testing.channel import FakeFaultyChannel, SendFault
+from hermes.testing.channel import (
+    FAKE_CAPABILITIES,
+    THROTTLE_SECONDS,
+    FakeFaultyChannel,
+    SendFault,
+)
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Pause, answer_script
 from support.gateway import FinalEdits, gateway_harness, progress_message, wait_until
@@ -41,11 +48,13 @@ PACE = ProgressTiming(edit=1.0, typing=500.0, timeout=20.0)
 
 
 class CountingChannel(FakeFaultyChannel):
-    """Counts edits; while `gate` is closed, an edit is in progress."""
+    """Counts edits and typing signals; while `gate` is closed, an edit is in progress."""
 
-    def __init__(self, *faults: SendFault) -> None:
-        super().__init__(*faults)
+    def __init__(self, *faults: SendFault, caps: ChannelCapabilities | None = None) -> None:
+        super().__init__(*faults, caps=caps)
         self.edits = 0
+        self.signals = 0
+        self.typing_fails = False
         self.gate = anyio.Event()
         self.gate.set()
 
@@ -53,6 +62,24 @@ class CountingChannel(FakeFaultyChannel):
         self.edits += 1
         await self.gate.wait()
         await super().edit(receipt, post)
+
+    async def typing(self, to: Address, on: bool) -> None:
+        self.signals += on
+        if self.typing_fails:
+            raise NotSent("The platform shows nothing.")
+        await super().typing(to, on)
+
+
+class SlowTypingChannel(FakeFaultyChannel):
+    """Typing signals take three seconds; posts are refused."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(chance=lambda: SendFault.REFUSED)
+        self._clock = clock
+
+    async def typing(self, to: Address, on: bool) -> None:
+        await self._clock.sleep(3.0)
+        await super().typing(to, on)
 
 
 class SlowChannel(FakeFaultyChannel):
@@ -127,6 +154,24 @@ async def test_stream_reset_clears_the_text() -> None:
         progress.freeze()
 
 
+async def test_text_that_is_gone_before_its_turn_is_not_posted() -> None:
+    clock, channel = FakeClock(), CountingChannel()
+    rate_limiter = RateLimiter(clock, channel.caps)
+    rate_limiter.pause(Throttled("Too much.", wait=5.0), HOME)
+    progress = progress_message(channel, clock, PACE, rate_limiter=rate_limiter)
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.run)
+        progress.handle_event(TextDelta("a text that is long enough to be shown "))
+        await clock.advance(2.0)
+        progress.handle_event(StreamReset("again"))
+        await clock.advance(5.0)
+        assert channel.calls == 0
+        progress.handle_event(started("look"))
+        await rest()
+        assert channel.texts_in("1") == ['· look {"path":"a"}']
+        progress.freeze()
+
+
 async def test_display_settings_are_followed() -> None:
     clock, channel = FakeClock(), CountingChannel()
     shows = ProgressDisplay(preview=8, narration=True, typing=False, cursor=" |")
@@ -159,17 +204,136 @@ async def test_old_post_does_not_become_the_answer(waited: float, given: str | N
     assert progress.final_edit == (None if given else ("post-1", ANSWER_BELOW))
 
 
-async def test_post_without_receipt_never_shows_answer_text() -> None:
-    clock, channel = FakeClock(), CountingChannel(SendFault.LOST_REPLY)
+async def test_first_words_are_posted_at_once_and_whole() -> None:
+    clock, channel = FakeClock(), CountingChannel()
+    shows = ProgressDisplay(cursor=" |", least=10)
+    progress = progress_message(channel, clock, PACE, display=shows)
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.run)
+        progress.handle_event(TextDelta("The sea"))
+        await rest()
+        assert channel.texts_in("1") == []
+        progress.handle_event(TextDelta(" is blu"))
+        await rest()
+        assert channel.texts_in("1") == ["The sea is |"]
+        progress.handle_event(TextDelta("e and deep"))
+        await rest()
+        assert channel.edits == 0
+        await clock.advance(1.0)
+        assert channel.texts_in("1") == ["The sea is blue and deep |"]
+        progress.freeze()
+
+
+async def test_first_words_of_a_script_without_spaces_are_posted() -> None:
+    channel, text = CountingChannel(), "海は青くて深い" * 8
+    progress = progress_message(channel, FakeClock(), PACE)
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.run)
+        progress.handle_event(TextDelta(text))
+        await rest()
+        assert channel.texts_in("1") == [text + UNFINISHED]
+        progress.freeze()
+
+
+async def test_short_text_is_posted_once_it_stops_growing() -> None:
+    clock, channel = FakeClock(), CountingChannel()
     progress = progress_message(channel, clock, PACE)
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
-        for number in range(3):
-            progress.handle_event(TextDelta(f"the answer {number}"))
-            await clock.advance(2.0)
-        assert channel.texts_in("1")[0] == PLACEHOLDER
-        assert "the answer" in channel.texts_in("1")[1]
+        progress.handle_event(TextDelta("Wait. "))
+        await clock.advance(0.9)
+        assert channel.texts_in("1") == []
+        await clock.advance(0.1)
+        assert channel.texts_in("1") == ["Wait." + UNFINISHED]
         progress.freeze()
+
+
+@pytest.mark.parametrize("cursor", ["", " |"])
+async def test_post_without_receipt_looks_unfinished_and_is_not_repeated(cursor: str) -> None:
+    clock, channel = FakeClock(), CountingChannel(SendFault.LOST_REPLY)
+    shows = ProgressDisplay(cursor=cursor, least=8)
+    progress = progress_message(channel, clock, PACE, display=shows)
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.run)
+        for number in range(3):
+            progress.handle_event(TextDelta(f"the answer {number} "))
+            await clock.advance(2.0)
+        assert channel.texts_in("1") == ["the answer 0" + (cursor or UNFINISHED)]
+        assert progress.freeze() is None
+
+
+async def test_lost_receipt_is_recovered_where_the_platform_knows_the_key() -> None:
+    clock, caps = FakeClock(), structs.replace(FAKE_CAPABILITIES, idempotent=True)
+    channel = CountingChannel(SendFault.LOST_REPLY, caps=caps)
+    progress = progress_message(channel, clock, PACE, display=ProgressDisplay(least=8))
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.run)
+        for number in range(3):
+            progress.handle_event(TextDelta(f"the answer {number} "))
+            await clock.advance(2.0)
+        assert channel.texts_in("1") == ["the answer 0 the answer 1 the answer 2 "]
+        assert progress.freeze() == "post-1"
+
+
+@pytest.mark.parametrize("then", [(), (SendFault.REFUSED,)], ids=["found", "refused first"])
+async def test_recovered_post_gets_the_newest_text(then: tuple[SendFault, ...]) -> None:
+    """The platform returns the post of the first attempt, with the text it had."""
+    clock, caps = FakeClock(), structs.replace(FAKE_CAPABILITIES, idempotent=True)
+    channel = CountingChannel(SendFault.LOST_REPLY, *then, caps=caps)
+    progress = progress_message(channel, clock, PACE)
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.run)
+        progress.handle_event(started("look"))
+        await rest()
+        progress.handle_event(started("act"))
+        await clock.advance(5.0)
+        assert channel.texts_in("1") == ['· look {"path":"a"}\n· act {"path":"a"}']
+        assert channel.edits == 1
+        progress.freeze()
+
+
+async def test_typing_is_not_shown_beside_a_post_that_grows() -> None:
+    clock, channel = FakeClock(), CountingChannel()
+    progress = progress_message(channel, clock, structs.replace(PACE, typing=4.0))
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.run)
+        await rest()
+        assert channel.signals == 1
+        for number in range(12):
+            progress.handle_event(started(f"look{number}"))
+            await clock.advance(1.0)
+        assert channel.signals == 1
+        await clock.advance(4.0)
+        assert channel.signals == 2
+        progress.freeze()
+
+
+async def test_failed_typing_does_not_stop_the_progress() -> None:
+    clock, channel = FakeClock(), CountingChannel()
+    channel.typing_fails = True
+    progress = progress_message(channel, clock, structs.replace(PACE, typing=4.0))
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.run)
+        await clock.advance(4.0 * MAX_FAILURES)
+        assert channel.signals > MAX_FAILURES
+        progress.handle_event(started("look"))
+        await rest()
+        assert channel.texts_in("1") == ['· look {"path":"a"}']
+        progress.freeze()
+
+
+async def test_slow_typing_does_not_hide_failed_posts() -> None:
+    clock = FakeClock()
+    channel = SlowTypingChannel(clock)
+    progress = progress_message(channel, clock, structs.replace(PACE, typing=0.5))
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.run)
+        for number in range(20):
+            progress.handle_event(started(f"look{number}"))
+            await clock.advance(1.0)
+        assert channel.calls == MAX_FAILURES
+        progress.freeze()
+        await clock.advance(3.0)
 
 
 async def test_edit_in_progress_cannot_overwrite_the_answer() -> None:
@@ -189,6 +353,23 @@ async def test_edit_in_progress_cannot_overwrite_the_answer() -> None:
         channel.gate.set()
     assert final_edits.behind == [("post-1", ANSWER_BELOW)]
     assert channel.edits == 1
+
+
+async def test_no_post_is_made_once_the_message_is_frozen() -> None:
+    channel, checked = CountingChannel(), anyio.Event()
+
+    async def held() -> bool:
+        await checked.wait()
+        return True
+
+    progress = progress_message(channel, FakeClock(), PACE, held=held)
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.run)
+        progress.handle_event(started("look"))
+        await rest()
+        assert progress.freeze() is None
+        checked.set()
+    assert channel.calls == 0
 
 
 async def test_post_not_reused_once_is_never_reused() -> None:
@@ -226,9 +407,11 @@ async def test_reused_post_gets_final_text_when_there_is_no_answer(*, late: bool
 
 
 @pytest.mark.parametrize(
-    "fault", [SendFault.REFUSED, SendFault.BREAKS, SendFault.HANGS, SendFault.THROTTLED]
+    ("fault", "calls"),
+    [(SendFault.REFUSED, MAX_FAILURES), (SendFault.BREAKS, 1), (SendFault.HANGS, 1)],
 )
-async def test_failing_edits_only_stop_the_progress(fault: SendFault) -> None:
+async def test_failing_posts_only_stop_the_progress(fault: SendFault, calls: int) -> None:
+    """A post that may have arrived is not repeated."""
     clock, channel = FakeClock(), CountingChannel(*[fault] * 10)
     progress = progress_message(channel, clock, PACE)
     async with anyio.create_task_group() as group:
@@ -236,8 +419,21 @@ async def test_failing_edits_only_stop_the_progress(fault: SendFault) -> None:
         for number in range(MAX_FAILURES + 1):
             progress.handle_event(started(f"look{number}"))
             await clock.advance(30.0)
-        assert channel.calls == MAX_FAILURES
+        assert channel.calls == calls
         assert progress.freeze() is None
+
+
+async def test_throttled_post_is_made_after_the_wait() -> None:
+    clock, channel = FakeClock(), CountingChannel(*[SendFault.THROTTLED] * 5)
+    progress = progress_message(channel, clock, PACE)
+    async with anyio.create_task_group() as group:
+        group.start_soon(progress.run)
+        progress.handle_event(started("look"))
+        await clock.advance(5 * THROTTLE_SECONDS - 1.0)
+        assert channel.texts_in("1") == []
+        await clock.advance(2.0)
+        assert channel.texts_in("1") == ['· look {"path":"a"}']
+        progress.freeze()
 
 
 async def test_progress_message_becomes_the_answer(tmp_path: Path) -> None:

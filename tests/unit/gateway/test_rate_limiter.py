@@ -39,9 +39,9 @@ async def test_no_limits_means_no_waiting() -> None:
 async def test_chat_rate_is_independent_per_chat() -> None:
     clock = FakeClock()
     limiter = RateLimiter(clock, ChannelCapabilities(100, chat_rate=1.0))
-    got = await moments(limiter, clock, A, A, A, B)
-    assert got[:2] == [0.0, 0.0]
-    assert [round(one) for one in got[2:]] == [1, 2]
+    got = await moments(limiter, clock, A, A, A, A, B)
+    assert got[:3] == [0.0] * 3
+    assert [round(one) for one in got[3:]] == [1, 2]
 
 
 async def test_account_rate_applies_to_all_chats() -> None:
@@ -83,7 +83,46 @@ async def test_groups_have_a_limit_per_minute() -> None:
     assert got[:4] == [0.0] * 4
     windows = [sum(start <= one < start + 60 for one in got) for start in got]
     assert 18 <= max(windows) <= 20
-    assert [round(one) for one in await moments(limiter, clock, A, A)] == [0, 1]
+    assert [round(one) for one in await moments(limiter, clock, A, A, A)] == [0, 0, 1]
+
+
+async def test_progress_leaves_an_answer_to_its_chat() -> None:
+    """However often progress is tried, an answer and the next one do not wait for it."""
+    clock = FakeClock()
+    limiter = RateLimiter(clock, ChannelCapabilities(100, chat_rate=1.0))
+    for _ in range(30):
+        shown = sum(limiter.try_acquire(A) for _ in range(5))
+        assert shown <= 1
+        await clock.advance(0.1)
+    assert await moments(limiter, clock, A) == [0.0]
+    assert not limiter.try_acquire(A)
+
+
+async def test_typing_leaves_more_capacity_than_progress() -> None:
+    clock = FakeClock()
+    limiter = RateLimiter(clock, ChannelCapabilities(100, rate=12.0, chat_rate=1.0))
+    chats = [Address("fake", str(number)) for number in range(20)]
+    assert 1 < sum(map(limiter.try_type, chats)) < 6
+    assert sum(map(limiter.try_acquire, chats)) > 0
+    assert await moments(limiter, clock, A, A) == [0.0, 0.0]
+
+
+async def test_typing_is_repeated_only_after_a_while() -> None:
+    clock = FakeClock()
+    limiter = RateLimiter(clock, ChannelCapabilities(100))
+    assert (limiter.try_type(A), limiter.try_type(A), limiter.try_type(B)) == (True, False, True)
+    assert limiter.try_type(A, on=False)
+    await clock.advance(4.0)
+    assert limiter.try_type(A)
+    limiter.pause(Throttled("slow down", wait=5.0), A)
+    assert not limiter.try_type(A, on=False)
+
+
+async def test_limit_of_one_kind_of_call_does_not_stop_others() -> None:
+    clock = FakeClock()
+    limiter = RateLimiter(clock, ChannelCapabilities(100))
+    limiter.pause(Throttled("no more edits", wait=30.0, one_kind=True), A)
+    assert limiter.try_acquire(A)
 
 
 async def test_reaction_does_not_delay_an_answer() -> None:

@@ -15,7 +15,7 @@ from msgspec import Raw
 from hermes.bus.memory import MemoryBus
 from hermes.gateway.delivery import UNDELIVERED
 from hermes.gateway.gateway import GatewayRules
-from hermes.gateway.messages import topic_of
+from hermes.gateway.messages import OutboxMessage, topic_of
 from hermes.gateway.progress_message import ANSWER_BELOW, ProgressTiming
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.gateway.replies import RUN_STOPPED
@@ -26,6 +26,7 @@ from hermes.gateway.stale_progress import (
     EditChannel,
     StaleProgress,
     final_edit_amendment,
+    final_edit_beside,
     final_edits_name,
 )
 from hermes.kit.clock import Clock
@@ -80,9 +81,10 @@ class EditRefusingChannel(FakeFaultyChannel):
 
 
 class FailingStore(SqliteStore):
-    """Fails a number of writes."""
+    """Fails a number of writes, and of checks whether an item is held."""
 
     failures = 0
+    unreadable = 0
 
     @classmethod
     async def open(
@@ -94,7 +96,7 @@ class FailingStore(SqliteStore):
 
     def __init__(self, engine: Engine, clock: Clock, worker_ttl: timedelta = WORKER_TTL) -> None:
         super().__init__(engine, clock, worker_ttl)
-        self.queues = FailingQueues(self, engine, clock)
+        self.queues = FailingQueues(engine, clock, self.workers, self)
 
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
         self.fail_once()
@@ -107,15 +109,19 @@ class FailingStore(SqliteStore):
 
 
 class FailingQueues(SqliteQueues):
-    def __init__(self, store: FailingStore, engine: Engine, clock: Clock) -> None:
-        super().__init__(engine, clock, store.workers)
-        self._store = store
+    _store: FailingStore
 
     async def claim(
         self, queue: str, topic: str | None, holder: str, lease: timedelta | None, limit: int = 1
     ) -> Sequence[QueueItem]:
         self._store.fail_once()
         return await super().claim(queue, topic, holder, lease, limit)
+
+    async def held(self, key: str, holder: str) -> bool:
+        if self._store.unreadable:
+            self._store.unreadable -= 1
+            raise StoreError("The disk is busy.")
+        return await super().held(key, holder)
 
 
 class StaleProgressHarness:
@@ -401,6 +407,35 @@ async def test_final_edits_respect_the_rate_limit(tmp_path: Path) -> None:
         assert all(later - sooner >= 1.0 for sooner, later in pairwise(rest))
 
 
+async def test_refused_edits_leave_the_capacity_to_answers(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = PlannedEditChannel(clock)
+    async with stale_progress_harness(tmp_path, channel, clock) as harness:
+        post = await harness.shows("run-1")
+        channel.plan = {post: [Throttled("Too much.", wait=30.0, one_kind=True) for _ in range(3)]}
+        await harness.leftovers.recover()
+        harness.begin()
+        await harness.settled()
+        assert channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
+        times = [when for _, when in channel.asked]
+        assert len(times) == 4
+        assert all(later - sooner >= 30.0 for sooner, later in pairwise(times))
+
+
+@pytest.mark.parametrize("answer", [False, True])
+async def test_final_edit_is_optional_unless_it_is_the_answer(
+    tmp_path: Path, *, answer: bool
+) -> None:
+    async with stale_progress_harness(tmp_path) as harness:
+        post = await harness.shows("run-1")
+        reply = OutboxMessage(address=HOME, text="done", at=harness.clock.now(), run="run-1")
+        await harness.store.commit(final_edit_beside(reply, post, "done", answer=answer))
+        harness.begin()
+        await harness.settled()
+        ((_, shown),) = harness.channel.posts.values()
+        assert (shown.text, shown.progress) == ("done", not answer)
+
+
 async def test_slow_edit_does_not_block_others(tmp_path: Path) -> None:
     clock = FakeClock()
     channel = PlannedEditChannel(clock)
@@ -445,6 +480,18 @@ async def test_pending_edits_are_stored_once_the_store_recovers(tmp_path: Path) 
         await harness.settled()
         assert harness.channel.texts_in("1") == [RUN_STOPPED]
         assert harness.store.failures == 0
+
+
+async def test_edit_waits_while_the_store_cannot_be_read(tmp_path: Path) -> None:
+    async with stale_progress_harness(tmp_path) as harness:
+        post = await harness.shows("run-1")
+        harness.begin()
+        harness.leftovers.add_final_edit("run-1", HOME, post, RUN_STOPPED)
+        harness.store.unreadable = MAX_FAILURES
+        await harness.settled(LIVE_PROGRESS)
+        await harness.settled()
+        assert harness.channel.texts_in("1") == [RUN_STOPPED]
+        assert harness.store.unreadable == 0
 
 
 async def test_final_text_is_applied_after_a_crash(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from hermes.gateway.targets import (
     UnresolvedReason,
     UnresolvedTarget,
     home_channels,
+    home_names,
     parse_targets,
     resolve_targets,
 )
@@ -133,6 +134,19 @@ def test_homes_come_from_variables_and_settings() -> None:
         "matrix": Address("matrix", "!a:example.org"),
         "discord": Address("discord", "99", "100"),
     }
+
+
+def test_home_of_a_channel_without_settings_is_found() -> None:
+    env = {"TELEGRAM_HOME_CHANNEL": "5", "TELEGRAM_HOME_CHANNEL_NAME": "Team"}
+    assert home_channels(env, {}) == {}
+    assert home_channels(env, {}, ["telegram", "irc"]) == {"telegram": Address("telegram", "5")}
+
+
+def test_home_has_the_name_that_people_gave_it() -> None:
+    stored = Platform(home_channel=HomeChannel(chat_id="1", name="Old"))
+    platforms = {"telegram": stored, "slack": stored, "irc": Platform()}
+    env = {"TELEGRAM_HOME_CHANNEL_NAME": "Team"}
+    assert home_names(env, platforms) == {"telegram": "Team", "slack": "Old"}
 
 
 names = st.sampled_from(["telegram", "slack", "matrix"])

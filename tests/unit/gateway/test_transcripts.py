@@ -87,6 +87,29 @@ async def test_nothing_but_its_own_chat_waits_for_a_note(tmp_path: Path, blobs: 
     assert speech.calls == ["voice.ogg"]
 
 
+async def test_what_was_understood_is_shown_before_the_answer(
+    tmp_path: Path, blobs: FileBlobs
+) -> None:
+    transcripts = Transcripts(SlowTranscriber(), blobs, echo=True)
+    async with gateway_harness(tmp_path, rules=QUEUE, transcripts=transcripts) as harness:
+        await harness.channel.type(await note(blobs))
+        await harness.wait_for_posts("🎙️\n> said OggS", HEARD)
+        await harness.channel.say("hello")
+        await harness.wait_for_posts("🎙️\n> said OggS", HEARD, "re: hello")
+
+
+async def test_recording_that_was_not_understood_is_not_shown(
+    tmp_path: Path, blobs: FileBlobs
+) -> None:
+    failing = SlowTranscriber(error=TranscriptionFailed("Too slow."))
+    transcripts = Transcripts(failing, blobs, echo=True)
+    async with gateway_harness(tmp_path, transcripts=transcripts) as harness:
+        await harness.channel.type(await note(blobs))
+        await wait_until(lambda: bool(harness.channel.texts_in("1")))
+        (text,) = harness.channel.texts_in("1")
+    assert "could not be transcribed" in text
+
+
 async def test_note_is_transcribed_after_a_crash(tmp_path: Path, blobs: FileBlobs) -> None:
     cut, speech = SlowTranscriber(slow_from=0), SlowTranscriber()
     async with gateway_harness(

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec import field
 
 from hermes.approvals.policy import ApprovalRules
 from hermes.approvals.service import ApprovalService
@@ -23,7 +24,6 @@ from hermes.session.runner import Runner
 from hermes.store.engine import Engine
 from hermes.store.queues import SqliteQueues
 from hermes.store.sqlite import SqliteStore
-from hermes.store.workers import SqliteWorkers
 from hermes.testing.channel import FakeChannel
 from hermes.testing.clock import FakeClock
 from support.conversation import FakePlanner, fixed_price
@@ -37,11 +37,9 @@ HOME = Address("fake", "1")
 class WatchedQueues(SqliteQueues):
     """Runs a step once, between an empty look into a queue and what its reader does next."""
 
-    def __init__(self, engine: Engine, clock: Clock, workers: SqliteWorkers) -> None:
-        super().__init__(engine, clock, workers)
-        self.after_claim: dict[str, Callable[[], Awaitable[None]]] = {}
-        self.after_listing: dict[str, Callable[[], Awaitable[None]]] = {}
-        self.full = ""
+    after_claim: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
+    after_listing: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
+    full: str = ""
 
     async def claim(self, queue: str, *args: Any, **more: Any) -> Sequence[QueueItem]:
         if queue == self.full:
@@ -71,9 +69,7 @@ class WatchedStore(SqliteStore):
 class RecordingBus(MemoryBus):
     """Records the wake-ups that would also go to other processes."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent: list[str] = []
+    sent: list[str] = field(default_factory=list)
 
     def wake(self, topic: str, key: str = "") -> None:
         self.sent.append(topic)

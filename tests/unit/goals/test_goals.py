@@ -9,10 +9,19 @@ import msgspec
 import pytest
 from msgspec import Raw, structs
 
+from hermes.app.followup_router import FollowupRouter
 from hermes.app.goals import SessionGoals
-from hermes.app.message_sender import FollowupRouter
 from hermes.app.session_notices import SessionNotices
-from hermes.goals.judge import Judge, found_quotes, said_text, transcript_text
+from hermes.gateway.messages import INBOX
+from hermes.goals.judge import (
+    Judge,
+    Judgment,
+    UnusableAnswer,
+    found_quotes,
+    parse_answer,
+    said_text,
+    transcript_text,
+)
 from hermes.goals.service import GoalService
 from hermes.kit.tasks import background_tasks
 from hermes.ports.goals import Goal, GoalState, SaveGoal
@@ -161,6 +170,11 @@ async def test_verdict_without_evidence_is_a_doubt_and_pauses_after_three() -> N
         goal = await one.goal()
         assert (goal.state, goal.doubts) == (GoalState.PAUSED, 3)
         assert "cannot be read" in goal.reason
+
+
+def test_deeply_nested_answer_cannot_be_used() -> None:
+    with pytest.raises(UnusableAnswer):
+        parse_answer('{"a": ' + "[" * 100_000 + "}", Judgment)
 
 
 async def test_limits_of_turns_and_money_pause_the_goal() -> None:
@@ -384,3 +398,21 @@ async def test_terminal_shows_that_a_verdict_is_being_made_until_it_is_there() -
         await one.work()
         (met,) = one.notices.take(one.session)
         assert met.startswith("Goal met")
+
+
+async def test_goal_of_a_stored_session_replaces_the_waiting_turn_of_the_one_before() -> None:
+    async with goal_harness([answer_script("hello")], []) as one:
+        await one.talk.submit("hi")
+        await one.service.set_for_session(one.session, "find the keys")
+        goal = await one.service.set_for_session(
+            one.session, "--max-turns 3 is a flag", subgoals=[" explain it "], max_turns=7
+        )
+        assert (goal.text, goal.subgoals, goal.max_turns) == (
+            "--max-turns 3 is a flag", ("explain it",), 7,
+        )  # fmt: skip
+        (item,) = await one.talk.store.queues.claim(INBOX, one.session, "test", None, 10)
+        assert b"is a flag" in bytes(item.body)
+        with pytest.raises(UsageError, match="needs a text"):
+            await one.service.set_for_session(one.session, "find the keys", subgoals=[" "])
+        with pytest.raises(UsageError, match="at most 20 parts"):
+            await one.service.set_for_session(one.session, "find the keys", subgoals=["x"] * 21)

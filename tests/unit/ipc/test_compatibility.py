@@ -87,6 +87,8 @@ async def test_other_version_or_protocol_is_different(app: App, env: dict[str, s
 async def test_changed_settings_are_different(app: App, env: dict[str, str], name: str) -> None:
     compatibility = Compatibility(app, env_fingerprint(env))
     file = app.home.path / name
+    file.touch()
+    assert compatibility.difference(hello(env)) == ""
     file.write_text("# changed\n")
     assert "settings have changed" in compatibility.difference(hello(env))
 

@@ -109,6 +109,7 @@ def test_wire_format() -> None:
                 "screen": False,
                 "yolo": False,
                 "unheard": [],
+                "refresh": True,
             },
         }
     )

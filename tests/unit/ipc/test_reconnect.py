@@ -49,6 +49,7 @@ class FakeClient:
     def __init__(self, *steps: Step, fails: Exception | None = None, started: bool = True) -> None:
         self.greeting = Greeting(model="mock", folder="/work")
         self.state = ConversationState("s1", started)
+        self.unfinished_jobs = 0
         self.steps: Sequence[Step] = steps or (DONE,)
         self.fails = fails
         self.done: list[str] = []

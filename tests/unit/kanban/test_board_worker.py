@@ -23,8 +23,7 @@ from hermes.kanban.lifecycle import (
     reclaim_task,
 )
 from hermes.kanban.notifier import Notifier
-from hermes.kanban.run_records import RunRecords
-from hermes.kanban.running_tasks import RunningTasks
+from hermes.kanban.running_tasks import RunningTasks, RunRecords
 from hermes.kanban.service import BoardService, KnownChats, closing
 from hermes.kanban.tasks import NewTask, assign_task, create_task
 from hermes.kanban.worker import Worker

@@ -6,6 +6,7 @@ from hermes.kanban.context import worker_context
 from hermes.kanban.lifecycle import (
     ClaimTerms,
     Completion,
+    RunFailure,
     archive_task,
     block_task,
     claim_task,
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.anyio
 
 NOW = 1_800_000_000
 TERMS = ClaimTerms(lock="host:1", expires=NOW + 900)
+CRASH = RunFailure(outcome=RunOutcome.CRASHED, error="exit 1", details={"pid": 1})
 
 
 def kinds(rows: BoardRows, task_id: str) -> list[str]:
@@ -108,9 +110,7 @@ async def test_failures_in_a_row_give_up_and_rate_limits_do_not_count(board: Sql
         assert release_rate_limited(rows, task.id, run.id, "429", NOW).consecutive_failures == 0
         for expected in (TaskStatus.READY, TaskStatus.BLOCKED):
             claim_task(rows, task.id, TERMS, NOW)
-            failed = fail_run(
-                rows, task.id, RunOutcome.CRASHED, "exit 1", NOW, limit=2, details={"pid": 1}
-            )
+            failed = fail_run(rows, task.id, CRASH, NOW, limit=2)
             assert failed.status is expected
         assert kinds(rows, task.id)[-2:] == ["crashed", "gave_up"]
         expected = "BLOCKED: gave up after 2 failures in a row. Last: exit 1"
@@ -166,9 +166,9 @@ async def test_interrupted_review_stays_a_review(board: SqliteBoard) -> None:
     def work(rows: BoardRows) -> None:
         task = in_review(rows)
         run = claim_task(rows, task, TERMS, NOW)
-        with pytest.raises(StateConflict, match="review already"):
+        with pytest.raises(StateConflict, match="already in review"):
             request_review(rows, task, Completion(summary="x"), NOW, run_id=run.id)
-        failed = fail_run(rows, task, RunOutcome.CRASHED, "exit 1", NOW, limit=2, details={})
+        failed = fail_run(rows, task, CRASH, NOW, limit=2)
         assert failed.status is TaskStatus.REVIEW
         claim_task(rows, task, TERMS, NOW)
         assert reclaim_task(rows, task, "stale", NOW).status is TaskStatus.REVIEW

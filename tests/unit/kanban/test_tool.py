@@ -190,7 +190,7 @@ async def test_worker_links_only_its_own_tasks_on_its_own_board(service: BoardSe
     service.boards.switch("work")
     await call(service, "link", ctx, parent_id=made["task_id"], child_id=worker.task)
     assert await service.read("default", lambda rows: rows.parents(worker.task))
-    with pytest.raises(UsageError, match="only your own"):
+    with pytest.raises(UsageError, match="only make your own"):
         await call(service, "link", ctx, parent_id=worker.task, child_id=other.task)
     with pytest.raises(UsageError, match="board default"):
         await call(service, "link", ctx, parent_id="a", child_id="b", board="work")
@@ -315,13 +315,13 @@ async def test_reviewer_and_orchestrator_of_a_goal_decide_themselves(service: Bo
 @pytest.mark.parametrize(
     ("contract", "named", "problem"),
     [
-        ("ada/boats", None, "pull request of ada/boats"),
-        ("ada/boats", "https://github.com/eve/boats/pull/7", "pull request of ada/boats"),
+        ("ada/boats", None, "pull request in ada/boats"),
+        ("ada/boats", "https://github.com/eve/boats/pull/7", "pull request in ada/boats"),
         ("ada/boats", "https://github.com/ada/boats/pull/8", "checks are still running"),
         ("ada/boats", "https://github.com/ada/boats/pull/7", ""),
         ("https://github.com/ada/boats/pull/7", "https://github.com/ada/boats/pull/8", "/pull/7"),
         ("https://github.com/ada/boats/pull/7", "https://github.com/ada/boats/pull/7", ""),
-        ("local-only", "https://github.com/ada/boats/pull/7", "stay local"),
+        ("local-only", "https://github.com/ada/boats/pull/7", "local-only"),
         ("local-only", None, ""),
     ],
 )

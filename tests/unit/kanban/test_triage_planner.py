@@ -2,9 +2,9 @@
 
 import pytest
 
+from hermes.kanban.refinement import TriagePlanner
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, create_task
-from hermes.kanban.triage_planner import TriagePlanner
 from hermes.schema.board import TaskStatus
 from support.board_agents import NoAgents
 

@@ -125,8 +125,12 @@ async def test_swarm_plans_workers_verifier_and_synthesizer_once(service: BoardS
 
 async def test_boards_are_separate(service: BoardService) -> None:
     await run(service, "boards", what="create", slug="work", switch=True)
-    await create(service, "there")
-    assert "1 task" in (await run(service, "boards")).text
+    made = await run(service, "create", title="there.")
+    assert made.text.endswith(" (ready, not assigned): there.")
+    assert (await run(service, "boards")).text == "  default  0 tasks\n* work     1 task"
+    await create(service, "else", assignee="ada")
+    stats = (await run(service, "stats")).text
+    assert "\nnot assigned  1\n@ada          1\n" in stats
     assert (await run(service, "list", board="default")).data == []
 
 
@@ -202,7 +206,7 @@ async def test_person_answers_a_blocked_task_and_a_task_of_their_own(service: Bo
     await run(service, "answer", task=own, text="it is 42")
     shown = await data_of(service, "show", task=own)
     assert (shown["task"]["status"], shown["task"]["result"]) == ("done", "it is 42")
-    with pytest.raises(StateConflict, match="waits for nobody"):
+    with pytest.raises(StateConflict, match="is not waiting for an answer"):
         await run(service, "answer", task=own, text="again")
 
 
@@ -286,9 +290,9 @@ async def test_other_people_answer_their_own_tasks_and_no_others(service: BoardS
     other = await create(service, "choose a name", assignee="@bob")
     answer = VERB.find("answer")
     for task in (other, "t_missing", f"{mine} {other}"):
-        with pytest.raises(UsageError, match="No such task of this board is yours"):
+        with pytest.raises(UsageError, match="You have no such task"):
             await answer.run(service, person({"task": task, "text": "red"}, "telegram:42"))
-    with pytest.raises(UsageError, match="is yours"):
+    with pytest.raises(UsageError, match="You have no such task"):
         await answer.run(service, person({"task": mine, "text": "red"}, "telegram:43"))
     assert (
         "choose a color"

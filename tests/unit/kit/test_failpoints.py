@@ -1,5 +1,5 @@
 from hermes.kit.failpoints import failpoint, watch_failpoints
-from hermes.testing.failpoints import failpoints
+from support.failpoints import failpoints
 
 
 def test_failpoint_without_watcher_does_nothing():

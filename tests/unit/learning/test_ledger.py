@@ -188,8 +188,12 @@ async def test_proposal_waits_for_a_decision(ledger: Ledger) -> None:
     assert await ledger.waiting() == []
     with pytest.raises(StateConflict):
         await ledger.decide(proposal, accepted=True)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound) as caught:
         await ledger.proposal(proposal.id)
+    assert caught.value.hint == "List the ids: hermes memory pending, or hermes skills pending"
+    with pytest.raises(NotFound) as caught:
+        await ledger.get("x")
+    assert caught.value.hint == "List the ids: hermes memory log, or hermes skills log"
 
 
 async def test_undone_undo_is_not_a_refusal(ledger: Ledger) -> None:

@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from msgspec import field
 
 from hermes.kit.redact import MASK, Redactor
 from hermes.logs import (
@@ -207,10 +208,9 @@ def test_two_homes_in_one_process_have_separate_logs(tmp_path: Path) -> None:
 class SlowFile(RotatingFile):
     """A record is being written until `go` is set."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, 0, 1)
-        self.began, self.go = threading.Event(), threading.Event()
-        self.done: list[str] = []
+    began: threading.Event = field(default_factory=threading.Event)
+    go: threading.Event = field(default_factory=threading.Event)
+    done: list[str] = field(default_factory=list)
 
     def append(self, record: bytes) -> None:
         self.began.set()
@@ -224,7 +224,7 @@ class SlowFile(RotatingFile):
 
 
 def test_close_waits_for_a_write_in_another_thread(tmp_path):
-    file = SlowFile(tmp_path / "agent.log")
+    file = SlowFile(tmp_path / "agent.log", 0, 1)
     log = FileLogHandler(file, Redactor(), logging.INFO)
     record = logging.LogRecord("hermes.x", logging.INFO, "", 0, "last record", (), None)
     closing = threading.Event()

@@ -183,7 +183,7 @@ async def test_first_tool_of_a_name_is_kept(
             app.toolbox.add_tools([first], toolset="one")
             app.toolbox.add_tools([second], toolset="two")
             assert app.toolbox.tools_on("cli")["one_a"] is first
-        assert "skipped one_a of two" in caplog.text
+        assert "two and one both have a tool one_a" in caplog.text
         app.toolbox.add_tools([first, second], toolset="one")
         assert app.toolbox.tools_on("cli")["one_a"] is first
 

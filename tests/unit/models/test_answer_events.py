@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import anyio
 import pytest
+from msgspec import field
 
 from hermes.models.endpoint import EndpointSettings, StreamCoalescer
-from hermes.models.http_client import Disconnected
-from hermes.models.http_response import HttpResponse
+from hermes.models.http_client import Disconnected, HttpResponse
 from hermes.models.wire_model import AnswerEvents
 
 pytestmark = pytest.mark.anyio
@@ -20,11 +20,9 @@ TIMEOUT = 60.0
 class ManualCoalescer(StreamCoalescer):
     """Simulates many answers; the test ends their pauses."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers = 1000
-        self.rests: list[asyncio.Future[None]] = []
-        self._rested = anyio.Event()
+    answers: int = 1000
+    rests: list[asyncio.Future[None]] = field(default_factory=list)
+    _rested: anyio.Event = field(default_factory=anyio.Event)
 
     def wait_for_pause(self) -> "asyncio.Future[None]":
         self.rests.append(asyncio.get_running_loop().create_future())

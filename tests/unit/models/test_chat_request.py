@@ -14,10 +14,10 @@ from hermes.models.providers import (
     EffortFormat,
     ModelProfile,
     ReasoningReplay,
+    ServedModel,
     nearest_effort,
 )
 from hermes.models.wire.chat_completions import ChatWire
-from hermes.models.wire.codec import ServedModel
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import (
     Assistant,

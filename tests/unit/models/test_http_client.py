@@ -19,12 +19,13 @@ from cryptography.x509.oid import NameOID
 from hermes.models.http_client import (
     Disconnected,
     HttpClient,
+    HttpResponse,
     IdleTimeout,
+    InvalidResponse,
     InvalidUrl,
     custom_tls,
     default_tls,
 )
-from hermes.models.http_response import HttpResponse, InvalidResponse
 from support.polling import pause
 
 pytestmark = pytest.mark.anyio
@@ -133,10 +134,10 @@ async def test_cancelled_request_closes_its_connection():
     await server.closed.wait()
 
 
-async def test_data_nobody_asked_for_closes_a_kept_connection():
-    async with serving(OK + b"HTTP/1.1 200 OK\r\n", OK) as (server, caller):
-        with pytest.raises(InvalidResponse, match="invalid HTTP"):
-            await caller.text()
+@pytest.mark.parametrize("more", [b"HTTP/1.1 200 OK\r\n", b"more"])
+async def test_data_after_a_complete_response_only_closes_the_connection(more: bytes):
+    async with serving(OK + more, OK) as (server, caller):
+        assert await caller.text() == "ok"
         assert await caller.text() == "ok"
     assert server.connections == 2
 
@@ -193,14 +194,35 @@ async def test_missing_response_times_out():
         await server.closed.wait()
 
 
+def compressed(body: bytes, encoding: bytes = b"gzip") -> bytes:
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: %b\r\ncontent-length: %d\r\n\r\n"
+    return head % (encoding, len(body)) + body
+
+
 async def test_compressed_body_is_decompressed_in_bounded_pieces():
-    body = gzip.compress(b" " * 3_000_000)
-    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body)
-    async with serving(head + body) as (_, caller):
+    async with serving(compressed(gzip.compress(b" " * 3_000_000))) as (_, caller):
         response = await caller.get()
         piece = await response.readany()
         assert 0 < len(piece) <= 1024 * 1024
         assert len(piece + await read(response)) == 3_000_000
+
+
+async def test_name_of_the_compression_may_be_in_capitals():
+    async with serving(compressed(gzip.compress(b"ok"), b"GZIP")) as (_, caller):
+        assert await caller.text() == "ok"
+
+
+async def test_compressed_body_cut_short_is_an_error_after_what_has_arrived():
+    async with serving(compressed(gzip.compress(b"ok")[:-4])) as (_, caller):
+        response = await caller.get()
+        assert await response.readany() == b"ok"
+        with pytest.raises(InvalidResponse, match="cut short"):
+            await response.readany()
+
+
+async def test_compressed_body_may_be_empty():
+    async with serving(compressed(b"")) as (_, caller):
+        assert await caller.text() == ""
 
 
 async def test_large_body_may_be_refused_before_it_is_sent():

@@ -6,10 +6,9 @@ import pytest
 
 from hermes.models.catalog import with_model_features
 from hermes.models.embedded.small_profile import small_profile
-from hermes.models.providers import ModelProfile
+from hermes.models.providers import ModelProfile, ServedModel
 from hermes.models.urls import ANTHROPIC, CHAT, GEMINI, RESPONSES
 from hermes.models.wire.chat_completions import ChatWire
-from hermes.models.wire.codec import ServedModel
 from hermes.models.wire.openai_responses import ResponsesWire
 from hermes.ports.model import ModelRequest, OutputConstraints, OutputFormat
 from hermes.schema.messages import Text, User

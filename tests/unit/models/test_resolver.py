@@ -137,8 +137,8 @@ def test_missing_configuration_has_a_hint():
 @cases(
     ("settings", "message", "hint"),
     [
-        ({"provider": "openai"}, "no key is set for OpenAI", "OPENAI_API_KEY"),
-        ({"provider": "nobody"}, "unknown provider 'nobody'", "openrouter"),
+        ({"provider": "openai"}, "No key is set for OpenAI.", "OPENAI_API_KEY"),
+        ({"provider": "nobody"}, "Unknown provider: 'nobody'.", "openrouter"),
         ({"provider": "custom"}, "needs an address", "model.base_url"),
         ({"provider": "custom:attic"}, "no custom provider is named 'attic'", "custom_providers"),
         (

@@ -13,6 +13,7 @@ from hermes.app.planner import RuntimeSelector
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.models.embedded.servers import ModelServerPool
+from hermes.plugins.registry import PluginManifest, Plugins
 from hermes.ports.plugins import PromptModel, RuntimeTurn
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.ports.tool import Tool
@@ -103,7 +104,10 @@ async def test_registered_runtime_gets_its_turns_only(tmp_path: Path) -> None:
         app.plugins.register_runtime(ChatsOnly())
         runtimes = app.plugins.runtimes
         planner = RuntimeSelector(
-            app.planner, runtimes, approvals=lambda: app.approvals, clock=app.clock
+            standard=app.planner,
+            runtimes=runtimes,
+            approvals=lambda: app.approvals,
+            clock=app.clock,
         )
         plan = await planner.plan(SESSION, scope(tmp_path, "telegram"), [])
         assert isinstance(plan, RuntimePlan)
@@ -121,6 +125,32 @@ async def test_runtime_that_cannot_start_is_not_chosen(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="auto or codex_app_server"):
             await app.runtimes.choose("other")
         assert "Hermes runs turns itself" in await app.runtimes.choose("auto")
+
+
+async def test_plugin_that_cannot_be_imported_is_tried_again(tmp_path: Path) -> None:
+    broken = PluginManifest(name="broken", module="hermes.no_such_plugin")
+    async with opened(tmp_path) as app:
+        for _ in range(2):
+            with pytest.raises(ModuleNotFoundError):
+                app.plugins.load(broken)
+
+
+async def test_failing_plugin_does_not_keep_others_from_closing(tmp_path: Path) -> None:
+    closed: list[str] = []
+
+    async def close() -> None:
+        closed.append("first")
+
+    async def fail() -> None:
+        raise OSError("gone")
+
+    async with opened(tmp_path) as app:
+        plugins = Plugins(lambda: app.plugins.services)
+        plugins.register_close(close)
+        plugins.register_close(fail)
+        with pytest.raises(OSError, match="gone"):
+            await plugins.aclose()
+    assert closed == ["first"]
 
 
 async def test_embedded_models_are_loaded_on_request_and_shared(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes.sandbox.git_config_paths import config_files
 from hermes.sandbox.git_guard import MAX_GUARDED_PATHS, MAX_READ_ONLY_FOLDERS, GitGuard
 from hermes.sandbox.git_scan import RepositoryScanner, common_folders
 
@@ -190,6 +191,20 @@ def test_gitdir_file_is_parsed_exactly(tmp_path: Path):
     (tmp_path / ".git").write_text("gitdir:  .x/.git\n")
     assert len(guard.undo_planted()) == 1
     assert (seen / "config.set-aside").exists()
+
+
+@pytest.mark.parametrize("linked", [".git", "commondir"])
+def test_links_to_files_that_name_a_repository_are_followed(linked: str, tmp_path: Path):
+    seen = make_repository(tmp_path / ".x")
+    lead, git = tmp_path / "lead", tmp_path / ".git"
+    if linked == ".git":
+        lead.write_text("gitdir: .x/.git\n")
+        git.symlink_to("lead")
+    else:
+        git = make_repository(tmp_path)
+        lead.write_text(f"{seen}\n")
+        (git / "commondir").symlink_to(lead)
+    assert config_files(str(git))[0] == f"{seen}/config"
 
 
 def test_repository_made_of_links_is_found(tmp_path: Path):

@@ -23,8 +23,8 @@ from hermes.sandbox.home_policy import filesystem_policy
 from hermes.sandbox.isolation_probe import IsolationProbe
 from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes
 from hermes.sandbox.spawner import Spawner
-from hermes.sandbox.strongest_sandbox import APPROVAL_REQUIRED, PARTIAL_NOTE
-from hermes.schema.errors import SandboxError
+from hermes.sandbox.strongest_sandbox import APPROVAL_REQUIRED, PARTIAL_NOTE, StrongestSandbox
+from hermes.schema.errors import ConfigError, SandboxError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -231,6 +231,8 @@ async def test_next_sandbox_is_used_if_the_first_fails(parts: SandboxDeps, tmp_p
     assert sandbox.isolation == "bubblewrap"
     assert (await sandbox.run(shell(parts, "true"))).exit_code == 0
     assert (sandbox.name, sandbox.isolation) == ("landlock", "landlock")
+    assert isinstance(sandbox, StrongestSandbox)
+    assert await sandbox.refresh() is await sandbox.refresh()  # it is set up once
     told = "commands run in landlock, the weaker sandbox: bubblewrap does not work here: 1"
     assert walls.describe("cli").startswith(told)
     assert (PARTIAL_NOTE in walls.describe("cli")) == (os.geteuid() == 0)
@@ -327,6 +329,10 @@ def test_chats_work_in_a_folder_of_the_profile(tmp_path: Path):
     assert chat_workspace(home, named, {"HOME": "/h"}) == there
     far = Config(terminal=Terminal(cwd=there, backend="ssh"))
     assert chat_workspace(home, far, {"HOME": "/h"}) == str(tmp_path / "workspace")
+    with pytest.raises(ConfigError, match=r"MESSAGING_CWD is '~no-such-user/x'"):
+        chat_workspace(home, named, {"MESSAGING_CWD": "~no-such-user/x"})
+    with pytest.raises(ConfigError, match=r"`terminal\.cwd` is '~no-such-user'"):
+        chat_workspace(home, Config(terminal=Terminal(cwd="~no-such-user")), {})
 
 
 def test_remote_commands_start_in_the_configured_folder(parts: SandboxDeps):

@@ -23,6 +23,8 @@ from hermes.schema.messages import (
 from hermes.schema.sessions import StoredMessage
 from support.cases import cases
 
+DEEP = '{"a": ' + "[" * 100_000
+
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
@@ -51,6 +53,7 @@ def called(arguments: object) -> tuple[bytes, str]:
         ("[1]", b"{}", "[1]"),
         ([1], b"{}", "[1]"),
         ('{"cut of', b"{}", '{"cut of'),
+        (DEEP, b"{}", DEEP),
     ],
 )
 def test_arguments_are_an_object_or_broken(arguments: object, args: bytes, broken: str):

@@ -12,9 +12,9 @@ from hermes.schema.tools import Effect
 from hermes.session.lease import Lease
 from hermes.session.turn_request import close_lost_calls
 from hermes.testing.clock import FakeClock
-from hermes.testing.history_validators import check_request
 from hermes.testing.scripted_model import answer_script
 from support.conversation import ConversationHarness, conversation_harness
+from support.history_validators import check_request
 from support.turns import FakeTool, assistant_message, tool_call, tool_result, user_message
 
 pytestmark = pytest.mark.anyio

@@ -46,6 +46,20 @@ async def test_session_is_stored_with_its_first_message() -> None:
         assert await harness.sessions() == [harness.conversation.session.id]
 
 
+async def test_session_is_not_read_again_without_refresh() -> None:
+    async with conversation_harness(answer_script("Hi."), answer_script("Ho.")) as harness:
+        options = SessionOptions(cwd="/work", refresh=False)
+        one = Conversation(harness.store, FakeClock(), harness.runner, options)
+        await one.submit([Text("hello")], harness.ear)
+        assert one.started
+        assert one.session.model == ""
+        assert (await one.archive.get(one.session.id)).model
+        await one.submit([Text("hello again")], harness.ear)
+        assert [text_of(m) for m in harness.model.requests[1].messages] == [
+            "hello", "Hi.", "hello again",
+        ]  # fmt: skip
+
+
 async def test_starting_new_leaves_no_empty_session() -> None:
     async with conversation_harness(answer_script("Hi."), answer_script("Ho.")) as harness:
         await harness.submit("hello")

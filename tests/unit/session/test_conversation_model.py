@@ -15,11 +15,11 @@ from hermes.schema.events import Event, Outcome, TextDelta
 from hermes.schema.messages import Assistant, User, text_of
 from hermes.store.memory import MemoryDatabase
 from hermes.testing.clock import FakeClock
-from hermes.testing.history_validators import check_request
 from hermes.testing.memory_store import open_memory_store
 from hermes.testing.scripted_model import ScriptedModel, ScriptStep
 from support.conversation import ConversationHarness
 from support.examples import at_most
+from support.history_validators import check_request
 from support.turns import EventRecorder, FakeTool, assistant_message, tool_call
 
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from hermes.bus.memory import MemoryBus
-from hermes.ports.bus import Subscription, run_topic
+from hermes.ports.bus import RUN_TOPIC, Subscription
 from hermes.ports.store import CompleteItem, Write
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, TextDelta
 from hermes.schema.messages import Message
@@ -37,7 +37,7 @@ class Work:
             self.publish(ended)
 
     def publish(self, event: Event) -> None:
-        self.bus.publish(run_topic("r1"), event)
+        self.bus.publish(RUN_TOPIC.format("r1"), event)
 
 
 class Reader:

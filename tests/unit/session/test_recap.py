@@ -6,7 +6,7 @@ from msgspec import Raw
 
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, Trust, User
 from hermes.schema.sessions import StoredMessage
-from hermes.session.recap import INTERRUPTED, interrupted_at, recap
+from hermes.session.recap import INTERRUPTED, failed_at, interrupted_at, recap
 
 AT = datetime(2026, 1, 31, tzinfo=UTC)
 LS = ToolCall("c1", "terminal", Raw(b'{"command": "ls"}'))
@@ -114,3 +114,4 @@ def test_failed_turn_is_not_interrupted() -> None:
         ("you", "and?"), ("", "(not answered)"),
     ]  # fmt: skip
     assert interrupted_at(told, failures=ends) == {2}
+    assert failed_at(told, ends) == {1: "The model refused.", 3: ""}

@@ -31,7 +31,6 @@ from hermes.session.conversation import Conversation, SessionOptions
 from hermes.session.lease import RENEWALS
 from hermes.session.runner import Runner
 from hermes.testing.clock import FakeClock
-from hermes.testing.history_validators import check_request
 from hermes.testing.scripted_model import Pause, Script, ScriptedModel, answer_script
 from support.conversation import (
     HANGING_SCRIPT,
@@ -41,6 +40,7 @@ from support.conversation import (
     conversation_harness,
     fixed_price,
 )
+from support.history_validators import check_request
 from support.polling import pause
 from support.turns import (
     EventRecorder,

@@ -2,7 +2,7 @@
 
 import anyio
 import pytest
-from msgspec import Raw
+from msgspec import Raw, field
 
 from hermes.bus.memory import MemoryBus
 from hermes.ports.store import QueueItem
@@ -136,24 +136,21 @@ async def test_unreadable_or_failing_request_does_not_affect_others() -> None:
 class LossyBus(MemoryBus):
     """Loses the first wake-ups of each topic."""
 
-    def __init__(self, lost: int, *, misses_wakeups: bool) -> None:
-        super().__init__()
-        self._lost, self._misses_wakeups = lost, misses_wakeups
-        self._count: dict[str, int] = {}
+    lost: int
+    misses: bool
+    _count: dict[str, int] = field(default_factory=dict)
 
     def wake(self, topic: str, key: str = "") -> None:
         self._count[topic] = self._count.get(topic, 0) + 1
-        if self._count[topic] > self._lost:
+        if self._count[topic] > self.lost:
             super().wake(topic, key)
 
     @property
     def misses_wakeups(self) -> bool:
-        return self._misses_wakeups
+        return self.misses
 
 
-@pytest.mark.parametrize(
-    "bus", [LossyBus(1, misses_wakeups=False), LossyBus(1_000, misses_wakeups=True)]
-)
+@pytest.mark.parametrize("bus", [LossyBus(1, misses=False), LossyBus(1_000, misses=True)])
 async def test_request_is_answered_in_time_if_wake_ups_are_lost(bus: LossyBus) -> None:
     clock, process = FakeClock(), Process("chat")
     answers: list[StopAnswer | None] = []

@@ -34,7 +34,7 @@ BUDGETS = {
     "-z hello": Budget(
         450,
         "aiohttp http email ruamel openai hermes.testing hermes.runtimes hermes.mcp mcp readline "
-        "pydantic hermes.cron hermes.kanban cronsim",
+        "pydantic hermes.cron hermes.kanban cronsim hermes.config.platform_blocks",
     ),
 }
 PROBE = """

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable
+from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange, SessionFilter
 from hermes.store.connection import Connection
 from hermes.store.database_file import open_writer
-from hermes.store.engine import MAX_WAITING_WRITES, Engine
+from hermes.store.engine import MAX_WAITING_WRITES, READERS, Engine
 from hermes.store.search_index import INDEX_ROWS
 from hermes.store.sqlite import SEARCH_BATCHES, SqliteStore, open_store
 from hermes.testing.clock import FakeClock
@@ -37,6 +38,34 @@ async def engine(path: Path) -> AsyncGenerator[Engine]:
 @pytest.fixture
 def store(engine: Engine, clock: FakeClock) -> SqliteStore:
     return SqliteStore(engine, clock)
+
+
+async def test_readers_start_with_the_first_read(path: Path) -> None:
+    before = {*threading.enumerate()}
+    engine = Engine(open_writer(path), path)
+
+    def readers() -> int:
+        new = {*threading.enumerate()} - before
+        return sum("reader" in thread.name for thread in new)
+
+    await engine.write(lambda connection: connection.execute("SELECT 1").fetchall())
+    assert readers() == 0
+    for _ in range(3):
+        await engine.read(lambda connection: connection.execute("SELECT 1").fetchall())
+        assert readers() == READERS
+    await engine.close()
+
+
+async def test_readers_do_not_keep_the_context_of_the_first_read(engine: Engine) -> None:
+    turn: ContextVar[str] = ContextVar("turn", default="")
+
+    async def first_turn() -> None:
+        turn.set("first")
+        await engine.read(lambda _connection: None)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(first_turn)
+    assert await engine.read(lambda _connection: turn.get()) == ""
 
 
 class Gate:

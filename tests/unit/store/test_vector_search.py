@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hermes.ports.store import AppendMessage, HideMessages, OpenSession
 from hermes.schema.messages import Assistant, Result, Stop, Text, User
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import SearchHit, Session
+from hermes.schema.sessions import SearchFilter, SearchHit, Session
 from hermes.store.database_file import open_writer
 from hermes.store.search import SearchRequest, fuse_rankings
 from hermes.store.sqlite import SqliteStore, open_store
@@ -71,8 +71,8 @@ OTHER = [f"{opening} {matter}." for opening in OPENINGS for matter in MATTERS]
 GUEST = "telegram:77"
 
 
-async def begin(store: SqliteStore, name: str, principal: str = OWNER) -> None:
-    session = Session(id=name, started_at=FakeClock().now(), principal=principal)
+async def begin(store: SqliteStore, name: str, principal: str = OWNER, source: str = "cli") -> None:
+    session = Session(id=name, started_at=FakeClock().now(), principal=principal, source=source)
     await store.commit(OpenSession(session))
 
 
@@ -148,6 +148,18 @@ async def test_role_filter_applies(store: SqliteStore):
     for role, expected in (("user", [0]), ("assistant", [1]), ("result", []), (None, [0, 1])):
         hits = (await archive.search_by_meaning("kitten medication", 9, role)).hits
         assert sorted(hit.snippet for hit in hits) == sorted(texts[index] for index in expected)
+
+
+async def test_search_of_one_source_is_not_crowded_out_by_another(store: SqliteStore):
+    await begin(store, "s", source="web")
+    await say(store, "s", *["My cat takes pills."] * 600)
+    await begin(store, "t", source="cli")
+    await say(store, "t", "Our dog needs medicine.")
+    await ready(store)
+    where = SearchFilter(source="cli")
+    archive = store.archive_for(OWNER)
+    (hit,) = (await archive.search_by_meaning("feline medication", 5, where=where)).hits
+    assert hit.snippet == "Our dog needs medicine."
 
 
 async def test_phrases_and_prefixes_search_words_only(store: SqliteStore):

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import anyio
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -31,6 +32,7 @@ from support.delegations import (
     wait_for_requests,
     wait_until_settled,
 )
+from support.polling import pause
 from support.turns import FakeTool, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
@@ -46,6 +48,17 @@ async def test_background_work_is_reported_once() -> None:
         assert message.index("did a") < message.index("did b")
         await delegations.recover()
         assert len(await built.inbox_texts()) == 1
+
+
+async def test_work_of_a_session_without_messages_is_done() -> None:
+    """The session is stored with its first message."""
+    async with delegation_harness(echo_task) as (built, delegations):
+        await delegations.dispatch(structs.replace(SCOPE, session="not stored"), [Task(goal="a")])
+        with anyio.fail_after(60):
+            while not built.followups.woken:
+                await pause()
+        (item,) = await built.store.queues.waiting("inbox", 10)
+        assert "1 of 1 completed" in msgspec.json.decode(item.body)
 
 
 async def test_stopped_work_reports_partial_results() -> None:
@@ -222,8 +235,8 @@ async def kill_at(database: MemoryDatabase, step: str) -> tuple[str, int]:
 
 async def test_killed_before_start(database: MemoryDatabase) -> None:
     message, started = await kill_at(database, "delegation.begun")
-    assert "0 of 2 completed" in message
-    assert message.count("lost") == 2
+    assert "0 of 2 completed, 2 lost: “" in message
+    assert message.count("lost") == 3
     assert started == 0
 
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from msgspec import structs
 
-from hermes.app.message_sender import FollowupRouter
+from hermes.app.followup_router import FollowupRouter
 from hermes.app.subagents import delegation_deps
 from hermes.bus.memory import MemoryBus
 from hermes.config.schema import Config

@@ -3,8 +3,8 @@
 import pytest
 
 from hermes.gateway.delivery import RECOVERED_MARK
-from hermes.testing.delivery_check import DeliveryError, PendingAnswers, check_delivery
-from hermes.testing.platform.state import FakePlatform
+from support.chat_platform.state import FakePlatform
+from support.delivery_check import DeliveryError, PendingAnswers, check_delivery
 
 
 @pytest.fixture

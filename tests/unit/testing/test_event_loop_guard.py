@@ -6,7 +6,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from hermes.testing.event_loop_guard import MAX_BLOCK, LoopBlocked, guard_loop
+from support.event_loop_guard import MAX_BLOCK, LoopBlocked, guard_loop
 
 pytestmark = pytest.mark.anyio
 

@@ -8,18 +8,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hermes.testing.fork_server import EXIT_LINE, START_COMMAND
-from hermes.testing.gateway_process import GatewaySpec
 from support.cli_process import TEST_TIMEOUT, wait_for_data
+from support.fork_server import EXIT_LINE, START_COMMAND
+from support.gateway_process import GatewaySpec
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def server() -> Generator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "hermes.testing.fork_server"]
+    command = [sys.executable, "-m", "support.fork_server"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    env = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as process:
         try:
             yield process
         finally:

@@ -27,9 +27,9 @@ from hermes.testing.contracts.channel import (
     PlatformFaults,
     PlatformView,
 )
-from hermes.testing.platform.channel import open_platform_channel
-from hermes.testing.platform.server import PlatformServer, serve_platform
-from hermes.testing.platform.state import SOME_FAULTS, FakePlatform, FaultRates
+from support.chat_platform.channel import open_platform_channel
+from support.chat_platform.server import PlatformServer, serve_platform
+from support.chat_platform.state import SOME_FAULTS, FakePlatform, FaultRates
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from hermes.kit.clock import SystemClock
 from hermes.kit.redact import Redactor
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
-from hermes.schema.errors import ToolError
+from hermes.schema.errors import ToolError, UsageError
 from hermes.schema.messages import Text, User
 from hermes.schema.scope import Scope
 from hermes.tools.paths import SessionPaths
@@ -151,6 +151,25 @@ async def test_changes_are_everything_since_the_last_commit(tmp_path: Path) -> N
         assert "+second" in shown
         assert shown.endswith("New files:\n+ b.txt")
         assert "second" not in await references.changes(scope_in(tmp_path), "b.txt")
+
+
+async def test_changes_of_a_path_that_is_not_in_the_repository(tmp_path: Path) -> None:
+    git = make_git(tmp_path)
+    scope = scope_in(tmp_path)
+    with references_in(tmp_path) as references:
+        with pytest.raises(ToolError, match="git failed"):
+            await references.changes(scope, "a.txt")
+        git("init", "-q")
+        (tmp_path / "a.txt").write_text("first\n")
+        git("add", "a.txt")
+        git("commit", "-qm", "The beginning")
+        assert await references.changes(scope, "a.txt") == ""
+        with pytest.raises(UsageError, match=r"No file in this repository matches 'b\.txt'\."):
+            await references.changes(scope, "b.txt")
+        with pytest.raises(UsageError, match="/etc/shadow is outside this repository"):
+            await references.changes(scope, "/etc/shadow")
+        git("rm", "-q", "a.txt")
+        assert "-first" in await references.changes(scope, "a.txt")
 
 
 async def test_git_references_are_attached(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Messages to other chats: the owner's own need no approval, all others do."""
 
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,11 @@ class SendMessageHarness:
         self.tool = build_send_message(deps)
         self.requests: list[ApprovalRequest] = []
         self.allowed = True
+        self.while_asking: Callable[[], object] = lambda: None
 
     async def ask(self, request: ApprovalRequest) -> Decision:
         self.requests.append(request)
+        self.while_asking()
         return Decision(self.allowed, "" if self.allowed else "The owner said no.")
 
     async def send(
@@ -71,11 +74,13 @@ class SendMessageHarness:
         *,
         foreign: bool = False,
         files: Sequence[object] = (),
+        address: Address | None = Address("telegram", "7"),  # noqa: B008 - it is frozen
+        source: str = "telegram",
     ) -> dict[str, object]:
         async def progress(text: str) -> None:
             raise AssertionError(text)
 
-        scope = Scope("p", "s", "r", "/", address=Address("telegram", "7"))
+        scope = Scope("p", "s", "r", "/", address=address, source=source)
         given = {"target": target, "message": message, "files": [str(one) for one in files]}
         args = Raw(msgspec.json.encode(given))
         ctx = ToolContext(scope, "c", progress, request_approval=self.ask, foreign=foreign)
@@ -87,8 +92,8 @@ class SendMessageHarness:
     async def outbox(self) -> list[tuple[str, str]]:
         return [(one.address.chat, one.text) for one in await self.replies()]
 
-    async def replies(self) -> list[OutboxMessage]:
-        rows = await self.store.queues.claim("outbox:telegram", None, "me", timedelta(0), 100)
+    async def replies(self, channel: str = "telegram") -> list[OutboxMessage]:
+        rows = await self.store.queues.claim(outbox_name(channel), None, "me", timedelta(0), 100)
         return [read_outbox_message(row) for row in rows]
 
 
@@ -137,11 +142,26 @@ async def test_denied_message_is_not_sent(harness: SendMessageHarness) -> None:
     assert await harness.outbox() == []
 
 
-async def test_unknown_platform_is_reported(harness: SendMessageHarness) -> None:
-    answer = await harness.send("discord")
-    assert answer["success"] is False
-    assert "no such platform" in str(answer["results"])
-    assert await harness.outbox() == []
+async def test_message_goes_where_it_was_approved_for(
+    harness: SendMessageHarness, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text('platforms: {discord: {home_channel: "1"}}')
+    harness.while_asking = partial(config.write_text, 'platforms: {discord: {home_channel: "2"}}')
+    await harness.send("discord", foreign=True)
+    assert [one.address.chat for one in await harness.replies("discord")] == ["1"]
+
+
+async def test_unknown_platform_is_reported_without_asking(harness: SendMessageHarness) -> None:
+    answer = await harness.send("discord,local", foreign=True)
+    assert answer == {
+        "success": False,
+        "results": [
+            {"target": "discord", "status": "failed", "error": "no such platform is configured"},
+            {"target": "local", "status": "failed", "error": "this is a file, not a chat"},
+        ],
+    }
+    assert (await harness.outbox(), harness.requests) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -192,3 +212,17 @@ async def test_file_that_cannot_be_sent_is_named(
     assert await harness.replies() == []
     (request,) = harness.requests
     assert request.action == f"send the file {tmp_path / 'private.txt'}"
+
+
+async def test_files_are_shown_where_there_is_no_chat(
+    harness: SendMessageHarness, tmp_path: Path
+) -> None:
+    (tmp_path / "chart.png").write_bytes(b"png")
+    (tmp_path / "private.txt").write_text("mine")
+    page = partial(harness.send, "origin", address=None, source="web")
+    answer = await page(files=[tmp_path / "chart.png"], foreign=True)
+    assert answer["files"] == [str(tmp_path / "chart.png")]
+    with pytest.raises(ToolError):
+        await page(files=[tmp_path / "private.txt"])
+    assert not (await page("Only words."))["success"]
+    assert (await harness.replies(), harness.requests) == ([], [])

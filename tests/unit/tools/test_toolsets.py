@@ -37,7 +37,7 @@ def test_toolsets_resolve_to_distinct_tools(names: list[str], tools: list[str]):
 
 
 def test_unknown_toolset_is_refused_with_a_suggestion():
-    with pytest.raises(UsageError, match="Unknown toolset: fiel") as caught:
+    with pytest.raises(UsageError, match="Unknown toolset: 'fiel") as caught:
         tools_of(["file", "fiel"])
     assert caught.value.hint == "Did you mean file?"
     with pytest.raises(UsageError) as caught:

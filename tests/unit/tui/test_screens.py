@@ -109,6 +109,20 @@ PAST = RecentHistory(
 )
 
 
+async def test_failed_turns_of_a_resumed_session(tmp_path: Path) -> None:
+    asked = rows(User("u1", (Text("One?"),)), User("u2", (Text("Two?"),)))
+    past = RecentHistory(rows=asked, failed={1: "The key is wrong.", 2: ""})
+    async with tui_screen(FakeTuiClient(past=past), tmp_path) as screen:
+        await screen.wait_for("Two?")
+        lines = [line.strip() for line in screen.lines if line.strip()]
+        assert lines[1:5] == [
+            "▌ One?",
+            "✗ Not answered: The key is wrong.",
+            "▌ Two?",
+            "✗ Not answered.",
+        ]
+
+
 async def test_resumed_session(tmp_path: Path) -> None:
     """Cards are expanded as before."""
     async with tui_screen(FakeTuiClient(past=PAST), tmp_path, size=(80, 40)) as screen:

@@ -9,9 +9,9 @@ from textual.events import Paste
 from hermes.schema.errors import HermesError
 from hermes.schema.events import TextDelta
 from hermes.testing.clock import FakeClock
-from hermes.tui.keys import QUIT_WINDOW
+from hermes.tui.keys import JOBS_WINDOW, QUIT_WINDOW
 from support.fake_tui_client import CLIENT_TIMEOUT, FakeTuiClient, answer_events, tool_events
-from support.tui_screen import tui_screen
+from support.tui_screen import TuiScreen, tui_screen
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -270,3 +270,48 @@ async def test_commands_clear_submit_or_are_plain_text(tmp_path: Path) -> None:
         await screen.submit("/clear ")
         await screen.wait_for("New session s2.")
         assert "the same again" not in screen.text
+
+
+@pytest.mark.parametrize("keys", [("ctrl+d",), (*"/quit", "enter"), ("ctrl+q",)])
+async def test_quitting_warns_before_it_ends_background_tasks(
+    tmp_path: Path, keys: tuple[str, ...]
+) -> None:
+    companion, clock = FakeTuiClient(), FakeClock()
+    companion.unfinished_jobs = 1
+    warning = "1 background task is still running; quitting ends it."
+    async with tui_screen(companion, tmp_path, clock=clock) as screen:
+        pressed = ["slash" if key == "/" else key for key in keys]
+        for _ in range(2):
+            await screen.pilot.press(*pressed)
+            await screen.wait_until(lambda: has_notice(screen, warning))
+            await screen.wait_until_idle()
+            assert screen.ui.return_value is None
+            screen.ui.clear_notifications()
+            await clock.advance(JOBS_WINDOW)
+        await screen.pilot.press(*pressed)
+        await screen.wait_until(lambda: has_notice(screen, warning))
+        await screen.wait_until_idle()
+        await screen.pilot.press(*pressed)
+        await screen.wait_until(lambda: screen.ui.return_value is not None)
+    assert screen.ui.return_value == 0
+
+
+async def test_ctrl_c_after_a_stopped_turn_warns_of_background_tasks(tmp_path: Path) -> None:
+    companion = FakeTuiClient()
+    companion.turns = [[TextDelta("Well"), companion.wait_until_stopped]]
+    companion.unfinished_jobs = 2
+    async with tui_screen(companion, tmp_path) as screen:
+        await screen.submit("one")
+        await screen.wait_for("Well")
+        await screen.pilot.press("ctrl+c")
+        await screen.wait_until_idle()
+        await screen.pilot.press("ctrl+c")
+        assert has_notice(screen, "2 background tasks are still running; quitting ends them.")
+        assert screen.ui.return_value is None
+        await screen.pilot.press("ctrl+c")
+        await screen.wait_until(lambda: screen.ui.return_value is not None)
+    assert screen.ui.return_value == 130
+
+
+def has_notice(screen: TuiScreen, words: str) -> bool:
+    return any(words in notice.message for notice in screen.ui._notifications)

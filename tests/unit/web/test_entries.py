@@ -1,10 +1,39 @@
 """Entries of a conversation."""
 
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from html import unescape
 
-from hermes.schema.messages import Text, Trust, User
+import msgspec
+
+from hermes.schema.messages import Result, Text, ToolCall, Trust, User
 from hermes.schema.questions import Question, QuestionKind
-from hermes.web.entries import question_entry, user_entry
+from hermes.web.entries import question_entry, tool_card, user_entry
+
+
+def card_text(given: Mapping[str, object], words: str, *, shown: str = "") -> str:
+    """The text of a tool card."""
+    call = ToolCall("c1", "tool", msgspec.Raw(msgspec.json.encode(given)))
+    result = Result("r1", "c1", (Text(words),), shown=shown)
+    return unescape(re.sub("<[^>]+>", "", tool_card(call, result, seconds=1.25)))
+
+
+def test_card_shows_the_command_its_output_and_its_duration():
+    given = {"command": "seq 2\necho done", "timeout": 5}
+    found = card_text(given, '{"output":"1\\n2\\n","exit_code":3}')
+    for words in ("seq 2\necho done", '"timeout": 5', "1\n2\nexit_code: 3", "1.2 s"):
+        assert words in found
+    assert '"command"' not in found
+    assert '"output"' not in found
+
+
+def test_card_of_a_change_shows_its_diff_alone():
+    diff = "--- a/tea\n+++ b/tea\n@@ -1 +1 @@\n-green\n+black\n"
+    found = card_text({"path": "tea", "content": "black\n"}, '{"success":true}', shown=diff)
+    assert diff in found
+    assert '"content"' not in found
+    assert "success" not in found
 
 
 def test_approval_shows_what_is_decided_before_the_model_speaks():

@@ -125,9 +125,9 @@ def test_login_by_a_provider_ends_after_its_time(tmp_path: Path) -> None:
     assert len(logins.sessions()) == 1
 
 
-def test_begun_login_counts_once_soon_and_is_not_pushed_out_by_others() -> None:
+def test_begun_login_counts_once_soon_and_is_not_pushed_out_by_others(tmp_path: Path) -> None:
     clock = FakeClock()
-    begun = PendingLogins[str](clock)
+    begun = PendingLogins(tmp_path, "oidc", clock)
     mine = begun.add("10.0.0.1", "mine")
     theirs = [begun.add("10.0.0.2", "theirs") for _ in range(MAX_PER_ADDRESS + 1)]
     assert begun.take(theirs[0]) is None
@@ -135,12 +135,51 @@ def test_begun_login_counts_once_soon_and_is_not_pushed_out_by_others() -> None:
     assert begun.take(mine) == "mine"
     assert begun.take(mine) is None
     late = begun.add("10.0.0.1", "late")
-    clock.skip(LIFETIME + 1)
+    clock.step(LIFETIME.total_seconds())
     assert begun.take(late) is None
-    first = begun.add("10.0.0.1", "first")
-    for number in range(MAX_ALL):
-        begun.add(f"10.1.0.{number}", "more")
+
+
+def test_number_of_begun_logins_is_limited(tmp_path: Path) -> None:
+    clock = FakeClock()
+    begun = PendingLogins(tmp_path, "oidc", clock)
+    first, second = begun.add("10.0.0.1", "first"), begun.add("10.0.0.1", "second")
+    stored = tmp_path / "pending-oidc.json"
+    entries = msgspec.json.decode(stored.read_bytes(), type=list[dict[str, str]])
+    more = [entries[1] | {"digest": str(number)} for number in range(MAX_ALL - 2)]
+    stored.write_bytes(msgspec.json.encode([*entries, *more]))
+    last = begun.add("10.0.0.2", "last")
     assert begun.take(first) is None
+    assert begun.take(second) == "second"
+    assert begun.take(last) == "last"
+
+
+def test_begun_login_is_finished_by_another_process_and_its_token_is_not_stored(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    one, other = (PendingLogins(tmp_path, "passkey", clock) for _ in range(2))
+    token = one.add("10.0.0.1", "value")
+    stored = tmp_path / "pending-passkey.json"
+    assert token not in stored.read_text()
+    assert stored.stat().st_mode & 0o077 == 0
+    assert PendingLogins(tmp_path, "oidc", clock).take(token) is None
+    assert other.take(token) == "value"
+    assert one.take(token) is None
+
+
+@pytest.mark.parametrize("content", [b"[{]", b'[{"digest": "\xff"}]'])
+def test_damaged_file_of_begun_logins_is_replaced(tmp_path: Path, content: bytes) -> None:
+    begun = PendingLogins(tmp_path, "oidc", FakeClock())
+    (tmp_path / "pending-oidc.json").write_bytes(content)
+    assert begun.take(begun.add("10.0.0.1", "value")) == "value"
+
+
+@pytest.mark.parametrize("content", [b"{]", b'{"links": [{"digest": "\xff"}]}'])
+def test_damaged_file_of_logins_is_repaired_by_a_new_link(tmp_path: Path, content: bytes) -> None:
+    logins = Logins(tmp_path, FakeClock())
+    logins.new_link()
+    next(tmp_path.glob("*.json")).write_bytes(content)
+    assert logins.use_link(logins.new_link())
 
 
 def test_variables_set_what_the_file_leaves_out() -> None:

@@ -4,7 +4,7 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 
 from hermes.config.home import DEFAULT_PROFILE, Home
 from hermes.kit.errors import ConfigError, HermesError
-from hermes.kit.files import file_error, read_regular_file
+from hermes.kit.files import content_digest, file_error, read_regular_file
 from hermes.kit.ids import is_surely_dead, process_id, runs_here
 
 RECORD_KIND = "hermes-gateway"
@@ -28,7 +28,7 @@ class ProcessRecord(Struct, frozen=True, kw_only=True):
     """`start_time` is in clock ticks since boot; `holder` identifies the process uniquely.
 
     `profile` and `home` name the gateway's own profile: a gateway that serves several profiles
-    writes the same record to each home.
+    writes the same record to each home. `settings` are digests of the settings files it read.
     """
 
     pid: int
@@ -39,6 +39,7 @@ class ProcessRecord(Struct, frozen=True, kw_only=True):
     profile: str = DEFAULT_PROFILE
     home: str = ""
     started_at: Annotated[datetime, Meta(tz=True)] | None = None
+    settings: Mapping[str, str] = {}
 
     @property
     def surely_dead(self) -> bool:
@@ -52,6 +53,15 @@ class ProcessRecord(Struct, frozen=True, kw_only=True):
     def serves_other_profile(self, home: Home) -> bool:
         """Whether it is another profile's gateway, which serves this home, too."""
         return bool(self.home) and Path(self.home) != home.path
+
+    def changed_settings(self, home: Home) -> list[str]:
+        """Names of the home's settings files whose content changed since the process started."""
+        prefix = f"{home.profile}/"
+        return [
+            key.removeprefix(prefix)
+            for key, digest in settings_digests(home).items()
+            if self.settings.get(key, digest) != digest
+        ]
 
 
 def own_record(home: Home, now: datetime, argv: Sequence[str] | None = None) -> ProcessRecord:
@@ -67,6 +77,11 @@ def own_record(home: Home, now: datetime, argv: Sequence[str] | None = None) -> 
         home=str(home.path),
         started_at=now,
     )
+
+
+def settings_digests(home: Home) -> dict[str, str]:
+    files = (home.config, home.dotenv, home.auth)
+    return {f"{home.profile}/{file.name}": content_digest(file) for file in files}
 
 
 def read_record(path: Path) -> ProcessRecord | None:

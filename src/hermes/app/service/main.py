@@ -42,7 +42,7 @@ from hermes.gateway.failure_messages import with_profile_flag
 from hermes.gateway.shutdown_budget import stop_timeout
 from hermes.kanban.boards import dispatcher_lock
 from hermes.kit.clock import SystemClock
-from hermes.kit.errors import HermesError
+from hermes.kit.errors import ConfigError, HermesError
 from hermes.kit.file_lock import FileLock
 from hermes.kit.files import TEMPORARY, file_error
 from hermes.kit.text import one_line
@@ -110,9 +110,7 @@ class GatewayService:
         )
         async with anyio.create_task_group() as group, AsyncExitStack() as stack:
             await group.start(self._handle_signals, group.cancel_scope)
-            if advice.wait:
-                self._notifier.waiting(advice.wait, advice.reason)
-                await self._clock.sleep(advice.wait)
+            await self._wait_before_start(advice)
             await self._open(homes, deps, group)
             await self._start(homes[0], stack)
             group.start_soon(self._gateway_process.state.keep)
@@ -125,6 +123,12 @@ class GatewayService:
             log.info("the gateway has ended: %s", self._ending or Ending.FAILED)
             group.cancel_scope.cancel()
         return self._ending or Ending.FAILED
+
+    async def _wait_before_start(self, advice: StartAdvice) -> None:
+        """Delay the start of a gateway that was started too often."""
+        if advice.wait:
+            self._notifier.waiting(advice.wait, advice.reason)
+            await self._clock.sleep(advice.wait)
 
     def _dispatcher_lock(self, owner: Home) -> Path:
         return dispatcher_lock(owner.root, profile_env(owner.dotenv, self._env))
@@ -155,7 +159,12 @@ class GatewayService:
         return msgspec.json.encode(self._snapshot())
 
     def restart(self) -> None:
-        """Let running turns finish, then exit with the code that requests a restart."""
+        """Let running turns finish, then exit with the code that requests a restart.
+
+        Raises `ConfigError` and goes on if the settings are wrong: it could not start again.
+        """
+        home = self._gateway_process.home
+        load_config(home, profile_env(home.dotenv, self._env))
         self._close(Ending.RESTART)
 
     async def _open(
@@ -181,7 +190,10 @@ class GatewayService:
             await service.ended.wait()
         if self._ending is None:
             services = self._profile_services.values()
-            self.failure = "; ".join(f"{one.profile}: {one.failure}" for one in services)
+            self.failure = "; ".join(
+                f"{profile_service.profile}: {profile_service.failure}"
+                for profile_service in services
+            )
 
     async def _handle_signals(
         self,
@@ -198,7 +210,11 @@ class GatewayService:
                     scope.cancel()
                     return
                 if number is signal.SIGUSR1:
-                    self.restart()
+                    try:
+                        self.restart()
+                    except ConfigError as error:
+                        log.warning("the gateway does not restart: %s", error.sentence)
+                        continue
                 else:
                     self.signal = number
                     self._close(self._gateway_process.ending_of_signal(number))
@@ -212,7 +228,10 @@ class GatewayService:
         if not self._assembled:
             return
         log.info("shutting down (%s); waiting for running turns", ending)
-        drain = max((one.gateway.drain for one in self._profile_services.values()), default=0.0)
+        drain = max(
+            (profile_service.gateway.drain for profile_service in self._profile_services.values()),
+            default=0.0,
+        )
         self._notifier.stopping("waiting for running turns", stop_timeout(drain))
         self._closing.set()
         self._api_host.drain()
@@ -266,9 +285,9 @@ class GatewayService:
             platforms=platforms,
             served_profiles=tuple(sorted(self._profile_services)),
             sandboxes={
-                one.profile: tuple(lines)
-                for one in self._profile_services.values()
-                if (lines := one.app.sandboxes.tried())
+                profile_service.profile: tuple(lines)
+                for profile_service in self._profile_services.values()
+                if (lines := profile_service.app.sandboxes.tried())
             },
         )
 
@@ -285,7 +304,9 @@ def status_line(snapshot: Snapshot) -> str:
 
 def _full_status_line(snapshot: Snapshot) -> str:
     """Add the connected platforms."""
-    connected = sorted(name for name, one in snapshot.platforms.items() if one.state == "connected")
+    connected = sorted(
+        name for name, platform in snapshot.platforms.items() if platform.state == "connected"
+    )
     return f"{status_line(snapshot)}; connected: {', '.join(connected) or 'none'}"
 
 

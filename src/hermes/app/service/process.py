@@ -24,6 +24,7 @@ from hermes.app.service.lock import (
     ProcessRecord,
     own_record,
     running_gateway,
+    settings_digests,
     take_locks,
 )
 from hermes.app.service.restart_guard import StartAdvice, StartRecord, advise_start, record_start
@@ -122,10 +123,13 @@ def hold_gateway(
 
     Raises `AlreadyRunning` if another gateway serves one of them, unless it is to be replaced.
     """
-    record = own_record(home, clock.now())
+    homes = {one.path: one for one in (home, *served)}
+    settings = {
+        key: digest for one in homes.values() for key, digest in settings_digests(one).items()
+    }
+    record = structs.replace(own_record(home, clock.now()), settings=settings)
     if options.replace:
         _replace(home, clock)
-    homes = {one.path: one for one in (home, *served)}
     with noted_failure(home, clock):
         locks = take_locks(list(homes.values()), record)
     try:

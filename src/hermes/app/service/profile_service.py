@@ -72,7 +72,7 @@ class ApiHost:
             server = ApiServer(read_settings(owner.config, owner.env), self._clock)
             server.context.status = self._status
             self._server = await stack.enter_async_context(server)
-            log.info("the API server listens at %s", server.address)
+            log.info("the API server is listening at %s", server.address)
         except ConfigError as error:
             log.warning("the API server could not start: %s", error.sentence)
             self._failure = error.sentence
@@ -118,11 +118,14 @@ class ApiHost:
                 state="fatal", error_code="not_opened", error_message=self._failure
             )
             return {PLATFORM_NAME: state}
-        return {} if self._server is None else {PLATFORM_NAME: PlatformState(state="connected")}
+        if self._server is None:
+            return {}
+        address = f"{self._server.address}/v1"
+        return {PLATFORM_NAME: PlatformState(state="connected", address=address)}
 
 
 CRON = "cron"
-"""The topic of the scheduled jobs; they look for fires of dead workers, too."""
+"""The topic of the scheduled jobs, which also look for runs of dead workers."""
 RESTART_BACKOFF = Backoff(base=1.0, cap=60.0)
 STABLE_SECONDS = 600.0
 """Seconds of running after which a failure no longer counts as repeated."""
@@ -205,7 +208,10 @@ class ProfileService:
         """Build the gateway; `borrowed` are channels of other profiles."""
         self._borrowed = borrowed
         app, deps = self.app, self._deps
-        rules = gateway_rules(app.config, app.chats, park_interrupted=deps.park_interrupted)
+        platforms = {platform_of(name) for name in (*self.channels, *borrowed)}
+        rules = gateway_rules(
+            app.config, app.chats, app.env, platforms, park_interrupted=deps.park_interrupted
+        )
         self._gateway = build_gateway(
             app,
             channels=self.channels,
@@ -253,12 +259,17 @@ class ProfileService:
             return
         platforms = self.app.config.platforms
         muted = {n for n, one in platforms.items() if not one.gateway_restart_notification}
-        homes = home_channels(self.app.env, platforms).values() if self._deps.restarted else ()
+        homes = home_channels(self.app.env, platforms, self.channels)
         notified = [
             one for one in (*self.channels, *self._borrowed) if platform_of(one) not in muted
         ]
         try:
-            await post_restart_notices(self.app.store, self.app.clock, homes, notified)
+            await post_restart_notices(
+                self.app.store,
+                self.app.clock,
+                homes.values() if self._deps.restarted else (),
+                notified,
+            )
             self._posted_restart_notices = True
         except StoreError as error:
             log.warning("cannot send the restart notices: %s", error)
@@ -398,8 +409,6 @@ async def serve_profile(
                 log.warning("%s", missing.sentence)
             channels, failed = await _open_channels(app, stack, deps)
             hooks = await stack.enter_async_context(open_profile_hooks(home, app.clock))
-            for warning in hooks.warnings:
-                log.warning("%s", warning)
             active_hooks = hooks if hooks.names else None
             service = ProfileService(app, channels, failed, active_hooks, deps)
             task_status.started(service)

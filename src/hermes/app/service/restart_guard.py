@@ -63,7 +63,7 @@ def read_starts(home: Home) -> list[StartRecord]:
 def record_start(home: Home, start: StartRecord) -> list[StartRecord]:
     """Append to the file and return all starts; the caller must hold the lock."""
     starts = [*read_starts(home), start][-MAX_STARTS:]
-    data = b"".join(msgspec.json.encode(one) + b"\n" for one in starts)
+    data = b"".join(msgspec.json.encode(start_record) + b"\n" for start_record in starts)
     write_atomic(starts_file(home), data, mode=0o600)
     return starts
 

@@ -39,7 +39,9 @@ class StateFile:
     def put(self, snapshot: Snapshot) -> None:
         """Set the status; an equal one changes nothing."""
         now = self._clock.now()
-        dated = {name: self._dated(name, one, now) for name, one in snapshot.platforms.items()}
+        dated = {
+            name: self._dated(name, platform, now) for name, platform in snapshot.platforms.items()
+        }
         snapshot = structs.replace(snapshot, platforms=dated)
         if snapshot != self.snapshot:
             self.snapshot = snapshot

@@ -30,11 +30,15 @@ SERVING = frozenset({Phase.RUNNING, Phase.DEGRADED})
 
 
 class PlatformState(Struct, frozen=True, kw_only=True):
-    """`updated_at` is the time of the last change; filled in by the writer of the file."""
+    """`updated_at` is the time of the last change; filled in by the writer of the file.
+
+    `address` is the URL at which a platform that is a server can be reached.
+    """
 
     state: str
     error_code: str | None = None
     error_message: str | None = None
+    address: str | None = None
     updated_at: Moment | None = None
 
 
@@ -118,11 +122,11 @@ class GatewayStatus(Struct, frozen=True, kw_only=True):
         """This profile's platforms; a shared gateway names the others' `profile/platform`."""
         states: Mapping[str, PlatformState] = self.state.platforms if self.state else {}
         if self.served_by is None:
-            return {name: one for name, one in states.items() if "/" not in name}
+            return {name: state for name, state in states.items() if "/" not in name}
         prefix = f"{self.home.profile}/"
         return {
-            name.removeprefix(prefix): one
-            for name, one in states.items()
+            name.removeprefix(prefix): state
+            for name, state in states.items()
             if name.startswith(prefix)
         }
 

@@ -34,11 +34,11 @@ class WebHost:
             settings = read_settings(owner.config)
             opening = open_server(settings, owner.home, self._clock, by="gateway")
             self._server = await stack.enter_async_context(opening)
-            log.info("the web page is served at %s", self._server.address)
+            log.info("the dashboard is running at %s", self._server.address)
         except (ConfigError, OSError) as error:
             # Such as a full disk: the gateway goes on without the page.
             self._failure = error.sentence if isinstance(error, ConfigError) else str(error)
-            log.warning("the web page could not be served: %s", self._failure)
+            log.warning("the dashboard could not start: %s", self._failure)
 
     def attach(self, profile: str, app: App) -> None:
         if self._server is not None:
@@ -68,4 +68,6 @@ class WebHost:
                 state="fatal", error_code="not_opened", error_message=self._failure
             )
             return {NAME: state}
-        return {} if self._server is None else {NAME: PlatformState(state="connected")}
+        if self._server is None:
+            return {}
+        return {NAME: PlatformState(state="connected", address=self._server.address)}

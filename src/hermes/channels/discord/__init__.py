@@ -13,11 +13,11 @@ from hermes.ports.channel import (
     MediaLimits,
 )
 
-UPLOAD_LIMIT = 10 * 1024 * 1024
+UPLOAD_LIMIT = 20 * 1024 * 1024
 """The largest file that a bot may upload to a server without boosts."""
 DOWNLOAD_LIMIT = 33_554_432
 SEND_SECONDS = 320.0
-"""More than the time limit of an upload."""
+"""Longer than the timeout of an upload."""
 
 
 class AllowedMentions(Struct, frozen=True, kw_only=True):
@@ -32,8 +32,8 @@ class AllowedMentions(Struct, frozen=True, kw_only=True):
 class MissedMessages(Struct, frozen=True, kw_only=True):
     """Which messages are fetched after an outage that Discord does not replay.
 
-    `channels` restricts it to these, `limit` is per channel, `max_dispatches` for all of them
-    together; 0 is no limit.
+    `channels` restricts this to some channels; `limit` is per channel and `max_dispatches` for all
+    channels together. 0 means no limit.
     """
 
     enabled: bool = True
@@ -48,7 +48,7 @@ class DiscordOptions(Struct, frozen=True, kw_only=True):
 
     The gateway applies `require_mention`, `free_response_channels` and `allowed_roles`, too; here
     they decide whether a thread is opened, and whether earlier messages and roles are fetched.
-    `base_url` is another server that speaks the API.
+    `base_url` is another server with the same API.
     """
 
     base_url: str = "https://discord.com/api/v10"
@@ -140,6 +140,7 @@ MANIFEST = ChannelManifest(
             "On the page Bot, turn on Message Content Intent and save.",
             "On the same page, choose Reset Token and copy the token.",
         ),
+        user_pattern=r"\d+",
         user_id="a number: turn on Developer Mode in Discord's settings (Advanced), then "
         "right-click your name and choose Copy User ID",
     ),

@@ -17,13 +17,15 @@ class FileReader:
         self._most = most
 
     async def parts(self, message: Message) -> list[Text | Media]:
-        """The files of a message; one that cannot be had is said to be missing."""
+        """Return the files of a message, with a note for each one that cannot be fetched."""
         voice = bool(message.flags & MessageFlag.VOICE)
-        forwarded = [file for one in message.message_snapshots for file in one.message.attachments]
+        forwarded = [
+            file for snapshot in message.message_snapshots for file in snapshot.message.attachments
+        ]
         # A forwarded recording is not the sender's own message.
         files = [
-            *((one, voice) for one in message.attachments),
-            *((one, False) for one in forwarded),
+            *((file, voice) for file in message.attachments),
+            *((file, False) for file in forwarded),
         ]
         return [part for file, said in files for part in await self._read(file, voice=said)]
 

@@ -1,4 +1,4 @@
-"""The Discord channel: receives events of the gateway, sends and edits posts over HTTP."""
+"""The Discord channel: receives gateway events, sends and edits posts over HTTP."""
 
 import logging
 import re
@@ -22,10 +22,12 @@ from hermes.channels.discord.inbound import InboundBuilder
 from hermes.channels.discord.objects import Application, Channel, Intent, Message, User
 from hermes.channels.discord.outbound import (
     Fields,
+    is_voice,
     message_fields,
     message_id,
     new_message_fields,
-    with_file,
+    with_files,
+    with_voice,
 )
 from hermes.channels.discord.position import EventLog, Position
 from hermes.channels.discord.receiver import Receiver
@@ -36,7 +38,6 @@ from hermes.channels.discord.rest_api import (
 )
 from hermes.channels.discord.threads import Threads, thread_name
 from hermes.channels.http_client import Upload
-from hermes.channels.proxies import open_proxy
 from hermes.channels.received_files import received_files
 from hermes.channels.state_file import StateFile, state_path
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
@@ -113,7 +114,7 @@ class DiscordChannel:
         self._direct: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         """Channels of direct messages, by the person's id."""
         self._forum_posts: LruMap[str, str] = LruMap(MAX_REMEMBERED)
-        """Posts in forums by the answer they begin: its further parts belong into them."""
+        """Forum posts by the answer they begin; its other parts go into the same post."""
 
     async def run(self, deliver: HandleInbound) -> None:
         bot, application = await self._log_in()
@@ -186,7 +187,8 @@ class DiscordChannel:
         message = message_id(receipt.id)
         channel = await self._channel_of(receipt.address, message)
         fields = message_fields(post, self._options.allow_mentions)
-        await self._api.call("PATCH", f"/channels/{channel}/messages/{message}", object, fields)
+        path = f"/channels/{channel}/messages/{message}"
+        await self._api.call("PATCH", path, object, fields, optional=post.progress)
 
     async def typing(self, to: Address, on: bool) -> None:
         """The indicator ends by itself, or with the next post."""
@@ -200,7 +202,7 @@ class DiscordChannel:
             log.info("typing could not be shown: %s", error)
 
     async def react(self, to: Address, message: str, sign: str) -> None:
-        """Show our reaction instead of the one before."""
+        """Show our reaction to a message; it replaces the previous one."""
         channel = await self._channel_of(to, message_id(message))
         path = f"/channels/{channel}/messages/{message}/reactions"
         before = self._signs.get(message) or SEEN
@@ -217,7 +219,7 @@ class DiscordChannel:
         return self._seen.at
 
     async def _log_in(self) -> tuple[User, Application]:
-        """Ask who the bot is, with the token that is set now."""
+        """Ask Discord who the bot is, with the current token."""
         self._token.reload()
         try:
             bot, application = await self._api.get_me(), await self._api.application()
@@ -243,7 +245,7 @@ class DiscordChannel:
             intents=int(intents),
             clock=self._clock,
             heartbeat_timeout=self._options.websocket_heartbeat_ack_max_age_seconds,
-            proxy=open_proxy("Discord", self._options.proxy_url),
+            proxy=self._api.proxy,
             receive=receiver.receive,
             heard=self._seen.mark,
             has_room=receiver.has_room,
@@ -254,7 +256,7 @@ class DiscordChannel:
         return self._direct.get(channel) or channel
 
     async def _channel_of(self, to: Address, message: str) -> str:
-        """The channel in which the message with this id is."""
+        """Return the channel that contains the message with this id."""
         if not to.thread and not await self._chats.is_forum(to.chat):
             return self._direct.get(to.chat) or to.chat
         if not to.thread:
@@ -275,11 +277,16 @@ class DiscordChannel:
         fields = new_message_fields(post, self._options.allow_mentions, reply_to)
         fields, uploads = await self._with_files(fields, post)
         return await self._api.call(
-            "POST", f"/channels/{channel}/messages", Message, fields, uploads
+            "POST",
+            f"/channels/{channel}/messages",
+            Message,
+            fields,
+            uploads,
+            optional=post.progress,
         )
 
     async def _send_to_forum(self, to: Address, post: Outbound) -> Receipt:
-        """Open a post in a forum; further parts of the same answer follow in it."""
+        """Open a post in a forum; further parts of the same answer go into it."""
         answer = post.key.rpartition(":")[0]
         if answer and (opened := self._forum_posts.get(answer)):
             in_thread = structs.replace(to, thread=opened)
@@ -302,17 +309,19 @@ class DiscordChannel:
         return Receipt(to, thread.id)
 
     async def _with_files(self, fields: Fields, post: Outbound) -> tuple[Fields, list[Upload]]:
-        uploads: list[Upload] = []
-        for attachment in post.attachments:
-            data = await self._blobs.read(attachment.media.digest)
-            fields, upload = with_file(fields, attachment, data)
-            uploads.append(upload)
-        return fields, uploads
+        files = [
+            (attachment, await self._blobs.read(attachment.media.digest))
+            for attachment in post.attachments
+        ]
+        if len(files) == 1 and is_voice(files[0][0]):
+            fields, upload = with_voice(fields, files[0][1])
+            return fields, [upload]
+        return with_files(fields, files) if files else (fields, [])
 
 
 def checked_options(deps: ChannelDeps) -> DiscordOptions:
     """Read the options. Raises `ConfigError` if they cannot be used."""
-    options = account_options(DiscordOptions, deps, MANIFEST)
+    options = account_options(DiscordOptions, deps, MANIFEST, own=("allowed_roles",))
     if given := deps.current_env().get(MISSED_VARIABLE, "").strip().lower():
         enabled = given in {"1", "true", "yes", "on"}
         missed = structs.replace(options.missed_message_backfill, enabled=enabled)
@@ -321,7 +330,7 @@ def checked_options(deps: ChannelDeps) -> DiscordOptions:
 
 
 def current_token(deps: ChannelDeps) -> str:
-    """The token of the account now. Raises `ConfigError` if there is none."""
+    """Return the account's current token. Raises `ConfigError` if there is none."""
     return bot_token(deps, MANIFEST, _TOKEN, "at https://discord.com/developers/applications")
 
 
@@ -329,7 +338,7 @@ def current_token(deps: ChannelDeps) -> str:
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[DiscordChannel]:
     options, token = checked_options(deps), BotToken(partial(current_token, deps))
     unreadable = unreadable_updates(deps)
-    async with open_rest_api(options, token, deps.clock, unreadable) as api:
+    async with open_rest_api(options, token, deps.clock, deps.current_env(), unreadable) as api:
         most = options.max_attachment_bytes
         chats = ChatDirectory(api)
         position = state_path(deps)

@@ -1,4 +1,4 @@
-"""Servers' channels and threads: what the gateway said about them, else what the API says."""
+"""Look up channels and threads of servers: from the gateway's events, otherwise from the API."""
 
 import msgspec
 from msgspec import structs
@@ -21,11 +21,11 @@ class ChatDirectory:
         self._known: LruMap[str, Channel] = LruMap(MAX_CHATS)
 
     def read(self, event: GatewayEvent) -> Guild | None:
-        """Learn from an event; return the server that it describes, if it does."""
+        """Read an event; return the server that it describes, if any."""
         if event.name == "GUILD_CREATE":
             guild = msgspec.json.decode(event.data, type=Guild)
-            for one in (*guild.channels, *guild.threads):
-                self.add(one)
+            for chat in (*guild.channels, *guild.threads):
+                self.add(chat)
             return guild
         if event.name in _CHANGED:
             self.add(msgspec.json.decode(event.data, type=Channel))
@@ -34,7 +34,7 @@ class ChatDirectory:
         return None
 
     def add(self, chat: Channel) -> None:
-        """Learn about a chat; updates and interactions do not say who takes part in a thread."""
+        """Store a chat; updates and interactions do not say who takes part in a thread."""
         if (known := self._known.get(chat.id)) is not None:
             chat = structs.replace(
                 chat,
@@ -45,7 +45,7 @@ class ChatDirectory:
         self._known.put(chat.id, chat)
 
     async def find(self, chat: str) -> Channel | None:
-        """None if the bot cannot see it."""
+        """Return the chat, or None if the bot cannot see it."""
         if (known := self._known.get(chat)) is not None:
             return known
         try:

@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 
 from hermes.channels.discord import DiscordOptions
 from hermes.channels.discord.rest_api import RestApi
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.text import one_line
 from hermes.schema.errors import HermesError
 
@@ -43,15 +44,20 @@ ARGUMENTS = Option(type=_STRING, name="arguments", description="What follows the
 
 
 def own_commands(commands: Sequence[tuple[str, str]], options: DiscordOptions) -> list[Command]:
+    """Return the commands to offer; Discord refuses repeated names and empty descriptions."""
+    summaries: dict[str, str] = {}
+    for given, summary in commands:
+        description = one_line(summary, MAX_DESCRIPTION)
+        if _NAME.fullmatch(name := given.lower()) and description:
+            summaries.setdefault(name, description)
     return [
         Command(
             name=name,
-            description=one_line(summary, MAX_DESCRIPTION),
+            description=description,
             options=(ARGUMENTS,),
             default_member_permissions=_NOBODY if options.hide_slash_commands else None,
         )
-        for given, summary in commands
-        if _NAME.fullmatch(name := given.lower()) and summary
+        for name, description in summaries.items()
     ][:MAX_COMMANDS]
 
 
@@ -68,20 +74,20 @@ async def publish_commands(
     wanted = list(commands) if options.slash_commands else []
     try:
         found = await api.patient_call("GET", path, list[Raw])
-        existing = [(msgspec.json.decode(one, type=Command), one) for one in found]
+        existing = [(msgspec.json.decode(raw, type=Command), raw) for raw in found]
         # They are sent back as they came: they may have fields that are not read here.
         others: list[tuple[Command, Raw]] = []
         if options.command_sync_policy == "safe":
-            names = {one.name for one in commands}
-            others = [(one, raw) for one, raw in existing if one.name not in names]
+            names = {command.name for command in commands}
+            others = [(command, raw) for command, raw in existing if command.name not in names]
         wanted = wanted[: max(0, MAX_COMMANDS - len(others))]
-        after = [*wanted, *(one for one, _ in others)]
-        if _by_name([one for one, _ in existing]) != _by_name(after):
+        after = [*wanted, *(command for command, _ in others)]
+        if _by_name([command for command, _ in existing]) != _by_name(after):
             body = [*wanted, *(raw for _, raw in others)]
             await api.patient_call("PUT", path, object, body)
-    except (HermesError, msgspec.MsgspecError) as error:
+    except (HermesError, *JSON_ERRORS) as error:
         log.warning("the list of commands could not be set: %s", error)
 
 
 def _by_name(commands: Sequence[Command]) -> dict[tuple[int, str], Command]:
-    return {(one.type, one.name): one for one in commands}
+    return {(command.type, command.name): command for command in commands}

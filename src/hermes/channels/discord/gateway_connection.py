@@ -1,6 +1,6 @@
-"""The connection to Discord's gateway: discord.py speaks the protocol, events go out as they came.
+"""The connection to Discord's gateway: discord.py speaks the protocol, events pass unchanged.
 
-A session is continued (RESUME) after a cut and after a restart: Discord replays what was missed.
+A session is resumed after a lost connection and after a restart: Discord replays what was missed.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from hermes.channels.discord.objects import Frame, GatewayInfo, Ready
 from hermes.channels.discord.rest_api import RestApi
 from hermes.channels.proxies import Proxy
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Offline
 
@@ -30,21 +31,21 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 30.0
 CLOSE_TIMEOUT = 2.0
 MAX_FAILURES = 5
-"""Attempts in a row without an event; then the channel is opened anew."""
+"""Attempts in a row without an event, after which the channel is reopened."""
 MAX_RESUMES = 3
-"""Attempts in a row without an event to continue a session; then a new one is begun."""
+"""Attempts in a row to resume a session without an event, after which a new one is begun."""
 STAYS_RESUMABLE = 4000
-"""A close code after which the session can be continued."""
+"""A close code after which the session can be resumed."""
 _FATAL = {
     4004: "Discord does not accept the bot token.",
-    4013: "Discord does not know the intents that were asked for.",
+    4013: "Discord does not know the requested intents.",
     4014: "The bot may not read messages: turn on Message Content Intent on the page Bot at "
     "https://discord.com/developers/applications",
 }
 
 
 class ResumePoint(Struct, frozen=True, kw_only=True):
-    """Where a session goes on: the last event that was handled."""
+    """Where to resume a session: after the last event that was handled."""
 
     session: str
     url: str
@@ -61,9 +62,9 @@ class GatewayEvent(Struct, frozen=True, kw_only=True):
 
 
 class GatewayConnection:
-    """Receives events while `run`; `receive` gets each at once, `has_room` holds the reading back.
+    """Receives events during `run`: `receive` gets each one at once, `has_room` pauses reading.
 
-    `heard` is called for whatever arrives, heartbeat acknowledgments included.
+    `heard` is called for everything that arrives, including acknowledged heartbeats.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class GatewayConnection:
         self._events = 0
 
     async def run(self, start: ResumePoint | None) -> None:
-        """Stay connected. Raises `Offline` when that does not succeed any more."""
+        """Stay connected. Raises `Offline` once that fails."""
         client = _Client(self._api, self._intents, self._heartbeat_timeout, self._proxy, self._read)
         try:
             await client.login(self._token)
@@ -121,7 +122,7 @@ class GatewayConnection:
                 start = client.resume_point() or start
             failures = 0 if self._events > before else failures + 1
             if failures >= MAX_FAILURES:
-                raise Offline(f"The connection to Discord fails: {reason}")
+                raise Offline(f"Cannot connect to Discord: {reason}")
             if failures >= MAX_RESUMES:
                 # Discord may refuse the number of the event, or the address may not exist any more.
                 start = None
@@ -145,7 +146,7 @@ class GatewayConnection:
         limit = info.session_start_limit
         if limit.remaining <= 0:
             raise Offline(
-                f"Discord allows no more new sessions of this bot for {limit.reset_after // 1000} "
+                f"Discord allows no new sessions for this bot for {limit.reset_after // 1000} "
                 "seconds."
             )
         return info
@@ -159,8 +160,8 @@ class GatewayConnection:
                 return
             if frame.t == "READY":
                 self._session = msgspec.json.decode(frame.d, type=Ready).session_id
-        except msgspec.MsgspecError as error:
-            log.warning("a message of the gateway could not be read: %s", error)
+        except JSON_ERRORS as error:
+            log.warning("a message from Discord's gateway could not be read: %s", error)
             return
         self._events += 1
         event = GatewayEvent(
@@ -170,12 +171,17 @@ class GatewayConnection:
 
 
 class _Http(HTTPClient):
-    """What discord.py asks for itself at login goes through our client."""
+    """Sends the requests that discord.py makes at login through our client."""
 
     def __init__(self, api: RestApi, proxy: Proxy) -> None:
         loop = asyncio.get_running_loop()
-        super().__init__(loop, proxy.connector(limit=0), proxy=proxy.url)
+        super().__init__(loop, proxy.connector(limit=0))
         self._api = api
+        self._proxies = proxy
+
+    async def ws_connect(self, url: str, *, compress: int = 0) -> aiohttp.ClientWebSocketResponse:
+        self.proxy = self._proxies.url_for(str(url))
+        return await super().ws_connect(url, compress=compress)
 
     async def request(self, route: Route, **kwargs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         path = route.url.removeprefix(Route.BASE)
@@ -183,7 +189,7 @@ class _Http(HTTPClient):
 
 
 class _Client(discord.Client):
-    """Keeps no caches, starts no handlers: every frame goes to `read` instead."""
+    """A client without caches and handlers: every frame goes to `read` instead."""
 
     def __init__(
         self,
@@ -232,7 +238,7 @@ class _Client(discord.Client):
         self.ws = await asyncio.wait_for(opening, CONNECT_TIMEOUT)
 
     def resume_point(self) -> ResumePoint | None:
-        """Where the session of this connection goes on; within a process nothing is in doubt."""
+        """Where to resume the session of this connection within this process."""
         # discord.py has no connection before the first one, whatever its types say.
         ws: DiscordWebSocket | None = getattr(self, "ws", None)
         if ws is None or not ws.session_id or ws.sequence is None:
@@ -240,7 +246,7 @@ class _Client(discord.Client):
         return ResumePoint(session=ws.session_id, url=str(ws.gateway), sequence=ws.sequence)
 
     async def end(self) -> None:
-        """Close the connection in such a way that the session can be continued."""
+        """Close the connection so that the session can be resumed."""
         with anyio.move_on_after(CLOSE_TIMEOUT):
             ws: DiscordWebSocket | None = getattr(self, "ws", None)
             if ws is not None:

@@ -1,4 +1,4 @@
-"""Turn Discord's events into what the gateway accepts."""
+"""Turn Discord's events into inbound updates."""
 
 import logging
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ MAX_EARLIER = 12_000
 MAX_REMEMBERED = 5_000
 MAX_MEMBERS = 1_000
 ROLE_SECONDS = 60.0
-"""How long roles that were asked for count; afterwards they may have been taken away."""
+"""Seconds that fetched roles are used; after that, they may have been taken away."""
 _OPENS_THREADS = frozenset({ChannelType.TEXT, ChannelType.ANNOUNCEMENT})
 
 
@@ -106,12 +106,12 @@ class InboundBuilder:
         self._options = options
         self._clock = clock
         self._written: LruMap[str, Inbound] = LruMap(MAX_REMEMBERED)
-        """Recent messages without their content: a deletion does not say whose it was."""
+        """Recent messages without their content: a deletion does not name the author."""
         self._roles: LruMap[tuple[str, str], _KnownRoles] = LruMap(MAX_MEMBERS)
         """By server and person."""
 
     async def message(self, message: Message, update: NewMessage | EditedMessage) -> Inbound | None:
-        """None if the message is not for the bot."""
+        """Return the update, or None if the message is not for the bot."""
         author = message.author
         if author is None or author.id == self._bot.id or message.type not in WRITTEN_MESSAGES:
             return None
@@ -141,7 +141,7 @@ class InboundBuilder:
         return inbound
 
     def deletion(self, deleted: MessageDeleted) -> Inbound | None:
-        """None if it is not known who wrote the message."""
+        """Return the update, or None if it is not known who wrote the message."""
         if (written := self._written.get(deleted.id)) is None:
             return None
         key = f"{self._bot.id}:{deleted.id}:delete"
@@ -202,7 +202,7 @@ class InboundBuilder:
         if event.type == InteractionType.COMMAND:
             if origin.is_in(self._options.ignored_channels):
                 return None
-            words = [str(one.value) for one in data.options if one.value is not None]
+            words = [str(option.value) for option in data.options if option.value is not None]
             text = Text(" ".join([f"/{data.name}", *words]))
             return Inbound(key, origin.address, person.id, (text,), about=about)
         if event.type == InteractionType.COMPONENT and event.message is not None:
@@ -238,10 +238,10 @@ class InboundBuilder:
             return False
         if origin.is_in(self._options.ignored_channels):
             return True
-        others = [one for one in message.mentions if one.id != self._bot.id]
+        others = [user for user in message.mentions if user.id != self._bot.id]
         if not others or self._names_bot(message):
             return False
-        if all(one.bot for one in others):
+        if all(user.bot for user in others):
             return True
         return self._options.ignore_no_mention and not self._is_free(origin)
 
@@ -252,8 +252,8 @@ class InboundBuilder:
         return not self._options.require_mention or self._is_free(origin)
 
     def _names_bot(self, message: Message) -> bool:
-        """By a mention, or by a reply to one of its posts."""
-        if any(one.id == self._bot.id for one in message.mentions):
+        """Whether the message mentions the bot, or replies to one of its posts."""
+        if any(user.id == self._bot.id for user in message.mentions):
             return True
         replied = message.referenced_message
         author = replied.author if replied is not None else None
@@ -276,7 +276,7 @@ class InboundBuilder:
         )
 
     def _address(self, message: Message, origin: Origin, *, mentioned: bool) -> Address:
-        """Where the conversation takes place: a mention in a channel opens a thread."""
+        """Return where the conversation takes place: a mention in a channel opens a thread."""
         if origin.chat is None or origin.is_thread:
             return origin.address
         options = self._options
@@ -310,7 +310,7 @@ class InboundBuilder:
         )
 
     async def _roles_of(self, user: str, guild: str, member: Member | None) -> tuple[str, ...]:
-        """Roles in the server; for direct messages those in the server that the settings name."""
+        """Return the roles in the server; for direct messages, in the server of the settings."""
         if member is not None:
             return member.roles
         guild = guild or self._options.dm_role_auth_guild
@@ -334,7 +334,7 @@ class InboundBuilder:
     async def _parts(
         self, message: Message, origin: Origin, *, heard: bool, mentioned: bool
     ) -> list[Text | Media]:
-        """What was written, then files, then what others wrote: it is no instruction."""
+        """Return the sender's text, then files, then what others wrote, marked as quoted."""
         typed = written_text(message, self._bot) or described(message)
         # Files of conversations between other people are not downloaded.
         files = await self._files.parts(message) if heard else []
@@ -356,7 +356,7 @@ class InboundBuilder:
         return [*([Text(typed)] if typed else []), *files, *others]
 
     def _quote(self, message: Message) -> str:
-        """The message of somebody else that this one replies to."""
+        """Return the message of someone else that this one replies to, marked as quoted."""
         replied = message.referenced_message
         if replied is None or replied.author is None:
             return ""
@@ -366,7 +366,7 @@ class InboundBuilder:
         return quoted_text(replied.author_name, text[:MAX_QUOTE]) if text else ""
 
     async def _earlier(self, message: Message, origin: Origin) -> str:
-        """What was said before a mention, back to the bot's last post; the bot did not see it."""
+        """Return what the bot did not see before a mention: the messages since its last post."""
         options = self._options
         sees_all = (
             origin.chat is None
@@ -383,12 +383,12 @@ class InboundBuilder:
             log.info("earlier messages cannot be read: %s", error)
             return ""
         lines: list[str] = []
-        for one in reversed(found):
-            if one.author is not None and one.author.id == self._bot.id:
+        for earlier in reversed(found):
+            if earlier.author is not None and earlier.author.id == self._bot.id:
                 break
-            if one.type in WRITTEN_MESSAGES and (one.content or one.embeds):
-                text = readable(one.content, one.mentions) or described(one)
-                lines.append(f"{one.author_name}: {text}")
+            if earlier.type in WRITTEN_MESSAGES and (earlier.content or earlier.embeds):
+                text = readable(earlier.content, earlier.mentions) or described(earlier)
+                lines.append(f"{earlier.author_name}: {text}")
         text = "\n".join(reversed(lines))[-MAX_EARLIER:]
         return quoted_text(f"earlier messages in #{_chat_name(origin)}", text) if text else ""
 

@@ -1,4 +1,4 @@
-"""Read the text of a message: mentions by name, what it shows besides text, what others wrote."""
+"""Read the text of a message: names for mentions, other content in words, and what it forwards."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _LEADING_SIGNS = " ,:\n"
 
 
 def written_text(message: Message, bot: User) -> str:
-    """The text with names instead of ids, without a mention of the bot at its start."""
+    """Return the text with names instead of ids, without a mention of the bot at its start."""
     text = message.content
     own = re.match(rf"\s*<@!?{bot.id}>", text)
     if own is not None:
@@ -20,7 +20,7 @@ def written_text(message: Message, bot: User) -> str:
 
 
 def readable(text: str, people: Sequence[User]) -> str:
-    names = {one.id: one.name for one in people}
+    names = {user.id: user.name for user in people}
 
     def name(found: re.Match[str]) -> str:
         known = names.get(found[1])
@@ -30,24 +30,25 @@ def readable(text: str, people: Sequence[User]) -> str:
 
 
 def mentions_inline(message: Message, bot: User) -> bool:
-    """Whether the text itself names the bot; a reply to it does not."""
+    """Whether the text itself mentions the bot; a reply to the bot does not count."""
     return any(found == bot.id for found in _USER.findall(message.content))
 
 
 def described(message: Message) -> str:
-    """Content that is neither text nor a file, in words."""
-    stickers = " ".join(f"(sticker {one.name})" for one in message.sticker_items)
+    """Describe content that is neither text nor a file."""
+    stickers = " ".join(f"(sticker {sticker.name})" for sticker in message.sticker_items)
     return stickers or embed_text(message.embeds)
 
 
 def embed_text(embeds: Sequence[Embed]) -> str:
     lines = [
-        " ".join(part for part in (one.title, one.description, one.url) if part) for one in embeds
+        " ".join(part for part in (embed.title, embed.description, embed.url) if part)
+        for embed in embeds
     ]
     return "\n".join(line for line in lines if line)
 
 
 def forwarded_text(message: Message) -> str:
-    """What the message forwards."""
-    parts = [one.message for one in message.message_snapshots]
-    return "\n".join(one.content or embed_text(one.embeds) for one in parts).strip()
+    """Return the text that the message forwards."""
+    parts = [snapshot.message for snapshot in message.message_snapshots]
+    return "\n".join(part.content or embed_text(part.embeds) for part in parts).strip()

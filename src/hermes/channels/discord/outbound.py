@@ -11,7 +11,9 @@ from hermes.channels.discord.objects import MessageFlag
 from hermes.channels.http_client import Upload
 from hermes.ports.channel import Attachment, Choice, Markup, NotSent, Outbound
 
-FILE_FIELD = "files[0]"
+MAX_FILES = 10
+MAX_FILE_BYTES = 24 * 1024 * 1024
+"""All files of a message; Discord accepts 25 MiB with everything around them."""
 MAX_TEXT = 2000
 MAX_CUSTOM_ID = 100
 MAX_BUTTONS_PER_ROW = 5
@@ -37,7 +39,7 @@ Fields = dict[str, object]
 
 
 def message_fields(post: Outbound, mentions: AllowedMentions) -> Fields:
-    """The text and buttons of a post; the same for new and edited messages."""
+    """Return the text and buttons of a post; they are the same for new and edited messages."""
     return {
         "content": shown_text(post),
         "components": _components(post.choices),
@@ -55,28 +57,53 @@ def new_message_fields(post: Outbound, mentions: AllowedMentions, reply_to: str 
     return fields
 
 
-def with_file(fields: Fields, attachment: Attachment, data: bytes) -> tuple[Fields, Upload]:
-    """The fields of a post with one file, and the file."""
-    media = attachment.media
-    if attachment.voice and media.media_type in VOICE_TYPES:
-        entry = {
-            "id": 0, "filename": "voice-message.ogg",
-            "duration_secs": opus_seconds(data), "waveform": _FLAT_WAVEFORM,
-        }  # fmt: skip
-        kept = ("nonce", "enforce_nonce", "message_reference", "allowed_mentions")
-        voice: Fields = {name: fields[name] for name in kept if name in fields}
-        voice |= {"flags": int(MessageFlag.VOICE), "attachments": [entry]}
-        return voice, Upload(FILE_FIELD, "voice-message.ogg", "audio/ogg", data)
-    name = media.name or "file"
-    content = fields["content"] or attachment.caption[:MAX_TEXT]
-    entries = [{"id": 0, "filename": name}]
-    return {**fields, "content": content, "attachments": entries}, Upload(
-        FILE_FIELD, name, media.media_type, data
-    )
+def with_voice(fields: Fields, data: bytes) -> tuple[Fields, Upload]:
+    """Return the fields of a voice message, which has no text, and its file."""
+    name = "voice-message.ogg"
+    entry = {
+        "id": 0, "filename": name, "duration_secs": opus_seconds(data), "waveform": _FLAT_WAVEFORM,
+    }  # fmt: skip
+    kept = ("nonce", "enforce_nonce", "message_reference", "allowed_mentions")
+    voice: Fields = {key: fields[key] for key in kept if key in fields}
+    voice |= {"flags": int(MessageFlag.VOICE), "attachments": [entry]}
+    return voice, Upload(_file_field(0), name, "audio/ogg", data)
+
+
+def with_files(
+    fields: Fields, files: Sequence[tuple[Attachment, bytes]]
+) -> tuple[Fields, list[Upload]]:
+    """Return the fields and files of a post. Raises `NotSent` if there is too much."""
+    if len(files) > MAX_FILES:
+        raise NotSent(f"A message can have at most {MAX_FILES} files.")
+    if sum(len(data) for _, data in files) > MAX_FILE_BYTES:
+        raise NotSent("The files of a message can have at most 24 MiB together.")
+    captions = "\n".join(attachment.caption for attachment, _ in files if attachment.caption)
+    names = [attachment.media.name or "file" for attachment, _ in files]
+    entries = [{"id": number, "filename": name} for number, name in enumerate(names)]
+    uploads = [
+        Upload(_file_field(number), names[number], attachment.media.media_type, data)
+        for number, (attachment, data) in enumerate(files)
+    ]
+    content = fields["content"] or _fitting(captions)
+    return {**fields, "content": content, "attachments": entries}, uploads
+
+
+def is_voice(attachment: Attachment) -> bool:
+    return attachment.voice and attachment.media.media_type in VOICE_TYPES
+
+
+def _file_field(number: int) -> str:
+    return f"files[{number}]"
+
+
+def _fitting(text: str) -> str:
+    """Escape a caption, which has no markup; one that would be too long is not escaped."""
+    escaped = escape(text)
+    return escaped if len(escaped) <= MAX_TEXT else text[:MAX_TEXT]
 
 
 def shown_text(post: Outbound) -> str:
-    """The text as Discord takes it: without markup of its own, signs are escaped."""
+    """Return the text for Discord; plain text is escaped if it still fits."""
     if post.markup is not Markup.PLAIN:
         return post.text
     escaped = escape(post.text)
@@ -99,7 +126,7 @@ def escape(text: str) -> str:
 
 
 def nonce(key: str) -> str:
-    """At most 25 characters, the same for each attempt at a post."""
+    """Return at most 25 characters that are the same for each attempt to send a post."""
     digest = hashlib.sha256(key.encode()).digest()
     return base64.b32encode(digest)[:25].decode()
 
@@ -111,7 +138,7 @@ def message_id(message: str) -> str:
 
 
 def opus_seconds(data: bytes) -> float:
-    """The length of an Ogg Opus file: the sample number of its last page."""
+    """Return the length of an Ogg Opus file, from the sample number of its last page."""
     place = data.rfind(b"OggS")
     if place < 0 or len(data) < place + 14:
         return 1.0
@@ -128,13 +155,14 @@ def _allowed(mentions: AllowedMentions) -> Mapping[str, object]:
 
 
 def _components(choices: Sequence[Choice]) -> list[Fields]:
-    """Rows of buttons, or one menu if there are many choices."""
+    """Return rows of buttons, or one menu if there are many choices."""
     if any(len(choice.value) > MAX_CUSTOM_ID for choice in choices):
         raise NotSent("The value of a button is longer than Discord accepts.")
+    if len(choices) > MAX_OPTIONS:
+        raise NotSent(f"A message can have at most {MAX_OPTIONS} choices.")
     if len(choices) > MAX_AS_BUTTONS:
         options = [
-            {"label": one.label[:MAX_OPTION_LABEL], "value": one.value}
-            for one in choices[:MAX_OPTIONS]
+            {"label": choice.label[:MAX_OPTION_LABEL], "value": choice.value} for choice in choices
         ]
         menu = {"type": _SELECT, "custom_id": MENU_ID, "options": options}
         return [{"type": _ROW, "components": [menu]}]
@@ -142,7 +170,9 @@ def _components(choices: Sequence[Choice]) -> list[Fields]:
     return [
         {
             "type": _ROW,
-            "components": [_button(one) for one in choices[start : start + MAX_BUTTONS_PER_ROW]],
+            "components": [
+                _button(choice) for choice in choices[start : start + MAX_BUTTONS_PER_ROW]
+            ],
         }
         for start in rows
     ]

@@ -1,4 +1,4 @@
-"""Remember which events are handled, so that the next process goes on after them."""
+"""Remember which events are handled, so that the next process continues after them."""
 
 import logging
 from collections import OrderedDict
@@ -15,9 +15,9 @@ from hermes.kit.clock import Clock
 log = logging.getLogger(__name__)
 
 MAX_DIRECT = 200
-"""Chats with one person that are looked at for missed messages; the latest ones."""
+"""Maximum number of direct chats, the latest, that are searched for missed messages."""
 OVERLAP = timedelta(seconds=60)
-"""How much is looked at again: clocks differ, and a repetition does no harm."""
+"""How far back messages are fetched again: clocks differ, and the gateway ignores repetitions."""
 
 
 class Position(Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class Position(Struct, frozen=True, kw_only=True):
 
 
 class EventLog:
-    """Events under way and the position before them, written to a file while `keep_writing`.
+    """Tracks events in progress and the position before them; `keep_writing` stores it in a file.
 
     Without its file, only messages that arrived while no gateway ran would be missed.
     """
@@ -48,9 +48,9 @@ class EventLog:
         self._session, self._url, self._last = "", "", 0
         self._until: datetime | None = None
         self._replayed_since: datetime | None = None
-        """While Discord replays events: they are as old as this, not as their arrival."""
+        """Set while Discord replays events: since when they were missed."""
         self._under_way: dict[tuple[str, int], datetime] = {}
-        """When they arrived or since when they were missed, by session and number."""
+        """When events in progress arrived or were missed, by session and number."""
         self._searches: dict[str, datetime] = {}
         """Chats whose missed messages are being fetched, and since when they are missed."""
         self._direct: OrderedDict[str, None] = OrderedDict()

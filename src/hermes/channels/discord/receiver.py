@@ -1,4 +1,4 @@
-"""Receive the events of one connection: order per chat, missed messages, interactions in time."""
+"""Receive the events of one connection: in order per chat, with missed messages."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -38,7 +38,7 @@ HandleInbound = Callable[[Inbound], Awaitable[None]]
 ACKNOWLEDGE_SECONDS = 2.0
 """An interaction must be acknowledged within 3 seconds, stored or not."""
 GUILD_SECONDS = 30.0
-"""How long the servers of a new session may take to be described."""
+"""Seconds to wait for the descriptions of the servers in a new session."""
 PAGE = 100
 GUILDS = "guilds"
 _DEFERRED_UPDATE, _REPLY = 6, 4
@@ -51,7 +51,7 @@ _QUEUED = frozenset(
 
 
 class MissedSearch(Struct, frozen=True):
-    """Look in a chat for messages that were missed."""
+    """A search of a chat for messages that were missed."""
 
     chat: str
     guild: str
@@ -73,7 +73,7 @@ class _BulkDeleted(Struct, frozen=True):
 
 
 class Receiver:
-    """Passes what the events mean to `deliver`; an event has ended once that is durable."""
+    """Passes the updates of events to `deliver`; an event is handled once they are durable."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Receiver:
         self._since, self._fetched = None, 0
         if since is not None and self._missed.enabled:
             self._since = max(since - OVERLAP, self._oldest())
-            self._awaited = {one.id for one in guilds}
+            self._awaited = {guild.id for guild in guilds}
             if self._awaited:
                 self._events.began_search(GUILDS, self._since)
                 self._group.start_soon(self._stop_waiting)
@@ -144,7 +144,7 @@ class Receiver:
         self._events.ended(event)
 
     async def _stop_waiting(self) -> None:
-        """A server that is out of order is not waited for."""
+        """Stop waiting for servers that are unavailable."""
         await self._clock.sleep(GUILD_SECONDS)
         self._awaited.clear()
         self._events.ended_search(GUILDS)
@@ -167,7 +167,7 @@ class Receiver:
         return self._clock.now() - timedelta(seconds=self._missed.window_seconds)
 
     def _search(self, chat: str, guild: str, parent: str = "") -> None:
-        """A listed channel includes its threads."""
+        """Search a chat for missed messages; a listed channel includes its threads."""
         listed = self._missed.channels
         if self._since is None or (listed and chat not in listed and parent not in listed):
             return
@@ -205,15 +205,17 @@ class Receiver:
             case "MESSAGE_DELETE_BULK":
                 bulk = msgspec.json.decode(event.data, type=_BulkDeleted)
                 found = [
-                    self._builder.deletion(MessageDeleted(id=one, channel_id=bulk.channel_id))
-                    for one in bulk.ids
+                    self._builder.deletion(
+                        MessageDeleted(id=message_id, channel_id=bulk.channel_id)
+                    )
+                    for message_id in bulk.ids
                 ]
             case _:
                 changed = msgspec.json.decode(event.data, type=ReactionEvent)
                 removed = event.name == "MESSAGE_REACTION_REMOVE"
                 key = f"{event.session}:{event.sequence}"
                 found = [await self._builder.reaction(changed, key, removed=removed)]
-        return [one for one in found if one is not None]
+        return [inbound for inbound in found if inbound is not None]
 
     async def _fetch(self, search: MissedSearch) -> None:
         try:
@@ -228,7 +230,7 @@ class Receiver:
         most = self._missed.max_dispatches
         for message in messages:
             if most and self._fetched >= most:
-                log.warning("further missed messages are left out: max_dispatches is %d", most)
+                log.warning("more missed messages are skipped: max_dispatches is %d", most)
                 return
             inbound = None
             with self._unreadable.skipping(message):
@@ -240,20 +242,20 @@ class Receiver:
                 await self._deliver(inbound)
 
     async def _messages_since(self, search: MissedSearch) -> list[Message]:
-        """The latest messages after that time, oldest first, as many as the settings allow."""
+        """Return the latest messages since then, oldest first, as many as the settings allow."""
         after = snowflake_at(search.since)
         before = str(snowflake_at(self._clock.now() + timedelta(days=1)))
         found: list[Message] = []
         while len(found) < self._missed.limit:
             page = await self._page(search.chat, before)
-            found = [*(one for one in page if int(one.id) >= after), *found]
+            found = [*(message for message in page if int(message.id) >= after), *found]
             if len(page) < PAGE or int(page[0].id) < after:
                 break
             before = page[0].id
         return found[-self._missed.limit :]
 
     async def _page(self, chat: str, before: str) -> list[Message]:
-        """Wait for the rate limit however long it takes: many channels may be searched at once."""
+        """Fetch a page; wait for the rate limit as long as it takes, as there may be many pages."""
         while True:
             try:
                 return await self._api.messages(chat, before=before, limit=PAGE)
@@ -281,12 +283,18 @@ class Receiver:
         self._events.ended(event)
 
     async def _acknowledge(self, interaction: Interaction) -> None:
-        """It is too late for that if the interaction is replayed after an outage."""
+        """Acknowledge an interaction; this fails if it is replayed after an outage."""
         response: dict[str, object] = {"type": _DEFERRED_UPDATE}
         if interaction.type == InteractionType.COMMAND:
-            words = [str(one.value) for one in interaction.data.options if one.value is not None]
+            words = [
+                str(option.value) for option in interaction.data.options if option.value is not None
+            ]
             text = " ".join([f"/{interaction.data.name}", *words])
-            data = {"content": text[:1900], "flags": int(MessageFlag.EPHEMERAL)}
+            data: dict[str, object] = {
+                "content": text[:1900],
+                "flags": int(MessageFlag.EPHEMERAL),
+                "allowed_mentions": {"parse": []},
+            }
             response = {"type": _REPLY, "data": data}
         path = f"/interactions/{interaction.id}/{interaction.token}/callback"
         try:

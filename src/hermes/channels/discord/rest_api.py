@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from hermes.channels.account import BadToken, BotToken
 from hermes.channels.discord import DiscordOptions
 from hermes.channels.discord.objects import Application, Channel, GatewayInfo, Member, Message, User
-from hermes.channels.discord.rate_limits import RateLimits
+from hermes.channels.discord.rate_limits import LIMITED, RateLimits
 from hermes.channels.http_client import (
     CALL_TIMEOUT,
     UPLOAD_TIMEOUT,
@@ -24,8 +24,10 @@ from hermes.channels.http_client import (
     open_http_client,
     retry_after,
 )
+from hermes.channels.proxies import ProxySettings
 from hermes.channels.unreadable_updates import UnreadableUpdates
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.channel import NotSent, TargetGone, Throttled
 from hermes.schema.errors import HermesError
 
@@ -59,7 +61,7 @@ class UnknownMessage(NotSent):
 
 
 class ThreadExists(NotSent):
-    """The message has a thread already."""
+    """The message already has a thread."""
 
     code = "thread_exists"
 
@@ -99,6 +101,7 @@ class RestApi:
         base_url: str,
     ) -> None:
         self._http = http
+        self.proxy = http.proxy
         self._token = token
         self._limits = limits
         self._clock = clock
@@ -122,19 +125,19 @@ class RestApi:
     async def messages(
         self, channel: str, *, after: str = "", before: str = "", limit: int = 100
     ) -> list[Message]:
-        """Messages of a channel, oldest first; up to 100."""
+        """Return up to 100 messages of a channel, oldest first."""
         query = f"limit={min(limit, 100)}"
         query += f"&after={after}" if after else f"&before={before}"
         path = f"/channels/{channel}/messages?{query}"
         answer = await self.patiently(lambda: self._request("GET", path, None, ()))
         found = self._http.decode(answer, list[Message], Message)
-        return sorted(found, key=lambda one: int(one.id))
+        return sorted(found, key=lambda message: int(message.id))
 
     async def member(self, guild: str, user: str) -> Member:
         return await self.patient_call("GET", f"/guilds/{guild}/members/{user}", Member)
 
     async def open_direct(self, user: str) -> Channel:
-        """The channel of direct messages with a person."""
+        """Return the channel of direct messages with a person."""
         return await self.call("POST", "/users/@me/channels", Channel, {"recipient_id": user})
 
     async def download(self, url: str, *, most: int) -> bytes:
@@ -142,17 +145,17 @@ class RestApi:
         return await self._http.download(url, most=most)
 
     async def show_sign(self, method: str, path: str) -> None:
-        """Show or remove a sign, such as typing or a reaction; posts have precedence."""
+        """Show or remove a reaction or typing indicator; posts have precedence."""
         await self._request(method, path, None, (), optional=True)
 
     async def patient_call(
         self, method: str, path: str, result: type[T], fields: object = None
     ) -> T:
-        """Call, and wait for the rate limit as often as necessary; for calls without a post."""
+        """Call, and wait for the rate limit if necessary; only for calls that post nothing."""
         return await self.patiently(lambda: self.call(method, path, result, fields))
 
     async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try again after the time that Discord asks for, up to half a minute in all."""
+        """Retry after the time that Discord asks for, for half a minute in all."""
         until = self._clock.monotonic() + MAX_PATIENCE
         while True:
             try:
@@ -169,9 +172,14 @@ class RestApi:
         result: type[T],
         fields: object = None,
         uploads: Sequence[Upload] = (),
+        *,
+        optional: bool = False,
     ) -> T:
-        """Call once and return the result. Raises the errors of `Channel.send`."""
-        answer = await self._request(method, path, fields, uploads)
+        """Call once and return the result. Raises the errors of `Channel.send`.
+
+        An `optional` call leaves the rate limit to others.
+        """
+        answer = await self._request(method, path, fields, uploads, optional=optional)
         return self._http.decode(answer, result)
 
     async def _request(
@@ -203,8 +211,10 @@ class RestApi:
     def _error(self, answer: HttpAnswer) -> HermesError:
         try:
             problem = msgspec.json.decode(answer.body, type=_Problem)
-        except msgspec.MsgspecError:
-            problem = _Problem(message=f"status {answer.status}")
+        except JSON_ERRORS:
+            # Not Discord answers, but the service before it, which blocks all calls of an address.
+            blocked = answer.status == 429
+            problem = _Problem(message=f"status {answer.status}", everywhere=blocked)
         text = problem.message
         if problem.errors:
             text += f" {bytes(problem.errors).decode()}"
@@ -216,16 +226,21 @@ class RestApi:
             )
         if answer.status < 429 and (refusal := _REFUSALS.get(problem.code)) is not None:
             return refusal(f"Discord refused: {text}")
-        wait = max(problem.retry_after or retry_after(answer.headers), 0.05)
-        return self._http.error(answer.status, text, wait=wait, all_chats=problem.everywhere)
+        if answer.status == 429:
+            wait = max(problem.retry_after or retry_after(answer.headers), 0.05)
+            everywhere = problem.everywhere
+            return Throttled(LIMITED, wait=wait, all_chats=everywhere, one_kind=not everywhere)
+        return self._http.error(answer.status, text)
 
 
 def _route(method: str, path: str) -> tuple[str, str]:
-    """The route without its ids, and the id that has a limit of its own."""
+    """Return the route without its ids, and the id whose limit is separate."""
     bare = path.partition("?")[0]
     found = _MAJOR.match(bare)
-    bare = _TOKEN.sub(r"/\1/\2", bare)
-    return f"{method} {_IDS.sub('/id', _EMOJI.sub('/reactions', bare))}", found[1] if found else ""
+    bare = _IDS.sub("/id", _EMOJI.sub("/reactions", _TOKEN.sub(r"/\1/\2", bare)))
+    # Setting and removing a reaction share a bucket.
+    route = bare if "/reactions" in bare else f"{method} {bare}"
+    return route, found[1] if found else ""
 
 
 def _body(fields: object, uploads: Sequence[Upload]) -> HttpBody | None:
@@ -239,9 +254,9 @@ async def open_rest_api(
     options: DiscordOptions,
     token: BotToken,
     clock: Clock,
+    env: Mapping[str, str],
     unreadable: UnreadableUpdates | None = None,
 ) -> AsyncGenerator[RestApi]:
-    async with open_http_client(
-        "Discord", options.proxy_url, variable="DISCORD_PROXY", unreadable=unreadable
-    ) as http:
+    settings = ProxySettings(options.proxy_url, "DISCORD_PROXY", env)
+    async with open_http_client("Discord", settings, unreadable=unreadable) as http:
         yield RestApi(http, token, RateLimits(clock), clock, base_url=options.base_url)

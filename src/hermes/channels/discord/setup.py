@@ -1,6 +1,5 @@
 """Check a bot token for `hermes gateway setup`."""
 
-import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 
@@ -22,7 +21,10 @@ NO_CONTENT = (
     "Intent on the page Bot at https://discord.com/developers/applications/{}/bot"
 )
 NO_SERVER = "The bot is in no server yet. Add it: {}"
-NO_PACKAGE = "The package discord.py is missing. Install it: {} -m pip install 'hermes[discord]'"
+NO_PACKAGE = (
+    "The extra discord (package discord.py) is not installed. "
+    "How to install it: section Extras of the README."
+)
 INVITE = "To add the bot to a server: {}"
 _URL = "https://discord.com/oauth2/authorize?client_id={}&scope=bot+applications.commands&permissions={}"
 
@@ -34,13 +36,13 @@ class _Server(Struct, frozen=True):
 async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:
     """Ask Discord about the bot. Raises `HermesError` if it does not accept the token."""
     options = read_options(DiscordOptions, MANIFEST.name, extra, env, MANIFEST.variables)
-    async with open_rest_api(options, BotToken(lambda: token), SystemClock()) as api:
+    async with open_rest_api(options, BotToken(lambda: token), SystemClock(), env) as api:
         bot = await api.get_me()
         application = await api.application()
         servers = await api.patient_call("GET", "/users/@me/guilds?limit=1", list[_Server])
     url = _URL.format(application.id, PERMISSIONS)
     notes = [] if application.reads_messages else [NO_CONTENT.format(application.id)]
     if find_spec("discord") is None:
-        notes.append(NO_PACKAGE.format(sys.executable))
+        notes.append(NO_PACKAGE)
     notes.append((INVITE if servers else NO_SERVER).format(url))
     return AccountCheck(account=bot.name, notes=tuple(notes))

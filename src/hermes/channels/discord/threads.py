@@ -1,7 +1,7 @@
-"""Threads for conversations in servers' channels: opened at the first sign of an answer.
+"""Open threads for conversations in servers' channels, when the answer begins.
 
-A thread that is opened from a message has the message's id. So an address can name it before it
-exists, and nothing is opened for people whom the gateway does not answer.
+A thread that is opened from a message has the message's id. An address can therefore name it before
+it exists, and no thread is opened for people whom the gateway does not answer.
 """
 
 import logging
@@ -26,7 +26,7 @@ _MENTION = re.compile(r"<[@#][!&]?\d+>")
 
 
 class Threads:
-    """Knows the threads that are to be opened, those the bot takes part in, and those it cannot."""
+    """Tracks the threads to open, those the bot takes part in, and those it cannot open."""
 
     def __init__(self, api: RestApi, chats: ChatDirectory) -> None:
         self._api = api
@@ -37,12 +37,12 @@ class Threads:
         self._refused: LruMap[str, bool] = LruMap(MAX_REMEMBERED)
 
     def expect(self, message: str, text: str) -> None:
-        """A conversation that begins with this message will have a thread."""
+        """Note that the conversation of this message gets a thread."""
         if self._own.get(message) is None:
             self._expected.put(message, thread_name(text))
 
     def begins_with(self, message: str) -> bool:
-        """Whether a thread belongs to the message, opened or not."""
+        """Whether the message has a thread, opened or not."""
         return self._expected.get(message) is not None or self._own.get(message) is not None
 
     def join(self, thread: str) -> None:
@@ -60,7 +60,7 @@ class Threads:
         return bool(to.thread) and self._refused.get(to.thread or "") is not None
 
     async def destination(self, to: Address) -> str:
-        """The channel for a post; its thread is opened if it is expected."""
+        """Return the channel for a post, and open its thread if it is expected."""
         if not to.thread:
             return to.chat
         if (name := self._expected.get(to.thread)) is not None:
@@ -84,7 +84,7 @@ class Threads:
         try:
             self._chats.add(await self._api.patient_call("POST", path, Channel, fields))
         except ThreadExists:
-            log.debug("message %s has a thread already", message)
+            log.debug("message %s already has a thread", message)
         except (Offline, Throttled):
             raise
         except NotSent as error:
@@ -96,6 +96,6 @@ class Threads:
 
 
 def thread_name(text: str) -> str:
-    """A name from the first line of a message."""
+    """Return a name made of the first line of a message."""
     plain = _MENTION.sub("", text).strip()
     return one_line(plain.partition("\n")[0], MAX_NAME - 20) or NO_NAME

@@ -1,4 +1,4 @@
-"""E-mail: a mailbox that is read over IMAP, and answered over SMTP."""
+"""E-mail: a mailbox that is read over IMAP and answered over SMTP."""
 
 from typing import Literal, TypeAlias
 
@@ -14,11 +14,14 @@ from hermes.ports.channel import (
 )
 
 ATTACHMENT_LIMIT = 18_000_000
-"""Most servers take mails of 25 MB, and a file grows by a third in a mail."""
+"""Most servers accept mails of 25 MB, and a file grows by a third in a mail."""
 MAIL_LIMIT = 35_000_000
 MAX_HEADER = 256_000
 SEND_SECONDS = 720.0
 """A server may take ten minutes to confirm a mail (RFC 5321, 4.5.3.2)."""
+
+ADDRESS = r"[^@\s]+@[^@\s]+"
+HOST = r"[^@\s/]+"
 
 Security: TypeAlias = Literal["auto", "tls", "starttls", "none"]
 
@@ -26,12 +29,11 @@ Security: TypeAlias = Literal["auto", "tls", "starttls", "none"]
 class EmailOptions(Struct, frozen=True, kw_only=True):
     """The platform's own settings.
 
-    `authserv_id` is the name of the server whose `Authentication-Results` are believed; without it
-    nobody is. Without `require_authenticated_sender`, or with `trust_from_header`, the `From`
-    header is believed.
-    `imap_security` and `smtp_security` are chosen by the port unless they are set; `none` is only
-    possible on this machine. `loop_limit` is the number of mails of one thread within ten minutes
-    from which on they are ignored; a sender may write three times as many.
+    `authserv_id` is the name of the server whose `Authentication-Results` are believed; without it,
+    no sender is. Without `require_authenticated_sender`, or with `trust_from_header`, the `From`
+    header is believed. `imap_security` and `smtp_security` depend on the port unless they are set;
+    `none` is only allowed for servers on this machine. More than `loop_limit` mails of one thread
+    within ten minutes are ignored; a sender may write three times as many.
     """
 
     address: str = ""
@@ -48,6 +50,7 @@ class EmailOptions(Struct, frozen=True, kw_only=True):
     require_authenticated_sender: bool = True
     trust_from_header: bool = False
     skip_attachments: bool = False
+    proxy_url: str = ""
     loop_limit: int = 20
 
 
@@ -88,21 +91,40 @@ MANIFEST = ChannelManifest(
         "poll_interval": "EMAIL_POLL_INTERVAL",
         "authserv_id": "EMAIL_AUTHSERV_ID",
         "trust_from_header": "EMAIL_TRUST_FROM_HEADER",
+        "proxy_url": "EMAIL_PROXY",
     },
     setup=ChannelSetup(
         check="hermes.channels.email.setup:check_account",
         variable="EMAIL_PASSWORD",
         secret="Password",  # noqa: S106 - what it is called
         questions=(
-            SetupQuestion("EMAIL_ADDRESS", "The agent's address"),
-            SetupQuestion("EMAIL_IMAP_HOST", "IMAP server", default="imap.{domain}"),
-            SetupQuestion("EMAIL_SMTP_HOST", "SMTP server", default="smtp.{domain}"),
+            SetupQuestion(
+                "EMAIL_ADDRESS",
+                "The agent's address",
+                pattern=ADDRESS,
+                expected="an address, such as hermes@example.com",
+            ),
+            SetupQuestion(
+                "EMAIL_IMAP_HOST",
+                "IMAP server",
+                default="imap.{domain}",
+                pattern=HOST,
+                expected="the name of a server, such as imap.example.com",
+            ),
+            SetupQuestion(
+                "EMAIL_SMTP_HOST",
+                "SMTP server",
+                default="smtp.{domain}",
+                pattern=HOST,
+                expected="the name of a server, such as smtp.example.com",
+            ),
         ),
         steps=(
-            "Use a mailbox of the agent's own: it reads everything that arrives there.",
+            "Use a separate mailbox for the agent: it reads everything that arrives there.",
             "If the provider has two-factor login (Gmail, iCloud, Yahoo), create an app password.",
-            "Have the address and the names of the IMAP and SMTP servers at hand.",
+            "Have the address and the names of the IMAP and SMTP servers ready.",
         ),
+        user_pattern=ADDRESS,
         user_id="an address, such as ann@example.com",
     ),
 )

@@ -1,4 +1,4 @@
-"""Recognize mail that no person wrote: auto-replies, bounces, lists, and loops."""
+"""Recognize mail that no person wrote: automatic replies, bounces, lists and loops."""
 
 import re
 from datetime import datetime, timedelta
@@ -7,7 +7,7 @@ from email.message import EmailMessage
 from hermes.kit.lru_map import LruMap
 
 LOOP_HEADER = "X-Loop"
-"""Our own mails have it, with our address."""
+"""Set in our own mails, with our address."""
 MAX_HOPS = 50
 LOOP_WINDOW = timedelta(minutes=10)
 MAX_THREADS = 2_000
@@ -22,26 +22,26 @@ _NO_REPLY_SENDERS = re.compile(
 
 
 def reason_to_ignore(mail: EmailMessage, sender: str, own: str) -> str:
-    """Return why nobody expects an answer to this mail; empty if somebody may."""
-    loops = [one.strip().lower() for one in _values(mail, LOOP_HEADER)]
+    """Return why this mail needs no answer; empty if it may need one."""
+    loops = [address.strip().lower() for address in _values(mail, LOOP_HEADER)]
     submitted = _first(mail, "Auto-Submitted").partition(";")[0].strip()
     is_bounce = _first(mail, "Return-Path") == "<>" or mail.get_content_type() == _REPORT
     reasons = (
         (sender == own or own in loops, "it is our own"),
         (submitted not in {"", "no"}, "it was sent automatically (Auto-Submitted)"),
-        (_first(mail, "Precedence") in _PRECEDENCES, "it was sent to many (Precedence)"),
+        (_first(mail, "Precedence") in _PRECEDENCES, "it is a bulk mail (Precedence)"),
         (any(name in mail for name in _LIST_HEADERS), "it is from a mailing list"),
         (any(name in mail for name in _REPLY_HEADERS), "it is an automatic reply"),
         (is_bounce, "it is a bounce"),
-        (bool(_NO_REPLY_SENDERS.match(sender)), "its sender takes no replies"),
-        (count_fields(mail, "Received") > MAX_HOPS, "it went through too many servers"),
+        (bool(_NO_REPLY_SENDERS.match(sender)), "its sender does not accept replies"),
+        (count_fields(mail, "Received") > MAX_HOPS, "it passed through too many servers"),
     )
     return next((reason for applies, reason in reasons if applies), "")
 
 
 def count_fields(mail: EmailMessage, name: str) -> int:
-    """How often the header occurs; they are not parsed, because there may be thousands."""
-    return [one.lower() for one in mail.keys()].count(name.lower())  # noqa: SIM118 - not a dict
+    """Count the header fields of this name without parsing them: there may be thousands."""
+    return [field.lower() for field in mail.keys()].count(name.lower())  # noqa: SIM118 - not a dict
 
 
 class LoopGuard:
@@ -55,14 +55,14 @@ class LoopGuard:
         self._mails: LruMap[tuple[str, str], dict[str, datetime]] = LruMap(MAX_THREADS)
 
     def is_loop(self, sender: str, thread: str, key: str, arrived: datetime) -> bool:
-        """Count a mail once, however often it is fetched, at the time when it arrived."""
+        """Count a mail, once however often it is fetched; return whether there are too many."""
         of_thread = self._is_over((sender, thread), self._limit, key, arrived)
         return self._is_over((sender, ""), self._limit * SENDER_FACTOR, key, arrived) or of_thread
 
     def _is_over(self, what: tuple[str, str], limit: int, key: str, arrived: datetime) -> bool:
         start = arrived - LOOP_WINDOW
         earlier = self._mails.get(what) or {}
-        mails = {one: at for one, at in earlier.items() if at > start} | {key: arrived}
+        mails = {mail: at for mail, at in earlier.items() if at > start} | {key: arrived}
         is_over = len(mails) > limit
         if is_over:
             # Bounded, and the thread stays silent while the loop goes on.

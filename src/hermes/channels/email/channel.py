@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
@@ -35,10 +35,10 @@ from hermes.channels.email.mail_records import Cursor, MailRecords
 from hermes.channels.email.outbound import MailComposer, attach
 from hermes.channels.email.received_mail import ReceivedMail, has_too_many_parts, parse_mail
 from hermes.channels.email.smtp import SmtpServer, send_mail
+from hermes.channels.proxies import ProxySettings, socket_proxy, stays_here
 from hermes.channels.received_files import received_files
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
-from hermes.kit.hosts import is_loopback
 from hermes.ports.channel import (
     ChannelCapabilities,
     ChannelDeps,
@@ -56,16 +56,16 @@ log = logging.getLogger(__name__)
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 RECONNECT_PAUSE = 0.25
 MAX_SILENCE = 40.0
-"""Seconds: well below the time after which a channel counts as silent."""
+"""Seconds; well below the time after which a channel counts as dead."""
 BATCH = 50
-"""Mails that are handled before the cursor is stored."""
+"""Number of mails that are handled before the cursor is stored."""
 FIRST_DAYS = timedelta(days=1)
-"""At the first start, unread mails of this time are answered."""
+"""At the first start, unread mails up to this age are answered."""
 RENUMBERED_DAYS = timedelta(days=5)
-"""If the server has renumbered the mails, those of this time are looked at again; the gateway
-recognizes what it has seen for a week, and a search is only as exact as a day."""
+"""If the server has renumbered the mails, those up to this age are fetched again: the gateway
+recognizes messages for a week, and searches are by day."""
 MAX_REFUSALS = 2
-"""How often the server may refuse to send a mail, each time on a new connection."""
+"""How often the server may refuse to return a mail, each time on a new connection."""
 
 
 class EmailChannel:
@@ -99,8 +99,8 @@ class EmailChannel:
         self._validity = 0
         self._refusals = Counter[int]()
         self._handled: dict[int, bool] = {}
-        """The mails handled since the last cursor, and whether each was delivered: a connection
-        that is lost in between does not make them be fetched again."""
+        """The mails handled since the last cursor, and whether each was delivered: they are not
+        fetched again after a lost connection."""
 
     async def run(self, deliver: HandleInbound) -> None:
         while True:
@@ -115,7 +115,10 @@ class EmailChannel:
     async def send(self, to: Address, post: Outbound) -> Receipt:
         check_address(to, self._name)
         subject = self._records.subject(to.chat, to.thread or "")
-        files = [(one.media, await self._blobs.read(one.media.digest)) for one in post.attachments]
+        files = [
+            (attachment.media, await self._blobs.read(attachment.media.digest))
+            for attachment in post.attachments
+        ]
 
         def compose() -> tuple[str, bytes]:
             mail = self._composer.compose(to, post, subject)
@@ -144,14 +147,14 @@ class EmailChannel:
     async def _catch_up(
         self, imap: ImapConnection, folder: SelectedFolder, deliver: HandleInbound
     ) -> None:
-        """Without a usable cursor, look for recent mails and set one."""
+        """Without a usable cursor, handle recent mails and set one."""
         cursor, now = self._records.cursor, self._clock.now()
         if cursor is not None and cursor.validity == folder.validity:
             return
         if cursor is None:
             found = await imap.search(b"UNSEEN SINCE " + search_date((now - FIRST_DAYS).date()))
         else:
-            log.warning("%s: the server has numbered the mails anew", self._name)
+            log.warning("%s: the server has renumbered the mails", self._name)
             since = max(cursor.at - FIRST_DAYS, now - RENUMBERED_DAYS)
             found = await imap.search(b"SINCE " + search_date(since.date()))
         waiting = [uid for uid in found if uid < folder.next_uid]
@@ -188,7 +191,7 @@ class EmailChannel:
                 log.warning("%s: mails cannot be marked as read: %s", self._name, error)
 
     async def _summaries(self, imap: ImapConnection, uids: Sequence[int]) -> dict[int, MailSummary]:
-        """If the server refuses, find out which mail it is about."""
+        """Fetch summaries; if the server refuses, find out which mail is the reason."""
         try:
             return await imap.summaries(uids)
         except ImapRefused as error:
@@ -202,7 +205,7 @@ class EmailChannel:
         }
 
     def _count_refusal(self, uid: int, error: ImapRefused) -> None:
-        """Raise the error if a new connection may help; otherwise the mail is left out."""
+        """Raise the error if a new connection may help; otherwise skip the mail."""
         self._refusals[uid] += 1
         if self._refusals[uid] < MAX_REFUSALS:
             raise error
@@ -229,7 +232,7 @@ class EmailChannel:
     async def _read_header(
         self, imap: ImapConnection, uid: int, summary: MailSummary
     ) -> ReceivedMail | None:
-        """The header of a mail, unless it is ignored: then nothing else is fetched."""
+        """Fetch the header of a mail; None if the mail is ignored: nothing else is fetched."""
         header = await imap.header(uid, MAX_HEADER)
         if header is None:
             return None
@@ -275,9 +278,9 @@ class EmailChannel:
         self._refusals.clear()
 
     async def _wait(self, imap: ImapConnection) -> None:
-        """Wait for new mail, or until it is time to look for it.
+        """Wait for new mail, or until it is time to poll.
 
-        The server must answer from time to time, so that a deaf connection is noticed.
+        The server must answer from time to time, so that a dead connection is noticed.
         """
         left = self._options.poll_interval
         while left > 0 and not imap.has_news:
@@ -304,16 +307,24 @@ def checked_options(deps: ChannelDeps) -> EmailOptions:
             f"{deps.name}: the poll interval must be at least one second.",
             hint="Correct EMAIL_POLL_INTERVAL, then restart the gateway.",
         )
-    servers_of(options)
+    servers_of(options, deps.current_env())
     return options
 
 
-def servers_of(options: EmailOptions) -> tuple[ImapServer, SmtpServer]:
-    """Raises `ConfigError` if a password would be sent without encryption."""
+def servers_of(options: EmailOptions, env: Mapping[str, str]) -> tuple[ImapServer, SmtpServer]:
+    """Return the servers. Raises `ConfigError` if a password would be sent without encryption."""
     imap = _security(options.imap_security, options.imap_port == 993)
     smtp = _security(options.smtp_security, options.smtp_port == 465)
-    for security, host in ((imap, options.imap_host), (smtp, options.smtp_host)):
-        if security == "none" and not is_loopback(host):
+    settings = ProxySettings(options.proxy_url, "EMAIL_PROXY", env)
+    imap_proxy, smtp_proxy = (
+        socket_proxy(MANIFEST.label, host, settings)
+        for host in (options.imap_host, options.smtp_host)
+    )
+    for security, host, proxy in (
+        (imap, options.imap_host, imap_proxy),
+        (smtp, options.smtp_host, smtp_proxy),
+    ):
+        if security == "none" and not stays_here(host, proxy):
             raise ConfigError(
                 f"The password would be sent to {host} without encryption.",
                 hint="Set imap_security and smtp_security to tls or starttls.",
@@ -326,6 +337,7 @@ def servers_of(options: EmailOptions) -> tuple[ImapServer, SmtpServer]:
             security=imap,
             user=user,
             password=password,
+            proxy=imap_proxy,
         ),
         SmtpServer(
             host=options.smtp_host,
@@ -333,6 +345,7 @@ def servers_of(options: EmailOptions) -> tuple[ImapServer, SmtpServer]:
             security=smtp,
             user=user,
             password=password,
+            proxy=smtp_proxy,
         ),
     )
 
@@ -364,7 +377,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[EmailChannel]:
     yield EmailChannel(
         name=deps.name,
         options=options,
-        servers=lambda: servers_of(checked_options(deps)),
+        servers=lambda: servers_of(checked_options(deps), deps.current_env()),
         records=records,
         builder=builder,
         composer=MailComposer(options.address, deps.clock),

@@ -12,12 +12,13 @@ from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 from msgspec import Struct
 
+from hermes.channels.proxies import SocketProxy, connect_failure, connect_tcp
 from hermes.ports.channel import Offline
 
 CONNECT_SECONDS = 20.0
 COMMAND_SECONDS = 30.0
 TRANSFER_SECONDS = 1800.0
-"""A large mail over a slow line; a silent connection is noticed by who runs the channel."""
+"""Enough for a large mail over a slow line; the supervisor notices a silent connection."""
 MAX_RESPONSE = 64 * 1024 * 1024
 _LITERAL = re.compile(rb"\{(\d+)\}\r\n$")
 _FETCH = re.compile(rb"\* \d+ FETCH ", re.IGNORECASE)
@@ -57,10 +58,11 @@ class ImapServer(Struct, frozen=True, kw_only=True):
     user: str
     password: str
     patience: float = COMMAND_SECONDS
+    proxy: SocketProxy | None = None
 
 
 class Response(Struct, frozen=True):
-    """One response of the server; `line` has none of the `literals`."""
+    """One response of the server; `line` is without the `literals`."""
 
     line: bytes
     literals: tuple[bytes, ...] = ()
@@ -74,7 +76,7 @@ class SelectedFolder(Struct, frozen=True, kw_only=True):
 
 
 class MailSummary(Struct, frozen=True, kw_only=True):
-    """The size in bytes, and when the server got the mail, if it says so."""
+    """The size in bytes, and when the server received the mail, if it says so."""
 
     size: int
     arrived: datetime | None
@@ -93,7 +95,7 @@ class ImapConnection:
         self._patience = patience
         self._count = 0
         self.has_news = False
-        """New mail was announced since the last search: with any command, not only IDLE."""
+        """Whether new mail was announced since the last search, during any command."""
         self.capabilities: frozenset[bytes] = frozenset()
 
     async def greet(self) -> None:
@@ -105,15 +107,15 @@ class ImapConnection:
 
     async def load_capabilities(self) -> None:
         found = [
-            one.line.upper().split()[2:]
-            for one in await self.command(b"CAPABILITY")
-            if one.line.upper().startswith(b"* CAPABILITY ")
+            response.line.upper().split()[2:]
+            for response in await self.command(b"CAPABILITY")
+            if response.line.upper().startswith(b"* CAPABILITY ")
         ]
         self.capabilities = frozenset(word for words in found for word in words)
 
     async def start_tls(self, host: str) -> None:
         if b"STARTTLS" not in self.capabilities:
-            raise Offline("The IMAP server offers no encryption (STARTTLS).")
+            raise Offline("The IMAP server does not offer encryption (STARTTLS).")
         await self.command(b"STARTTLS")
         # What was received before is not protected.
         self._buffer.clear()
@@ -142,8 +144,8 @@ class ImapConnection:
         responses = await self.command(b"SELECT " + quoted(folder_name(folder)))
         codes = {
             found[1].upper(): int(found[2])
-            for one in responses
-            for found in _CODE.finditer(one.line)
+            for response in responses
+            for found in _CODE.finditer(response.line)
         }
         next_uid = codes.get(b"UIDNEXT")
         if next_uid is None:
@@ -157,32 +159,36 @@ class ImapConnection:
         responses = await self.command(b"UID SEARCH " + criteria)
         return sorted(
             int(word)
-            for one in responses
-            if one.line.upper().startswith(b"* SEARCH")
-            for word in one.line.split()[2:]
+            for response in responses
+            if response.line.upper().startswith(b"* SEARCH")
+            for word in response.line.split()[2:]
             if word.isdigit()
         )
 
     async def summaries(self, uids: Sequence[int]) -> dict[int, MailSummary]:
-        """What these mails are like; those that no longer exist are left out."""
+        """Return summaries of these mails, without those that no longer exist."""
         fetched = await self._fetch(uids, b"(UID RFC822.SIZE INTERNALDATE)")
         return {
-            uid: MailSummary(size=int(size[1]), arrived=_arrived(one.line))
-            for uid, one in fetched
-            if (size := _SIZE.search(one.line))
+            uid: MailSummary(size=int(size[1]), arrived=_arrived(response.line))
+            for uid, response in fetched
+            if (size := _SIZE.search(response.line))
         }
 
     async def header(self, uid: int, most: int) -> bytes | None:
-        """At most this much of the header; None if the mail no longer exists."""
+        """Return at most this much of the header, or None if the mail no longer exists."""
         return await self._section(uid, b"BODY.PEEK[HEADER]<0.%d>" % most)
 
     async def content(self, uid: int) -> bytes | None:
-        """The mail, which stays unread; None if it no longer exists."""
+        """Return the mail without marking it as read; None if it no longer exists."""
         return await self._section(uid, b"BODY.PEEK[]")
 
     async def _section(self, uid: int, section: bytes) -> bytes | None:
         fetched = await self._fetch([uid], b"(UID " + section + b")")
-        contents = [one.literals[-1] for found, one in fetched if found == uid and one.literals]
+        contents = [
+            response.literals[-1]
+            for found, response in fetched
+            if found == uid and response.literals
+        ]
         return contents[-1] if contents else None
 
     async def mark_seen(self, uids: Sequence[int]) -> None:
@@ -192,7 +198,7 @@ class ImapConnection:
         await self.command(b"NOOP")
 
     async def idle(self, seconds: float) -> None:
-        """Return when there is mail that the last search did not see, or after the time.
+        """Wait until there is mail since the last search, but not longer than this time.
 
         The server must still answer.
         """
@@ -214,7 +220,7 @@ class ImapConnection:
     async def command(
         self, line: bytes, *, more: bytes = b"", seconds: float = 0.0
     ) -> list[Response]:
-        """Run a command and return what the server said before its end.
+        """Run a command and return the responses to it.
 
         `more` is sent when the server asks for it.
         """
@@ -223,12 +229,12 @@ class ImapConnection:
             return await self._until(tag, more)
 
     async def _fetch(self, uids: Sequence[int], items: bytes) -> list[tuple[int, Response]]:
-        """The responses with their UIDs; some may be about flags that somebody changed."""
+        """Return the responses by UID; some may report flags that another program changed."""
         line = b"UID FETCH " + _uid_set(uids) + b" " + items
         return [
-            (int(uid[1]), one)
-            for one in await self.command(line, seconds=TRANSFER_SECONDS)
-            if _FETCH.match(one.line) and (uid := _UID.search(one.line))
+            (int(uid[1]), response)
+            for response in await self.command(line, seconds=TRANSFER_SECONDS)
+            if _FETCH.match(response.line) and (uid := _UID.search(response.line))
         ]
 
     async def _send(self, line: bytes) -> bytes:
@@ -256,7 +262,7 @@ class ImapConnection:
                 responses.append(response)
 
     async def _response(self) -> Response:
-        """Wait for the next response. A cancelled wait loses nothing of it."""
+        """Wait for the next response. A cancelled wait loses no data."""
         while (response := self._buffered()) is None:
             if len(self._buffer) > MAX_RESPONSE:
                 raise Offline("The IMAP server sent more than it was asked for.")
@@ -292,8 +298,8 @@ def quoted(text: str) -> bytes:
 
 
 def folder_name(text: str) -> str:
-    """The name of a folder as IMAP writes it: modified UTF-7 (RFC 3501, 5.1.3)."""
-    return "".join(_encoded(one[0]) for one in _PLAIN_NAME.finditer(text))
+    """Encode the name of a folder in modified UTF-7 (RFC 3501, 5.1.3)."""
+    return "".join(_encoded(found[0]) for found in _PLAIN_NAME.finditer(text))
 
 
 def _encoded(part: str) -> str:
@@ -309,7 +315,7 @@ def _arrived(line: bytes) -> datetime | None:
     if not (found := _ARRIVED.search(line)):
         return None
     day, month, year, hour, minute, second, sign, hours, minutes = (
-        one.decode() for one in found.groups()
+        part.decode() for part in found.groups()
     )
     offset = timedelta(hours=int(hours), minutes=int(minutes))
     try:
@@ -323,7 +329,7 @@ def _arrived(line: bytes) -> datetime | None:
 
 
 def search_date(day: date) -> bytes:
-    """A date as IMAP writes it, whatever the locale."""
+    """Format a date for IMAP, independently of the locale."""
     return f"{day.day}-{_MONTHS[day.month - 1]}-{day.year}".encode()
 
 
@@ -334,10 +340,11 @@ async def open_imap(
     """Connect and log in."""
     with _deadline(CONNECT_SECONDS):
         try:
-            stream = await anyio.connect_tcp(server.host, server.port)
+            stream = await connect_tcp(server.host, server.port, server.proxy, CONNECT_SECONDS)
         except OSError as error:
             raise Offline(
-                f"The IMAP server {server.host}:{server.port} cannot be reached: {error}"
+                f"The IMAP server {server.host}:{server.port} cannot be reached: "
+                f"{connect_failure(error)}"
             ) from error
     connection = ImapConnection(stream, patience=server.patience, on_data=on_data)
     try:

@@ -1,4 +1,4 @@
-"""Turn a mail into what the gateway accepts, or say why it is ignored."""
+"""Turn a mail into an inbound update, or say why it is ignored."""
 
 from datetime import datetime
 
@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from hermes.channels.email.automatic_mail import LoopGuard, reason_to_ignore
 from hermes.channels.email.mail_records import MailRecords
-from hermes.channels.email.received_mail import ReceivedMail, bare_subject
+from hermes.channels.email.received_mail import AttachedPart, ReceivedMail, bare_subject
 from hermes.channels.email.sender_check import problem_with_sender
-from hermes.channels.received_files import ReceivedFiles
+from hermes.channels.received_files import AttachedFile, ReceivedFiles
 from hermes.ports.channel import Inbound, InboundDetails
 from hermes.schema.messages import SENT_FILES_HEADER, Media, Text, quoted_text
 from hermes.schema.scope import Address
@@ -16,13 +16,13 @@ from hermes.schema.scope import Address
 MAX_TEXT = 100_000
 MAX_QUOTE = 20_000
 CUT = "\n(The mail is longer; the rest was cut off.)"
-TOO_LARGE = "(The mail is too large to be read: only its header is here. Say so.)"
+TOO_LARGE = "(The mail is too large to be read: only its header is shown. Say so.)"
 
 
 class InboundRules(Struct, frozen=True, kw_only=True):
-    """Whose mails are believed, and what is done with files.
+    """Which senders are believed, and what is done with files.
 
-    `trust_from`: the `From` header is believed without a proof.
+    `trust_from`: the `From` header is believed without proof.
     """
 
     trust_from: bool
@@ -52,7 +52,7 @@ class InboundBuilder:
         self._loops = loops
 
     def reason_to_ignore(self, mail: ReceivedMail) -> str:
-        """Return why the mail is not answered; empty if it is. Large headers take time."""
+        """Return why the mail is ignored, or an empty text. Large headers take time."""
         if reason := reason_to_ignore(mail.mail, mail.sender, self._own):
             return reason
         if not self._rules.trust_from:
@@ -65,11 +65,11 @@ class InboundBuilder:
         return self._loops.is_loop(mail.sender, mail.thread, mail.key, arrived)
 
     def delivered(self, mail: ReceivedMail) -> None:
-        """Remember that the session has the mail: replies need not repeat what they quote."""
+        """Note that the session has the mail: what replies quote from it need not be repeated."""
         self._records.add_thread(mail.sender, mail.thread, bare_subject(mail.subject))
 
     async def build(self, mail: ReceivedMail, *, whole: bool = True) -> Inbound:
-        """The update. Without `whole`, only the header of the mail is there."""
+        """Build the update. Without `whole`, only the header of the mail was fetched."""
         known = self._records.knows_thread(mail.sender, mail.thread)
         parts = await self._parts(mail, known=known) if whole else [_titled(mail, TOO_LARGE)]
         return Inbound(
@@ -87,17 +87,26 @@ class InboundBuilder:
             ),
         )
 
+    async def _file(self, part: AttachedPart) -> list[Text | Media]:
+        """Return a file; speech is transcribed like a voice note, once the sender is admitted."""
+        if not part.media_type.startswith("audio/"):
+            return await self._files.add(part.name, part.media_type, part.data)
+        file = AttachedFile(name=part.name, media_type=part.media_type, recording="audio")
+        return await self._files.add_recording(file, part.data)
+
     async def _parts(self, mail: ReceivedMail, *, known: bool) -> list[Text | Media]:
-        """What was written, then files, then what others wrote: it is no instruction."""
+        """Return the sender's text, then files, then what others wrote, marked as quoted."""
         files: list[Text | Media] = []
-        for one in mail.attachments:
+        for file in mail.attachments:
             if self._rules.skip_attachments:
-                files.append(Text(f"(file {one.name} was left out, as the settings say.)"))
-            elif len(one.data) > self._rules.max_file_bytes:
+                files.append(Text(f"(file {file.name} was left out, as the settings say.)"))
+            elif len(file.data) > self._rules.max_file_bytes:
                 limit = self._rules.max_file_bytes // 1_000_000
-                files.append(Text(f"(file {one.name} was left out: it is larger than {limit} MB.)"))
+                files.append(
+                    Text(f"(file {file.name} was left out: it is larger than {limit} MB.)")
+                )
             else:
-                files += await self._files.add(one.name, one.media_type, one.data)
+                files += await self._file(file)
         # The session of a known thread has what the mail quotes, but not what is answered.
         is_repeated = known and mail.is_reply and not mail.text.follows
         quoted = "" if is_repeated else mail.text.quoted
@@ -111,7 +120,7 @@ class InboundBuilder:
 
 
 def _titled(mail: ReceivedMail, text: str) -> Text:
-    """The first mail of a thread has its subject above; a slash command must stay the first."""
+    """Put the subject above the first mail of a thread, unless it begins with a slash command."""
     if mail.is_reply or not mail.subject or text.startswith("/"):
         return Text(text)
     return Text(f"[Subject: {mail.subject}]\n\n{text}")

@@ -1,4 +1,4 @@
-"""What is remembered of a mailbox between runs: how far it was read, and subjects of threads."""
+"""Remember between runs how far a mailbox was read, and the subjects of threads."""
 
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ MAX_THREADS = 1_000
 
 
 class Cursor(Struct, frozen=True, kw_only=True):
-    """All mails before `next_uid` are handled, if the folder still has this `validity`."""
+    """All mails before `next_uid` are handled, while the folder has this `validity`."""
 
     validity: int
     next_uid: int
@@ -26,7 +26,7 @@ class _File(Struct, kw_only=True):
 
 
 class MailRecords:
-    """The records of one `mailbox`, in a file; those of another mailbox there are ignored."""
+    """The records of one `mailbox` in a file; records of another mailbox there are ignored."""
 
     def __init__(self, path: Path, mailbox: str) -> None:
         self._path = path
@@ -44,11 +44,11 @@ class MailRecords:
         return _name(sender, thread) in self._file.threads
 
     def subject(self, sender: str, thread: str) -> str:
-        """The subject of a thread's first mail; empty if it is not known."""
+        """Return the subject of a thread's first mail; empty if it is not known."""
         return self._file.threads.get(_name(sender, thread), "")
 
     def add_thread(self, sender: str, thread: str, subject: str) -> None:
-        """The newest threads are kept; it is stored with the next cursor."""
+        """Add a thread, to be stored with the next cursor; only the newest threads are kept."""
         threads, name = self._file.threads, _name(sender, thread)
         threads[name] = threads.pop(name, "") or subject
         while len(threads) > MAX_THREADS:
@@ -64,5 +64,5 @@ class MailRecords:
 
 
 def _name(sender: str, thread: str) -> str:
-    """A session belongs to one sender: what another one wrote in the thread is not in it."""
+    """Name a thread per sender: the session of one sender has no mails of another."""
     return f"{sender} {thread}"

@@ -1,6 +1,7 @@
-"""Turn posts into mails, with an id that is the same each time a post is sent again."""
+"""Turn posts into mails, whose ids are the same when a post is sent again."""
 
 import hashlib
+import re
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
@@ -14,6 +15,8 @@ from hermes.ports.channel import Markup, NotSent, Outbound
 from hermes.schema.scope import Address
 
 MAX_TITLE = 70
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""Servers refuse mails with some of these, and a subject may come from a received mail."""
 PAGE = (
     '<!DOCTYPE html>\n<html><head><meta charset="utf-8"></head>'
     '<body style="font-family: sans-serif">\n{}\n</body></html>\n'
@@ -28,23 +31,27 @@ class MailComposer:
         self._clock = clock
 
     def compose(self, to: Address, post: Outbound, subject: str) -> EmailMessage:
-        """A mail without files; `subject` is that of the thread, if there is one."""
+        """Compose a mail without files; `subject` is that of the thread, if there is one."""
         mail = EmailMessage(policy=SMTP)
         mail["From"] = self._own
         mail["To"] = _recipient(to)
-        mail["Subject"] = one_line(_subject(to, post, subject), 200)
+        title = one_line(_without_controls(subject), 190)
+        mail["Subject"] = _subject(to, post, title)
         mail["Date"] = format_datetime(self._clock.now())
         mail["Message-ID"] = f"<{self._message_id(post.key)}>"
         if to.thread:
             parent = post.reply_to or to.thread
             mail["In-Reply-To"] = f"<{parent}>"
-            mail["References"] = " ".join(f"<{one}>" for one in dict.fromkeys((to.thread, parent)))
+            mail["References"] = " ".join(
+                f"<{message}>" for message in dict.fromkeys((to.thread, parent))
+            )
         elif post.reply_to:
             mail["In-Reply-To"] = mail["References"] = f"<{post.reply_to}>"
         mail["Auto-Submitted"] = "auto-replied" if to.thread else "auto-generated"
         mail[LOOP_HEADER] = self._own
         is_html = post.markup is Markup.HTML
-        mail.set_content((post.plain if is_html else post.text) or post.plain, cte=None)
+        plain = (post.plain if is_html else post.text) or post.plain
+        mail.set_content(_without_controls(plain), cte=None)
         if is_html and post.text:
             mail.add_alternative(PAGE.format(post.text), subtype="html")
         return mail
@@ -65,11 +72,15 @@ def attach(mail: EmailMessage, data: bytes, media_type: str, name: str) -> None:
     mail.add_attachment(data, maintype=main, subtype=sub, filename=one_line(name, 120) or "file")
 
 
+def _without_controls(text: str) -> str:
+    return _CONTROLS.sub("", text)
+
+
 def _recipient(to: Address) -> str:
     if "@" not in to.chat or not to.chat.isprintable() or set(to.chat) & set(' ,;<>"'):
         raise NotSent(f"{to.chat!r} is not an e-mail address.")
     if not to.chat.isascii():
-        raise NotSent(f"{to.chat!r} cannot be sent to: only ASCII addresses are supported.")
+        raise NotSent(f"{to.chat!r} is not supported: the address must be ASCII.")
     return to.chat
 
 
@@ -77,6 +88,7 @@ def _subject(to: Address, post: Outbound, subject: str) -> str:
     if to.thread:
         return f"Re: {subject}" if subject else "Re: your mail"
     named = post.attachments[0].media.name if post.attachments else ""
-    lines = [line.strip("#*_ ") for line in post.plain.splitlines()]
-    first = next(filter(None, lines), "") or named or "A message"
+    plain = _without_controls(post.plain)
+    lines = [line.strip("#*_ ") for line in plain.splitlines()]
+    first = next(filter(None, lines), "") or _without_controls(named) or "A message"
     return one_line(first, MAX_TITLE)

@@ -51,7 +51,7 @@ class SplitText(Struct, frozen=True):
 
 
 def split_plain(text: str) -> SplitText:
-    """Lines with `>`, and all that follows the mark of a quoted or forwarded mail, are quoted.
+    """Split plain text: lines with `>`, and all after the header of a quoted mail, are quoted.
 
     A signature is left out, but not what is quoted below it.
     """
@@ -63,7 +63,7 @@ def split_plain(text: str) -> SplitText:
         line = lines[place]
         is_signature = is_signature or line == _SIGNATURE
         if _is_rest_quoted(lines, place):
-            quoted += [_unquoted(one) for one in lines[place:]]
+            quoted += [_unquoted(line) for line in lines[place:]]
             break
         if length := _attribution_length(lines, place):
             place += length
@@ -78,7 +78,7 @@ def split_plain(text: str) -> SplitText:
 
 
 def split_html(html: str) -> SplitText:
-    """What is in `blockquote`, and all that follows a mail program's mark, is quoted."""
+    """Split HTML: everything in `blockquote`, and after a mail program's quote mark, is quoted."""
     mark = _QUOTE_MARK.search(html)
     own, rest = (html[: mark.start()], html[mark.start() :]) if mark else (html, "")
     outside: list[str] = []
@@ -89,7 +89,7 @@ def split_html(html: str) -> SplitText:
         depth = max(0, depth - 1) if tag[1] else depth + 1
         start = tag.end()
     (inside if depth else outside).append(own[start:])
-    follows = any(html_text(one).strip() for one in outside[1:])
+    follows = any(html_text(part).strip() for part in outside[1:])
     if mark and not html_text("".join(outside)).strip():
         # The answer is below the quotation.
         outside = [_BLOCKQUOTE.split(rest)[-1]]
@@ -101,7 +101,7 @@ def split_html(html: str) -> SplitText:
 
 
 def _is_rest_quoted(lines: list[str], place: int) -> bool:
-    """Whether a whole mail follows, as Outlook and forwards have it."""
+    """Whether a whole mail follows, as Outlook and forwarding insert it."""
     line = lines[place]
     if _ORIGINAL.fullmatch(line):
         return True
@@ -117,12 +117,12 @@ def _is_rest_quoted(lines: list[str], place: int) -> bool:
 
 
 def _attribution_length(lines: list[str], place: int) -> int:
-    """How many lines say who wrote the quotation after them; mail programs wrap them."""
+    """Return how many lines introduce a quotation (“… wrote:”); mail programs wrap them."""
     for length in range(1, 4):
         part = "\n".join(lines[place : place + length]).strip()
         if len(part) > MAX_ATTRIBUTION:
             break
-        following = [one for one in lines[place + length : place + length + 2] if one.strip()]
+        following = [line for line in lines[place + length : place + length + 2] if line.strip()]
         is_end = place + length >= len(lines) or not following
         if _ATTRIBUTION.fullmatch(part) and (is_end or _QUOTE.match(following[0])):
             return length

@@ -1,4 +1,4 @@
-"""A mail as the channel sees it: parsed once, from bytes that anybody may have sent."""
+"""Parse a received mail, whose bytes anyone may have sent."""
 
 import hashlib
 import re
@@ -23,7 +23,7 @@ MAX_SUBJECT = 300
 MAX_FIELD = 16_000
 MAX_STRUCTURED_FIELD = 4_000
 MAX_CONTENT = 1_000_000
-"""Characters of a text, of which much less is used."""
+"""Maximum characters of a text; much less is used."""
 MAX_BOUNDARIES = 5_000
 _MESSAGE_ID = re.compile(r"<([^<>\s]{1,998})>")
 _REPLY_PREFIX = re.compile(
@@ -33,13 +33,19 @@ _NO_ATTACHMENTS = frozenset({"application/pgp-signature", "application/pkcs7-sig
 
 
 class _BoundedPolicy(EmailPolicy):
-    """Refuses large fields: the time that the standard library needs for one is quadratic."""
+    """Refuses large fields, for which the standard library needs quadratic time.
+
+    A field whose parameters have an unknown encoding is read without them.
+    """
 
     def header_fetch_parse(self, name: str, value: str) -> Any:
         is_structured = name.lower() == "from" or name.lower().startswith("content-")
         if len(value) > (MAX_STRUCTURED_FIELD if is_structured else MAX_FIELD):
             raise ValueError(f"the header {name} is too large")
-        return super().header_fetch_parse(name, value)
+        try:
+            return super().header_fetch_parse(name, value)
+        except UnicodeError:
+            return super().header_fetch_parse(name, value.partition(";")[0])
 
 
 _PARSER = BytesParser(policy=_BoundedPolicy(max_line_length=None))
@@ -70,16 +76,16 @@ class ReceivedMail(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The same each time the mail arrives; nobody else's mail can have it."""
+        """The same each time the mail arrives; a mail from another sender cannot have it."""
         return _digest(f"{self.sender}\n{self.message_id}")[:40]
 
     @property
     def authentication_results(self) -> list[str]:
-        return [str(one) for one in self.mail.get_all("Authentication-Results", [])]
+        return [str(header) for header in self.mail.get_all("Authentication-Results", [])]
 
 
 def has_too_many_parts(data: bytes) -> bool:
-    """Whether it would take the parser long to read the mail, which is then not parsed."""
+    """Whether the parser would take too long; then the mail is not parsed."""
     return data.count(b"\n--") + data.count(b"\r--") > MAX_BOUNDARIES
 
 
@@ -115,19 +121,19 @@ def parse_mail(data: bytes) -> ReceivedMail | None:
 
 
 def thread_id(message_id: str) -> str:
-    """The id of a thread's first mail, unless it is too long for the name of a session."""
+    """Return the id of a thread's first mail, or a hash if it is too long for a session's name."""
     if len(message_id) <= MAX_ID and message_id.isprintable():
         return message_id
     return _digest(message_id)
 
 
 def bare_subject(subject: str) -> str:
-    """The subject without `Re:` and the like."""
+    """Return the subject without `Re:` and similar prefixes."""
     return _REPLY_PREFIX.sub("", subject, count=1).strip()
 
 
 def _digest(text: str) -> str:
-    """Headers may contain bytes that are no text, as surrogates."""
+    """Hash headers; they may contain surrogates for bytes that are not text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -137,9 +143,9 @@ def _header(mail: EmailMessage, name: str) -> str:
 
 
 def _senders(mail: EmailMessage) -> list[MailAddress]:
-    """The addresses in `From`, as the parser of the standard library understands them."""
-    headers = [one for one in mail.get_all("From", []) if isinstance(one, AddressHeader)]
-    return [one for header in headers for one in header.addresses]
+    """Return the addresses in `From`, as the standard library parses them."""
+    headers = [header for header in mail.get_all("From", []) if isinstance(header, AddressHeader)]
+    return [address for header in headers for address in header.addresses]
 
 
 def _text(mail: EmailMessage) -> SplitText:
@@ -162,7 +168,8 @@ def _content(part: MIMEPart) -> str:
     data = data[: 4 * MAX_CONTENT]
     try:
         text = data.decode(part.get_content_charset("utf-8"), "replace")
-    except LookupError:
+    except (LookupError, ValueError):
+        # Unknown, or one that is not for texts, such as `idna`.
         text = data.decode("utf-8", "replace")
     return text[:MAX_CONTENT]
 
@@ -173,7 +180,7 @@ def _attachments(mail: EmailMessage) -> Iterator[AttachedPart]:
     for part in _leaves(mail):
         kind, name = part.get_content_type(), part.get_filename() or ""
         is_body = part.get_content_maintype() == "text" and not part.is_attachment() and not name
-        if is_body or any(part is one for one in bodies) or kind in _NO_ATTACHMENTS:
+        if is_body or any(part is body for body in bodies) or kind in _NO_ATTACHMENTS:
             continue
         data = part.as_bytes() if kind == "message/rfc822" else part.get_payload(decode=True)
         if isinstance(data, bytes) and data and found < MAX_ATTACHMENTS:
@@ -184,7 +191,7 @@ def _attachments(mail: EmailMessage) -> Iterator[AttachedPart]:
 
 
 def _leaves(mail: EmailMessage) -> Iterator[MIMEPart]:
-    """The parts without parts of their own; a mail within the mail is one of them."""
+    """Yield the parts without subparts; an attached mail is one of them."""
     waiting: list[MIMEPart] = [mail]
     while waiting:
         part = waiting.pop()

@@ -1,4 +1,4 @@
-"""Decide whether a mail is from who it says, by what the receiving server found out (RFC 8601)."""
+"""Check the sender of a mail, by the results that the receiving server added (RFC 8601)."""
 
 import re
 from collections import Counter
@@ -32,12 +32,12 @@ class AuthenticationResults(Struct, frozen=True):
 
 
 def parse_results(header: str) -> AuthenticationResults:
-    """Read a header; one whose quotations or comments do not end contains no results."""
+    """Parse a header; one with an unclosed quotation or comment contains no results."""
     server, *entries = [*_entries(" ".join(header.split())), ""]
     words = server.split()
     methods = [_method(_pairs(entry)) for entry in entries]
     return AuthenticationResults(
-        words[0].strip('"').lower() if words else "", tuple(one for one in methods if one)
+        words[0].strip('"').lower() if words else "", tuple(method for method in methods if method)
     )
 
 
@@ -48,16 +48,18 @@ def problem_with_sender(sender: str, headers: Sequence[str], authserv_id: str) -
     server that adds none leaves the sender's own at the top, so `authserv_id` is required.
     """
     if not headers:
-        return "the server added no Authentication-Results"
+        return "the server did not add Authentication-Results"
     results = parse_results(headers[0])
     if not authserv_id:
-        return f"EMAIL_AUTHSERV_ID is not set (the topmost results are of {results.authserv_id!r})"
+        return (
+            f"EMAIL_AUTHSERV_ID is not set (the topmost results are from {results.authserv_id!r})"
+        )
     if results.authserv_id != authserv_id.lower():
-        return f"the topmost Authentication-Results are of {results.authserv_id!r}"
+        return f"the topmost Authentication-Results are from {results.authserv_id!r}"
     domain = domain_of(sender)
-    if any(one.name == "dmarc" and one.result == "fail" for one in results.methods):
+    if any(method.name == "dmarc" and method.result == "fail" for method in results.methods):
         return "DMARC failed"
-    if any(_proves(one, domain) for one in results.methods):
+    if any(_proves(method, domain) for method in results.methods):
         return ""
     return "neither DKIM, SPF nor DMARC passed for its domain"
 
@@ -67,16 +69,16 @@ def domain_of(address: str) -> str:
 
 
 def _proves(method: AuthenticationMethod, domain: str) -> bool:
-    return method.result == "pass" and any(_covers(one, domain) for one in method.domains)
+    return method.result == "pass" and any(_covers(proved, domain) for proved in method.domains)
 
 
 def _covers(proved: str, domain: str) -> bool:
-    """Whether the domain is the proved one or below it; not above it: others may have a part."""
+    """Whether the domain is the proved one or a subdomain of it, but not a parent domain."""
     return domain == proved or domain.endswith(f".{proved}")
 
 
 def _entries(text: str) -> list[str]:
-    """What is between semicolons, without comments; nothing if the text ends within one."""
+    """Split at semicolons and remove comments; return nothing if a comment is not closed."""
     entries: list[list[str]] = [[]]
     depth = place = 0
     while found := (_IN_COMMENT if depth else _TEXT).match(text, place):
@@ -92,11 +94,11 @@ def _entries(text: str) -> list[str]:
             entries.append([])
         else:
             entries[-1].append(part)
-    return [] if depth else ["".join(one).strip() for one in entries]
+    return [] if depth else ["".join(entry).strip() for entry in entries]
 
 
 def _pairs(entry: str) -> list[tuple[str, str]]:
-    """The pairs `key=value`; there may be spaces around the equals sign."""
+    """Return the pairs `key=value`; there may be spaces around the equals sign."""
     words: list[str] = []
     for found in _WORD.finditer(entry):
         word = found[0]
@@ -118,15 +120,15 @@ def _method(pairs: Sequence[tuple[str, str]]) -> AuthenticationMethod | None:
 
 
 def _domains(properties: Iterable[tuple[str, str]]) -> list[str]:
-    """The domains; what is given twice may have been injected and does not count."""
+    """Return the domains; a property given twice may have been injected and is ignored."""
     given = list(properties)
     times = Counter(key for key, _ in given)
     found = [_domain(value) for key, value in given if times[key] == 1]
-    return [one for one in found if _DOMAIN.fullmatch(one)]
+    return [domain for domain in found if _DOMAIN.fullmatch(domain)]
 
 
 def _domain(value: str) -> str:
-    """The domain of a value such as `a.example`, `"a.example"` or `"local part"@a.example`.
+    """Return the domain of a value such as `a.example`, `"a.example"` or `"local part"@a.example`.
 
     A quotation before the domain is a local part, which the sender chooses.
     """

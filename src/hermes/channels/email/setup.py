@@ -19,7 +19,7 @@ from hermes.ports.channel_options import read_options
 NO_RESULTS = (
     "The newest mails have no Authentication-Results: the server does not say who sent a mail, and "
     "without that nothing is answered. EMAIL_TRUST_FROM_HEADER=true believes the From header, "
-    "which anybody can forge."
+    "which anyone can forge."
 )
 TRUSTED = "The server calls itself {0}: EMAIL_AUTHSERV_ID={0} is stored, and no other is trusted."
 UNKNOWN = (
@@ -28,7 +28,7 @@ UNKNOWN = (
 )
 _NAME = re.compile(r"[\w.:/-]+")
 NEWEST = 10
-"""Mails that must agree on the server's name: a single one may be forged."""
+"""Number of mails that must agree on the server's name: a single one may be forged."""
 NO_IDLE = "The server does not announce new mail (IDLE); it is looked for every {:g} seconds."
 
 
@@ -36,7 +36,7 @@ async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) ->
     """Log in to both servers. Raises `HermesError` if one does not accept it."""
     options = read_options(EmailOptions, MANIFEST.name, extra, env, MANIFEST.variables)
     options = structs.replace(options, password=token, address=options.address.strip().lower())
-    imap_server, smtp_server = servers_of(options)
+    imap_server, smtp_server = servers_of(options, env)
     notes: list[str] = []
     variables: dict[str, str] = {}
     async with open_imap(imap_server) as imap:
@@ -56,7 +56,7 @@ async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) ->
 
 
 async def _server_names(imap: ImapConnection) -> set[str]:
-    """Who wrote the topmost results of each of the newest mails; empty if there are none."""
+    """Return the server names in the topmost results of the newest mails."""
     names: set[str] = set()
     for uid in (await imap.search(b"ALL"))[-NEWEST:]:
         header = await imap.header(uid, MAX_HEADER)

@@ -1,7 +1,8 @@
-"""Send one mail over SMTP, in a thread, and say for certain whether the server took it."""
+"""Send one mail over SMTP, in a thread, and report whether the server accepted it."""
 
 import re
 import smtplib
+import socket
 import ssl
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -11,15 +12,16 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from hermes.channels.email.imap import LoginRefused
+from hermes.channels.proxies import SocketProxy, connect_failure
 from hermes.ports.channel import NotSent, Offline, TargetGone, Throttled, UnknownOutcome
 
 CALL_SECONDS = 20.0
 DATA_SECONDS = 600.0
-"""What a server may take to confirm a mail (RFC 5321, 4.5.3.2)."""
+"""How long a server may take to confirm a mail (RFC 5321, 4.5.3.2)."""
 BUSY_SECONDS = 30.0
-"""The server does not say how long to wait."""
+"""Seconds to wait if the server is busy; it does not say how long."""
 _NO_MAILBOX = re.compile(rb"5\.1\.\d+\b")
-"""The address is wrong; other refusals are about the mail or the sender (RFC 3463)."""
+"""Codes for a wrong address; other refusals are about the mail or the sender (RFC 3463)."""
 
 
 class SmtpServer(Struct, frozen=True, kw_only=True):
@@ -30,10 +32,11 @@ class SmtpServer(Struct, frozen=True, kw_only=True):
     security: str
     user: str
     password: str
+    proxy: SocketProxy | None = None
 
 
 async def send_mail(server: SmtpServer, sender: str, recipient: str, data: bytes) -> None:
-    """Raises the errors of `Channel.send`; the thread of a cancelled call ends by its timeout."""
+    """Send a mail. Raises the errors of `Channel.send`; a cancelled thread ends by its timeout."""
     await run_sync(partial(_send, server, sender, recipient, data), abandon_on_cancel=True)
 
 
@@ -53,22 +56,22 @@ def _send(server: SmtpServer, sender: str, recipient: str, data: bytes) -> None:
             _check_recipient(smtp.rcpt(recipient))
             code, answer = smtp.docmd("DATA")
         except (smtplib.SMTPException, OSError) as error:
-            raise Offline(f"The SMTP server was lost: {error}") from error
+            raise Offline(f"The connection to the SMTP server was lost: {error}") from error
         if code != 354:
             _check((code, answer), all_chats=True)
-            raise NotSent(f"The SMTP server took no mail: {code}")
+            raise NotSent(f"The SMTP server did not accept the mail: {code}")
         try:
             if smtp.sock is not None:
                 smtp.sock.settimeout(DATA_SECONDS)
             smtp.send(_stuffed(data))
         except (smtplib.SMTPException, OSError) as error:
             # Without the final dot, no server takes the mail.
-            raise Offline(f"The SMTP server was lost: {error}") from error
+            raise Offline(f"The connection to the SMTP server was lost: {error}") from error
         try:
             smtp.send(b".\r\n")
             reply = smtp.getreply()
         except (smtplib.SMTPException, OSError) as error:
-            raise UnknownOutcome(f"The SMTP server did not confirm a mail: {error}") from error
+            raise UnknownOutcome(f"The SMTP server did not confirm the mail: {error}") from error
         _check(reply)
 
 
@@ -85,7 +88,8 @@ def _connected(server: SmtpServer) -> Generator[smtplib.SMTP]:
         raise Offline(f"The SMTP server {server.host}: {error}") from error
     except (smtplib.SMTPException, OSError) as error:
         raise Offline(
-            f"The SMTP server {server.host}:{server.port} cannot be reached: {error}"
+            f"The SMTP server {server.host}:{server.port} cannot be reached: "
+            f"{connect_failure(error)}"
         ) from error
     try:
         yield smtp
@@ -95,13 +99,32 @@ def _connected(server: SmtpServer) -> Generator[smtplib.SMTP]:
         smtp.close()
 
 
+class _Smtp(smtplib.SMTP):
+    """Connects through a proxy if there is one, and encrypts at once or not."""
+
+    def __init__(self, server: SmtpServer) -> None:
+        self._server = server
+        super().__init__(server.host, server.port, timeout=CALL_SECONDS)
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        proxy = self._server.proxy
+        if proxy is None:
+            connected = socket.create_connection((host, port), timeout)
+        else:
+            connected = proxy.connect_blocking(host, port, timeout)
+            connected.settimeout(timeout)
+        if self._server.security != "tls":
+            return connected
+        context = ssl.create_default_context()
+        try:
+            return context.wrap_socket(connected, server_hostname=host)
+        except OSError:
+            connected.close()
+            raise
+
+
 def _connect(server: SmtpServer) -> smtplib.SMTP:
-    if server.security == "tls":
-        smtp: smtplib.SMTP = smtplib.SMTP_SSL(
-            server.host, server.port, timeout=CALL_SECONDS, context=ssl.create_default_context()
-        )
-    else:
-        smtp = smtplib.SMTP(server.host, server.port, timeout=CALL_SECONDS)
+    smtp = _Smtp(server)
     try:
         if server.security == "starttls":
             smtp.starttls(context=ssl.create_default_context())
@@ -117,7 +140,7 @@ def _connect(server: SmtpServer) -> smtplib.SMTP:
 def _check_recipient(reply: tuple[int, bytes]) -> None:
     code, answer = reply
     if 500 <= code < 600 and _NO_MAILBOX.match(answer):
-        raise TargetGone(f"The address does not take mail: {code} {_readable(answer)}")
+        raise TargetGone(f"The address does not accept mail: {code} {_readable(answer)}")
     _check(reply)
 
 
@@ -133,7 +156,7 @@ def _check(reply: tuple[int, bytes], *, all_chats: bool = False) -> None:
 
 
 def _stuffed(data: bytes) -> bytes:
-    """The mail as it follows DATA, without the last dot: others at the start of a line double."""
+    """Return the mail for DATA, without the final dot: dots at the start of a line are doubled."""
     lines = b"\r\n".join(data.replace(b"\r\n", b"\n").split(b"\n"))
     stuffed = lines.replace(b"\r\n.", b"\r\n..")
     stuffed = b"." + stuffed if stuffed.startswith(b".") else stuffed

@@ -25,7 +25,7 @@ from hermes.channels.homeassistant.known_states import MAX_DEVICES, KnownStates,
 from hermes.channels.homeassistant.objects import Event, Frame, SentMessage, State, StateChange
 from hermes.channels.homeassistant.rest_api import RestApi, bad_token
 from hermes.channels.http_client import open_http_client
-from hermes.channels.proxies import Proxy, open_proxy
+from hermes.channels.proxies import Proxy, ProxySettings
 from hermes.channels.state_file import StateFile, state_path
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.channels.websocket import WebSocket, open_websocket
@@ -52,7 +52,7 @@ HandleInbound = Callable[[Inbound], Awaitable[None]]
 LABEL = "Home Assistant"
 SENDER = "homeassistant"
 MESSAGE_EVENT = "hermes_message"
-"""Fired by automations and dashboards that say something to the agent."""
+"""Fired by automations and dashboards to send a message to the agent."""
 STATE_EVENT = "state_changed"
 CHANGES, MESSAGES, STATES = 1, 2, 3
 """Ids of the two subscriptions, and of the request for all states."""
@@ -162,7 +162,7 @@ class HomeAssistantChannel:
             if frame.id != MESSAGES:
                 raise Offline(f"Home Assistant refused: {reason}")
             log.warning(
-                "%s cannot receive %s, which needs the token of an administrator: %s",
+                "%s cannot receive %s, which needs an administrator's token: %s",
                 self._name,
                 MESSAGE_EVENT,
                 reason,
@@ -187,7 +187,7 @@ class HomeAssistantChannel:
                 await self._deliver(self._inbound(key, said.message, said.user), deliver)
 
     async def _deliver(self, update: Inbound, deliver: HandleInbound) -> None:
-        """Deliver it, later if the gateway cannot accept it now: Home Assistant does not retry."""
+        """Deliver an update; retry while the gateway cannot accept it: Home Assistant does not."""
         while True:
             try:
                 return await deliver(update)
@@ -195,7 +195,7 @@ class HomeAssistantChannel:
                 await self._clock.sleep(error.wait)
 
     def _inbound(self, key: str, text: str, user: str = "") -> Inbound:
-        """`user` is only a name: anybody who can fire events can give any."""
+        """Build an update; `user` is only a name, which anyone who can fire events can choose."""
         return Inbound(
             key=key,
             address=Address(self._name, EVENTS_CHAT),
@@ -219,7 +219,7 @@ class HomeAssistantChannel:
         if not self._is_watched(new) or (old is not None and old.state == new.state):
             return
         if self._known.is_known(new):
-            log.debug("%s is again in the state that was known", new.entity_id)
+            log.debug("%s is back in its last known state", new.entity_id)
             return
         before = self._reported.get(new.entity_id)
         seconds = (new.last_changed - before).total_seconds() if before is not None else None
@@ -274,13 +274,14 @@ def checked_options(deps: ChannelDeps) -> HomeAssistantOptions:
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[HomeAssistantChannel]:
     options, token = checked_options(deps), BotToken(lambda: checked_options(deps).token)
     path = state_path(deps)
-    async with open_http_client(LABEL, options.proxy_url, variable="HASS_PROXY") as http:
+    settings = ProxySettings(options.proxy_url, "HASS_PROXY", deps.current_env())
+    async with open_http_client(LABEL, settings) as http:
         yield HomeAssistantChannel(
             name=deps.name,
             options=options,
             token=token,
             api=RestApi(http, options.url, token),
-            proxy=open_proxy(LABEL, options.proxy_url, "HASS_PROXY"),
+            proxy=http.proxy,
             known=KnownStates(StateFile(path, Position)),
             clock=deps.clock,
             unreadable=unreadable_updates(deps),

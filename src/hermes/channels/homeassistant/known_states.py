@@ -1,4 +1,4 @@
-"""What was last known about the devices of a home, also after a restart."""
+"""Remember the last known states of a home's devices, also after a restart."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -21,7 +21,8 @@ class Position(Struct, frozen=True):
 class KnownStates:
     """The last known state of each watched device.
 
-    At its start Home Assistant resets the times of all changes, so these do not tell what changed.
+    When Home Assistant starts, it resets the times of all changes, so they do not tell what
+    changed.
     """
 
     def __init__(self, file: StateFile[Position]) -> None:
@@ -30,10 +31,10 @@ class KnownStates:
         self._since: datetime | None = None
         """Until when changes were reported before this connection."""
         self._until: datetime | None = None
-        """None until the missed changes are reported: a crash before must not skip them."""
+        """None until the missed changes are reported: a crash before that must not skip them."""
 
     def load(self) -> None:
-        """Begin a connection with what was stored."""
+        """Load the stored states at the start of a connection."""
         stored = self._file.read()
         self._since = stored.until if stored is not None else None
         self._states = dict(stored.states) if stored is not None else {}
@@ -43,12 +44,12 @@ class KnownStates:
         return self._states.get(state.entity_id) == state.state
 
     def missed(self, states: Iterable[State]) -> list[State]:
-        """Those that changed since the last connection; none if there was no connection before."""
+        """Return the states that changed since the last connection; none without an earlier one."""
         if (since := self._since) is None:
             return []
         # Two devices can change at the same time, and only one of them may have been reported.
-        changed = [one for one in states if one.last_changed >= since]
-        return sorted(changed, key=lambda one: one.last_changed)
+        changed = [state for state in states if state.last_changed >= since]
+        return sorted(changed, key=lambda state: state.last_changed)
 
     def remember(self, state: State) -> None:
         self._states.pop(state.entity_id, None)
@@ -57,12 +58,12 @@ class KnownStates:
             del self._states[next(iter(self._states))]
 
     async def finish_missed(self, until: datetime) -> None:
-        """All changes until then are reported. Raises `OSError`."""
+        """Store that all changes until then are reported. Raises `OSError`."""
         self._until = until.astimezone(UTC)
         await self._file.write(Position(self._until, self._states))
 
     async def finish(self, state: State) -> None:
-        """The change to this state is reported. Raises `OSError`."""
+        """Store that the change to this state is reported. Raises `OSError`."""
         self.remember(state)
         if self._until is not None:
             await self.finish_missed(max(self._until, state.last_changed))

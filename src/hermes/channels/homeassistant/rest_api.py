@@ -1,6 +1,7 @@
 """Calls of Home Assistant's REST API."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -8,8 +9,9 @@ from msgspec import Struct
 
 from hermes.channels.account import BadToken, BotToken
 from hermes.channels.http_client import HttpAnswer, HttpBody, HttpClient, json_body, retry_after
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.channel import NotSent
-from hermes.schema.errors import HermesError
+from hermes.schema.errors import ConfigError, HermesError
 
 T = TypeVar("T")
 
@@ -56,9 +58,12 @@ class RestApi:
     def _error(self, answer: HttpAnswer, path: str) -> HermesError:
         try:
             text = msgspec.json.decode(answer.body, type=_Refusal).message
-        except msgspec.MsgspecError:
+        except JSON_ERRORS:
             text = ""
         if answer.status == 401:
+            # It may have been replaced: the next attempt has the token that is set now.
+            with suppress(ConfigError):
+                self._token.reload()
             return bad_token()
         # An unknown service is 400, also while Home Assistant starts and does not have it yet.
         if answer.status in {400, 404} and path.startswith("services/notify/"):

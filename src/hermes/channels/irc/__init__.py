@@ -18,17 +18,26 @@ MAX_TEXT = 450
 SEND_SECONDS = 600.0
 """A post of many short lines is sent slowly, so that the server does not count it as a flood."""
 
+SERVER = (
+    r"(?:(?P<scheme>ircs?)://)?"
+    r"(?:\[(?P<ipv6>[\da-fA-F:.]+)\]|(?P<host>[^\s:/@\[\]]+))(?::(?P<port>\d+))?/?"
+)
+NICKNAME = r"[A-Za-z\[\]\\`_^{|}][A-Za-z0-9\[\]\\`_^{|}-]*"
+CHANNELS = r"[#&+!][^\s,]*(?: +[^\s,]+)?(?:\s*,\s*[#&+!][^\s,]*(?: +[^\s,]+)?)*"
+
 SaslMechanism: TypeAlias = Literal["auto", "plain", "external", "none"]
 
 
 class IrcOptions(Struct, frozen=True, kw_only=True):
     """The platform's own settings.
 
-    `channel` lists channels to join, each with its key behind a space if it has one. Logins use
-    SASL if the server offers it, otherwise NickServ; `sasl_username` is the nickname and
-    `sasl_password` the NickServ password unless they are set. `client_cert` is a file with a
-    certificate and its key. With `trust_nicknames`, people are known by their nicknames, which
-    anybody can take. `flood_burst` lines are sent at once, then one every `flood_interval` seconds.
+    `server` is a host, HOST:PORT or, without TLS, irc://HOST:PORT; what it says counts more than
+    `port` and `use_tls`. `channel` lists channels to join, each followed by a space and its key, if
+    it has one. Logins use SASL if the server offers it, otherwise NickServ; `sasl_username` is the
+    nickname and `sasl_password` the NickServ password unless they are set. `client_cert` is a file
+    with a certificate and its key. With `trust_nicknames`, people are known by their nicknames,
+    which anybody can take. `flood_burst` lines are sent at once, then one every `flood_interval`
+    seconds.
     """
 
     server: str = ""
@@ -45,6 +54,7 @@ class IrcOptions(Struct, frozen=True, kw_only=True):
     trust_nicknames: bool = False
     flood_burst: int = 4
     flood_interval: float = 2.0
+    proxy_url: str = ""
 
 
 MANIFEST = ChannelManifest(
@@ -75,6 +85,7 @@ MANIFEST = ChannelManifest(
         "sasl_password": "IRC_SASL_PASSWORD",
         "client_cert": "IRC_CLIENT_CERT",
         "trust_nicknames": "IRC_TRUST_NICKNAMES",
+        "proxy_url": "IRC_PROXY",
     },
     setup=ChannelSetup(
         check="hermes.channels.irc.setup:check_account",
@@ -82,16 +93,33 @@ MANIFEST = ChannelManifest(
         secret="Password",  # noqa: S106 - what it is called
         secret_optional=True,
         questions=(
-            SetupQuestion("IRC_SERVER", "Server", default="irc.libera.chat"),
-            SetupQuestion("IRC_NICKNAME", "The agent's nickname", default="hermes-bot"),
             SetupQuestion(
-                "IRC_CHANNEL", "Channels to join (#one,#two), or - for none", optional=True
+                "IRC_SERVER",
+                "Server",
+                default="irc.libera.chat",
+                pattern=SERVER,
+                expected="HOST or HOST:PORT, or irc://HOST:PORT for a server without TLS",
+            ),
+            SetupQuestion(
+                "IRC_NICKNAME",
+                "The agent's nickname",
+                default="hermes-bot",
+                pattern=NICKNAME,
+                expected="a nickname without spaces that begins with a letter, such as hermes-bot",
+            ),
+            SetupQuestion(
+                "IRC_CHANNEL",
+                "Channels to join (#one,#two), or - for none",
+                optional=True,
+                pattern=CHANNELS,
+                expected="channels, such as #one,#two, or - for none",
             ),
         ),
         steps=(
-            "Register a nickname for the agent: /msg NickServ REGISTER PASSWORD MAIL",
-            "Register your own nickname, too: people are known by their accounts.",
-            "Have the channels at hand; a key stands behind a space: #room key.",
+            "Register a nickname for the agent: /msg NickServ REGISTER PASSWORD EMAIL",
+            "Register your own nickname too: people are identified by their accounts.",
+            "Have the channel names ready; add a channel's key after a space: #room key.",
+            "For another port than 6697: HOST:PORT. Without TLS: irc://HOST:PORT.",
         ),
         user_id="the name of a person's account on the network, or nick!user@host without one",
     ),

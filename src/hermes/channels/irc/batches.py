@@ -64,7 +64,7 @@ class Batches:
         if batch.kind in _HISTORY:
             return History(batch.opened.param(2), tuple(batch.lines))
         if batch.kind in _TARGETS:
-            return HistoryTargets(tuple(one.param(1) for one in batch.lines))
+            return HistoryTargets(tuple(target.param(1) for target in batch.lines))
         joined = _joined(batch)
         return self.add(joined) if joined is not None else None
 
@@ -74,9 +74,9 @@ def _joined(batch: _Batch) -> IrcLine | None:
     if not batch.lines:
         return None
     text = ""
-    for number, one in enumerate(batch.lines):
-        concat = any(name in one.tags for name in _CONCAT)
-        text += one.last if concat or not number else f"\n{one.last}"
+    for number, line in enumerate(batch.lines):
+        concat = any(name in line.tags for name in _CONCAT)
+        text += line.last if concat or not number else f"\n{line.last}"
     first = batch.lines[0]
     tags = {name: value for name, value in first.tags.items() if name != "batch"}
     tags |= batch.opened.tags
@@ -89,7 +89,7 @@ def _joined(batch: _Batch) -> IrcLine | None:
 
 
 def time_of(line: IrcLine) -> datetime | None:
-    """When the server got the message, if it says so."""
+    """Return when the server received the message, if it says so."""
     try:
         at = datetime.fromisoformat(line.tags.get("time", ""))
     except ValueError:

@@ -2,7 +2,7 @@
 
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 
@@ -12,7 +12,7 @@ from msgspec import structs
 
 from hermes.channels.account import account_options, check_address
 from hermes.channels.connection import LastSeen, Retries, first_error
-from hermes.channels.irc import MANIFEST, IrcOptions
+from hermes.channels.irc import MANIFEST, NICKNAME, SERVER, IrcOptions
 from hermes.channels.irc.batches import time_of
 from hermes.channels.irc.connection import IrcServer, open_connection
 from hermes.channels.irc.inbound import InboundBuilder
@@ -20,15 +20,17 @@ from hermes.channels.irc.login import IrcLogin, LoginDialog, LoginRefused
 from hermes.channels.irc.pending_post import FloodLimit
 from hermes.channels.irc.records import IrcRecords
 from hermes.channels.irc.session import IrcSession, Received
+from hermes.channels.irc.text_lines import without_codes
+from hermes.channels.proxies import ProxySettings, socket_proxy, stays_here
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
-from hermes.kit.hosts import is_loopback
 from hermes.kit.ids import new_id
 from hermes.kit.tasks import background_tasks
 from hermes.ports.channel import (
     ChannelCapabilities,
     ChannelDeps,
     Inbound,
+    Markup,
     NotSent,
     Offline,
     Outbound,
@@ -39,7 +41,8 @@ from hermes.schema.scope import Address
 
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 RECONNECT_PAUSE = 0.5
-_NICKNAME = re.compile(r"[A-Za-z\[\]\\`_^{|}][A-Za-z0-9\[\]\\`_^{|}-]*")
+_PLAIN_PORT = 6667
+_MAX_PORT = 65_535
 _TARGET = re.compile(r"[^\s,:\x00-\x1f][^\s,\x00-\x1f]*")
 
 
@@ -87,7 +90,8 @@ class IrcChannel:
         session = self._session
         if session is None:
             raise Offline("There is no connection to the IRC server.")
-        message_id = await session.send(target, post.text, post.reply_to)
+        text = post.text if post.markup is Markup.IRC else without_codes(post.text)
+        message_id = await session.send(target, text, post.reply_to)
         if message_id:
             self._builder.sent(message_id)
         return Receipt(to, message_id or new_id("irc"))
@@ -96,7 +100,7 @@ class IrcChannel:
         return self._last_seen.at
 
     def _target(self, chat: str) -> str:
-        """A channel, or the nickname that a person has now."""
+        """Return the channel, or the current nickname of a person."""
         if f"#{chat}" in self._channels:
             return f"#{chat}"
         target = self._records.nick_of(chat) or chat.partition("!")[0]
@@ -151,12 +155,12 @@ class IrcChannel:
             await self._take(session, self._waiting[0], deliver)
             self._waiting.popleft()
 
-    async def _take(self, session: IrcSession, one: Received, deliver: HandleInbound) -> None:
-        line = one.line
+    async def _take(self, session: IrcSession, received: Received, deliver: HandleInbound) -> None:
+        line = received.line
         message_id, at = line.tags.get("msgid", ""), time_of(line) or self._clock.now()
         if message_id and self._records.is_handled(message_id):
             return
-        if one.replayed and not (message_id and self._records.is_missed(at)):
+        if received.replayed and not (message_id and self._records.is_missed(at)):
             return
         inbound = None
         with self._unreadable.skipping(line):
@@ -178,30 +182,49 @@ def checked_options(deps: ChannelDeps) -> IrcOptions:
     return structs.replace(options, nickserv_password=password.strip())
 
 
-def account_of(options: IrcOptions, name: str) -> tuple[IrcServer, IrcLogin]:
-    """Raises `ConfigError` if the options cannot be used."""
+def account_of(
+    options: IrcOptions, name: str, env: Mapping[str, str]
+) -> tuple[IrcServer, IrcLogin]:
+    """Return the server and the login. Raises `ConfigError` if the options cannot be used."""
     if not options.server.strip():
         raise ConfigError(
             f"{name} needs IRC_SERVER (server).", hint="Set it with: hermes gateway setup irc"
         )
-    if not _NICKNAME.fullmatch(options.nickname):
+    if not re.fullmatch(NICKNAME, options.nickname):
         raise ConfigError(
             f"{options.nickname!r} is not a nickname.", hint="Correct IRC_NICKNAME (nickname)."
         )
-    server = IrcServer(
-        host=options.server.strip(),
-        port=options.port,
-        use_tls=options.use_tls,
-        client_cert=options.client_cert,
-    )
+    server = _server(options, ProxySettings(options.proxy_url, "IRC_PROXY", env))
     login = _login(options)
     has_secret = bool(login.password or login.server_password)
-    if has_secret and not server.use_tls and not is_loopback(server.host):
+    if has_secret and not server.use_tls and not stays_here(server.host, server.proxy):
         raise ConfigError(
             f"The password would be sent to {server.host} without encryption.",
             hint="Set IRC_USE_TLS=true; the port is usually 6697.",
         )
     return server, login
+
+
+def _server(options: IrcOptions, settings: ProxySettings) -> IrcServer:
+    """Read the server's address. Raises `ConfigError` for a port that does not exist."""
+    host, port, use_tls = options.server.strip(), options.port, options.use_tls
+    if given := re.fullmatch(SERVER, host):
+        host = given["ipv6"] or given["host"]
+        if given["scheme"]:
+            use_tls = given["scheme"] == "ircs"
+            port = port if use_tls else _PLAIN_PORT
+        port = int(given["port"] or port)
+    if not 0 < port <= _MAX_PORT:
+        raise ConfigError(
+            f"{port} is not a port.", hint="Correct IRC_SERVER (server) or IRC_PORT (port)."
+        )
+    return IrcServer(
+        host=host,
+        port=port,
+        use_tls=use_tls,
+        client_cert=options.client_cert,
+        proxy=socket_proxy(MANIFEST.label, host, settings),
+    )
 
 
 def _login(options: IrcOptions) -> IrcLogin:
@@ -221,13 +244,13 @@ def _login(options: IrcOptions) -> IrcLogin:
 @asynccontextmanager
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[IrcChannel]:
     options = checked_options(deps)
-    server, _ = account_of(options, deps.name)
+    server, _ = account_of(options, deps.name, deps.current_env())
     path = deps.home / "irc" / f"{f'account-{deps.account}' if deps.account else 'network'}.json"
     account = f"{options.nickname}@{server.host}:{server.port}"
     records = await run_sync(IrcRecords, path, account)
     yield IrcChannel(
         name=deps.name,
-        account=lambda: account_of(checked_options(deps), deps.name),
+        account=lambda: account_of(checked_options(deps), deps.name, deps.current_env()),
         options=options,
         records=records,
         builder=InboundBuilder(

@@ -11,6 +11,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from hermes.channels.irc.irc_line import MAX_TAGS, IrcLine, format_line, parse_line
+from hermes.channels.proxies import SocketProxy, connect_failure, connect_tcp
 from hermes.ports.channel import Offline
 from hermes.schema.errors import ConfigError
 
@@ -26,6 +27,7 @@ class IrcServer(Struct, frozen=True, kw_only=True):
     port: int
     use_tls: bool
     client_cert: str = ""
+    proxy: SocketProxy | None = None
 
 
 class IrcConnection:
@@ -37,7 +39,7 @@ class IrcConnection:
         self._buffer = bytearray()
 
     async def read(self) -> IrcLine:
-        """Wait for the next line. A cancelled wait loses nothing of it."""
+        """Wait for the next line. A cancelled wait loses no data."""
         while True:
             end = self._buffer.find(b"\n")
             if end >= 0:
@@ -68,10 +70,13 @@ async def open_connection(
     """Connect, with TLS unless the settings say otherwise."""
     with deadline(CONNECT_SECONDS):
         try:
-            stream: ByteStream = await anyio.connect_tcp(server.host, server.port)
+            stream: ByteStream = await connect_tcp(
+                server.host, server.port, server.proxy, CONNECT_SECONDS
+            )
         except OSError as error:
             raise Offline(
-                f"The IRC server {server.host}:{server.port} cannot be reached: {error}"
+                f"The IRC server {server.host}:{server.port} cannot be reached: "
+                f"{connect_failure(error)}"
             ) from error
     try:
         if server.use_tls:
@@ -89,8 +94,13 @@ async def _encrypted(stream: ByteStream, server: IrcServer) -> TLSStream:
         return await TLSStream.wrap(
             stream, hostname=server.host, ssl_context=context, standard_compatible=False
         )
-    except (ssl.SSLError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
+    except ssl.SSLCertVerificationError as error:
         raise Offline(f"The IRC server's encryption cannot be trusted: {error}") from error
+    except (ssl.SSLError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
+        raise Offline(
+            f"The IRC server {server.host}:{server.port} does not use TLS on this port: {error}",
+            hint="If it has no TLS, the server is irc://HOST:PORT.",
+        ) from error
 
 
 def tls_context(client_cert: str) -> ssl.SSLContext:

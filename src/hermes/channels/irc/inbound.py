@@ -1,4 +1,4 @@
-"""Turn messages of an IRC network into what the gateway accepts."""
+"""Turn messages of an IRC network into inbound updates."""
 
 import re
 
@@ -83,7 +83,7 @@ def _written(line: IrcLine) -> str:
 
 
 def _without_mention(text: str, nick: str) -> tuple[bool, str]:
-    """Whether the text begins with the agent's nickname, and the text behind it."""
+    """Return whether the text begins with the agent's nickname, and the text after it."""
     found = re.match(rf"@?{re.escape(nick)}(?:\s*[:,]\s*|\s+|$)", text, re.IGNORECASE)
     if found is None:
         return False, text

@@ -41,7 +41,7 @@ class IrcLine(Struct, frozen=True):
 
 
 def parse_line(data: bytes) -> IrcLine | None:
-    """None for an empty line. Text that is not UTF-8 is read as Latin-1, as older clients write."""
+    """Parse a line; None if it is empty. Text that is not UTF-8 is read as Latin-1."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -62,7 +62,7 @@ def parse_line(data: bytes) -> IrcLine | None:
 
 
 def _parse_tags(text: str) -> Mapping[str, str]:
-    pairs = (one.partition("=") for one in text.split(";") if one)
+    pairs = (tag.partition("=") for tag in text.split(";") if tag)
     return {name: _ESCAPED.sub(_unescaped, value) for name, _, value in pairs}
 
 
@@ -76,7 +76,7 @@ def format_line(command: str, *params: str, tags: Mapping[str, str] = _NO_TAGS) 
     if tags:
         pairs = (f"{name}={_escape(value)}" if value else name for name, value in tags.items())
         head = f"@{';'.join(pairs)} "
-    *middle, last = [_safe(one) for one in params] or [""]
+    *middle, last = [_safe(param) for param in params] or [""]
     if params:
         needs_colon = not last or " " in last or last.startswith(":") or command in _TRAILING
         middle.append(f":{last}" if needs_colon else last)
@@ -95,12 +95,12 @@ def _safe(param: str) -> str:
 
 
 def without_format(text: str) -> str:
-    """The text without codes for colors and styles."""
+    """Return the text without codes for colors and styles."""
     return _FORMAT.sub("", text)
 
 
 def fold_case(name: str, mapping: str) -> str:
-    """A name of a person or channel as the server compares it."""
+    """Fold the name of a person or channel as the server compares it."""
     folded = name.lower()
     match mapping:
         case "ascii":

@@ -62,7 +62,7 @@ class LoginResult(Struct, frozen=True, kw_only=True):
 
     def either(self, name: str) -> str:
         """The name under which the server has a capability that may be a draft, if it has it."""
-        return next((one for one in (name, f"draft/{name}") if self.has(one)), "")
+        return next((spelling for spelling in (name, f"draft/{name}") if self.has(spelling)), "")
 
     def fold(self, name: str) -> str:
         return fold_case(name, self.features.get("CASEMAPPING", "rfc1459"))
@@ -161,8 +161,8 @@ class LoginDialog:
             case "ERROR":
                 raise Offline(f"The IRC server ended the connection: {line.last}")
             case "005":
-                for one in line.params[1:-1]:
-                    name, _, value = one.partition("=")
+                for feature in line.params[1:-1]:
+                    name, _, value = feature.partition("=")
                     self._features[name] = value
             case "900":
                 self._account = line.param(2)
@@ -173,8 +173,8 @@ class LoginDialog:
     async def _handle_capabilities(self, line: IrcLine) -> None:
         match line.param(1).upper():
             case "LS":
-                for one in line.last.split():
-                    name, _, value = one.partition("=")
+                for capability in line.last.split():
+                    name, _, value = capability.partition("=")
                     self._offered[name] = value
                 if line.param(2) != "*":
                     await self._request()
@@ -206,7 +206,7 @@ class LoginDialog:
             await self._connection.write("CAP", "END")
         elif offered != [""] and mechanism not in offered:
             raise LoginRefused(
-                f"The IRC server does not offer the login with {mechanism}.",
+                f"The IRC server does not offer login with {mechanism}.",
                 hint="Set sasl_mechanism to auto, plain or none.",
             )
         else:
@@ -257,9 +257,11 @@ class LoginDialog:
 
 def _is_refusal(text: str) -> bool:
     words = text.lower()
-    return any(one in words for one in ("invalid", "incorrect", "failed", "not registered"))
+    return any(reason in words for reason in ("invalid", "incorrect", "failed", "not registered"))
 
 
 def _user_name(nickname: str) -> str:
-    letters = "".join(one for one in nickname.lower() if one.isascii() and one.isalnum())
+    letters = "".join(
+        letter for letter in nickname.lower() if letter.isascii() and letter.isalnum()
+    )
     return letters[:9] or "hermes"

@@ -1,4 +1,4 @@
-"""What is remembered of an IRC network: handled messages, and nicknames of accounts."""
+"""Remember the handled messages of an IRC network, and the nicknames of accounts."""
 
 import logging
 from collections import deque
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 MAX_IDS = 500
 MAX_NICKS = 500
 OVERLAP = timedelta(seconds=5)
-"""How much is looked at again: some servers keep the times of messages in seconds only."""
+"""How far back messages are fetched again: some servers store their times in seconds only."""
 
 
 class _File(Struct, kw_only=True):

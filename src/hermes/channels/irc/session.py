@@ -102,7 +102,7 @@ class IrcSession:
                 self._pending.lose()
 
     async def keep_alive(self) -> None:
-        """Notice a deaf connection, and get back lost channels and the nickname."""
+        """Notice a dead connection, and rejoin lost channels and regain the nickname."""
         while True:
             await self._clock.sleep(PATIENCE)
             before = self._heard_at
@@ -145,21 +145,21 @@ class IrcSession:
         if not self.welcome.either("chathistory"):
             return []
         await self._ask("", "TARGETS", timestamp(since), timestamp(now), str(MAX_TARGETS))
-        direct = [one for one in self._names if not self.welcome.is_channel(one)]
+        direct = [name for name in self._names if not self.welcome.is_channel(name)]
         found: list[IrcLine] = []
         for target in (*self._joined, *direct):
             found += await self._missed_in(target, since)
-        return sorted(found, key=lambda one: time_of(one) or since)
+        return sorted(found, key=lambda line: time_of(line) or since)
 
     async def _missed_in(self, target: str, since: datetime) -> list[IrcLine]:
         found: dict[str, IrcLine] = {}
         for _ in range(MAX_PAGES):
             await self._ask(target, "AFTER", target, timestamp(since), str(PAGE))
-            page = {one.tags.get("msgid", ""): one for one in self._history}
+            page = {line.tags.get("msgid", ""): line for line in self._history}
             if not page.keys() - found.keys():
                 break
             found |= page
-            since = max(time_of(one) or since for one in page.values())
+            since = max(time_of(line) or since for line in page.values())
         found.pop("", None)
         return list(found.values())
 
@@ -175,7 +175,7 @@ class IrcSession:
             self._asked = None
 
     async def send(self, target: str, text: str, reply_to: str | None) -> str:
-        """Send a text once the channels are joined; return its id, if the server says it.
+        """Send a text once the channels are joined; return its id, if the server reports it.
 
         Raises `NotSent`, or `UnknownOutcome` if the connection is lost on the way.
         """
@@ -183,7 +183,7 @@ class IrcSession:
             await self._synced.wait()
         room = room_for(self._source, target, self.welcome.line_limit)
         lines = text_lines(text, room)
-        if not any(one.text.strip() for one in lines):
+        if not any(line.text.strip() for line in lines):
             raise NotSent("There is no text to send.")
         async with self._sending:
             self._count += 1
@@ -250,9 +250,9 @@ class IrcSession:
     def _fits_multiline(self, lines: Sequence[TextLine]) -> bool:
         name = self.welcome.either("multiline")
         given = self.welcome.capabilities.get(name, "") if name else ""
-        pairs = [one.partition("=") for one in given.split(",")]
+        pairs = [limit.partition("=") for limit in given.split(",")]
         limits = {key: int(value) for key, _, value in pairs if value.isdecimal()}
-        size = sum(len(one.text.encode()) + 1 for one in lines)
+        size = sum(len(line.text.encode()) + 1 for line in lines)
         most, count = limits.get("max-bytes", 0), limits.get("max-lines", len(lines))
         return size <= most and len(lines) <= count
 
@@ -267,20 +267,20 @@ class IrcSession:
     def _fold(self, name: str) -> str:
         return self.welcome.fold(name)
 
-    def _put(self, one: Received) -> None:
+    def _put(self, received: Received) -> None:
         if len(self._waiting) >= MAX_WAITING:
             raise Offline("More messages arrive on IRC than can be handled.")
-        self._waiting.append(one)
+        self._waiting.append(received)
         self._arrived.set()
 
     def _take_history(self, history: History) -> None:
-        messages = tuple(one for one in history.lines if one.command == "PRIVMSG")
+        messages = tuple(message for message in history.lines if message.command == "PRIVMSG")
         if self._asked is not None and self._asked == self._fold(history.target):
             self._history = messages
             self._answered.set()
             return
-        for one in messages:
-            self._put(Received(one, replayed=True))
+        for message in messages:
+            self._put(Received(message, replayed=True))
 
     async def _handle(self, line: IrcLine) -> None:
         match line.command:
@@ -333,19 +333,19 @@ class IrcSession:
         post = self._pending
         if post is None or self._fold(line.param(0)) != post.target:
             return
-        # Without labels, somebody else with the same account may have written it.
+        # Without labels, someone else with the same account may have written it.
         label = line.tags.get("label", "")
         if label.startswith(f"{post.label}.") or not self.welcome.has("labeled-response"):
             post.echoes.append(line)
 
     def _take_refusal(self, line: IrcLine) -> None:
-        names = [self._fold(one) for one in line.params]
+        names = [self._fold(name) for name in line.params]
         is_unknown = line.command in {"FAIL", "421"} and "CHATHISTORY" in line.params
         if is_unknown and self._asked is not None:
-            log.info("the IRC server does not give its history: %s", line.last)
+            log.info("the IRC server does not share its history: %s", line.last)
             self._answered.set()
         if line.command in _CANNOT_JOIN:
-            waiting = {self._fold(one) for one in self._channels} - self._joined
+            waiting = {self._fold(name) for name in self._channels} - self._joined
             for name in waiting.intersection(names) - self._refused:
                 log.warning("%s cannot be joined: %s", name, line.last)
                 self._refused.add(name)

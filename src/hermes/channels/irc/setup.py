@@ -13,14 +13,14 @@ from hermes.ports.channel import AccountCheck
 from hermes.ports.channel_options import read_options
 
 NICK_TAKEN = "The nickname {} is in use; the agent is called {} until it is free."
-NO_ACCOUNT = "The agent is not logged in to an account: anybody could take its nickname."
+NO_ACCOUNT = "The agent is not logged in to an account: anyone could take its nickname."
 NO_ACCOUNT_TAGS = (
     "The server does not say which account a message is from. People are known as nick!user@host, "
-    "or with IRC_TRUST_NICKNAMES=true by their nicknames, which anybody can take."
+    "or with IRC_TRUST_NICKNAMES=true by their nicknames, which anyone can take."
 )
 NO_HISTORY = (
-    "The server keeps no history that can be asked for: messages that are written while the "
-    "gateway is down are lost, except in channels that replay them at joining."
+    "The server keeps no history that clients can request: messages that are written while the "
+    "gateway is down are lost, except in channels that replay them when it joins."
 )
 
 
@@ -28,7 +28,7 @@ async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) ->
     """Log in. Raises `HermesError` if the server does not accept it."""
     options = read_options(IrcOptions, MANIFEST.name, extra, env, MANIFEST.variables)
     options = structs.replace(options, nickserv_password=token or options.nickserv_password)
-    server, login = account_of(options, MANIFEST.name)
+    server, login = account_of(options, MANIFEST.name, env)
     async with open_connection(server) as connection:
         welcome = await LoginDialog(connection, login).run()
         await connection.write("QUIT", "")

@@ -11,6 +11,7 @@ MIN_ROOM = 100
 _UNSAFE = re.compile("[\0\x01]")
 """Characters that end a line, or make a request to a program of it (CTCP)."""
 _CODES = "\x02\x11\x1d\x1e\x1f\x16"
+_ALL_CODES = dict.fromkeys(map(ord, f"{_CODES}\x03\x04\x0f"))
 
 
 class TextLine(Struct, frozen=True):
@@ -23,6 +24,11 @@ class TextLine(Struct, frozen=True):
 def room_for(source: str, target: str, limit: int = MAX_LINE) -> int:
     """Bytes of a message's text that other people get: the server adds who sent it."""
     return max(limit - len(f":{source} PRIVMSG {target} :\r\n".encode()), MIN_ROOM)
+
+
+def without_codes(text: str) -> str:
+    """Text that is not formatted: a code for a color would also hide the digits after it."""
+    return text.translate(_ALL_CODES)
 
 
 def text_lines(text: str, room: int) -> list[TextLine]:

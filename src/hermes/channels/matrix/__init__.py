@@ -137,14 +137,17 @@ MANIFEST = ChannelManifest(
         variable="MATRIX_PASSWORD",
         secret="Password",  # noqa: S106 - what it is called
         questions=(
-            SetupQuestion("MATRIX_USER_ID", "The agent's full name, such as @agent:example.org"),
+            SetupQuestion(
+                "MATRIX_USER_ID", "The agent's full Matrix id, such as @agent:example.org"
+            ),
             SetupQuestion("MATRIX_HOMESERVER", "Homeserver", default="https://{domain}"),
         ),
         steps=(
             "Register an account for the agent at a homeserver; it must not be your own.",
-            "Have its full name (@agent:example.org) and its password at hand.",
+            "Have its full id (@agent:example.org) and its password ready.",
             "If it has no password, set MATRIX_ACCESS_TOKEN instead (docs/channels/matrix.md).",
         ),
-        user_id="a full name, such as @ann:example.org",
+        user_pattern=r"@[^:\s]+:\S+",
+        user_id="a full Matrix id, such as @ann:example.org",
     ),
 )

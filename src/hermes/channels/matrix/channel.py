@@ -36,6 +36,7 @@ from hermes.channels.matrix.rooms import RoomDirectory
 from hermes.channels.matrix.threads import Threads
 from hermes.channels.matrix.unreadable import UnreadableEvents
 from hermes.channels.matrix.verification import Verifications
+from hermes.channels.proxies import ProxySettings
 from hermes.channels.received_files import received_files
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
@@ -58,7 +59,10 @@ log = logging.getLogger(__name__)
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 MAX_REMEMBERED = 5_000
 LOGIN_PAUSE = 0.5
-_OWN = ("homeserver", "user_id", "password", "device_id", "recovery_key")
+_OWN = (
+    *("homeserver", "user_id", "password", "device_id", "recovery_key"),
+    *("allowed_users", "allow_all_users"),
+)
 """Options whose variables describe the first account."""
 
 
@@ -127,7 +131,8 @@ class MatrixChannel:
         content = await self._content(room, post)
         thread = to.thread or self._threads.of(post.reply_to)
         content = with_relation(content, thread, post.reply_to)
-        sent = await self._sender.send(room, "m.room.message", content, transaction(post.key))
+        key = transaction(post.key)
+        sent = await self._sender.send(room, "m.room.message", content, key, optional=post.progress)
         if thread:
             self._threads.join(room, thread)
         return Receipt(to, sent)
@@ -138,7 +143,8 @@ class MatrixChannel:
         # An edit notifies nobody again.
         content["m.mentions"] = {}
         content = edit_content(content, message)
-        await self._sender.send(room, "m.room.message", content, transaction(""))
+        key = transaction("")
+        await self._sender.send(room, "m.room.message", content, key, optional=post.progress)
 
     async def typing(self, to: Address, on: bool) -> None:
         room, opened = await self._room(to), await self._device.ready()
@@ -149,7 +155,7 @@ class MatrixChannel:
             log.info("typing could not be shown: %s", error)
 
     async def react(self, to: Address, message: str, sign: str) -> None:
-        """Show our reaction instead of the one before."""
+        """Show our reaction to a message; it replaces the previous one."""
         room, message = await self._room(to), event_id(message)
         before = self._signs.get(message) or await self._shown_sign(room, message)
         if before is not None and before.sign == sign:
@@ -157,7 +163,7 @@ class MatrixChannel:
         if sign:
             content = reaction_content(message, sign)
             key = transaction("")
-            sent = await self._api.send_event(room, "m.reaction", key, content)
+            sent = await self._api.send_event(room, "m.reaction", key, content, optional=True)
             self._signs.put(message, _Sign(sign, sent))
         else:
             self._signs.drop(message)
@@ -171,16 +177,8 @@ class MatrixChannel:
         await self._position.load(opened.user, opened.login.device_id)
         try:
             async with anyio.create_task_group() as group:
-                unreadable = verifications = None
+                unreadable = None
                 if opened.encryption is not None:
-                    verifications = Verifications(
-                        login=opened.login,
-                        api=self._api,
-                        sender=self._sender,
-                        encryption=opened.encryption,
-                        is_trusted=partial(self._may_verify, opened.user),
-                        more_keys=opened.account_keys,
-                    )
                     unreadable = UnreadableEvents(
                         group=group,
                         api=self._api,
@@ -195,7 +193,7 @@ class MatrixChannel:
                     api=self._api,
                     device=opened,
                     builder=self._builder(opened),
-                    verifications=verifications,
+                    verifications=self._verifications(opened),
                     rooms=self._rooms,
                     unreadable=unreadable,
                     position=self._position,
@@ -222,8 +220,20 @@ class MatrixChannel:
             commands=self._commands,
         )
 
+    def _verifications(self, opened: OpenDevice) -> Verifications | None:
+        if opened.encryption is None:
+            return None
+        return Verifications(
+            login=opened.login,
+            api=self._api,
+            sender=self._sender,
+            encryption=opened.encryption,
+            is_trusted=partial(self._may_verify, opened.user),
+            more_keys=opened.account_keys,
+        )
+
     def _may_verify(self, own: str, user: str) -> bool:
-        """Our own other devices, and listed people."""
+        """Whether a user may verify the device: the account itself, and listed people."""
         return user == own or self._invitations.is_listed(user)
 
     async def _content(self, room: str, post: Outbound) -> Content:
@@ -236,19 +246,19 @@ class MatrixChannel:
         return await file_content(self._api, attachment, data, encrypted=encrypted)
 
     async def _shown_sign(self, room: str, message: str) -> _Sign | None:
-        """What the process before this one showed."""
+        """Return the reaction that an earlier process showed."""
         opened = await self._device.ready()
         try:
             found = await self._api.reactions(room, message)
         except (NotSent, UnknownOutcome) as error:
             log.info("the reactions to %s cannot be read: %s", message, error)
             return None
-        own = [one for one in found if one.sender == opened.user]
+        own = [reaction for reaction in found if reaction.sender == opened.user]
         relation = own[0].read(Related).relates_to if own else None
         return _Sign(relation.key, own[0].event_id) if relation is not None else None
 
     async def _room(self, to: Address) -> str:
-        """The room of an address; it may name a person or an alias instead."""
+        """Return the room of an address, which may name a person or an alias instead."""
         check_address(to, self._name)
         await self._device.ready()
         if to.chat.startswith("@"):
@@ -285,7 +295,7 @@ def checked_options(deps: ChannelDeps) -> MatrixOptions:
 
 
 def credentials(deps: ChannelDeps) -> Credentials:
-    """The login of the account now. Raises `ConfigError` if something is missing."""
+    """Return the account's current login. Raises `ConfigError` if something is missing."""
     options = checked_options(deps)
     variable = "" if deps.account else deps.current_env().get(MANIFEST.enabled_by[0], "")
     token = (variable or deps.settings.token).strip()
@@ -314,10 +324,9 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[MatrixChannel]:
     options, given = checked_options(deps), credentials(deps)
     folder = deps.home / "platforms" / deps.name.replace("/", "-")
     skipped = unreadable_updates(deps)
-    async with open_http_client(
-        "The homeserver", options.proxy_url, variable="MATRIX_PROXY", unreadable=skipped
-    ) as http:
-        api = ClientApi(http, given.homeserver)
+    settings = ProxySettings(options.proxy_url, "MATRIX_PROXY", deps.current_env())
+    async with open_http_client("The homeserver", settings, unreadable=skipped) as http:
+        api = ClientApi(http, given.homeserver, deps.clock)
         device = Device(
             api=api,
             credentials=partial(credentials, deps),
@@ -325,13 +334,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[MatrixChannel]:
             encrypts=options.mode != "off",
         )
         position = Position(folder / "position.json")
-        rooms = RoomDirectory(
-            api,
-            deps.clock,
-            ttl=options.room_identity_ttl_seconds,
-            encrypted=lambda: position.encrypted,
-            mark_encrypted=position.mark_encrypted,
-        )
+        rooms = RoomDirectory(api, deps.clock, position, ttl=options.room_identity_ttl_seconds)
         received = received_files(deps, options.max_media_bytes)
         media = MediaReader(api, received, most=options.max_media_bytes)
         try:

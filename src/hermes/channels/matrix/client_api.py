@@ -8,8 +8,11 @@ import msgspec
 from msgspec import Struct
 
 from hermes.channels.http_client import UPLOAD_TIMEOUT, HttpBody, HttpClient
+from hermes.channels.matrix.event_limit import LIMITED, EventLimit
 from hermes.channels.matrix.objects import Event, EventPage, Login, SyncAnswer
+from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.channel import NotSent, Offline, TargetGone, Throttled, UnknownOutcome
 from hermes.schema.errors import HermesError
 
@@ -94,8 +97,9 @@ class _Resolved(Struct, frozen=True):
 class ClientApi:
     """Calls with the token that `login` set. Nothing is retried here."""
 
-    def __init__(self, http: HttpClient, homeserver: str) -> None:
+    def __init__(self, http: HttpClient, homeserver: str, clock: Clock) -> None:
         self._http = http
+        self._limit = EventLimit(clock)
         self._base = homeserver.rstrip("/")
         self.token = ""
 
@@ -123,14 +127,35 @@ class ClientApi:
         limit = (seconds if since else UPLOAD_TIMEOUT) + SYNC_GRACE
         return await self.call("GET", f"{_CLIENT}/sync", SyncAnswer, query=query, seconds=limit)
 
-    async def send_event(self, room: str, kind: str, key: str, content: Fields | bytes) -> str:
-        """Send an event and return its id; the same `key` sends it only once."""
+    async def send_event(
+        self,
+        room: str,
+        kind: str,
+        key: str,
+        content: Fields | bytes,
+        *,
+        optional: bool = False,
+    ) -> str:
+        """Send an event and return its id; the same `key` sends it only once.
+
+        While the homeserver limits events, `optional` ones are left out.
+        """
         path = f"{_room(room)}/send/{quote(kind, safe='')}/{quote(key, safe='')}"
-        return (await self.call("PUT", path, _Sent, content)).event_id
+        return (await self._send(path, _Sent, content, optional=optional)).event_id
 
     async def redact(self, room: str, event: str) -> None:
         path = f"{_room(room)}/redact/{quote(event, safe='')}/{new_id('txn')}"
-        await self.call("PUT", path, object, {})
+        await self._send(path, object, {}, optional=True)
+
+    async def _send(
+        self, path: str, result: type[T], content: Fields | bytes, *, optional: bool
+    ) -> T:
+        self._limit.count(optional=optional)
+        try:
+            return await self.call("PUT", path, result, content)
+        except Throttled as error:
+            self._limit.refused(error.wait)
+            raise
 
     async def send_to_devices(self, kind: str, messages: Fields) -> None:
         path = f"{_CLIENT}/sendToDevice/{quote(kind, safe='')}/{new_id('txn')}"
@@ -257,13 +282,14 @@ def _error(status: int, body: bytes) -> HermesError:
     """The error of a refused call; its text is the server's own."""
     try:
         refusal = msgspec.json.decode(body, type=_Refusal)
-    except msgspec.MsgspecError:
+    except JSON_ERRORS:
         refusal = _Refusal()
     text = refusal.error or f"status {status}"
     match refusal.errcode:
         case "M_LIMIT_EXCEEDED":
             wait = max(refusal.retry_after_ms / 1000, 0.0) or DEFAULT_WAIT
-            return Throttled(f"The homeserver is limiting requests: {text}", wait=wait)
+            said = f"The homeserver is limiting requests: {text}"
+            return Throttled(said, wait=wait, all_chats=True)
         case "M_UNKNOWN_TOKEN" | "M_MISSING_TOKEN" | "M_USER_DEACTIVATED":
             return LoggedOut(
                 f"The homeserver does not accept the access token: {text}",
@@ -273,7 +299,7 @@ def _error(status: int, body: bytes) -> HermesError:
         case _:
             kind = _REFUSALS.get(refusal.errcode, NotSent)
     if status == 429:
-        return Throttled("The homeserver is limiting requests.", wait=DEFAULT_WAIT)
+        return Throttled(LIMITED, wait=DEFAULT_WAIT, all_chats=True)
     if status >= 500:
         return UnknownOutcome(f"The homeserver failed: {text}")
     return kind(f"The homeserver refused it: {text}")

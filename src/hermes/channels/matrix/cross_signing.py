@@ -72,13 +72,13 @@ async def sign_device(
     master, own = public.master_keys.get(user), public.self_signing_keys.get(user)
     if master is None or own is None:
         raise ConfigError(
-            f"{user} has no cross-signing keys, which MATRIX_RECOVERY_KEY is for.",
+            f"MATRIX_RECOVERY_KEY is set, but {user} has no cross-signing keys.",
             hint="Set up secure backup for the account in another client, or remove the variable.",
         )
     seed = await _self_signing_seed(api, user, secret)
     key = ECC.construct(curve="Ed25519", seed=seed)
     if _encode(key.public_key().export_key(format="raw")) != own.value:
-        raise ConfigError("The recovery key unlocks keys of another account.", hint=_WRONG)
+        raise ConfigError("The recovery key belongs to another account.", hint=_WRONG)
     keys = encryption.device_keys()
     keys.pop("signatures")
     text = msgspec.json.encode(keys, order="deterministic")
@@ -96,12 +96,12 @@ async def _self_signing_seed(api: ClientApi, user: str, secret: bytes) -> bytes:
     encrypted = stored.encrypted.get(default.key) if stored and default else None
     if described is None or encrypted is None:
         raise ConfigError(
-            f"{user} has no secret storage, which MATRIX_RECOVERY_KEY is for.",
+            f"MATRIX_RECOVERY_KEY is set, but {user} has no secret storage.",
             hint="Set up secure backup for the account in another client, or remove the variable.",
         )
     _, proof = encrypt_secret(secret, "", bytes(32), _decode(described.iv))
     if not hmac.compare_digest(_decode(described.mac), proof):
-        raise ConfigError("The recovery key is not the account's.", hint=_WRONG)
+        raise ConfigError("The recovery key does not match this account.", hint=_WRONG)
     return _decode(_decrypt_secret(secret, SELF_SIGNING, encrypted).decode())
 
 
@@ -109,7 +109,7 @@ def _decrypt_secret(secret: bytes, name: str, encrypted: _EncryptedSecret) -> by
     aes, mac = _derive(secret, name)
     ciphertext = _decode(encrypted.ciphertext)
     if not hmac.compare_digest(hmac.digest(mac, ciphertext, "sha256"), _decode(encrypted.mac)):
-        raise ConfigError("A secret of the account was changed.", hint=_WRONG)
+        raise ConfigError("A stored secret of the account was tampered with.", hint=_WRONG)
     return _aes(aes, _decode(encrypted.iv), ciphertext)
 
 
@@ -127,7 +127,7 @@ def decode_recovery_key(text: str) -> bytes:
             number = number * 58 + _ALPHABET.index(sign)
         data = number.to_bytes(35, "big")
     except (ValueError, OverflowError) as error:
-        raise ConfigError("The recovery key has signs that none has.", hint=_WRONG) from error
+        raise ConfigError("The recovery key contains invalid characters.", hint=_WRONG) from error
     parity = 0
     for byte in data:
         parity ^= byte
@@ -156,4 +156,4 @@ def _decode(text: str) -> bytes:
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError) as error:
-        raise ConfigError("A secret of the account is malformed.") from error
+        raise ConfigError("A stored secret of the account is malformed.") from error

@@ -116,7 +116,7 @@ class Device:
             return OpenDevice(login=login)
         if not login.device_id:
             raise ConfigError(
-                "The Matrix access token belongs to no device, so nothing can be encrypted.",
+                "The Matrix access token is not tied to a device, so encryption is not possible.",
                 hint="Use MATRIX_PASSWORD, or set MATRIX_E2EE_MODE=off.",
             )
         encryption = Encryption(api=self._api, login=login, folder=self._folder)

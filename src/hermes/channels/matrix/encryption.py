@@ -31,6 +31,7 @@ from vodozemac import DecodeException, MegolmDecryptionException
 
 from hermes.channels.matrix.client_api import ClientApi
 from hermes.channels.matrix.objects import ABSENT, EncryptedContent, Event, Login, Related
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import NotSent, Offline, UnknownOutcome
 from hermes.schema.errors import HermesError
@@ -133,7 +134,7 @@ class Encryption:
         own = msgspec.convert(raw, _DeviceKeys) if raw is not None else None
         if own is not None and own.keys.get(f"ed25519:{device}") != self.fingerprint:
             raise LostDevice(
-                f"The homeserver knows the device {device} with other keys than this program.",
+                f"The homeserver has different keys for the device {device} than this program.",
                 hint="Delete the device in another client, because its keys were lost or belong to "
                 "another program, and run: hermes gateway setup matrix",
             )
@@ -172,7 +173,7 @@ class Encryption:
                 self._olm.save_account()
 
     def forget(self, users: Collection[str]) -> None:
-        """The server does not report changes of these users' devices any more."""
+        """The server no longer reports changes to these users' devices."""
         self._olm.tracked_users.difference_update(users)
 
     async def settle(self) -> None:
@@ -216,17 +217,17 @@ class Encryption:
         try:
             content = event.read(EncryptedContent)
             ciphertext = msgspec.json.decode(content.ciphertext, type=str)
-        except msgspec.MsgspecError as error:
+        except JSON_ERRORS as error:
             raise Undecryptable("The encrypted event is malformed.") from error
         session = self._session(room, content.session_id)
         if content.algorithm != MEGOLM or session is None:
-            raise Undecryptable("The key of the event is not here.")
+            raise Undecryptable("The key to this event is missing.")
         await self._check_sender(event, session)
         try:
             text, index = session.decrypt(ciphertext)
             plain = msgspec.json.decode(text, type=_Decrypted)
-        except (MegolmDecryptionException, DecodeException, msgspec.MsgspecError) as error:
-            raise Undecryptable("The event does not fit its key.") from error
+        except (MegolmDecryptionException, DecodeException, *JSON_ERRORS) as error:
+            raise Undecryptable("The event does not match its key.") from error
         first = self._indexes.get((session.id, index)) or event.event_id
         if plain.room_id != room or first != event.event_id:
             raise Undecryptable("The event repeats another one.")
@@ -238,7 +239,7 @@ class Encryption:
         """Ask our own other devices and the sender's for the key of an event, once."""
         try:
             content = event.read(EncryptedContent)
-        except msgspec.MsgspecError:
+        except JSON_ERRORS:
             return
         if not content.session_id or self._requested.get(content.session_id):
             return
@@ -287,7 +288,7 @@ class Encryption:
                 self._olm.handle_to_device_event(parsed)
         except Exception:
             # nio lets malformed events of other people through; the next ones must be read.
-            log.exception("an event of another device could not be read: %s", event.kind)
+            log.exception("an event from another device could not be read: %s", event.kind)
 
     def _is_own_request(self, event: Event) -> bool:
         """What is sent to all of our devices comes back to this one."""
@@ -295,7 +296,7 @@ class Encryption:
             return False
         try:
             return event.read(_KeyRequest).requesting_device_id == self._login.device_id
-        except msgspec.MsgspecError:
+        except JSON_ERRORS:
             return True
 
     async def _upload(self) -> None:
@@ -313,13 +314,13 @@ class Encryption:
         found: dict[str, dict[str, object]] = {}
         for user in users:
             if _server_of(user) in answer.failures:
-                log.info("the devices of %s cannot be asked for", user)
+                log.info("the devices of %s could not be requested", user)
                 continue
             found[user] = {}
             for name, raw in answer.device_keys.get(user, {}).items():
                 try:
                     msgspec.json.decode(raw, type=_DeviceKeys)
-                except msgspec.MsgspecError:
+                except JSON_ERRORS:
                     log.info("the device %s of %s is malformed", name, user)
                 else:
                     found[user][name] = msgspec.json.decode(raw)
@@ -345,7 +346,7 @@ class Encryption:
                 for name, raw in found.items():
                     try:
                         msgspec.json.decode(raw, type=_OneTimeKey)
-                    except msgspec.MsgspecError:
+                    except JSON_ERRORS:
                         log.info("a key of the device %s of %s is malformed", device, user)
                     else:
                         keys.setdefault(user, {})[device] = {name: msgspec.json.decode(raw)}
@@ -354,7 +355,7 @@ class Encryption:
 
     async def _share_key(self, room: str, people: Collection[str]) -> None:
         """Make sure that all devices of these people, and no others, know the room's key."""
-        unknown = [one for one in people if one not in self._olm.tracked_users]
+        unknown = [user for user in people if user not in self._olm.tracked_users]
         if changed := {*unknown, *(self._olm.users_for_key_query & set(people))}:
             await self._update_devices(changed)
         recipients = frozenset(
@@ -413,7 +414,7 @@ def _with_relation(event: Event, outer: EncryptedContent) -> Event:
     try:
         related = event.read(Related).relates_to is not None
         content = msgspec.json.decode(event.content, type=dict[str, msgspec.Raw])
-    except msgspec.MsgspecError:
+    except JSON_ERRORS:
         return event
     if related or outer.relates_to == ABSENT:
         return event

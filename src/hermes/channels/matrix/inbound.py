@@ -1,4 +1,4 @@
-"""Turn Matrix's events into what the gateway accepts."""
+"""Turn Matrix's events into inbound updates."""
 
 import logging
 import re
@@ -15,6 +15,7 @@ from hermes.channels.matrix.message_text import is_mentioned, without_fallback, 
 from hermes.channels.matrix.objects import ABSENT, Event, MessageContent, Redaction, Related
 from hermes.channels.matrix.rooms import RoomDirectory, RoomFacts
 from hermes.channels.matrix.threads import Threads
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
     ChangedReaction,
@@ -72,14 +73,14 @@ class InboundBuilder:
         self._media = media
         self._options = options
         self._commands = commands
-        self._ignored = [re.compile(one) for one in options.ignore_user_patterns]
+        self._ignored = [re.compile(pattern) for pattern in options.ignore_user_patterns]
         self._written: LruMap[str, Address] = LruMap(MAX_REMEMBERED)
         """Where recent messages belong: an edit, a reaction and a deletion do not say it."""
         self._reactions: LruMap[str, tuple[str, str]] = LruMap(MAX_REMEMBERED)
         """The message and emoji of recent reactions: a withdrawal names only the reaction."""
 
     async def build(self, room: str, event: Event, *, encrypted: bool) -> Inbound | None:
-        """None if the event is not for the agent. Raises `MsgspecError` if it is malformed."""
+        """Return the update; None if it is not for the agent. Raises `MsgspecError`."""
         if self._ignores_sender(event.sender):
             return None
         facts = await self._rooms.facts(room)
@@ -97,7 +98,7 @@ class InboundBuilder:
                 return None
 
     def _ignores_sender(self, user: str) -> bool:
-        return user == self._user or any(one.search(user) for one in self._ignored)
+        return user == self._user or any(pattern.search(user) for pattern in self._ignored)
 
     def _serves(self, origin: Origin, *, encrypted: bool) -> bool:
         options, listed = self._options, origin.room in self._options.allowed_rooms
@@ -238,7 +239,7 @@ class InboundBuilder:
         return address
 
     async def _address_of(self, origin: Origin, message: str) -> Address:
-        """Where an earlier message belongs."""
+        """Return the address of an earlier message."""
         if (known := self._written.get(message)) is not None:
             return known
         address = Address(self._name, origin.room)
@@ -253,7 +254,7 @@ class InboundBuilder:
         return address
 
     async def _find(self, room: str, message: str) -> Event | None:
-        """An earlier event, decrypted; None if it cannot be had."""
+        """Return an earlier event, decrypted; None if it cannot be fetched."""
         try:
             event = await self._api.event(room, message)
             if event.kind == ENCRYPTED and self._encryption is not None:
@@ -268,7 +269,7 @@ class InboundBuilder:
     async def _parts(
         self, origin: Origin, event: Event, content: MessageContent
     ) -> list[Text | Media]:
-        """What was written, then files, then what others wrote: it is no instruction."""
+        """Return the sender's text, then files, then what others wrote, marked as quoted."""
         typed, files = self._typed(origin, event, content), list[Text | Media]()
         if content.msgtype in FILES or event.kind == "m.sticker":
             files = await self._media.parts(content)
@@ -298,7 +299,7 @@ class InboundBuilder:
         return text
 
     async def _quote(self, origin: Origin, event: Event, content: MessageContent) -> str:
-        """The message of somebody else that this one replies to."""
+        """Return the message of someone else that this one replies to."""
         replied = content.relates_to.replied if content.relates_to is not None else ""
         if not replied:
             return ""
@@ -309,7 +310,7 @@ class InboundBuilder:
             return ""
         try:
             text = without_fallback(found.read(MessageContent).body)
-        except msgspec.MsgspecError:
+        except JSON_ERRORS:
             return ""
         author = origin.facts.name_of(found.sender)
         return quoted_text(author, text[:MAX_QUOTE]) if text else ""

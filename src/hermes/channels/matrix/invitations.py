@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Mapping
 
-import msgspec
 from msgspec import Struct
 
 from hermes.channels.matrix import MatrixOptions
 from hermes.channels.matrix.objects import Event, InvitedRoom, MemberContent
+from hermes.kit.json_errors import JSON_ERRORS
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +52,9 @@ def invitation_rules(options: MatrixOptions, env: Mapping[str, str]) -> Invitati
     """The rules that the settings and the gateway's variables describe."""
 
     def listed(variable: str) -> frozenset[str]:
-        names = (one.strip() for one in env.get(variable, "").split(","))
+        names = (name.strip() for name in env.get(variable, "").split(","))
         # The gateway's lists name people of all platforms.
-        return frozenset(one.removeprefix("matrix:") for one in names if one)
+        return frozenset(name.removeprefix("matrix:") for name in names if name)
 
     people = frozenset(
         (*options.allowed_users, *options.allow_from, *options.group_allow_from)
@@ -84,7 +84,7 @@ def read_invitation(invited: InvitedRoom, user: str) -> Invitation | None:
                 inviter, direct = event.sender, event.read(MemberContent).is_direct
             elif event.kind == "m.room.join_rules":
                 public = _join_rule(event) == "public"
-        except msgspec.MsgspecError:
+        except JSON_ERRORS:
             log.info("an invitation is malformed")
     return Invitation(inviter=inviter, direct=direct, public=public) if inviter else None
 

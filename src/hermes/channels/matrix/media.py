@@ -1,4 +1,4 @@
-"""Files both ways: encrypted in encrypted rooms."""
+"""Send and receive files, encrypted in encrypted rooms."""
 
 from functools import partial
 from typing import TypeAlias
@@ -29,7 +29,7 @@ class MediaReader:
         self._most = most
 
     async def parts(self, content: MessageContent) -> list[Text | Media]:
-        """The file of a message; if it cannot be had, that is said."""
+        """Return the file of a message, or a note if it cannot be fetched."""
         return await self._received.fetch(_attached_file(content), partial(self._read, content))
 
     async def _read(self, content: MessageContent) -> bytes:
@@ -64,7 +64,7 @@ async def file_content(
         else:
             content["url"] = await api.upload(data, media.media_type, name)
     except UnknownOutcome as error:
-        # Nobody sees a file that no message names.
+        # No one sees a file that no message names.
         raise Offline(str(error)) from error
     if attachment.caption:
         content["body"] = attachment.caption

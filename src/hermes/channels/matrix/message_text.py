@@ -16,10 +16,10 @@ def is_mentioned(content: MessageContent, user: str, name: str, *, room_mentions
     if content.mentions is not None:
         named = user in content.mentions.user_ids
         return named or (room_mentions and content.mentions.room)
-    pills = {unquote(one) for one in _PILL.findall(content.formatted_body)}
+    pills = {unquote(pill) for pill in _PILL.findall(content.formatted_body)}
     if user in pills or user in content.body:
         return True
-    names = "|".join(re.escape(one) for one in _names(user, name))
+    names = "|".join(re.escape(called) for called in _names(user, name))
     return re.search(rf"(?<!\w)@?(?:{names})(?!\w)", content.body, re.IGNORECASE) is not None
 
 
@@ -28,7 +28,7 @@ def written_text(content: MessageContent, user: str, name: str, commands: Collec
     text = content.body
     if content.relates_to is not None and content.relates_to.in_reply_to is not None:
         text = without_fallback(text)
-    names = "|".join(re.escape(one) for one in _names(user, name))
+    names = "|".join(re.escape(called) for called in _names(user, name))
     own = re.match(
         rf"\s*(?:{re.escape(user)}|@?(?:{names}))(?=[{_LEADING_SIGNS}]|$)", text, re.IGNORECASE
     )
@@ -52,4 +52,4 @@ def without_fallback(text: str) -> str:
 def _names(user: str, name: str) -> list[str]:
     """What the agent is called; the longer one first."""
     local = user.removeprefix("@").partition(":")[0]
-    return sorted({one for one in (local, name) if one}, key=len, reverse=True)
+    return sorted({called for called in (local, name) if called}, key=len, reverse=True)

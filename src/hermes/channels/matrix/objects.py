@@ -6,6 +6,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw, Struct, field
 
+from hermes.kit.json_errors import JSON_ERRORS
+
 T = TypeVar("T")
 
 NO_CONTENT = Raw(b"{}")
@@ -56,7 +58,7 @@ class Event(Struct, frozen=True, kw_only=True):
         """What the server adds, as far as it can be read."""
         try:
             return msgspec.json.decode(self.unsigned, type=Unsigned)
-        except msgspec.MsgspecError:
+        except JSON_ERRORS:
             return Unsigned()
 
 

@@ -22,7 +22,7 @@ def text_content(post: Outbound, people: Collection[str]) -> Content:
     content: Content = {"msgtype": "m.text", "body": text}
     if is_html and post.text and post.text != escape(text, quote=False):
         content |= {"format": HTML, "formatted_body": post.text}
-    named = dict.fromkeys(one for one in _USER.findall(text) if one in people)
+    named = dict.fromkeys(user for user in _USER.findall(text) if user in people)
     # Without it, clients would look for names in the text.
     content["m.mentions"] = {"user_ids": list(named)} if named else {}
     return content

@@ -1,4 +1,4 @@
-"""What is remembered of an account between runs: the sync token, and what cannot be read yet."""
+"""Remember the sync token of an account between runs, and events that cannot be read yet."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ MAX_WAITING = 200
 
 
 class WaitingEvent(Struct, kw_only=True):
-    """An event whose key has not arrived; `shown` once people were told."""
+    """An event whose key has not arrived; `shown` once the sender was notified."""
 
     room: str
     event: Event
@@ -75,10 +75,10 @@ class Position:
     def mark_encrypted(self, room: str) -> None:
         self._encrypted.add(room)
 
-    def add_waiting(self, one: WaitingEvent) -> None:
-        """The newest are kept."""
-        if all(known.event.event_id != one.event.event_id for known in self.waiting):
-            self.waiting.append(one)
+    def add_waiting(self, waiting_event: WaitingEvent) -> None:
+        """Add an event; only the newest are kept."""
+        if all(known.event.event_id != waiting_event.event.event_id for known in self.waiting):
+            self.waiting.append(waiting_event)
             del self.waiting[:-MAX_WAITING]
 
     async def advance(self, token: str) -> None:

@@ -1,4 +1,4 @@
-"""Follow the account by /sync: order per room, gaps, invitations, keys that arrive late."""
+"""Follow the account by /sync: events in order per room, gaps, invitations and late keys."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -6,7 +6,6 @@ from functools import partial
 from typing import TypeVar
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup
 
 from hermes.channels.connection import Retries, first_error
@@ -28,6 +27,7 @@ from hermes.channels.matrix.unreadable import UnreadableEvents
 from hermes.channels.matrix.verification import PREFIX, Verifications, is_verification
 from hermes.channels.unreadable_updates import UnreadableUpdates
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.channel import Inbound, NotSent, Offline, Throttled, UnknownOutcome
 from hermes.schema.errors import HermesError
 
@@ -114,8 +114,8 @@ class Receiver:
         if encryption is None:
             return
         events, lists = answer.to_device.events, answer.device_lists
-        verifying = [one for one in events if one.kind.startswith(PREFIX)]
-        keys = [one for one in events if not one.kind.startswith(PREFIX)]
+        verifying = [event for event in events if event.kind.startswith(PREFIX)]
+        keys = [event for event in events if not event.kind.startswith(PREFIX)]
         encryption.receive(keys, answer.device_one_time_keys_count, lists.changed)
         encryption.forget(lists.left)
         for event in verifying:
@@ -150,7 +150,7 @@ class Receiver:
             if event.sender != self._device.user:
                 await self._read_event(room, event)
             self._heard()
-        others = [one.event_id for one in events if one.sender != self._device.user]
+        others = [event.event_id for event in events if event.sender != self._device.user]
         if others:
             last[room] = others[-1]
 
@@ -162,14 +162,14 @@ class Receiver:
         """
         timeline, user = joined.timeline, self._device.user
         events = list(timeline.events)
-        is_new = room in self._position.joining or any(_joins(one, user) for one in events)
+        is_new = room in self._position.joining or any(_joins(event, user) for event in events)
         if timeline.limited and timeline.prev_batch:
             start, until = timeline.prev_batch, "" if is_new else since
             events = [*await self._missed(room, start, until, is_new=is_new), *events]
         if not is_new:
             return events
-        invited = [n for n, one in enumerate(events) if _membership(one, user) == "invite"]
-        joining = [n for n, one in enumerate(events) if _membership(one, user) == "join"]
+        invited = [n for n, event in enumerate(events) if _membership(event, user) == "invite"]
+        joining = [n for n, event in enumerate(events) if _membership(event, user) == "join"]
         start = (invited or joining or [0])[-1]
         return events[start:]
 
@@ -180,12 +180,12 @@ class Receiver:
             page = await self._patiently(partial(self._api.messages, room, start, until))
             found = [*reversed(page.chunk), *found]
             reached = is_new and any(
-                _membership(one, self._device.user) == "invite" for one in page.chunk
+                _membership(event, self._device.user) == "invite" for event in page.chunk
             )
             if not page.end or not page.chunk or reached:
                 return found
             start = page.end
-        log.warning("%s: only the latest missed events are read, there are too many", room)
+        log.warning("%s: too many missed events; only the latest are read", room)
         return found
 
     async def _read_event(self, room: str, event: Event) -> None:
@@ -219,7 +219,7 @@ class Receiver:
             return
         try:
             if not self._invitations.accepts(room, invitation):
-                log.warning("the invitation of %s to %s is declined", invitation.inviter, room)
+                log.warning("declined the invitation from %s to %s", invitation.inviter, room)
                 await self._patiently(partial(self._api.leave, room))
                 return
             # Stored before the room is joined, so that what was written meanwhile is read.
@@ -240,7 +240,7 @@ class Receiver:
             log.info("%s could not be marked as read: %s", room, error)
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Wait for the rate limit however long it takes."""
+        """Call, and wait for the rate limit as long as it takes."""
         while True:
             try:
                 return await call()
@@ -256,7 +256,7 @@ def _membership(event: Event, user: str) -> str:
         return ""
     try:
         return event.read(MemberContent).membership
-    except msgspec.MsgspecError:
+    except JSON_ERRORS:
         return ""
 
 

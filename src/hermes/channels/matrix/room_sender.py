@@ -45,7 +45,15 @@ class RoomSender:
             )
         return encrypted
 
-    async def send(self, room: str, kind: str, content: Mapping[str, object], key: str) -> str:
+    async def send(
+        self,
+        room: str,
+        kind: str,
+        content: Mapping[str, object],
+        key: str,
+        *,
+        optional: bool = False,
+    ) -> str:
         """Send an event and return its id; the same `key` sends it only once."""
         opened = await self._device.ready()
         encrypted = await self.is_encrypted(room)
@@ -56,7 +64,7 @@ class RoomSender:
             kind = ENCRYPTED
         elif encrypted:
             raise NotSent("The room is encrypted, but this device has no keys.")
-        return await self._api.send_event(room, kind, key, content)
+        return await self._api.send_event(room, kind, key, content, optional=optional)
 
 
 def fitting(content: Mapping[str, object], most: int) -> Mapping[str, object]:

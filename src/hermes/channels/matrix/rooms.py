@@ -1,13 +1,14 @@
 """What is known about the rooms: encrypted or not, direct or not, who is in them."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-import msgspec
 from msgspec import Struct, field
 
 from hermes.channels.matrix.client_api import ClientApi, NothingThere
 from hermes.channels.matrix.objects import Event, MemberContent
+from hermes.channels.matrix.position import Position
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import Offline, TargetGone, UnknownOutcome
 
@@ -22,7 +23,7 @@ _STATE = frozenset(
 
 
 class Person(Struct, frozen=True, kw_only=True):
-    """A member, or somebody who is invited."""
+    """A member, or someone who is invited."""
 
     joined: bool
     name: str = ""
@@ -38,7 +39,9 @@ class RoomFacts(Struct, frozen=True, kw_only=True):
     @property
     def readers(self) -> list[str]:
         """Whose devices get the keys of new messages."""
-        return [user for user, one in self.people.items() if one.joined or self.invited_may_read]
+        return [
+            user for user, person in self.people.items() if person.joined or self.invited_may_read
+        ]
 
     def name_of(self, user: str) -> str:
         known = self.people.get(user)
@@ -97,24 +100,14 @@ class _Reader(Struct, kw_only=True):
 class RoomDirectory:
     """Facts are fetched when they are needed and kept for `ttl` seconds, or until they change.
 
-    A room that was encrypted once stays so: `mark_encrypted` is called when one is found, and
-    `encrypted` are those found earlier.
+    A room that was encrypted once stays so: `position` remembers it.
     """
 
-    def __init__(
-        self,
-        api: ClientApi,
-        clock: Clock,
-        *,
-        ttl: float,
-        encrypted: Callable[[], Collection[str]],
-        mark_encrypted: Callable[[str], None],
-    ) -> None:
+    def __init__(self, api: ClientApi, clock: Clock, position: Position, *, ttl: float) -> None:
         self._api = api
         self._clock = clock
+        self._position = position
         self._ttl = ttl
-        self._encrypted = encrypted
-        self._mark_encrypted = mark_encrypted
         self._cache: LruMap[str, _Cached] = LruMap(MAX_ROOMS)
         self._direct: frozenset[str] = frozenset()
 
@@ -125,20 +118,20 @@ class RoomDirectory:
                 continue
             self._cache.drop(room)
             if event.kind == "m.room.encryption":
-                self._mark_encrypted(room)
+                self._position.mark_encrypted(room)
 
     def read_direct(self, event: Event) -> None:
         """Read which rooms are direct chats, from the account's data."""
         try:
             content = event.read(dict[str, list[str]])
-        except msgspec.MsgspecError:
+        except JSON_ERRORS:
             return
         self._direct = frozenset(room for rooms in content.values() for room in rooms)
 
     async def add_direct(self, user: str, other: str, room: str) -> None:
-        """Remember in the account's data that the room is a direct chat with somebody."""
+        """Remember in the account's data that the room is a direct chat with someone."""
         content = await self._api.account_data(user, DIRECT, dict[str, list[str]]) or {}
-        content[other] = [*(one for one in content.get(other, []) if one != room), room]
+        content[other] = [*(known for known in content.get(other, []) if known != room), room]
         await self._api.set_account_data(user, DIRECT, content)
         self._direct |= {room}
 
@@ -150,7 +143,7 @@ class RoomDirectory:
         return len(facts.people) <= 2 and not facts.name and not facts.public
 
     async def direct_room(self, user: str, other: str) -> str:
-        """The latest direct chat of the account with somebody; empty if there is none."""
+        """The latest direct chat of the account with someone; empty if there is none."""
         content = await self._api.account_data(user, DIRECT, dict[str, list[str]]) or {}
         return (content.get(other) or [""])[-1]
 
@@ -164,7 +157,7 @@ class RoomDirectory:
             raise Offline(str(error)) from error
         if found:
             self._cache.drop(room)
-            self._mark_encrypted(room)
+            self._position.mark_encrypted(room)
         return found
 
     async def facts(self, room: str) -> RoomFacts:
@@ -188,14 +181,14 @@ class RoomDirectory:
         for event in events:
             try:
                 reader.read(event)
-            except msgspec.MsgspecError:
-                # Anybody with the right to change the state may write nonsense there.
+            except JSON_ERRORS:
+                # Anyone with the right to change the state may write nonsense there.
                 if event.kind == "m.room.encryption":
                     reader.encrypted = True
         if reader.encrypted:
-            self._mark_encrypted(room)
+            self._position.mark_encrypted(room)
         return RoomFacts(
-            encrypted=reader.encrypted or room in self._encrypted(),
+            encrypted=reader.encrypted or room in self._position.encrypted,
             name=reader.name or reader.alias,
             public=reader.public,
             invited_may_read=reader.invited_may_read,

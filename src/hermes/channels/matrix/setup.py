@@ -1,6 +1,5 @@
 """Check the login of an account for `hermes gateway setup`."""
 
-import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 
@@ -10,17 +9,23 @@ from msgspec import Struct, field
 from hermes.channels.http_client import HttpClient, open_http_client
 from hermes.channels.matrix import MANIFEST, MatrixOptions
 from hermes.channels.matrix.client_api import ClientApi
+from hermes.channels.proxies import ProxySettings
 from hermes.config.sections import FreeTable
+from hermes.kit.clock import SystemClock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.channel import AccountCheck, NotSent, UnknownOutcome
 from hermes.ports.channel_options import read_options
 from hermes.schema.errors import ConfigError, HermesError
 
-NO_PACKAGE = "The package matrix-nio is missing. Install it: {} -m pip install 'hermes[matrix]'"
+NO_PACKAGE = (
+    "The extra matrix (package matrix-nio) is not installed. "
+    "How to install it: section Extras of the README."
+)
 INVITE = (
-    "To talk to the agent, start a chat with {} in your client. It accepts invitations of the "
+    "To talk to the agent, start a chat with {} in your client. It accepts invitations from the "
     "people who may write to it."
 )
-FOUND = "The homeserver of {} is {}, which is stored."
+FOUND = "The homeserver of {} is {}; it was saved."
 UNSIGNED = (
     "Clients show the agent's device as unverified. Verify it in your client once the gateway "
     "runs; `hermes logs` shows the emoji."
@@ -44,11 +49,12 @@ async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) ->
     if not given or not user.startswith("@") or ":" not in user:
         raise ConfigError(
             f"{user!r} is not a full name, or no homeserver is given.",
-            hint="A full name is like @agent:example.org.",
+            hint="A full id looks like @agent:example.org.",
         )
-    async with open_http_client("The homeserver", options.proxy_url) as http:
+    settings = ProxySettings(options.proxy_url, "MATRIX_PROXY", env)
+    async with open_http_client("The homeserver", settings) as http:
         homeserver = await _find_homeserver(http, given)
-        api = ClientApi(http, homeserver)
+        api = ClientApi(http, homeserver, SystemClock())
         try:
             login = await api.log_in(user, token, "", "Hermes setup")
         except NotSent as error:
@@ -63,7 +69,7 @@ async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) ->
     if options.mode != "off":
         notes.append(UNSIGNED)
     if find_spec("nio") is None:
-        notes.append(NO_PACKAGE.format(sys.executable))
+        notes.append(NO_PACKAGE)
     return AccountCheck(account=login.user_id, notes=tuple(notes), variables=variables)
 
 
@@ -72,7 +78,7 @@ async def _find_homeserver(http: HttpClient, given: str) -> str:
     try:
         answer = await http.call("GET", f"{given}/.well-known/matrix/client", seconds=10.0)
         found = msgspec.json.decode(answer.body, type=_WellKnown)
-    except (NotSent, UnknownOutcome, msgspec.MsgspecError):
+    except (NotSent, UnknownOutcome, *JSON_ERRORS):
         return given
     return found.homeserver.base_url.rstrip("/") or given
 

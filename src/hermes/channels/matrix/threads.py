@@ -1,4 +1,4 @@
-"""Threads in which the agent takes part: nobody needs to mention it there."""
+"""Threads in which the agent takes part: no one needs to mention it there."""
 
 from hermes.channels.matrix.client_api import ClientApi
 from hermes.kit.lru_map import LruMap

@@ -92,7 +92,7 @@ class UnreadableEvents:
         try:
             await self._encryption.request_key(waiting.room, waiting.event)
         except Throttled as error:
-            log.info("keys cannot be asked for now: %s", error)
+            log.info("keys cannot be requested now: %s", error)
         if not waiting.shown:
             self._group.start_soon(self._show, waiting)
 
@@ -112,7 +112,7 @@ class UnreadableEvents:
                 content = reaction_content(event, LOCK)
                 await self._api.send_event(waiting.room, "m.reaction", key, content)
         except HermesError as error:
-            log.info("people could not be told about event %s: %s", event, error)
+            log.info("the sender could not be notified about event %s: %s", event, error)
             return
         waiting.shown = True
         await self._position.save()

@@ -21,6 +21,7 @@ from hermes.channels.matrix.encryption import Encryption
 from hermes.channels.matrix.objects import Event, Login, MessageContent, Related
 from hermes.channels.matrix.room_sender import RoomSender
 from hermes.kit.ids import new_id
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import NotSent, UnknownOutcome
 
@@ -124,7 +125,7 @@ class Verifications:
         """Those between devices carry their name."""
         try:
             named = event.read(_Transaction)
-        except msgspec.MsgspecError:
+        except JSON_ERRORS:
             return
 
         async def reply(kind: str, content: Content) -> None:
@@ -146,7 +147,7 @@ class Verifications:
         step = event.kind.removeprefix(PREFIX)
         try:
             content = event.read(VerificationContent)
-        except msgspec.MsgspecError:
+        except JSON_ERRORS:
             return
         if step == "request":
             await self._request(event.sender, content, transaction, reply)
@@ -207,7 +208,9 @@ class Verifications:
             "key_agreement_protocol": AGREEMENT,
             "hash": "sha256",
             "message_authentication_code": MAC,
-            "short_authentication_string": [one for one in ("emoji", "decimal") if one in offered],
+            "short_authentication_string": [
+                method for method in ("emoji", "decimal") if method in offered
+            ],
             "commitment": base64.b64encode(commitment).decode().rstrip("="),
         }
         await known.reply(f"{PREFIX}accept", answer)
@@ -231,7 +234,7 @@ class Verifications:
         answered = f"{self._login.user_id}|{self._login.device_id}|{own}"
         info = f"MATRIX_KEY_VERIFICATION_SAS|{began}|{answered}|{transaction}"
         indices = known.established.bytes(info).emoji_indices
-        emoji = "  ".join(" ".join(NioSas.emoji[one]) for one in indices)
+        emoji = "  ".join(" ".join(NioSas.emoji[index]) for index in indices)
         log.warning("%s verifies this device; their client must show: %s", known.user, emoji)
 
     async def _mac(
@@ -258,7 +261,7 @@ class Verifications:
         all_names = established.calculate_mac(",".join(sorted(macs)), f"{sent}KEY_IDS")
         await known.reply(f"{PREFIX}mac", {"mac": macs, "keys": all_names})
         self._encryption.mark_verified(device)
-        log.warning("%s has verified this device; %s is verified, too", known.user, device.id)
+        log.warning("%s has verified this device; %s is now verified too", known.user, device.id)
         await known.reply(f"{PREFIX}done", {})
         self._open.drop(transaction)
 

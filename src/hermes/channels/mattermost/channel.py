@@ -3,12 +3,13 @@
 import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from urllib.parse import urlsplit
 
 import anyio
+from anyio.abc import TaskGroup
 from msgspec import structs
 
 from hermes.channels.account import (
@@ -23,13 +24,12 @@ from hermes.channels.connection import LastSeen, Retries, first_error
 from hermes.channels.emoji import MATTERMOST
 from hermes.channels.mattermost import FILE_LIMIT, MANIFEST, MattermostOptions
 from hermes.channels.mattermost.cursors import Cursors, Position
-from hermes.channels.mattermost.event_socket import open_event_socket
+from hermes.channels.mattermost.event_socket import EventSocket, open_event_socket
 from hermes.channels.mattermost.inbound import Directory, InboundBuilder
 from hermes.channels.mattermost.objects import Post, User
 from hermes.channels.mattermost.outbound import post_fields, shown_text
 from hermes.channels.mattermost.receiver import Receiver
 from hermes.channels.mattermost.rest_api import MattermostApi, RootRefused, open_mattermost
-from hermes.channels.proxies import open_proxy
 from hermes.channels.received_files import ReceivedFiles, received_files
 from hermes.channels.state_file import StateFile, state_path
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
@@ -105,43 +105,16 @@ class MattermostChannel:
                 await retries.failed(error)
 
     async def _connect(self, deliver: HandleInbound, retries: Retries) -> None:
-        """Receive events until the connection ends, with the token that is set now."""
+        """Receive events until the connection ends, with the current token."""
         self._token.reload()
         self._bot = bot = await self._api.me()
         self._seen.mark()
         if not await self._cursors.load():
             now = await self._api.server_time()
             await self._cursors.begin(now or int(self._clock.now().timestamp() * 1000))
-        builder = InboundBuilder(
-            name=self._name,
-            bot=bot,
-            api=self._api,
-            directory=self._directory,
-            files=self._files,
-            options=self._options,
-        )
         try:
-            async with (
-                open_event_socket(
-                    self._api.websocket_url,
-                    self._token.value,
-                    proxy=open_proxy("Mattermost", self._options.proxy_url, "MATTERMOST_PROXY"),
-                    clock=self._clock,
-                    heard=self._seen.mark,
-                ) as socket,
-                anyio.create_task_group() as group,
-            ):
-                receiver = Receiver(
-                    group=group,
-                    api=self._api,
-                    builder=builder,
-                    directory=self._directory,
-                    cursors=self._cursors,
-                    handled=self._handled,
-                    clock=self._clock,
-                    unreadable=self._unreadable,
-                    deliver=deliver,
-                )
+            async with self._open_socket() as socket, anyio.create_task_group() as group:
+                receiver = self._receiver(bot, group, deliver)
                 group.start_soon(self._cursors.keep_writing)
                 group.start_soon(socket.keep_alive)
                 await receiver.fetch_missed()
@@ -151,6 +124,36 @@ class MattermostChannel:
                     receiver.receive(await socket.next_event())
         except ExceptionGroup as failures:
             raise first_error(failures) from None
+
+    def _open_socket(self) -> AbstractAsyncContextManager[EventSocket]:
+        return open_event_socket(
+            self._api.websocket_url,
+            self._token.value,
+            proxy=self._api.proxy,
+            clock=self._clock,
+            heard=self._seen.mark,
+        )
+
+    def _receiver(self, bot: User, group: TaskGroup, deliver: HandleInbound) -> Receiver:
+        builder = InboundBuilder(
+            name=self._name,
+            bot=bot,
+            api=self._api,
+            directory=self._directory,
+            files=self._files,
+            options=self._options,
+        )
+        return Receiver(
+            group=group,
+            api=self._api,
+            builder=builder,
+            directory=self._directory,
+            cursors=self._cursors,
+            handled=self._handled,
+            clock=self._clock,
+            unreadable=self._unreadable,
+            deliver=deliver,
+        )
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
         check_address(to, self._name)
@@ -174,7 +177,7 @@ class MattermostChannel:
             await self._api.show_typing(channel, to.thread or "")
 
     async def react(self, to: Address, message: str, sign: str) -> None:
-        """Show our reaction instead of the one before."""
+        """Show our reaction to a post; it replaces the previous one."""
         bot = await self._own_user()
         before = self._signs.get(message) or SEEN
         if sign:
@@ -194,10 +197,10 @@ class MattermostChannel:
     async def _send(self, channel: str, root: str, post: Outbound) -> Post:
         bot = await self._own_user()
         files: list[str] = []
-        for one in post.attachments:
-            data = await self._blobs.read(one.media.digest)
-            name = one.media.name or "file"
-            files.append(await self._api.upload(channel, name, one.media.media_type, data))
+        for attachment in post.attachments:
+            data = await self._blobs.read(attachment.media.digest)
+            name = attachment.media.name or "file"
+            files.append(await self._api.upload(channel, name, attachment.media.media_type, data))
         fields = post_fields(post, channel=channel, root=root, files=files, bot=bot.id)
         try:
             return await self._api.create_post(fields)
@@ -222,7 +225,7 @@ class MattermostChannel:
 
 def _name(emoji: str) -> str:
     if not (name := MATTERMOST.name(emoji)):
-        raise NotSent(f"Mattermost's name of {emoji} is not known.")
+        raise NotSent(f"Mattermost has no name for {emoji}.")
     return name
 
 
@@ -241,7 +244,7 @@ def with_checked_url(options: MattermostOptions) -> MattermostOptions:
 
 
 def current_token(deps: ChannelDeps) -> str:
-    """The token of the account now. Raises `ConfigError` if there is none."""
+    """Return the account's current token. Raises `ConfigError` if there is none."""
     return bot_token(deps, MANIFEST, _TOKEN, "under Integrations, Bot Accounts")
 
 
@@ -250,7 +253,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[MattermostChannel]:
     options, token = checked_options(deps), BotToken(partial(current_token, deps))
     path = state_path(deps)
     unreadable = unreadable_updates(deps)
-    async with open_mattermost(options, token, unreadable) as api:
+    async with open_mattermost(options, token, deps.current_env(), unreadable) as api:
         yield MattermostChannel(
             name=deps.name,
             api=api,

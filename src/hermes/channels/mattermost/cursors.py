@@ -1,4 +1,4 @@
-"""Remember up to when each channel is handled, so that the next process goes on from there."""
+"""Remember until when each channel is handled, so that the next process continues there."""
 
 import logging
 
@@ -22,7 +22,7 @@ class Position(Struct, frozen=True, kw_only=True):
 
 
 class Cursors:
-    """The position, written to its file while `keep_writing`."""
+    """The position; `keep_writing` stores it in a file."""
 
     def __init__(self, file: StateFile[Position]) -> None:
         self._file = file

@@ -36,15 +36,18 @@ class EventSocket:
         """Raises `Offline` if the connection ended, or if an event is missing."""
         while True:
             frame = await self._socket.receive(Frame)
+            if frame.status == "FAIL":
+                # The token was revoked: pings are answered, but no events are sent any more.
+                raise Offline("Mattermost no longer accepts the connection.")
             if not frame.event:
                 continue
             if frame.seq != self._sequence + 1:
-                raise Offline(f"Mattermost left out events before number {frame.seq}.")
+                raise Offline(f"Mattermost skipped events before number {frame.seq}.")
             self._sequence = frame.seq
             return frame
 
     async def keep_alive(self) -> None:
-        """Send pings; raises `Offline` if nothing is heard."""
+        """Send pings; raises `Offline` if nothing arrives."""
         await self._socket.keep_alive(lambda: self._action("ping", {}))
 
     def _action(self, action: str, data: dict[str, str]) -> dict[str, object]:

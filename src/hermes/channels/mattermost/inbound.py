@@ -1,4 +1,4 @@
-"""Turn posts and reactions into what the gateway accepts."""
+"""Turn posts and reactions into inbound updates."""
 
 import re
 from functools import partial
@@ -68,7 +68,7 @@ class Directory:
 
 
 class InboundBuilder:
-    """Builds updates for one bot; None stands for what is not for it."""
+    """Builds updates for one bot; None means that something is not for it."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class InboundBuilder:
         self._directory = directory
         self._files = files
         self._options = options
-        names = "|".join(re.escape(one) for one in (bot.username, bot.id) if one)
+        names = "|".join(re.escape(name) for name in (bot.username, bot.id) if name)
         self._mention = re.compile(rf"(?<![\w@])@(?:{names})(?![\w-]|\.\w)", re.IGNORECASE)
 
     async def message(self, post: Post, update: NewMessage | EditedMessage) -> Inbound | None:
@@ -191,7 +191,7 @@ class InboundBuilder:
             for info in await self._file_infos(post):
                 files += await self._fetch(info)
         if not text and (not files or _is_attachment(files[0])):
-            # A bare mention is a question, too; an attachment is never what somebody wrote.
+            # A bare mention is a question, too; an attachment is never what someone wrote.
             text = "(no text)" if files or mentioned else ""
         return [*([Text(text)] if text else []), *files]
 

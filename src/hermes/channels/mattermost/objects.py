@@ -6,7 +6,7 @@ from msgspec import Raw, Struct
 
 DIRECT = "D"
 WRITTEN = frozenset({"", "me", "slack_attachment"})
-"""Types of posts that somebody wrote; the others are notices of the system."""
+"""Types of posts that people wrote; all others are system notices."""
 
 
 class FileInfo(Struct, frozen=True, kw_only=True):

@@ -5,22 +5,22 @@ import re
 from collections.abc import Sequence
 
 from hermes.channels.mattermost import MAX_TEXT
+from hermes.kit.literal_markdown import literal_markdown
 from hermes.ports.channel import Markup, Outbound
 
-_SPECIAL = re.compile(
-    # A backslash after an address would become a part of it.
-    r"(https?://\S+)|[\\*_~`|\[\]]|^[ \t]*(?:#{1,6}|[-+>])(?=[ \t])|^[ \t]*\d+(?=[.)][ \t])|^>",
-    re.MULTILINE,
-)
+_MENTION_OF_ALL = re.compile(r"(?<![\w@])@(?=(?:all|channel|here)(?![\w-]))", re.IGNORECASE)
+_FULLWIDTH_AT = "\uff20"
 
 
 def shown_text(post: Outbound) -> str:
-    """The text as Mattermost takes it: without markup of its own, signs are escaped."""
-    captions = [one.caption for one in post.attachments if one.caption]
+    """The text as Mattermost takes it: it notifies no whole channel, and plain text is escaped."""
+    captions = [attachment.caption for attachment in post.attachments if attachment.caption]
     text = post.text or "\n".join(captions)[:MAX_TEXT]
+    # The API has no field for this; the other sign keeps the length and notifies nobody.
+    text = _MENTION_OF_ALL.sub(_FULLWIDTH_AT, text)
     if post.markup is not Markup.PLAIN:
         return text
-    escaped = _SPECIAL.sub(_escaped, text)
+    escaped = literal_markdown(text)
     # Escaping makes it longer; a text that does not fit any more is sent as it is.
     return escaped if len(escaped) <= MAX_TEXT else text
 
@@ -38,12 +38,3 @@ def post_fields(
         digest = hashlib.sha256(f"{bot}:{post.key}".encode()).hexdigest()
         fields["pending_post_id"] = f"{bot}:{digest[:32]}"
     return fields
-
-
-def _escaped(found: re.Match[str]) -> str:
-    sign = found[0]
-    if found[1]:
-        return sign
-    bare = sign.lstrip(" \t")
-    indent = sign[: len(sign) - len(bare)]
-    return f"{sign}\\" if bare.isdecimal() else f"{indent}\\{bare}"

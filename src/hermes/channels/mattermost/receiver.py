@@ -1,4 +1,4 @@
-"""Receive the events of one connection: order per channel, and posts that were missed."""
+"""Receive the events of one connection, in order per channel, and posts that were missed."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,7 @@ class _Missed(Struct, frozen=True):
 
 
 class Receiver:
-    """Passes what the events mean to `deliver`; a cursor advances once that is durable.
+    """Passes the updates of events to `deliver`; a cursor advances once they are durable.
 
     `handled` are the keys of updates of earlier connections, too.
     """
@@ -102,7 +102,7 @@ class Receiver:
             raise
         except NotSent as error:
             # It would fail again each time, such as in a channel that the bot has left.
-            log.warning("an event of Mattermost is left out: %s", error)
+            log.warning("an event from Mattermost is skipped: %s", error)
 
     async def _post_event(self, frame: Frame) -> None:
         if (post := self._unreadable.decode(frame.text("post"), Post)) is None:
@@ -161,4 +161,4 @@ class Receiver:
                 found.append(await self._builder.message(post, NewMessage()))
             if known and post.edit_at > since:
                 found.append(await self._builder.message(post, EditedMessage()))
-        return [one for one in found if one is not None]
+        return [inbound for inbound in found if inbound is not None]

@@ -1,7 +1,7 @@
 """Calls of Mattermost's REST API, version 4."""
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
@@ -26,15 +26,17 @@ from hermes.channels.http_client import (
 from hermes.channels.mattermost import MattermostOptions
 from hermes.channels.mattermost.objects import Channel, FileInfo, Post, PostList, Team, User
 from hermes.channels.mattermost.objects import Upload as UploadAnswer
+from hermes.channels.proxies import ProxySettings
 from hermes.channels.unreadable_updates import UnreadableUpdates
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.channel import NotSent, Offline, TargetGone, UnknownOutcome
-from hermes.schema.errors import HermesError
+from hermes.schema.errors import ConfigError, HermesError
 
 T = TypeVar("T")
 
 API = "/api/v4"
 SINCE_LIMIT = 1000
-"""The most posts that a list by time has."""
+"""Maximum number of posts in a list by time."""
 PAGE_SIZE = 200
 MAX_PAGES = 50
 _ROOT = frozenset(
@@ -58,7 +60,7 @@ class Refused(NotSent):
 
 
 class RootRefused(NotSent):
-    """The first post of the thread does not exist any more, or is in another channel."""
+    """The first post of the thread no longer exists, or is in another channel."""
 
 
 class MattermostApi:
@@ -68,6 +70,7 @@ class MattermostApi:
         self, http: HttpClient, url: str, token: BotToken, unreadable: UnreadableUpdates
     ) -> None:
         self._http = http
+        self.proxy = http.proxy
         self._unreadable = unreadable
         self._base = url.rstrip("/") + API
         self._token = token
@@ -112,7 +115,7 @@ class MattermostApi:
             by_id |= {post.id: post for post in older}
             if len(older) < PAGE_SIZE or older[0].create_at <= since:
                 break
-        posts = [one for one in by_id.values() if max(one.update_at, one.delete_at) > since]
+        posts = [post for post in by_id.values() if max(post.update_at, post.delete_at) > since]
         return sorted(posts, key=lambda post: (post.create_at, post.id))
 
     async def _posts(self, channel: str, **query: int) -> list[Post]:
@@ -153,7 +156,7 @@ class MattermostApi:
         return await self._call("POST", "/channels/direct", Channel, json_body([bot, person]))
 
     async def upload(self, channel: str, name: str, media_type: str, data: bytes) -> str:
-        """Store a file for a post and return its id. It is certain that no post was sent."""
+        """Store a file for a post and return its id. If it fails, no post was sent."""
         body = form_body({"channel_id": channel}, [Upload("files", name, media_type, data)])
         try:
             answer = await self._call("POST", "/files", UploadAnswer, body, seconds=UPLOAD_TIMEOUT)
@@ -212,9 +215,12 @@ class MattermostApi:
     def _error(self, answer: HttpAnswer) -> HermesError:
         try:
             refusal = msgspec.json.decode(answer.body, type=_Refusal)
-        except msgspec.MsgspecError:
+        except JSON_ERRORS:
             refusal = _Refusal()
         if answer.status == 401:
+            # It may have been replaced: the next attempt has the token that is set now.
+            with suppress(ConfigError):
+                self._token.reload()
             return BadToken(
                 "Mattermost does not accept the token.",
                 hint="Create a new one under Integrations, Bot Accounts, and run: "
@@ -242,8 +248,12 @@ def _part(text: str) -> str:
 
 @asynccontextmanager
 async def open_mattermost(
-    options: MattermostOptions, token: BotToken, unreadable: UnreadableUpdates | None = None
+    options: MattermostOptions,
+    token: BotToken,
+    env: Mapping[str, str],
+    unreadable: UnreadableUpdates | None = None,
 ) -> AsyncGenerator[MattermostApi]:
-    label, variable = "Mattermost", "MATTERMOST_PROXY"
-    async with open_http_client(label, options.proxy_url, variable=variable) as http:
+    label = "Mattermost"
+    settings = ProxySettings(options.proxy_url, "MATTERMOST_PROXY", env)
+    async with open_http_client(label, settings) as http:
         yield MattermostApi(http, options.url, token, unreadable or UnreadableUpdates(label))

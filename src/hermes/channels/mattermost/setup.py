@@ -19,11 +19,11 @@ A_PERSON = "This is the token of a person, not of a bot: the agent will write in
 async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:
     """Ask the server about the token. Raises `HermesError` if it does not accept it."""
     options = read_options(MattermostOptions, MANIFEST.name, extra, env, MANIFEST.variables)
-    async with open_mattermost(with_checked_url(options), BotToken(lambda: token)) as api:
+    async with open_mattermost(with_checked_url(options), BotToken(lambda: token), env) as api:
         bot, teams, channels = await api.me(), await api.teams(), await api.channels()
     notes = [] if bot.is_bot else [A_PERSON]
     if not teams:
         notes.append(NO_TEAM)
-    elif all(one.type == DIRECT for one in channels):
+    elif all(channel.type == DIRECT for channel in channels):
         notes.append(NO_CHANNEL.format(bot.username))
     return AccountCheck(account=f"@{bot.username}", notes=tuple(notes))

@@ -29,7 +29,7 @@ class AccessTokens:
         self._until = 0.0
 
     async def current(self, refused: str = "") -> str:
-        """A token that is valid now; `refused` is one that QQ does not accept any more."""
+        """A token that is valid now; `refused` is one that QQ no longer accepts."""
         async with self._lock:
             soon = self._clock.monotonic() + EARLY
             if not self._value or self._value == refused or self._until <= soon:

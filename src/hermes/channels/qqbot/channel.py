@@ -13,7 +13,6 @@ from hermes.channels.account import BadToken, account_options, check_address, re
 from hermes.channels.chat_queues import ChatQueues
 from hermes.channels.connection import LastSeen, Retries, first_error
 from hermes.channels.http_client import Upload
-from hermes.channels.proxies import open_proxy
 from hermes.channels.qqbot import FILE_LIMIT, MANIFEST, QqbotOptions
 from hermes.channels.qqbot.event_socket import (
     BANNED,
@@ -72,8 +71,8 @@ log = logging.getLogger(__name__)
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 MAX_REMEMBERED = 5_000
 CLOSED = (
-    "QQ takes no message now: replies are only possible for a while after somebody wrote, and "
-    "others are not permitted. It is sent when somebody writes again."
+    "QQ accepts no message now: it allows replies only for a while after someone wrote, and no "
+    "other messages. It is sent when someone writes again."
 )
 
 
@@ -108,7 +107,7 @@ class QqbotChannel:
         self._may = Permissions(markdown=options.markdown_support)
         self._intents = 0
         self._closed: LruMap[str, bool] = LruMap(MAX_REMEMBERED)
-        """Chats in which nothing can be sent until somebody writes."""
+        """Chats in which nothing can be sent until someone writes."""
         self._posts: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         self._handled: LruMap[str, bool] = LruMap(MAX_REMEMBERED)
         self._builder = InboundBuilder(
@@ -147,11 +146,10 @@ class QqbotChannel:
         url = await self._api.websocket_url()
         authorization = await self._api.authorization()
         self._seen.mark()
-        proxy = open_proxy("QQ", self._options.proxy_url, "QQ_PROXY")
         try:
             async with (
                 open_event_socket(
-                    url, proxy=proxy, clock=self._clock, heard=self._seen.mark
+                    url, proxy=self._api.proxy, clock=self._clock, heard=self._seen.mark
                 ) as socket,
                 anyio.create_task_group() as group,
             ):
@@ -204,7 +202,7 @@ class QqbotChannel:
         try:
             await self._api.acknowledge(interaction)
         except (NotSent, UnknownOutcome) as error:
-            log.info("QQ was not told that a button was pressed: %s", error)
+            log.info("a button press could not be acknowledged: %s", error)
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
         check_address(to, self._name)
@@ -223,10 +221,10 @@ class QqbotChannel:
 
     async def _send_files(self, kind: ChatKind, chat: str, post: Outbound) -> str:
         sent = ""
-        for number, one in enumerate(post.attachments):
-            caption = one.caption or (post.text if number == 0 else "")
+        for number, attachment in enumerate(post.attachments):
+            caption = attachment.caption or (post.text if number == 0 else "")
             part = structs.replace(post, key=f"{post.key}:{number}" if number else post.key)
-            sent = await self._send_file(kind, chat, part, one, caption)
+            sent = await self._send_file(kind, chat, part, attachment, caption)
         return sent
 
     async def _send_file(
@@ -293,7 +291,7 @@ def _withdrawn(allowed: bool, what: str) -> bool:
     """Do without it from now on. Raises `NotSent` if that was done before."""
     if not allowed:
         raise NotSent(f"QQ refuses {what}, although the message has none.")
-    log.warning("QQ does not permit %s to this bot; messages are sent without", what)
+    log.warning("QQ does not let this bot use %s; messages are sent without", what)
     return False
 
 
@@ -315,7 +313,8 @@ def _current_secret(deps: ChannelDeps) -> tuple[str, str]:
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[QqbotChannel]:
     options = checked_options(deps)
     folder, name = deps.home / "cache" / "qqbot", deps.name.replace("/", "-")
-    async with open_qq_api(options, partial(_current_secret, deps), deps.clock) as api:
+    secret, env = partial(_current_secret, deps), deps.current_env()
+    async with open_qq_api(options, secret, deps.clock, env) as api:
         yield QqbotChannel(
             name=deps.name,
             api=api,

@@ -84,10 +84,10 @@ class EventSocket:
             elif frame.op == RECONNECT:
                 raise Offline("QQ asks for a new connection.")
             elif frame.op == INVALID_SESSION:
-                raise SessionLost("QQ does not know the session any more.")
+                raise SessionLost("QQ no longer knows the session.")
 
     async def keep_alive(self) -> None:
-        """Send heartbeats; raises `Offline` if nothing is heard."""
+        """Send heartbeats; raises `Offline` if nothing arrives."""
         await self._socket.keep_alive(self._beat, every=self._heartbeat)
 
     def _beat(self) -> dict[str, object]:
@@ -118,8 +118,8 @@ async def open_event_socket(
             with anyio.fail_after(CONNECT_SECONDS):
                 first = await socket.receive(Frame)
         except TimeoutError as error:
-            raise Offline("QQ does not greet.") from error
+            raise Offline("QQ did not send its first event (hello) in time.") from error
         if first.op != HELLO:
-            raise Offline("QQ did not begin with a greeting.")
+            raise Offline("QQ did not begin with a hello event.")
         interval = msgspec.json.decode(first.d, type=Hello).heartbeat_interval
         yield EventSocket(socket, interval / 1000)

@@ -1,4 +1,4 @@
-"""Turn QQ's events into what the gateway accepts."""
+"""Turn QQ's events into inbound updates."""
 
 import html
 import re
@@ -68,7 +68,7 @@ class InboundBuilder:
         self._posts = posts
 
     def origin_of(self, frame: Frame) -> Origin | None:
-        """None for an event that means nothing to the gateway."""
+        """Return where an event happened; None if the gateway does not use it."""
         event = frame.t or ""
         if (kind := MESSAGES.get(event)) is not None:
             message = msgspec.json.decode(frame.d, type=Message)
@@ -136,10 +136,10 @@ class InboundBuilder:
             # What remains of the mention.
             text = text.strip()
         files: list[Text | Media] = []
-        for one in message.attachments or ():
-            files += await self._fetch(one)
+        for attachment in message.attachments or ():
+            files += await self._fetch(attachment)
         if not text.strip() and (not files or _is_attachment(files[0])):
-            # A bare mention is a question, too; an attachment is never what somebody wrote.
+            # A bare mention is a question, too; an attachment is never what someone wrote.
             text = "(no text)" if files or kind is not ChatKind.USER else ""
         return [*([Text(text)] if text.strip() else []), *files]
 

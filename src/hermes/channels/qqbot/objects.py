@@ -93,7 +93,7 @@ class InteractionData(Struct, frozen=True, kw_only=True):
 
 
 class Interaction(Struct, frozen=True, kw_only=True):
-    """Somebody pressed a button."""
+    """Someone pressed a button."""
 
     id: str
     chat_type: int = 0

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from hermes.channels.qqbot.objects import ChatKind
+from hermes.kit.literal_markdown import literal_markdown
 from hermes.ports.channel import Attachment, Choice, Markup, Outbound
 
 TEXT, MARKDOWN, MEDIA = 0, 2, 7
@@ -47,7 +48,7 @@ def message_fields(post: Outbound, kind: ChatKind, may: Permissions) -> dict[str
     if post.choices and not buttons:
         text = "\n\n".join(filter(None, [text, _numbered(post.choices)]))
     if formatted or buttons:
-        content = text if formatted else _literal(text)
+        content = text if formatted else literal_markdown(text)
         fields: dict[str, object] = {"markdown": {"content": _harmless(content, may)}}
         if buttons:
             fields["keyboard"] = {"content": {"rows": _rows(post.choices)}}
@@ -79,17 +80,12 @@ def _everyone(text: str) -> str:
     return re.sub(r"@(?=everyone)", "@\u200b", text)
 
 
-def _literal(text: str) -> str:
-    """Plain text within Markdown."""
-    return re.sub(r"([\\`*_~\[\]#>])", r"\\\1", text)
-
-
 def _numbered(choices: Sequence[Choice]) -> str:
-    return "\n".join(f"{number}. {one.label}" for number, one in enumerate(choices, 1))
+    return "\n".join(f"{number}. {choice.label}" for number, choice in enumerate(choices, 1))
 
 
 def _rows(choices: Sequence[Choice]) -> list[dict[str, object]]:
-    buttons = [_button(str(number), one) for number, one in enumerate(choices, 1)]
+    buttons = [_button(str(number), choice) for number, choice in enumerate(choices, 1)]
     return [{"buttons": buttons[i : i + IN_ROW]} for i in range(0, len(buttons), IN_ROW)]
 
 

@@ -20,7 +20,7 @@ class Position(Struct, frozen=True, kw_only=True):
 
 
 class EventLog:
-    """Events under way and the position before them, written to a file while `keep_writing`."""
+    """Tracks events in progress and the position before them; `keep_writing` stores that."""
 
     def __init__(self, file: StateFile[Position]) -> None:
         self._file = file
@@ -50,7 +50,7 @@ class EventLog:
         self._changed.set()
 
     def interrupted(self) -> None:
-        """The connection ended: QQ sends what is under way again."""
+        """Forget events in progress when the connection ends: QQ sends them again."""
         self._last = self.position.sequence
         self._under_way.clear()
 

@@ -1,7 +1,7 @@
-"""Which messages can be replied to: QQ takes replies for some minutes, and few to each message.
+"""Track which messages can be replied to: QQ accepts a few replies, for some minutes.
 
-A reply has a number (`msg_seq`). The same one is used whenever a post is sent again: QQ refuses
-the repetition, so that it is shown once.
+A reply has a number (`msg_seq`). The same one is used whenever a post is sent again: QQ refuses the
+repetition, so that it is shown once.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ _SECONDS = {
     ChatKind.DIRECT: 300.0,
 }
 _REPLIES = {ChatKind.USER: 5, ChatKind.GROUP: 5}
-"""The most replies to one message; guilds have no such limit."""
+"""Maximum number of replies to one message; guilds have no such limit."""
 
 
 class Question(Struct):
@@ -82,13 +82,13 @@ class ReplyWindows:
         return ChatKind.CHANNEL if chat.isdecimal() else ChatKind.USER
 
     async def opened(self, chat: str, kind: ChatKind, question: Question) -> None:
-        """Somebody wrote in the chat. The file is written before the message is acknowledged."""
+        """Someone wrote in the chat. The file is written before the message is acknowledged."""
         async with self._lock:
             chats = await self._load()
             known = chats.pop(chat, None) or Chat(kind)
             chats[chat] = known
             known.kind = kind
-            if all(one.id != question.id for one in known.questions):
+            if all(earlier.id != question.id for earlier in known.questions):
                 known.questions = [*known.questions, question][-MAX_MESSAGES:]
             while len(chats) > MAX_CHATS:
                 del chats[next(iter(chats))]
@@ -97,20 +97,21 @@ class ReplyWindows:
     async def next_reply(self, chat: str, key: str, preferred: str | None) -> Reply | None:
         """How the post with this key is sent: the same way as before, or to an open question.
 
-        The `preferred` one is taken if it can be, else the latest. None: there is none.
+        The `preferred` question is used if it is open, otherwise the latest. None if no question is
+        open.
         """
         async with self._lock:
             known = (await self._load()).get(chat)
             if known is None:
                 return None
             mark = hashlib.sha256(key.encode()).hexdigest()[:16]
-            usable = [one for one in known.questions if self._is_open(known.kind, one)]
-            for one in usable:
-                if key and mark in one.replies:
-                    return Reply(one.id, one.replies.index(mark) + 1, one.event)
+            usable = self._open_questions(known)
+            for question in usable:
+                if key and mark in question.replies:
+                    return Reply(question.id, question.replies.index(mark) + 1, question.event)
             most = _REPLIES.get(known.kind)
-            free = [one for one in usable if most is None or len(one.replies) < most]
-            free.sort(key=lambda one: (one.id == preferred, one.at))
+            free = [question for question in usable if most is None or len(question.replies) < most]
+            free.sort(key=lambda question: (question.id == preferred, question.at))
             if not free:
                 return None
             free[-1].replies.append(mark)
@@ -118,12 +119,16 @@ class ReplyWindows:
             return Reply(free[-1].id, len(free[-1].replies), free[-1].event)
 
     async def spent(self, chat: str, reply: Reply | None) -> None:
-        """QQ takes no more replies to the message that this was for."""
+        """Note that QQ accepts no more replies to the message of this reply."""
         async with self._lock:
             known = (await self._load()).get(chat)
-            for one in known.questions if known is not None else ():
-                one.spent = one.spent or (reply is not None and one.id == reply.question)
+            for question in known.questions if known is not None else ():
+                if reply is not None and question.id == reply.question:
+                    question.spent = True
             await self._write()
+
+    def _open_questions(self, chat: Chat) -> list[Question]:
+        return [question for question in chat.questions if self._is_open(chat.kind, question)]
 
     def _is_open(self, kind: ChatKind, question: Question) -> bool:
         age = self._clock.now().timestamp() - question.at
@@ -132,13 +137,15 @@ class ReplyWindows:
     async def _load(self) -> dict[str, Chat]:
         if self._chats is None:
             stored = await anyio.to_thread.run_sync(self._file.read) or Chats()
-            self._chats = stored.chats
+            if self._chats is None:
+                # Otherwise another call has read the file, and may have added a message since.
+                self._chats = stored.chats
         return self._chats
 
     async def _write(self) -> None:
         chats = await self._load()
         for chat in chats.values():
-            chat.questions = [one for one in chat.questions if self._is_open(chat.kind, one)]
+            chat.questions = self._open_questions(chat)
         try:
             await self._file.write(Chats(chats))
         except OSError as error:
@@ -146,7 +153,7 @@ class ReplyWindows:
 
 
 def written_at(timestamp: str, now: datetime) -> float:
-    """When a message was written; never later than now, whatever the clocks say."""
+    """Return when a message was written, but never a time after now: clocks differ."""
     try:
         written = datetime.fromisoformat(timestamp)
     except ValueError:

@@ -22,10 +22,12 @@ from hermes.channels.http_client import (
     open_http_client,
     retry_after,
 )
+from hermes.channels.proxies import ProxySettings
 from hermes.channels.qqbot import QqbotOptions
 from hermes.channels.qqbot.access_token import AccessTokens
 from hermes.channels.qqbot.objects import ChatKind, Gateway, SentMessage, UploadedFile, User
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.channel import (
     MarkupRejected,
     NotSent,
@@ -54,7 +56,7 @@ _PUSH = frozenset(
     {22009, 304022, 304035, 304045, 304046, 304047, 304048, 304049, 304050}
     | {40034100, 40034102, 40034105}
 )
-"""A message that is no reply is not permitted, or not any more."""
+"""A message that is not a reply is not permitted, or no longer permitted."""
 _NO_MARKDOWN = frozenset({50056, 304036})
 _MARKDOWN = frozenset(
     {50037, 50041, 50042, 50054, 50055, 50057}
@@ -84,7 +86,7 @@ class _Refusal(Struct, frozen=True, kw_only=True):
 
 
 class ReplyRefused(NotSent):
-    """The message that this one replies to cannot be replied to any more."""
+    """The message that this one replies to can no longer be replied to."""
 
 
 class PushRefused(NotSent):
@@ -123,6 +125,7 @@ class QqApi:
 
     def __init__(self, http: HttpClient, url: str, tokens: AccessTokens) -> None:
         self._http = http
+        self.proxy = http.proxy
         self._base = url.rstrip("/")
         self._tokens = tokens
 
@@ -133,7 +136,7 @@ class QqApi:
         return (await self._call("GET", "/gateway", Gateway)).url
 
     async def authorization(self) -> str:
-        """As the websocket and all calls want it."""
+        """The value of the header that all calls and the websocket need."""
         return f"QQBot {await self._tokens.current()}"
 
     async def send(
@@ -157,7 +160,7 @@ class QqApi:
         return sent.id or _refusal(answer).audit_id or "sent"
 
     async def upload(self, kind: ChatKind, chat: str, file: Upload, file_type: int) -> str:
-        """Store a file for a message. It is certain that no message was sent."""
+        """Store a file for a message. If it fails, no message was sent."""
         fields = {
             "file_type": file_type,
             "file_data": base64.b64encode(file.data).decode(),
@@ -221,7 +224,7 @@ class QqApi:
         if reply and refusal.code in _REPLY:
             return ReplyRefused(f"QQ refused the reply: {text}")
         if not reply and refusal.code in _PUSH:
-            return PushRefused(f"QQ refused a message that is no reply: {text}")
+            return PushRefused(f"QQ refused a message that is not a reply: {text}")
         for codes, kind in _KINDS:
             if refusal.code in codes:
                 return kind(f"QQ refused: {text}")
@@ -231,7 +234,7 @@ class QqApi:
 def _refusal(answer: HttpAnswer) -> _Refusal:
     try:
         return msgspec.json.decode(answer.body, type=_Refusal, strict=False)
-    except msgspec.MsgspecError:
+    except JSON_ERRORS:
         return _Refusal()
 
 
@@ -241,9 +244,13 @@ def _path(kind: ChatKind, chat: str) -> str:
 
 @asynccontextmanager
 async def open_qq_api(
-    options: QqbotOptions, secret: Callable[[], tuple[str, str]], clock: Clock
+    options: QqbotOptions,
+    secret: Callable[[], tuple[str, str]],
+    clock: Clock,
+    env: Mapping[str, str],
 ) -> AsyncGenerator[QqApi]:
     """`secret` returns the app's id and secret as they are set now."""
-    async with open_http_client("QQ", options.proxy_url, variable="QQ_PROXY") as http:
+    settings = ProxySettings(options.proxy_url, "QQ_PROXY", env)
+    async with open_http_client("QQ", settings) as http:
         tokens = AccessTokens(http, options.token_url, secret, clock)
         yield QqApi(http, options.base_url, tokens)

@@ -11,15 +11,15 @@ from hermes.ports.channel_options import read_options
 
 SANDBOX = "This is the sandbox: only people and groups of the sandbox settings reach the bot."
 REPLIES = (
-    "QQ takes answers for an hour after a message (in groups: 5 minutes), and 5 to each. What "
-    "comes later, such as the result of a scheduled job, waits until somebody writes."
+    "QQ accepts up to 5 answers to a message, within an hour (in groups: 5 minutes). Later ones, "
+    "such as the result of a scheduled job, wait until someone writes."
 )
 
 
 async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:
     """Ask QQ about the bot. Raises `HermesError` if it does not accept the secret."""
     options = read_options(QqbotOptions, MANIFEST.name, extra, env, MANIFEST.variables)
-    async with open_qq_api(options, lambda: (options.app_id, token), SystemClock()) as api:
+    async with open_qq_api(options, lambda: (options.app_id, token), SystemClock(), env) as api:
         bot = await api.me()
         await api.websocket_url()
     notes = [REPLIES]

@@ -28,6 +28,7 @@ class SignalOptions(Struct, frozen=True, kw_only=True):
     group_allow_from: tuple[str, ...] = ()
     reactions: bool = True
     ignore_stories: bool = True
+    proxy_url: str = ""
 
 
 MANIFEST = ChannelManifest(
@@ -59,6 +60,7 @@ MANIFEST = ChannelManifest(
         "group_allow_from": "SIGNAL_GROUP_ALLOWED_USERS",
         "reactions": "SIGNAL_REACTIONS",
         "ignore_stories": "SIGNAL_IGNORE_STORIES",
+        "proxy_url": "SIGNAL_PROXY",
     },
     setup=ChannelSetup(
         check="hermes.channels.signal.setup:check_account",
@@ -71,9 +73,10 @@ MANIFEST = ChannelManifest(
         ),
         steps=(
             "Install signal-cli 0.13 or later and link it: signal-cli link -n hermes",
-            "Scan the shown code on the phone: Settings, Linked devices.",
+            "Scan the code with your phone: Settings, Linked devices.",
             "Start: signal-cli daemon --http 127.0.0.1:8080 --receive-mode=on-connection",
         ),
+        user_pattern=r"\+\d+|[0-9a-f-]{36}",
         user_id="a phone number, such as +15551234567, or the person's account id (a UUID)",
     ),
 )

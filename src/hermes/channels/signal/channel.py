@@ -20,7 +20,7 @@ from hermes.channels.signal import FILE_LIMIT, MANIFEST, MAX_ATTACHMENTS, Signal
 from hermes.channels.signal.inbound import InboundBuilder, message_id
 from hermes.channels.signal.objects import Event
 from hermes.channels.signal.people import People, Position
-from hermes.channels.signal.rpc import CALL_SECONDS, EventStream, SignalRpc, open_signal
+from hermes.channels.signal.rpc import CALL_SECONDS, SignalRpc, open_signal
 from hermes.channels.signal.text_styles import styled_text
 from hermes.channels.state_file import StateFile, state_path
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
@@ -127,7 +127,7 @@ class SignalChannel:
             position = structs.replace(stored, event=event.id, people=people.known)
             await self._position.write(position)
 
-        stream = EventStream(self._rpc.events_url(), clock=self._clock, heard=self._seen.mark)
+        stream = self._rpc.events(clock=self._clock, heard=self._seen.mark)
         await stream.run(last, handle)
 
     def _check_id(self, event: SseEvent) -> None:
@@ -143,7 +143,7 @@ class SignalChannel:
             text, styles = styled_text(post.text)
             if styles:
                 params["textStyles"] = styles
-        captions = [one.caption for one in post.attachments if one.caption]
+        captions = [attachment.caption for attachment in post.attachments if attachment.caption]
         params["message"] = text or "\n".join(captions)
         if post.reply_to and (found := _MESSAGE.fullmatch(post.reply_to)):
             params |= {"quoteAuthor": found[1], "quoteTimestamp": int(found[2])}
@@ -151,9 +151,9 @@ class SignalChannel:
             raise NotSent(f"A message can have at most {MAX_ATTACHMENTS} files.")
         if post.attachments:
             params["attachments"] = [
-                _data_uri(one.media.name or "file", one.media.media_type, data)
-                for one in post.attachments
-                for data in [await self._blobs.read(one.media.digest)]
+                _data_uri(attachment.media.name or "file", attachment.media.media_type, data)
+                for attachment in post.attachments
+                for data in [await self._blobs.read(attachment.media.digest)]
             ]
         seconds = UPLOAD_TIMEOUT if post.attachments else CALL_SECONDS
         sent = await self._rpc.send(params, seconds=seconds)
@@ -206,7 +206,7 @@ def _data_uri(name: str, media_type: str, data: bytes) -> str:
 
 def checked_options(deps: ChannelDeps) -> SignalOptions:
     """Read the options. Raises `ConfigError` if they cannot be used."""
-    options = account_options(SignalOptions, deps, MANIFEST, own=("account",))
+    options = account_options(SignalOptions, deps, MANIFEST, own=("account", "group_allow_from"))
     require_options(options, deps, MANIFEST, ("account",))
     return with_checked_account(options)
 
@@ -225,7 +225,7 @@ def with_checked_account(options: SignalOptions) -> SignalOptions:
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SignalChannel]:
     options = checked_options(deps)
     path = state_path(deps)
-    async with open_signal(options) as rpc:
+    async with open_signal(options, deps.current_env()) as rpc:
         yield SignalChannel(
             name=deps.name,
             options=options,

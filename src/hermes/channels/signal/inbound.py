@@ -1,4 +1,4 @@
-"""Turn the events of signal-cli into what the gateway accepts."""
+"""Turn the events of signal-cli into inbound updates."""
 
 import mimetypes
 from functools import partial
@@ -33,7 +33,7 @@ _RECORDINGS: dict[str, RecordingKind] = {"audio": "audio", "video": "video"}
 
 
 class InboundBuilder:
-    """Builds updates for one account; None stands for what is not for it.
+    """Builds updates for one account; None means that something is not for it.
 
     The id of a message is its author and its time, because Signal knows it by both.
     """
@@ -151,7 +151,7 @@ class InboundBuilder:
                 chat_type="dm" if group is None else "group",
                 chat_name="" if group is None else group.group_name or "",
                 user_name=envelope.source_name or "",
-                user_alt=next((one for one in numbers if one), ""),
+                user_alt=next((number for number in numbers if number), ""),
                 mentions=self._mentions_us(message),
             ),
             update=update,
@@ -168,11 +168,11 @@ class InboundBuilder:
         return self._inbound(envelope, sender, message, target, NewMessage(), parts=parts)
 
     def _is_heard(self, message: DataMessage) -> bool:
-        """Groups are read only if they are listed; changes of a group are no messages."""
+        """Whether to read a message: groups must be listed; a group's changes are no messages."""
         group = message.group_info
         if group is None:
             return True
-        listed = {one.removeprefix("group:") for one in self._options.group_allow_from}
+        listed = {entry.removeprefix("group:") for entry in self._options.group_allow_from}
         return group.type != "UPDATE" and bool(listed & {EVERY_GROUP, group.group_id})
 
     def _is_own(self, number: str | None, uuid: str | None) -> bool:
@@ -184,19 +184,19 @@ class InboundBuilder:
         return self._people.id_of(number, uuid)
 
     def _mentions_us(self, message: DataMessage) -> bool:
-        """By a mention, or by a reply to one of our posts."""
+        """Whether the message mentions us, or replies to one of our posts."""
         quote = message.quote
-        return any(self._is_own(one.number, one.uuid) for one in message.mentions or ()) or (
-            quote is not None and self._is_own(quote.author_number, quote.author_uuid)
-        )
+        return any(
+            self._is_own(mention.number, mention.uuid) for mention in message.mentions or ()
+        ) or (quote is not None and self._is_own(quote.author_number, quote.author_uuid))
 
     async def _parts(self, sender: str, message: DataMessage) -> list[Text | Media]:
         text = self._text(message)
         group = message.group_info
         where = {"recipient": sender} if group is None else {"groupId": group.group_id}
         files: list[Text | Media] = []
-        for number, one in enumerate(message.attachments or (), 1):
-            files += await self._fetch(one, number, message.timestamp, where)
+        for number, attachment in enumerate(message.attachments or (), 1):
+            files += await self._fetch(attachment, number, message.timestamp, where)
         if not text and message.sticker is not None:
             text = f"(sticker {message.sticker.emoji or ''})".replace(" )", ")")
         if not text and not files:
@@ -206,7 +206,7 @@ class InboundBuilder:
         return [*([Text(text)] if text else []), *files, *self._quoted(sender, message)]
 
     def _quoted(self, sender: str, message: DataMessage) -> list[Text | Media]:
-        """What somebody else wrote is no instruction; our own posts are known."""
+        """Return what someone else wrote, marked as quoted; our own posts are known."""
         quote = message.quote
         if quote is None or not quote.text:
             return []
@@ -218,9 +218,11 @@ class InboundBuilder:
     def _text(self, message: DataMessage) -> str:
         """The text with names for the placeholders, without a mention of us at its start."""
         units = (message.message or "").encode("utf-16-le")
-        for one in sorted(message.mentions or (), key=lambda one: one.start, reverse=True):
-            start, end = 2 * one.start, 2 * (one.start + one.length)
-            units = units[:start] + self._shown(one).encode("utf-16-le") + units[end:]
+        for mention in sorted(
+            message.mentions or (), key=lambda mention: mention.start, reverse=True
+        ):
+            start, end = 2 * mention.start, 2 * (mention.start + mention.length)
+            units = units[:start] + self._shown(mention).encode("utf-16-le") + units[end:]
         text = units.decode("utf-16-le", "replace")
         return text.lstrip(" ,:\n") if message.mentions else text
 

@@ -54,7 +54,7 @@ class Sticker(_Object, frozen=True, kw_only=True):
 
 
 class DataMessage(_Object, frozen=True, kw_only=True):
-    """What somebody wrote, or did to a message."""
+    """What someone wrote, or did to a message."""
 
     timestamp: int = 0
     message: str | None = None

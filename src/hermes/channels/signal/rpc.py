@@ -20,8 +20,10 @@ from hermes.channels.http_client import (
     json_body,
     open_http_client,
 )
+from hermes.channels.proxies import Proxy, ProxySettings
 from hermes.channels.signal import SignalOptions
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.sse import SseEvent, SseReader
 from hermes.ports.channel import NotSent, Offline, TargetGone, Throttled, UnknownOutcome
 from hermes.schema.errors import HermesError
@@ -115,7 +117,7 @@ class SignalRpc:
             if isinstance(error, Offline):
                 raise
             return set()
-        return {name for one in found for name in (one.number, one.aci) if name}
+        return {name for account in found for name in (account.number, account.aci) if name}
 
     async def version(self) -> str:
         return (await self.call("version", _Version, {})).version
@@ -144,18 +146,18 @@ class SignalRpc:
             raise self._error(said.error)
         try:
             return msgspec.json.decode(said.result, type=kind)
-        except msgspec.MsgspecError as error:
+        except JSON_ERRORS as error:
             raise UnknownOutcome(f"signal-cli gave an unexpected answer to {method}.") from error
 
     def _error(self, error: _Error) -> HermesError:
         text = f"signal-cli refused: {error.message or error.code}"
-        types = {one.type for one in error.results}
+        types = {result.type for result in error.results}
         if (
             error.code == _RATE
             or _LIMITED.search(error.message or "")
             or (types == {"RATE_LIMIT_FAILURE"})
         ):
-            waits = [one.retry_after_seconds or 0.0 for one in error.results]
+            waits = [result.retry_after_seconds or 0.0 for result in error.results]
             return Throttled(text, wait=max(waits, default=0.0) or RATE_WAIT, all_chats=True)
         if error.code == _UNTRUSTED or types == {"IDENTITY_FAILURE"}:
             return NotSent(
@@ -172,15 +174,17 @@ class SignalRpc:
             return NotSent(text)
         return UnknownOutcome(text)
 
-    def events_url(self) -> str:
-        return f"{self._url}/events?{urlencode({'account': self._account})}"
+    def events(self, *, clock: Clock, heard: Callable[[], None]) -> "EventStream":
+        url = f"{self._url}/events?{urlencode({'account': self._account})}"
+        return EventStream(url, proxy=self._http.proxy, clock=clock, heard=heard)
 
 
 class EventStream:
     """The events of one connection; `heard` is called for whatever arrives."""
 
-    def __init__(self, url: str, *, clock: Clock, heard: Callable[[], None]) -> None:
+    def __init__(self, url: str, *, proxy: Proxy, clock: Clock, heard: Callable[[], None]) -> None:
         self._url = url
+        self._proxy = proxy
         self._clock = clock
         self._heard = heard
         self._heard_at = clock.monotonic()
@@ -200,8 +204,13 @@ class EventStream:
         reader = SseReader()
         try:
             async with (
-                aiohttp.ClientSession() as session,
-                session.get(self._url, headers=headers, timeout=timeout) as response,
+                aiohttp.ClientSession(connector=self._proxy.connector()) as session,
+                session.get(
+                    self._url,
+                    headers=headers,
+                    timeout=timeout,
+                    proxy=self._proxy.url_for(self._url),
+                ) as response,
             ):
                 if response.status == 400:
                     raise Offline("signal-cli does not have this account.")
@@ -214,9 +223,9 @@ class EventStream:
                         await handle(event)
                         # Handling may take long, such as a large file.
                         self._heard_at = self._clock.monotonic()
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except (aiohttp.ClientError, TimeoutError, *self._proxy.errors) as error:
             raise Offline(f"signal-cli cannot be reached: {type(error).__name__}") from error
-        raise Offline("signal-cli ended the stream of events.")
+        raise Offline("signal-cli closed the event stream.")
 
     def _mark(self) -> None:
         self._heard_at = self._clock.monotonic()
@@ -226,10 +235,11 @@ class EventStream:
         while True:
             await self._clock.sleep(CHECK_SECONDS)
             if self._clock.monotonic() - self._heard_at > SILENT_SECONDS:
-                raise Offline("signal-cli is silent.")
+                raise Offline("signal-cli has stopped sending events.")
 
 
 @asynccontextmanager
-async def open_signal(options: SignalOptions) -> AsyncGenerator[SignalRpc]:
-    async with open_http_client("signal-cli") as http:
+async def open_signal(options: SignalOptions, env: Mapping[str, str]) -> AsyncGenerator[SignalRpc]:
+    settings = ProxySettings(options.proxy_url, "SIGNAL_PROXY", env)
+    async with open_http_client("signal-cli", settings) as http:
         yield SignalRpc(http, options)

@@ -12,15 +12,19 @@ from hermes.ports.channel import AccountCheck
 from hermes.ports.channel_options import read_options
 from hermes.schema.errors import ConfigError
 
-NO_GROUPS = "Messages in groups are not read until SIGNAL_GROUP_ALLOWED_USERS has their ids, or *."
-NO_PASSWORD = "Whoever reaches the daemon's port can write in your name: keep it on this machine."  # noqa: S105
+NO_GROUPS = (
+    "Messages in groups are not read until SIGNAL_GROUP_ALLOWED_USERS lists their ids, or *."
+)
+NO_PASSWORD = (
+    "Anyone who can reach the daemon's port can write in your name: keep it on this machine."  # noqa: S105
+)
 
 
 async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:
     """Ask the daemon for the account. Raises `HermesError` if it does not answer or have it."""
     options = read_options(SignalOptions, MANIFEST.name, extra, env, MANIFEST.variables)
     options = with_checked_account(structs.replace(options, account=token))
-    async with open_signal(options) as rpc:
+    async with open_signal(options, env) as rpc:
         version, accounts = await rpc.version(), await rpc.accounts()
     if accounts and options.account not in accounts:
         raise ConfigError(

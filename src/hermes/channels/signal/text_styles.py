@@ -17,8 +17,12 @@ class _StyleReader(HTMLParser):
         self.text = ""
         self.styles: list[str] = []
         self._open: list[tuple[str, int, str]] = []
+        self._quoted = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "blockquote":
+            self._quoted = True
+            self.text += "> "
         self._open.append((tag, len(self.text), dict(attrs).get("href") or ""))
 
     def handle_endtag(self, tag: str) -> None:
@@ -29,12 +33,12 @@ class _StyleReader(HTMLParser):
                 return
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        # Signs of quotes are added before what follows them, so that places stay right.
+        self.text += data.replace("\n", "\n> ") if self._quoted else data
 
     def _close(self, tag: str, start: int, url: str) -> None:
         if tag == "blockquote":
-            quoted = self.text[start:].replace("\n", "\n> ")
-            self.text = f"{self.text[:start]}> {quoted}"
+            self._quoted = False
         elif url and url != self.text[start:]:
             self.text += f" ({url})"
         length = _units(self.text[start:])

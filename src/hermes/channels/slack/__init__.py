@@ -1,4 +1,4 @@
-"""Slack apps: Socket Mode for what arrives, the Web API for what is sent; any workspaces."""
+"""Slack apps: events arrive by Socket Mode and posts go to the Web API, for any workspaces."""
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ class SlackOptions(Struct, frozen=True, kw_only=True):
     """The platform's own settings.
 
     The gateway applies `require_mention` and `free_response_channels`, too; here they decide
-    whether files are downloaded. `base_url` is another server that speaks the API.
+    whether files are downloaded. `base_url` is another server with the same API.
     """
 
     base_url: str = "https://slack.com/api"
@@ -60,7 +60,7 @@ MANIFEST = ChannelManifest(
     label="Slack",
     factory="hermes.channels.slack.channel:open_channel",
     caps=ChannelCapabilities(
-        max_text=39_000,
+        max_text=10_000,  # an edited text must fit into blocks (decision 0106)
         groups=True,
         rate=4.0,  # Slack allows a workspace several hundred messages per minute
         chat_rate=1.0,
@@ -103,7 +103,8 @@ MANIFEST = ChannelManifest(
             "Basic Information, App-Level Tokens: create one with connections:write (xapp-...).",
             "Install App: install it to the workspace, copy the Bot User OAuth Token (xoxb-...).",
         ),
-        user_id="a code such as U012AB3CD: open a profile in Slack and choose Copy member ID "
-        "behind the three dots",
+        user_pattern=r"[UW][A-Z0-9]+",
+        user_id="a code such as U012AB3CD: open a profile in Slack, click the three dots and "
+        "choose Copy member ID",
     ),
 )  # fmt: skip

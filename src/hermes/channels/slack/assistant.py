@@ -69,7 +69,7 @@ class Assistant:
         self._shown.drop(to)
 
     async def greet(self, workspace: Workspace, thread: AssistantThread) -> None:
-        """Somebody opened a new conversation: offer the prompts of the settings."""
+        """Someone opened a new conversation: offer the prompts of the settings."""
         self._untitled.put((thread.channel_id, thread.thread_ts), True)
         if not self._options.suggested_prompts:
             return
@@ -77,7 +77,7 @@ class Assistant:
         fields = {
             "channel_id": thread.channel_id,
             "thread_ts": thread.thread_ts,
-            "prompts": [{"title": one.title, "message": one.message} for one in prompts],
+            "prompts": [{"title": prompt.title, "message": prompt.message} for prompt in prompts],
         }
         await self._try(workspace.api, "assistant.threads.setSuggestedPrompts", fields)
 

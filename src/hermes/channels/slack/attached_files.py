@@ -21,7 +21,7 @@ class FileReader:
         self._most = most
 
     async def parts(self, api: WebApi, files: tuple[File, ...]) -> list[Text | Media]:
-        """The files of a message; one that cannot be had is said to be missing."""
+        """Return the files of a message, with a note for each one that cannot be fetched."""
         return [part for file in files for part in await self._read(api, file)]
 
     async def _read(self, api: WebApi, file: File) -> list[Text | Media]:

@@ -12,6 +12,7 @@ import anyio
 from hermes.channels.account import account_options, check_address
 from hermes.channels.connection import LastSeen, first_error
 from hermes.channels.emoji import SLACK
+from hermes.channels.proxies import ProxySettings
 from hermes.channels.received_files import received_files
 from hermes.channels.slack import DOWNLOAD_LIMIT, MANIFEST, SlackOptions
 from hermes.channels.slack.assistant import Assistant
@@ -21,6 +22,7 @@ from hermes.channels.slack.inbound import InboundBuilder
 from hermes.channels.slack.missed_messages import MissedMessages
 from hermes.channels.slack.objects import Sent
 from hermes.channels.slack.outbound import (
+    comment,
     edited_message_fields,
     message_ts,
     new_message_fields,
@@ -39,7 +41,6 @@ from hermes.ports.channel import (
     ChannelCapabilities,
     ChannelDeps,
     Inbound,
-    Markup,
     NotSent,
     Outbound,
     Receipt,
@@ -140,12 +141,10 @@ class SlackChannel:
         check_address(receipt.address, self._name)
         api, chat = await self._destination(receipt.address.chat)
         fields = edited_message_fields(chat, receipt.id, post, self._options)
-        # Progress has no markup; a part of the limit is left to answers.
-        optional = post.markup is Markup.PLAIN and not post.plain
         try:
-            await api.act("chat.update", fields, optional=optional)
+            await api.act("chat.update", fields, optional=post.progress)
         except Throttled as error:
-            if optional or error.wait < MAX_EDIT_WAIT:
+            if post.progress or error.wait < MAX_EDIT_WAIT:
                 raise
             # The gateway sends the answer as a new post instead: those have another limit.
             raise NotSent("Slack allows no more edits for now.") from error
@@ -160,7 +159,7 @@ class SlackChannel:
             log.info("the status could not be shown: %s", error)
 
     async def react(self, to: Address, message: str, sign: str) -> None:
-        """Show our reaction instead of the one before."""
+        """Show our reaction to a message; it replaces the previous one."""
         api, chat = await self._destination(to.chat)
         before = self._signs.get(message) or SEEN
         fields = {"channel": chat, "timestamp": message_ts(message)}
@@ -203,13 +202,12 @@ class SlackChannel:
 
     async def _send_files(self, api: WebApi, chat: str, to: Address, post: Outbound) -> Receipt:
         """Slack creates the message later, so the receipt names the file."""
-        uploaded = [await self._upload(api, one) for one in post.attachments]
-        comment = post.text or " ".join(one.caption for one in post.attachments).strip()
+        uploaded = [await self._upload(api, attachment) for attachment in post.attachments]
         fields: dict[str, object] = {
             "files": uploaded,
             "channel_id": chat,
             "thread_ts": to.thread,
-            "initial_comment": comment or None,
+            "initial_comment": comment(post) or None,
         }
         await api.act("files.completeUploadExternal", fields)
         self._posted(chat, to)
@@ -229,7 +227,7 @@ class SlackChannel:
 
 def _name(emoji: str) -> str:
     if not (name := SLACK.name(emoji)):
-        raise NotSent(f"Slack's name of {emoji} is not known.")
+        raise NotSent(f"Slack has no name for {emoji}.")
     return name
 
 
@@ -239,16 +237,15 @@ def checked_options(deps: ChannelDeps) -> SlackOptions:
 
 
 def bot_tokens(deps: ChannelDeps) -> Sequence[str]:
-    """The bot tokens now, one per workspace. Raises `ConfigError` if there is none."""
+    """Return the current bot tokens, one per workspace. Raises `ConfigError` without any."""
     variable = "" if deps.account else deps.current_env().get(MANIFEST.enabled_by[0], "")
-    given = (variable or deps.settings.token).split(",")
-    return [_checked(deps.name, one.strip(), "bot", "xoxb") for one in given if one.strip()] or [
-        _checked(deps.name, "", "bot", "xoxb")
-    ]
+    given = [token.strip() for token in (variable or deps.settings.token).split(",")]
+    tokens = [token for token in given if token] or [""]
+    return [_checked(deps.name, token, "bot", "xoxb") for token in tokens]
 
 
 def app_token(deps: ChannelDeps) -> str:
-    """The token of the app now. Raises `ConfigError` if there is none."""
+    """Return the app's current token. Raises `ConfigError` if there is none."""
     return _checked(deps.name, checked_options(deps).app_token.strip(), "app", "xapp")
 
 
@@ -267,7 +264,8 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SlackChannel]:
     options = checked_options(deps)
     app_token(deps)
     unreadable = unreadable_updates(deps)
-    async with open_web(options.proxy_url, unreadable) as web:
+    settings = ProxySettings(options.proxy_url, "SLACK_PROXY", deps.current_env())
+    async with open_web(settings, unreadable) as web:
 
         def make_api(token: str) -> WebApi:
             return WebApi(web, token, deps.clock, base_url=options.base_url)

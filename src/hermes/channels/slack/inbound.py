@@ -1,4 +1,4 @@
-"""Turn Slack's events into what the gateway accepts."""
+"""Turn Slack's events into inbound updates."""
 
 import logging
 import re
@@ -49,7 +49,7 @@ MAX_EARLIER = 12_000
 MAX_REMEMBERED = 5_000
 OWN_COMMAND = "hermes"
 WRITTEN = frozenset({"", "file_share", "thread_broadcast", "me_message", "bot_message"})
-"""Subtypes of messages that somebody wrote; the others are notices of Slack's own."""
+"""Subtypes of messages that someone wrote; the others are notices of Slack's own."""
 
 
 class _Origin(Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class InboundBuilder:
     async def message(
         self, workspace: Workspace, message: Message, update: NewMessage | EditedMessage
     ) -> Inbound | None:
-        """None if the message is not for the bot."""
+        """Return the update, or None if the message is not for the bot."""
         if self._is_own(workspace, message) or message.subtype not in WRITTEN or message.hidden:
             return None
         self._position.set_team(message.channel, workspace.team)
@@ -260,7 +260,7 @@ class InboundBuilder:
     async def _parts(
         self, message: Message, origin: _Origin, *, with_earlier: bool
     ) -> list[Text | Media]:
-        """What was written, then files, then what others wrote: it is no instruction."""
+        """Return the sender's text, then files, then what others wrote, marked as quoted."""
         api, bot = origin.workspace.api, origin.workspace.bot
         text = message.text or ""
         names = await self._directory.names(api, mentioned_users(text))
@@ -288,7 +288,7 @@ class InboundBuilder:
         return not self._options.require_mention or chat in self._options.free_response_channels
 
     async def _earlier(self, message: Message, origin: _Origin) -> str:
-        """What was said in a thread before the bot's first part in it; the bot did not see it."""
+        """Return what was said in a thread before the bot took part, as the bot did not see it."""
         chat, thread, api = message.channel, message.thread_ts, origin.workspace.api
         if not thread or origin.is_direct or self._position.takes_part(chat, thread):
             return ""
@@ -300,13 +300,13 @@ class InboundBuilder:
             log.info("earlier messages of a thread cannot be read: %s", error)
             return ""
         lines: list[str] = []
-        for one in found:
-            text = one.text or forwarded_text(one)
-            if one.ts == message.ts or not text or one.subtype not in WRITTEN:
+        for reply in found:
+            text = reply.text or forwarded_text(reply)
+            if reply.ts == message.ts or not text or reply.subtype not in WRITTEN:
                 continue
-            users = [one.author, *mentioned_users(text)]
+            users = [reply.author, *mentioned_users(text)]
             names = await self._directory.names(api, users)
-            author = names.get(one.author) or one.username or one.author
+            author = names.get(reply.author) or reply.username or reply.author
             lines.append(f"{author}: {readable(text, names)}")
         text = "\n".join(lines)[-MAX_EARLIER:]
         return quoted_text("earlier messages in this thread", text) if text else ""
@@ -321,9 +321,9 @@ def command_line(event: SlashCommand) -> str:
 
 
 def compile_patterns(patterns: Sequence[str]) -> list[re.Pattern[str]]:
-    """Raises `ConfigError` for an expression that is wrong."""
+    """Compile the expressions. Raises `ConfigError` for an invalid one."""
     try:
-        return [re.compile(one, re.IGNORECASE) for one in patterns]
+        return [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
     except re.error as error:
         raise ConfigError(
             f"slack.mention_patterns has an expression that is wrong: {error.pattern!r}.",

@@ -38,7 +38,7 @@ def readable(text: str, names: Mapping[str, str]) -> str:
             return address
         return f"[{label}]({target})"
 
-    # Only the three entities that Slack writes: others are what somebody typed.
+    # Only the three entities that Slack writes: others are what someone typed.
     plain = _MARK.sub(shown, text)
     return re.sub(r"&(?:amp|lt|gt);", lambda found: unescape(found[0]), plain)
 
@@ -54,9 +54,17 @@ def with_command(text: str, commands: frozenset[str]) -> str:
 def forwarded_text(message: Message) -> str:
     """What the message forwards, or what another app shows in it."""
     parts = [
-        "\n".join(part for part in (one.pretext, one.title, one.text or one.fallback) if part)
-        for one in message.attachments
+        "\n".join(
+            part
+            for part in (
+                attachment.pretext,
+                attachment.title,
+                attachment.text or attachment.fallback,
+            )
+            if part
+        )
+        for attachment in message.attachments
         # The preview of a link to a message is not written by the sender.
-        if one.is_share or message.from_bot
+        if attachment.is_share or message.from_bot
     ]
     return "\n".join(part for part in parts if part).strip()

@@ -3,6 +3,7 @@
 import logging
 from datetime import datetime, timedelta
 
+import anyio
 from msgspec import Struct, structs
 
 from hermes.channels.slack.objects import Chat, Message
@@ -15,9 +16,9 @@ from hermes.ports.channel import NotSent, Offline, Throttled
 log = logging.getLogger(__name__)
 
 OVERLAP = timedelta(seconds=60)
-"""How much is looked at again: clocks differ, and a repetition does no harm."""
+"""How far back messages are fetched again: clocks differ, and the gateway ignores repetitions."""
 WINDOW = timedelta(hours=6)
-"""Older messages are not answered any more."""
+"""Older messages are no longer answered."""
 
 
 class Outage(Struct, frozen=True):
@@ -41,6 +42,9 @@ class MissedMessages:
     def __init__(self, position: Position, clock: Clock) -> None:
         self._position = position
         self._clock = clock
+        self._searching = anyio.Lock()
+        """One search at a time: after a restart it is not known how many calls are left, and those
+        that are under way when Slack refuses one would be refused, too."""
 
     def outage(self) -> Outage | None:
         """The time without a connection; None before the very first one."""
@@ -54,8 +58,8 @@ class MissedMessages:
         """What is to be searched in a workspace."""
         since = outage.since
         return [
-            MissedSearch(workspace, one.id, one.is_im, since, self._position.began(since))
-            for one in await self._chats(workspace.api)
+            MissedSearch(workspace, chat.id, chat.is_im, since, self._position.began(since))
+            for chat in await self._chats(workspace.api)
         ]
 
     async def _chats(self, api: WebApi) -> list[Chat]:
@@ -74,7 +78,8 @@ class MissedMessages:
         """The messages of a chat and of its threads since then, oldest first."""
         while True:
             try:
-                return await self._find(search)
+                async with self._searching:
+                    return await self._find(search)
             except Throttled as error:
                 await self._clock.sleep(error.wait)
             except Offline:
@@ -87,14 +92,14 @@ class MissedMessages:
     async def _find(self, search: MissedSearch) -> list[Message]:
         api, chat = search.workspace.api, search.chat
         oldest = f"{search.since.timestamp():.6f}"
-        found = {one.ts: one for one in await api.history(chat, oldest=oldest)}
-        threads = [one.ts for one in found.values() if one.latest_reply]
+        found = {message.ts: message for message in await api.history(chat, oldest=oldest)}
+        threads = [message.ts for message in found.values() if message.latest_reply]
         # A thread that began earlier is not in the history.
         for thread in dict.fromkeys([*threads, *self._position.threads_in(chat)]):
-            for one in await api.replies(chat, thread, oldest=oldest):
+            for reply in await api.replies(chat, thread, oldest=oldest):
                 # The first message of a thread comes along, however old it is.
-                if ts_order(one.ts) >= ts_order(oldest):
-                    found[one.ts] = one
+                if ts_order(reply.ts) >= ts_order(oldest):
+                    found[reply.ts] = reply
         kind = "im" if search.is_direct else "channel"
-        messages = sorted(found.values(), key=lambda one: ts_order(one.ts))
-        return [structs.replace(one, channel=chat, channel_type=kind) for one in messages]
+        messages = sorted(found.values(), key=lambda message: ts_order(message.ts))
+        return [structs.replace(message, channel=chat, channel_type=kind) for message in messages]

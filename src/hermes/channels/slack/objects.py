@@ -1,11 +1,11 @@
-"""The objects of Slack's API, as far as they are used here."""
+"""The objects of Slack's API, with the fields that are used here."""
 
 import msgspec
 from msgspec import Raw, Struct
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """Whose a token is (`auth.test`)."""
+    """The owner of a token (`auth.test`)."""
 
     team_id: str
     user_id: str
@@ -15,7 +15,7 @@ class Identity(Struct, frozen=True, kw_only=True):
 
 
 class SocketAddress(Struct, frozen=True):
-    """Where to connect (`apps.connections.open`); the address contains a ticket."""
+    """Where to connect (`apps.connections.open`); the address contains a one-time ticket."""
 
     url: str
 
@@ -29,7 +29,6 @@ class Frame(Struct, frozen=True, kw_only=True):
     accepts_response_payload: bool = False
     reason: str = ""
     num_connections: int = 0
-    retry_attempt: int = 0
 
 
 class File(Struct, frozen=True, kw_only=True):
@@ -49,14 +48,13 @@ class Edited(Struct, frozen=True):
     ts: str = ""
 
 
-class SharedMessage(Struct, frozen=True, kw_only=True):
-    """An attachment of the old kind: a forwarded message, or what another app shows."""
+class LegacyAttachment(Struct, frozen=True, kw_only=True):
+    """A legacy attachment: a forwarded message, or what another app shows."""
 
     text: str | None = ""
     fallback: str | None = ""
     pretext: str | None = ""
     title: str | None = ""
-    author_name: str = ""
     is_share: bool = False
     is_msg_unfurl: bool = False
 
@@ -76,7 +74,7 @@ class Message(Struct, frozen=True, kw_only=True):
     parent_user_id: str = ""
     latest_reply: str = ""
     files: tuple[File, ...] = ()
-    attachments: tuple[SharedMessage, ...] = ()
+    attachments: tuple[LegacyAttachment, ...] = ()
     edited: Edited | None = None
     hidden: bool = False
     deleted_ts: str = ""
@@ -116,7 +114,7 @@ class AssistantThreadEvent(Struct, frozen=True):
     assistant_thread: AssistantThread = AssistantThread()
 
 
-class EventHead(Struct, frozen=True, kw_only=True):
+class EventHeader(Struct, frozen=True, kw_only=True):
     """The kind of an event and where it happened."""
 
     type: str
@@ -125,7 +123,7 @@ class EventHead(Struct, frozen=True, kw_only=True):
 
     @property
     def chat(self) -> str:
-        # Some events have a table here; they are not read further.
+        # Some events have an object here; those are ignored.
         text = bytes(self.channel)
         own: str = msgspec.json.decode(text) if text.startswith(b'"') else ""
         return own or self.item.channel
@@ -145,10 +143,13 @@ class EventPayload(Struct, frozen=True, kw_only=True):
 
     @property
     def teams(self) -> tuple[str, ...]:
-        return (*(one.team_id or "" for one in self.authorizations), self.team_id)
+        return (
+            *(authorization.team_id or "" for authorization in self.authorizations),
+            self.team_id,
+        )
 
 
-class IdAndName(Struct, frozen=True, kw_only=True):
+class NamedId(Struct, frozen=True, kw_only=True):
     id: str = ""
     name: str = ""
     username: str = ""
@@ -182,9 +183,9 @@ class Interaction(Struct, frozen=True, kw_only=True):
     """The payload of an `interactive` envelope."""
 
     type: str = ""
-    user: IdAndName = IdAndName()
-    team: IdAndName | None = None
-    channel: IdAndName | None = None
+    user: NamedId = NamedId()
+    team: NamedId | None = None
+    channel: NamedId | None = None
     container: Container = Container()
     message: Message | None = None
     actions: tuple[Action, ...] = ()
@@ -209,10 +210,9 @@ class Chat(Struct, frozen=True, kw_only=True):
     id: str
     name: str = ""
     is_im: bool = False
-    is_mpim: bool = False
 
 
-class ChatAnswer(Struct, frozen=True):
+class ChatResponse(Struct, frozen=True):
     channel: Chat
 
 
@@ -253,11 +253,11 @@ class Person(Struct, frozen=True, kw_only=True):
         return self.profile.display_name or self.profile.real_name or self.name
 
 
-class PersonAnswer(Struct, frozen=True):
+class PersonResponse(Struct, frozen=True):
     user: Person
 
 
-class FileAnswer(Struct, frozen=True):
+class FileResponse(Struct, frozen=True):
     file: File
 
 
@@ -269,4 +269,4 @@ class UploadTarget(Struct, frozen=True):
 
 
 class Nothing(Struct, frozen=True):
-    """A result that nobody reads."""
+    """A result that is not used."""

@@ -11,6 +11,8 @@ MAX_UPDATE = 4_000
 MAX_TEXT = 40_000
 MAX_SECTION = 3_000
 MAX_BLOCKS = 50
+MAX_DIVIDED = 20
+"""Blocks with rules between them; each takes room of the message."""
 MAX_BUTTONS_IN_ROW = 5
 MAX_VALUE = 2_000
 MAX_LABEL = 75
@@ -33,7 +35,7 @@ def message_fields(post: Outbound, options: SlackOptions) -> Fields:
         blocks = [_plain_section(piece) for piece in _cut(text, MAX_SECTION)]
         shown = escape(text)
     else:
-        blocks = [*_sections(text)]
+        blocks = _all_sections(text)
         shown = text
     blocks += _action_rows(post.choices)
     needs_blocks = bool(post.choices) or plain or options.rich_blocks or len(text) > MAX_UPDATE
@@ -84,7 +86,22 @@ def _cut_short(text: str) -> str:
     return re.sub(r"[&<][^;>]*$", "", text[: MAX_UPDATE - 1]) + "…"
 
 
-def _sections(text: str) -> Iterator[Fields]:
+def comment(post: Outbound) -> str:
+    """The text beside files; captions have no markup."""
+    if post.text and post.markup is not Markup.PLAIN:
+        return post.text
+    return escape(
+        post.text or " ".join(attachment.caption for attachment in post.attachments).strip()
+    )
+
+
+def _all_sections(text: str) -> list[Fields]:
+    """Rules divide sections, unless there are so many that the blocks would be too many."""
+    sections = [*_sections(text, _RULE)]
+    return sections if len(sections) <= MAX_DIVIDED else [*_sections(text, "")]
+
+
+def _sections(text: str, rule: str) -> Iterator[Fields]:
     """Text in pieces that fit into sections; a block of code that is cut goes on in the next."""
     piece: list[str] = []
     size, open_fence = 0, False
@@ -95,7 +112,7 @@ def _sections(text: str) -> Iterator[Fields]:
         if size + len(line) + 1 + len(_FENCE) > MAX_SECTION and piece and not closes:
             yield from _section(piece, fenced=open_fence)
             piece, size = ([_FENCE], len(_FENCE) + 1) if open_fence else ([], 0)
-        if line == _RULE and not open_fence:
+        if rule and line == rule and not open_fence:
             yield from _section(piece, fenced=False)
             piece, size = [], 0
             yield {"type": "divider"}
@@ -145,8 +162,8 @@ def _action_rows(choices: Sequence[Choice]) -> list[Fields]:
         {
             "type": "actions",
             "elements": [
-                _button(one, start + place)
-                for place, one in enumerate(choices[start : start + MAX_BUTTONS_IN_ROW])
+                _button(choice, start + place)
+                for place, choice in enumerate(choices[start : start + MAX_BUTTONS_IN_ROW])
             ],
         }
         for start in range(0, len(choices), MAX_BUTTONS_IN_ROW)

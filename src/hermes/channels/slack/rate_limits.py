@@ -9,7 +9,9 @@ from hermes.ports.channel import Throttled
 
 WINDOW = 60.0
 OPTIONAL_SHARE = 0.7
-"""What edits and signs may use; the rest of a limit is left to answers."""
+"""What progress and signs may use; the rest of a limit is left to answers."""
+OPTIONAL_BURST = 10
+"""Optional calls that may follow each other at once; more are spread over the minute."""
 MAX_PAUSES = 10_000
 LIMITED = "Slack is limiting requests."
 _TIER_2, _TIER_3 = 20, 50
@@ -32,23 +34,34 @@ class RateLimits:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._recent: defaultdict[str, deque[float]] = defaultdict(deque)
+        self._next_optional: defaultdict[str, float] = defaultdict(float)
         self._quiet: LruMap[tuple[str, str], float] = LruMap(MAX_PAUSES)
 
     def count(self, method: str, chat: str = "", *, optional: bool = False) -> None:
         """Count a call. Raises `Throttled` if it would exceed a limit."""
         now = self._clock.monotonic()
         wait = (self._quiet.get((method, chat)) or now) - now
-        if (most := PER_MINUTE.get(method)) is not None:
+        most = PER_MINUTE.get(method)
+        if most is not None:
             recent = self._recent[method]
             while recent and recent[0] <= now - WINDOW:
                 recent.popleft()
             if len(recent) >= (most * OPTIONAL_SHARE if optional else most):
                 wait = max(wait, recent[0] + WINDOW - now)
+            if optional:
+                wait = max(wait, self._next_optional[method] - OPTIONAL_BURST * _each(most) - now)
         if wait > 0:
-            raise Throttled(LIMITED, wait=wait)
+            raise Throttled(LIMITED, wait=wait, one_kind=True)
         if most is not None:
             self._recent[method].append(now)
+            if optional:
+                self._next_optional[method] = max(self._next_optional[method], now) + _each(most)
 
     def pause(self, method: str, chat: str, seconds: float) -> None:
         """Slack refused a call and says how long to wait."""
         self._quiet.put((method, chat), self._clock.monotonic() + seconds)
+
+
+def _each(most: int) -> float:
+    """The seconds between optional calls after a burst, of which there are so many per minute."""
+    return WINDOW / (most * OPTIONAL_SHARE - OPTIONAL_BURST)

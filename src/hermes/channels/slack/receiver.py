@@ -1,4 +1,4 @@
-"""Receive envelopes: order per chat, duplicates, acknowledgment once an update is durable."""
+"""Receive envelopes in order per chat, drop duplicates, acknowledge once an update is durable."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from hermes.channels.slack.inbound import InboundBuilder, command_line
 from hermes.channels.slack.missed_messages import MissedMessages, MissedSearch, Outage
 from hermes.channels.slack.objects import (
     AssistantThreadEvent,
-    EventHead,
+    EventHeader,
     EventPayload,
     Frame,
     Interaction,
@@ -25,6 +25,7 @@ from hermes.channels.slack.position import Position
 from hermes.channels.slack.socket_connection import SocketLink
 from hermes.channels.slack.workspaces import Workspace, Workspaces
 from hermes.channels.unreadable_updates import UnreadableUpdates
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import Inbound, NewMessage
 
@@ -41,13 +42,13 @@ class _Event(Struct):
     """An event under way, and the envelopes in which it arrived so far."""
 
     payload: EventPayload
-    head: EventHead
+    head: EventHeader
     number: int
     envelopes: list[tuple[SocketLink, str]]
 
 
 class Receiver:
-    """Passes what the envelopes mean to `deliver`."""
+    """Passes the updates of envelopes to `deliver`."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class Receiver:
                     self._group.start_soon(self._command, command, frame, link)
                 case _:
                     self._group.start_soon(link.acknowledge, frame.envelope_id)
-        except msgspec.MsgspecError as error:
+        except JSON_ERRORS as error:
             # It would fail again each time it is sent.
             self._unreadable.add(frame.payload, error)
             self._group.start_soon(link.acknowledge, frame.envelope_id)
@@ -121,7 +122,7 @@ class Receiver:
             # Slack became impatient: all of the envelopes are acknowledged in the end.
             known.envelopes.append((link, frame.envelope_id))
             return
-        head = msgspec.json.decode(payload.event, type=EventHead)
+        head = msgspec.json.decode(payload.event, type=EventHeader)
         if self._done.get(payload.event_id) or head.type not in _QUEUED:
             self._group.start_soon(link.acknowledge, frame.envelope_id)
             return

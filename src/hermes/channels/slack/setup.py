@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from hermes.channels.account import BadToken
+from hermes.channels.proxies import ProxySettings
 from hermes.channels.slack import MANIFEST, SlackOptions
 from hermes.channels.slack.app_manifest import NEEDED, SCOPES, SCOPES_OF_EVENTS
 from hermes.channels.slack.web_api import WebApi, open_web
@@ -27,16 +28,16 @@ INVITE = "In channels, invite the app: /invite @{}"
 async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:
     """Ask Slack about both tokens. Raises `HermesError` if it does not accept one."""
     options = read_options(SlackOptions, MANIFEST.name, extra, env, MANIFEST.variables)
-    tokens = [one.strip() for one in token.split(",") if one.strip()]
+    tokens = [part.strip() for part in token.split(",") if part.strip()]
     user, names = "", list[str]()
     notes: list[str] = []
-    async with open_web(options.proxy_url) as web:
+    async with open_web(ProxySettings(options.proxy_url, "SLACK_PROXY", env)) as web:
 
         def api(given: str) -> WebApi:
             return WebApi(web, given, SystemClock(), base_url=options.base_url)
 
-        for one in tokens:
-            client = api(_checked(one, "xoxb-", "bot"))
+        for bot_token in tokens:
+            client = api(_checked(bot_token, "xoxb-", "bot"))
             identity = await client.identity()
             user, workspace = identity.user, identity.team or identity.team_id
             names.append(f"{user} in {workspace}")
@@ -57,16 +58,18 @@ def _checked(token: str, prefix: str, what: str) -> str:
     if token.startswith(prefix):
         return token
     raise UsageError(
-        f"The {what} token begins with {prefix}.",
-        hint="Slack has several kinds of tokens; the steps above name the pages of both.",
+        f"The {what} token must begin with {prefix}.",
+        hint="The steps above say where to find each token.",
     )
 
 
 def _notes(workspace: str, granted: frozenset[str]) -> list[str]:
-    missing = [one for one in SCOPES if one not in granted]
+    missing = [scope for scope in SCOPES if scope not in granted]
     if not missing or not granted:
         return []
-    needed = [one for one in missing if one in NEEDED]
+    needed = [scope for scope in missing if scope in NEEDED]
     events = [event for event, scope in SCOPES_OF_EVENTS.items() if scope in missing]
-    text = MISSING.format(workspace, ", ".join([*needed, *(o for o in missing if o not in needed)]))
+    text = MISSING.format(
+        workspace, ", ".join([*needed, *(scope for scope in missing if scope not in needed)])
+    )
     return [text, *([NO_EVENTS.format(", ".join(events))] if events else [])]

@@ -11,6 +11,7 @@ from anyio.abc import TaskGroup
 from hermes.channels.slack.objects import Frame
 from hermes.channels.slack.web_api import WebAccess, WebApi
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Offline
 
@@ -24,7 +25,7 @@ SILENCE_SECONDS = 30.0
 OVERLAP_SECONDS = 10.0
 """How long an old connection stays open beside its successor, to acknowledge what it brought."""
 MAX_FAILURES = 5
-"""Attempts in a row without a connection; then the channel is opened anew."""
+"""Attempts in a row without a connection, after which the channel is reopened."""
 _ENDS_SOON = frozenset({"warning", "refresh_requested"})
 
 
@@ -60,7 +61,7 @@ class SocketLink:
                     self._heard_at = self._clock.monotonic()
                     try:
                         return msgspec.json.decode(message.data, type=Frame)
-                    except msgspec.MsgspecError as error:
+                    except JSON_ERRORS as error:
                         log.warning("a message of the socket could not be read: %s", error)
                 case aiohttp.WSMsgType.PING:
                     self._heard_at = self._clock.monotonic()
@@ -73,7 +74,7 @@ class SocketLink:
                     return None
 
     async def keep_pinging(self) -> None:
-        """Close the connection if nothing arrives any more."""
+        """Close the connection if nothing arrives."""
         while self._clock.monotonic() - self._heard_at < SILENCE_SECONDS:
             await self._socket.ping()
             await self._clock.sleep(PING_SECONDS)
@@ -85,7 +86,7 @@ class SocketLink:
 
 
 class SocketConnection:
-    """Receives envelopes while `run`; `receive` gets each at once, `has_room` holds back reading.
+    """Receives envelopes during `run`: `receive` gets each one at once, `has_room` pauses reading.
 
     `connected` is called for each new connection, with whether there was a time without one;
     `heard` for whatever arrives afterwards.
@@ -114,7 +115,7 @@ class SocketConnection:
         self._open_links = 0
 
     async def run(self) -> None:
-        """Stay connected. Raises `Offline` when that does not succeed any more."""
+        """Stay connected. Raises `Offline` once that fails."""
         async with anyio.create_task_group() as group:
             quick_ends = 0
             while True:
@@ -122,8 +123,8 @@ class SocketConnection:
                 opened = self._clock.monotonic()
                 if link.connections > self._open_links:
                     log.warning(
-                        "another program is connected with the same app token and receives a "
-                        "part of the messages"
+                        "another program is connected with the same app token and receives some of "
+                        "the messages"
                     )
                 await link.stale.wait()
                 if link.disabled:
@@ -145,7 +146,7 @@ class SocketConnection:
                 url = await self._api.socket_address()
                 with anyio.fail_after(CONNECT_TIMEOUT):
                     socket = await self._session.ws_connect(
-                        url, autoping=False, max_msg_size=0, proxy=self._proxy.url
+                        url, autoping=False, max_msg_size=0, proxy=self._proxy.url_for(url)
                     )
                     link = SocketLink(socket, self._clock)
                     group.start_soon(self._serve, link)
@@ -160,7 +161,7 @@ class SocketConnection:
                     link.stale.set()
             failures += 1
             if failures >= MAX_FAILURES:
-                raise Offline(f"The connection to Slack fails: {reason}")
+                raise Offline(f"Cannot connect to Slack: {reason}")
             await self._clock.sleep(self._backoff.delay(failures))
 
     async def _serve(self, link: SocketLink) -> None:
@@ -202,7 +203,7 @@ class SocketConnection:
                     link.ready.set()
                 self._heard()
                 if frame.type == "disconnect":
-                    log.info("Slack ends the connection (%s)", frame.reason)
+                    log.info("Slack is closing the connection (%s)", frame.reason)
                     link.disabled = frame.reason == "link_disabled"
                     if frame.reason not in _ENDS_SOON:
                         return

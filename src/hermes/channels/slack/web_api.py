@@ -19,19 +19,19 @@ from hermes.channels.http_client import (
     HttpClient,
     retry_after,
 )
-from hermes.channels.proxies import Proxy, open_proxy
+from hermes.channels.proxies import Proxy, ProxySettings, open_proxy
 from hermes.channels.slack.objects import (
     Chat,
-    ChatAnswer,
     ChatPage,
+    ChatResponse,
     File,
-    FileAnswer,
+    FileResponse,
     Identity,
     Message,
     MessagePage,
     Nothing,
     Person,
-    PersonAnswer,
+    PersonResponse,
     SocketAddress,
     UploadTarget,
 )
@@ -142,8 +142,7 @@ class WebApi:
     def __init__(self, web: WebAccess, token: str, clock: Clock, *, base_url: str) -> None:
         self._session = web.session
         self._http = web.http
-        self._proxy = web.proxy.url
-        self._proxy_errors = web.proxy.errors
+        self._proxy = web.proxy
         self.token = token
         self._clock = clock
         self._limits = RateLimits(clock)
@@ -160,7 +159,7 @@ class WebApi:
 
     async def chat(self, chat: str) -> Chat:
         fields = {"channel": chat}
-        return (await self.patient_call("conversations.info", ChatAnswer, fields)).channel
+        return (await self.patient_call("conversations.info", ChatResponse, fields)).channel
 
     async def chats(self) -> list[Chat]:
         """All conversations that the bot takes part in, direct ones first."""
@@ -174,7 +173,7 @@ class WebApi:
             page = await self.patient_call("users.conversations", ChatPage, fields)
             found += page.channels
             if not (cursor := page.response_metadata.next_cursor):
-                return sorted(found, key=lambda one: not one.is_im)
+                return sorted(found, key=lambda chat: not chat.is_im)
 
     async def history(self, chat: str, *, oldest: str) -> list[Message]:
         """The messages of a chat since then, without those in threads; oldest first."""
@@ -186,14 +185,14 @@ class WebApi:
         return await self._messages("conversations.replies", fields)
 
     async def person(self, user: str) -> Person:
-        return (await self.patient_call("users.info", PersonAnswer, {"user": user})).user
+        return (await self.patient_call("users.info", PersonResponse, {"user": user})).user
 
     async def file(self, file: str) -> File:
-        return (await self.patient_call("files.info", FileAnswer, {"file": file})).file
+        return (await self.patient_call("files.info", FileResponse, {"file": file})).file
 
     async def open_direct(self, user: str) -> str:
         """The id of the direct messages with a person."""
-        answer = await self.patient_call("conversations.open", ChatAnswer, {"users": user})
+        answer = await self.patient_call("conversations.open", ChatResponse, {"users": user})
         return answer.channel.id
 
     async def upload(self, name: str, media_type: str, data: bytes) -> str:
@@ -206,28 +205,28 @@ class WebApi:
                 # As a file it is sent in pieces, so that it does not hold up the event loop.
                 data=BytesIO(data),
                 headers={"Content-Type": media_type},
-                proxy=self._proxy,
+                proxy=self._proxy.url_for(target.upload_url),
                 timeout=_timeout(UPLOAD_TIMEOUT),
             ) as response:
                 if response.status != 200:
                     raise Offline(f"A file could not be uploaded: {response.status}")
         except UnknownOutcome as error:
             raise Offline(str(error)) from error
-        except (aiohttp.ClientError, TimeoutError, *self._proxy_errors) as error:
+        except (aiohttp.ClientError, TimeoutError, *self._proxy.errors) as error:
             raise Offline(f"A file could not be uploaded: {_reason(error)}") from error
         return target.file_id
 
     async def download(self, url: str, *, most: int, is_page: bool) -> bytes:
         """Return the content of a file. Raises `NotSent` if it is too large."""
         if not self._is_slack(url):
-            raise NotSent("The file is not stored at Slack.")
+            raise NotSent("The file is not stored on Slack.")
         try:
             async with self._session.get(
                 url,
                 headers={"Authorization": f"Bearer {self.token}"},
                 # A redirect leads to the login page, or to another host.
                 allow_redirects=False,
-                proxy=self._proxy,
+                proxy=self._proxy.url_for(url),
                 timeout=_timeout(UPLOAD_TIMEOUT),
             ) as response:
                 # Slack shows its login page to whom it does not let in.
@@ -244,7 +243,7 @@ class WebApi:
                     if len(data) > most:
                         raise NotSent("The file is too large.")
                 return bytes(data)
-        except (aiohttp.ClientError, TimeoutError, *self._proxy_errors) as error:
+        except (aiohttp.ClientError, TimeoutError, *self._proxy.errors) as error:
             raise Offline(f"A file could not be downloaded: {_reason(error)}") from error
 
     def _is_slack(self, url: str) -> bool:
@@ -288,7 +287,7 @@ class WebApi:
         body = _form(fields or {})
         response = await self._http.call("POST", f"{self._base}/{method}", body, headers)
         if granted := response.headers.get("x-oauth-scopes"):
-            self.scopes = frozenset(one.strip() for one in granted.split(","))
+            self.scopes = frozenset(scope.strip() for scope in granted.split(","))
         error = self._problem(response)
         if error is None:
             item = Message if issubclass(result, MessagePage) else None
@@ -300,7 +299,7 @@ class WebApi:
     def _problem(self, response: HttpAnswer) -> HermesError | None:
         """The error of a call; refusals have the status 200, too."""
         if response.status == 429:
-            return Throttled(LIMITED, wait=max(retry_after(response.headers), 0.05))
+            return Throttled(LIMITED, wait=max(retry_after(response.headers), 0.05), one_kind=True)
         answer = self._http.decode(response, _Answer)
         return None if answer.ok else _error(response, answer)
 
@@ -312,7 +311,7 @@ class WebApi:
             page = await self.patient_call(method, MessagePage, given)
             found += page.messages
             if not (cursor := page.response_metadata.next_cursor):
-                return sorted(found, key=lambda one: ts_order(one.ts))
+                return sorted(found, key=lambda message: ts_order(message.ts))
 
 
 def ts_order(ts: str) -> tuple[int, int]:
@@ -325,7 +324,7 @@ def _error(response: HttpAnswer, answer: _Answer) -> HermesError:
     name = answer.error or f"status {response.status}"
     hint = _HINTS.get(name, "")
     if name in _THROTTLED:
-        return Throttled(LIMITED, wait=max(retry_after(response.headers), 0.05))
+        return Throttled(LIMITED, wait=max(retry_after(response.headers), 0.05), one_kind=True)
     if name in _TOKEN_ERRORS:
         return BadToken(
             f"Slack does not accept the token ({name}).",
@@ -365,10 +364,10 @@ def _reason(error: Exception) -> str:
 
 @asynccontextmanager
 async def open_web(
-    proxy_url: str, unreadable: UnreadableUpdates | None = None
+    settings: ProxySettings, unreadable: UnreadableUpdates | None = None
 ) -> AsyncGenerator[WebAccess]:
     """Open the HTTP client. Raises `ConfigError` for a proxy that cannot be used."""
-    proxy = open_proxy(LABEL, proxy_url, "SLACK_PROXY")
+    proxy = open_proxy(LABEL, settings)
     connector = proxy.connector(limit=64, keepalive_timeout=15)
     async with aiohttp.ClientSession(connector=connector) as session:
         try:

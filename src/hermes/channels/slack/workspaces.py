@@ -30,7 +30,7 @@ class Workspace(Struct, frozen=True):
 
 
 class Workspaces:
-    """`tokens` reads the bot tokens that are set now; `make_api` makes a client with one."""
+    """`tokens` reads the current bot tokens; `make_api` makes a client with one."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Workspaces:
         self._known: dict[str, Workspace] = {}
 
     async def log_in(self) -> None:
-        """Ask whose the tokens are, with those that are set now."""
+        """Ask Slack whose the current tokens are."""
         known = {api.token: api for api in self._apis}
         self._apis = [known.get(token) or self._make_api(token) for token in self._tokens()]
         found: dict[str, Workspace] = {}
@@ -79,17 +79,17 @@ class Workspaces:
             await self.log_in()
         if (known := self._known.get(self._position.team_of(chat))) is not None:
             return known.api
-        for one in self._known.values():
+        for workspace in self._known.values():
             try:
-                await self._find(one.api, chat)
+                await self._find(workspace.api, chat)
             except (Offline, Throttled, UnknownOutcome):
                 raise
             except NotSent as error:
-                log.debug("%s is not in %s: %s", chat, one.team, error)
+                log.debug("%s is not in %s: %s", chat, workspace.team, error)
                 continue
-            self._position.set_team(chat, one.team)
-            return one.api
-        raise TargetGone(f"No workspace has the chat {chat}.")
+            self._position.set_team(chat, workspace.team)
+            return workspace.api
+        raise TargetGone(f"The chat {chat} is in none of the workspaces.")
 
     async def _find(self, api: WebApi, chat: str) -> None:
         await (api.person(chat) if chat.startswith(("U", "W")) else api.chat(chat))

@@ -6,6 +6,7 @@ from hermes.ports.channel import (
     ChannelCapabilities,
     ChannelManifest,
     ChannelSetup,
+    LengthUnit,
     Markup,
     MediaLimits,
     SetupQuestion,
@@ -40,6 +41,7 @@ MANIFEST = ChannelManifest(
     factory="hermes.channels.sms.channel:open_channel",
     caps=ChannelCapabilities(
         max_text=1600,
+        unit=LengthUnit.UTF16,  # an emoji counts as several characters
         rate=10.0,
         chat_rate=1.0,
         markup=Markup.PLAIN,
@@ -72,8 +74,9 @@ MANIFEST = ChannelManifest(
         steps=(
             "Sign in at https://console.twilio.com and buy a number that can send SMS.",
             "Copy the account SID and the auth token from the first page of the console.",
-            "Make a public HTTPS address that forwards to port 8080 of this machine.",
+            "Set up a public HTTPS address that forwards to port 8080 of this machine.",
         ),
+        user_pattern=r"\+?\d+",
         user_id="a phone number, such as +15551234567",
     ),
 )

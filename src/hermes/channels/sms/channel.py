@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import anyio
 from msgspec import Struct
 
-from hermes.channels.account import account_options, check_address, require_options
+from hermes.channels.account import BotToken, account_options, check_address, require_options
 from hermes.channels.connection import LastSeen
 from hermes.channels.http_calls import CallResponse, HttpCall
 from hermes.channels.received_files import (
@@ -87,6 +87,7 @@ class SmsChannel:
         name: str,
         options: SmsOptions,
         api: TwilioApi,
+        token: BotToken,
         files: ReceivedFiles,
         position: StateFile[Position],
         clock: Clock,
@@ -96,6 +97,7 @@ class SmsChannel:
         self._name = name
         self._options = options
         self._api = api
+        self._token = token
         self._files = files
         self._position = position
         self._clock = clock
@@ -135,9 +137,7 @@ class SmsChannel:
         if self._options.insecure_no_signature:
             return True
         given = call.headers.get(SIGNATURE_HEADER, "")
-        return is_signed(
-            self._options.auth_token, self._options.webhook_url, _form(call.body), given
-        )
+        return is_signed(self._token.value, self._options.webhook_url, _form(call.body), given)
 
     async def _receive(self, deliver: HandleInbound, call: HttpCall) -> CallResponse:
         form = dict(_form(call.body))
@@ -158,6 +158,7 @@ class SmsChannel:
 
     async def _fetch_missed(self, deliver: HandleInbound) -> None:
         """Deliver what was not posted to this machine, such as while it was down."""
+        self._token.reload()
         position = self._position.read()
         if position is None:
             # Nothing older than the first start is answered.
@@ -189,7 +190,7 @@ class SmsChannel:
             # Deleted meanwhile, for example.
             log.warning("the files of message %s cannot be listed: %s", message, error)
             return []
-        return [(self._api.media_url(one), one.content_type) for one in found]
+        return [(self._api.media_url(media), media.content_type) for media in found]
 
     async def _handle(self, message: _Received, deliver: HandleInbound) -> None:
         # A list and a call may bring the same message at the same time.
@@ -235,7 +236,10 @@ def _form(body: bytes) -> list[tuple[str, str]]:
 
 def checked_options(deps: ChannelDeps) -> SmsOptions:
     """Read the options. Raises `ConfigError` if they cannot be used."""
-    own = ("account_sid", "auth_token", "phone_number", "webhook_url", "webhook_port")
+    own = (
+        *("account_sid", "auth_token", "phone_number"),
+        *("webhook_url", "webhook_port", "insecure_no_signature"),
+    )
     options = account_options(SmsOptions, deps, MANIFEST, own=own)
     require_options(options, deps, MANIFEST, ("account_sid", "auth_token", "phone_number"))
     check_numbers(options)
@@ -272,14 +276,15 @@ def check_numbers(options: SmsOptions) -> None:
 
 @asynccontextmanager
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SmsChannel]:
-    options = checked_options(deps)
+    options, token = checked_options(deps), BotToken(lambda: checked_options(deps).auth_token)
     path = state_path(deps)
     unreadable = unreadable_updates(deps)
-    async with open_twilio(options, unreadable) as api:
+    async with open_twilio(options, token, deps.current_env(), unreadable) as api:
         yield SmsChannel(
             name=deps.name,
             options=options,
             api=api,
+            token=token,
             files=received_files(deps, MEDIA_LIMIT),
             position=StateFile(path, Position),
             clock=deps.clock,

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from msgspec import structs
-
+from hermes.channels.account import BotToken
 from hermes.channels.sms import MANIFEST, SmsOptions
 from hermes.channels.sms.channel import check_numbers
 from hermes.channels.sms.twilio_api import PhoneNumber, open_twilio
@@ -24,9 +23,8 @@ NO_URL = "SMS_WEBHOOK_URL is not set: without it the channel does not start."
 async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:
     """Ask Twilio about the account. Raises `HermesError` if it does not accept the login."""
     options = read_options(SmsOptions, MANIFEST.name, extra, env, MANIFEST.variables)
-    options = structs.replace(options, auth_token=token)
     check_numbers(options)
-    async with open_twilio(options) as api:
+    async with open_twilio(options, BotToken(lambda: token), env) as api:
         account = await api.account()
         # Short codes and messaging services are not listed as numbers.
         is_number = options.phone_number.startswith("+")

@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
-from hermes.channels.account import BadToken
+from hermes.channels.account import BadToken, BotToken
 from hermes.channels.http_client import (
     HttpAnswer,
     HttpBody,
@@ -21,8 +21,10 @@ from hermes.channels.http_client import (
     open_http_client,
     retry_after,
 )
+from hermes.channels.proxies import ProxySettings
 from hermes.channels.sms import SmsOptions
 from hermes.channels.unreadable_updates import UnreadableUpdates
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.channel import NotSent, TargetGone, UnknownOutcome
 from hermes.schema.errors import HermesError
 
@@ -115,12 +117,16 @@ class _NumberPage(Struct, frozen=True, kw_only=True):
 class TwilioApi:
     """Calls of one account. Nothing is retried here."""
 
-    def __init__(self, http: HttpClient, options: SmsOptions) -> None:
+    def __init__(self, http: HttpClient, options: SmsOptions, token: BotToken) -> None:
         self._http = http
         self._options = options
+        self._token = token
         self._base = options.base_url.rstrip("/")
-        login = f"{options.account_sid}:{options.auth_token}".encode()
-        self._headers = {"Authorization": f"Basic {base64.b64encode(login).decode()}"}
+
+    @property
+    def _headers(self) -> Mapping[str, str]:
+        login = f"{self._options.account_sid}:{self._token.value}".encode()
+        return {"Authorization": f"Basic {base64.b64encode(login).decode()}"}
 
     async def account(self) -> Account:
         return await self._get(f"{self._path}.json", Account)
@@ -130,7 +136,9 @@ class TwilioApi:
         own = self._options.phone_number
         query = urlencode({"PhoneNumber": own})
         page = await self._get(f"{self._path}/IncomingPhoneNumbers.json?{query}", _NumberPage)
-        return next((one for one in page.incoming_phone_numbers if one.phone_number == own), None)
+        return next(
+            (number for number in page.incoming_phone_numbers if number.phone_number == own), None
+        )
 
     async def send(self, to: str, text: str) -> str:
         """Send a message and return its id."""
@@ -157,7 +165,7 @@ class TwilioApi:
             answer = await self._http.call("GET", self._base + path, headers=self._headers)
             listed_at = listed_at or _date(answer)
             page = self._decode(answer, _MessagePage, SmsMessage)
-            recent = [one for one in page.messages if one.sent_at >= since]
+            recent = [message for message in page.messages if message.sent_at >= since]
             found += filter(self._is_for_us, recent)
             # The newest come first.
             if not page.next_page_uri or len(recent) < len(page.messages):
@@ -206,7 +214,7 @@ class TwilioApi:
     def _error(self, answer: HttpAnswer) -> HermesError:
         try:
             refusal = msgspec.json.decode(answer.body, type=_Refusal)
-        except msgspec.MsgspecError:
+        except JSON_ERRORS:
             refusal = _Refusal()
         if answer.status == 401 or refusal.code == _AUTHENTICATION:
             return BadToken(
@@ -244,9 +252,9 @@ def is_signed(token: str, url: str, fields: Sequence[tuple[str, str]], given: st
     """Whether the signature fits; Twilio signs the address with or without its port."""
     return any(
         hmac.compare_digest(
-            signature(token, one, fields).encode(), given.encode("utf-8", "surrogateescape")
+            signature(token, spelling, fields).encode(), given.encode("utf-8", "surrogateescape")
         )
-        for one in _spellings(url)
+        for spelling in _spellings(url)
     )
 
 
@@ -255,14 +263,16 @@ def _spellings(url: str) -> list[str]:
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
     hosts = (host, f"{host}:{port}")
-    return [url, *(parts._replace(netloc=one).geturl() for one in hosts)]
+    return [url, *(parts._replace(netloc=netloc).geturl() for netloc in hosts)]
 
 
 @asynccontextmanager
 async def open_twilio(
-    options: SmsOptions, unreadable: UnreadableUpdates | None = None
+    options: SmsOptions,
+    token: BotToken,
+    env: Mapping[str, str],
+    unreadable: UnreadableUpdates | None = None,
 ) -> AsyncGenerator[TwilioApi]:
-    async with open_http_client(
-        "Twilio", options.proxy_url, variable="SMS_PROXY", unreadable=unreadable
-    ) as http:
-        yield TwilioApi(http, options)
+    settings = ProxySettings(options.proxy_url, "SMS_PROXY", env)
+    async with open_http_client("Twilio", settings, unreadable=unreadable) as http:
+        yield TwilioApi(http, options, token)

@@ -1,5 +1,7 @@
 """Telegram bots over the Bot API, by long polling or webhook."""
 
+from typing import Literal
+
 from msgspec import Struct
 
 from hermes.ports.channel import (
@@ -15,14 +17,19 @@ DOWNLOAD_LIMIT = 20_000_000
 """The largest file that the public server lets bots download."""
 UPLOAD_LIMIT = 50_000_000
 SEND_SECONDS = 320.0
-"""More than the time limit of an upload."""
+"""Longer than the timeout of an upload."""
 
 
 class CommandMenu(Struct, frozen=True, kw_only=True):
-    """The list of commands that Telegram shows: how many, and which ones first."""
+    """The list of commands that Telegram shows: how many, and which ones first.
+
+    `priority_mode` says whether `priority` stands before the commands that come first otherwise,
+    after them, or in their place.
+    """
 
     max_commands: int = 60
     priority: tuple[str, ...] = ()
+    priority_mode: Literal["prepend", "append", "replace"] = "prepend"
 
 
 class TelegramOptions(Struct, frozen=True, kw_only=True):
@@ -105,6 +112,7 @@ MANIFEST = ChannelManifest(
             "Choose a name, and a user name that ends with bot.",
             "Copy the token; it looks like 123456789:AAE…",
         ),
+        user_pattern=r"\d+",
         user_id="a number; @userinfobot in Telegram tells you yours",
     ),
 )

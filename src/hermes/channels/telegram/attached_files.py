@@ -16,7 +16,7 @@ class TelegramFile(AttachedFile, frozen=True, kw_only=True):
 def attached_files(message: Message) -> Iterator[TelegramFile]:
     if message.photo:
         # The sizes of one photo; the largest is the one people see.
-        best = max(message.photo, key=lambda one: one.width * one.height)
+        best = max(message.photo, key=lambda size: size.width * size.height)
         yield TelegramFile(
             file_id=best.file_id,
             kind="photo",
@@ -59,7 +59,7 @@ class FileReader:
         self._local = local
 
     async def parts(self, message: Message) -> list[Text | Media]:
-        """The files of a message; one that cannot be had is said to be missing."""
+        """Return the files of a message, with a note for each one that cannot be fetched."""
         return [part for file in attached_files(message) for part in await self._read(file)]
 
     async def _read(self, file: TelegramFile) -> list[Text | Media]:

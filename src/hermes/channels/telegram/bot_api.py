@@ -1,4 +1,4 @@
-"""A thin client of the Bot API: calls methods, and turns its errors into those of channels."""
+"""A thin client of the Bot API: calls methods, and maps its errors to channel errors."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -20,6 +20,7 @@ from hermes.channels.http_client import (
     json_body,
     open_http_client,
 )
+from hermes.channels.proxies import ProxySettings
 from hermes.channels.telegram import TelegramOptions
 from hermes.channels.telegram.objects import (
     ALLOWED_UPDATES,
@@ -84,7 +85,7 @@ _REFUSALS: tuple[tuple[str, type[NotSent]], ...] = (
     ("have no rights to send a message", TargetGone),
     ("chat_write_forbidden", TargetGone),
 )
-"""What the server's descriptions mean; it has no other codes for them."""
+"""Errors by their descriptions, because Telegram has no codes for them."""
 
 
 class _Response(Struct, frozen=True, kw_only=True):
@@ -106,7 +107,7 @@ class BotApi:
         base_url: str,
         base_file_url: str = "",
     ) -> None:
-        base = base_url.rstrip("/")
+        base = base_url.rstrip("/").removesuffix("/bot")
         files = base_file_url.rstrip("/") or f"{base}/file"
         self._http = http
         self._token = token
@@ -138,7 +139,7 @@ class BotApi:
         return await self.call(method, Message, fields, uploads, seconds=seconds)
 
     async def download(self, file_id: str, *, most: int, local: bool = False) -> bytes:
-        """Return the content of a file. Raises `NotSent` if it is too large."""
+        """Return the content of a file. Raises `NotSent` if that is impossible."""
         file = await self.call("getFile", File, {"file_id": file_id})
         if local and file.file_path.startswith("/"):
             return await _read_local(file.file_path, most)
@@ -156,16 +157,16 @@ class BotApi:
     ) -> T:
         """Call a method and return its result. Raises the errors of `Channel.send`."""
         url = f"{self._url}{self._token.value}/{method}"
-        answer = await self._http.call("POST", url, _body(fields or {}, uploads), seconds=seconds)
-        response = self._http.decode(answer, _Response)
+        reply = await self._http.call("POST", url, _body(fields or {}, uploads), seconds=seconds)
+        response = self._http.decode(reply, _Response)
         if not response.ok:
             raise self._error(response)
-        return self._http.decode(structs.replace(answer, body=bytes(response.result)), result)
+        return self._http.decode(structs.replace(reply, body=bytes(response.result)), result)
 
-    def _error(self, answer: _Response) -> HermesError:
+    def _error(self, response: _Response) -> HermesError:
         """The error of a refused call; its description is Telegram's own."""
-        text, parameters = answer.description, answer.parameters
-        match answer.error_code:
+        text, parameters = response.description, response.parameters
+        match response.error_code:
             case 401 | 404 if text in {"Unauthorized", "Not Found"}:
                 return BadToken(
                     "Telegram does not accept the bot token.",
@@ -175,7 +176,7 @@ class BotApi:
             case 409:
                 return OtherPoller(
                     f"Another program receives this bot's updates ({text}).",
-                    hint="Stop the other program, or give it a bot of its own.",
+                    hint="Stop the other program, or give it its own bot.",
                 )
             case code if code == 429 or code >= 500:
                 return self._http.error(code, text, wait=max(parameters.retry_after, 1.0))
@@ -187,7 +188,7 @@ def _refusal(text: str, migrated: int) -> NotSent:
     if migrated:
         return Migrated(text, migrated)
     lower = text.lower()
-    known = (one for sign, one in _REFUSALS if sign in lower)
+    known = (kind for sign, kind in _REFUSALS if sign in lower)
     return next(known, NotSent)(text)
 
 
@@ -203,7 +204,7 @@ def _form_text(value: object) -> str:
 
 
 def _bot_url(base: str) -> str:
-    """The address before the token; the public system also accepts it with `/bot` at its end."""
+    """The URL up to the token; the public system also accepts it with `/bot` at its end."""
     return base if base.endswith("/bot") else f"{base}/bot"
 
 
@@ -218,6 +219,9 @@ async def _read_local(path: str, most: int) -> bytes:
 
 
 @asynccontextmanager
-async def open_bot_api(options: TelegramOptions, token: BotToken) -> AsyncGenerator[BotApi]:
-    async with open_http_client("Telegram", options.proxy_url, variable="TELEGRAM_PROXY") as http:
+async def open_bot_api(
+    options: TelegramOptions, token: BotToken, env: Mapping[str, str]
+) -> AsyncGenerator[BotApi]:
+    settings = ProxySettings(options.proxy_url, "TELEGRAM_PROXY", env)
+    async with open_http_client("Telegram", settings) as http:
         yield BotApi(http, token, base_url=options.base_url, base_file_url=options.base_file_url)

@@ -8,7 +8,6 @@ from datetime import datetime
 from functools import partial
 
 import anyio
-import msgspec
 from msgspec import structs
 
 from hermes.channels.account import BotToken, account_options, bot_token, check_address
@@ -42,6 +41,7 @@ from hermes.channels.telegram.update_batch import UpdateBatch, read_update
 from hermes.channels.telegram.webhook import WebhookUpdates
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
     ChannelCapabilities,
@@ -176,7 +176,7 @@ class TelegramChannel:
         return str(sent.message_id)
 
     async def _connect(self) -> User:
-        """Ask who the bot is, with the token that is set now."""
+        """Ask Telegram who the bot is, with the current token."""
         self._token.reload()
         try:
             bot = await self._api.get_me()
@@ -211,8 +211,8 @@ class TelegramChannel:
     async def _updates(self, offset: int, seconds: int = POLL_SECONDS) -> list[Update]:
         found = await self._api.get_updates(offset, seconds)
         try:
-            return [read_update(bytes(one), self._unreadable) for one in found]
-        except msgspec.MsgspecError as error:
+            return [read_update(bytes(raw), self._unreadable) for raw in found]
+        except JSON_ERRORS as error:
             raise UnknownOutcome("Telegram sent an update without a number.") from error
 
     async def _with_whole_albums(self, batch: UpdateBatch) -> UpdateBatch:
@@ -286,7 +286,7 @@ class TelegramChannel:
         try:
             await self._api.call("answerCallbackQuery", bool, fields)
         except HermesError as error:
-            log.info("a press could not be acknowledged: %s", error)
+            log.info("a button press could not be acknowledged: %s", error)
 
     def _current(self, to: Address) -> Address:
         return structs.replace(to, chat=self._moved.get(to.chat) or to.chat)
@@ -321,14 +321,14 @@ def checked_options(deps: ChannelDeps) -> TelegramOptions:
 
 
 def current_token(deps: ChannelDeps) -> str:
-    """The token of the account now. Raises `ConfigError` if there is none."""
+    """Return the account's current token. Raises `ConfigError` if there is none."""
     return bot_token(deps, MANIFEST, _TOKEN, "from @BotFather")
 
 
 @asynccontextmanager
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[TelegramChannel]:
     options, token = checked_options(deps), BotToken(partial(current_token, deps))
-    async with open_bot_api(options, token) as api:
+    async with open_bot_api(options, token, deps.current_env()) as api:
         most = LOCAL_LIMIT if options.local_mode else DOWNLOAD_LIMIT
         files = FileReader(api, received_files(deps, most), most=most, local=options.local_mode)
         yield TelegramChannel(

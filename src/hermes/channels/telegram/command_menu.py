@@ -13,6 +13,8 @@ log = logging.getLogger(__name__)
 
 MAX_COMMANDS = 100
 MAX_DESCRIPTION = 256
+COMMON = ("new", "stop", "status", "model", "help", "steer", "queue", "retry", "undo", "usage")
+"""The commands that come first, because people need them most."""
 _NAME = re.compile(r"[a-z0-9_]{1,32}")
 _SCOPES = ("default", "all_private_chats", "all_group_chats")
 
@@ -22,8 +24,16 @@ MenuEntry = dict[str, str]
 def menu_entries(commands: Sequence[tuple[str, str]], options: TelegramOptions) -> list[MenuEntry]:
     """The commands by priority, as many as the menu has."""
     menu = options.command_menu
-    first = {name.removeprefix("/"): place for place, name in enumerate(menu.priority)}
-    ordered = sorted(commands, key=lambda one: first.get(one[0], len(first)))
+    own = tuple(name.removeprefix("/") for name in menu.priority)
+    match menu.priority_mode:
+        case "prepend":
+            names = (*own, *COMMON)
+        case "append":
+            names = (*COMMON, *own)
+        case "replace":
+            names = own
+    first = {name: place for place, name in reversed([*enumerate(names)])}
+    ordered = sorted(commands, key=lambda command: first.get(command[0], len(names)))
     entries = [
         {"command": name, "description": one_line(summary, MAX_DESCRIPTION)}
         for given, summary in ordered

@@ -1,4 +1,4 @@
-"""Turn updates of the Bot API into what the gateway accepts."""
+"""Turn updates of the Bot API into inbound updates."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ class InboundBuilder:
         first = updates[0]
         key = f"{self._bot.id}:{first.update_id}"
         if first.message is not None:
-            messages = [one.message for one in updates if one.message is not None]
+            messages = [update.message for update in updates if update.message is not None]
             return await self._message(key, messages, NewMessage())
         if first.edited_message is not None:
             return await self._message(key, [first.edited_message], EditedMessage())
@@ -79,8 +79,10 @@ class InboundBuilder:
         sender, is_bot = _sender(message)
         if not sender or sender == str(self._bot.id):
             return []
-        named = [mentions_in(one, self._bot) for one in messages]
-        mentions = Mentions(any(one.own for one in named), any(one.other_bots for one in named))
+        named = [mentions_in(message, self._bot) for message in messages]
+        mentions = Mentions(
+            any(found.own for found in named), any(found.other_bots for found in named)
+        )
         direct = message.chat.type == "private"
         if not direct and self._groups.ignores(address.thread, mentions):
             return []
@@ -89,7 +91,7 @@ class InboundBuilder:
             mentions.own
             or (replied is not None and replied.sender is not None
                 and replied.sender.id == self._bot.id)
-            or any(self._groups.is_called(one.content) for one in messages)
+            or any(self._groups.is_called(message.content) for message in messages)
         )  # fmt: skip
         parts = await self._parts(messages, replied)
         if not parts:
@@ -108,7 +110,7 @@ class InboundBuilder:
     async def _parts(
         self, messages: Sequence[Message], replied: Message | None
     ) -> list[Text | Media]:
-        """What was written, then files, then what others wrote: it is no instruction."""
+        """Return the sender's text, then files, then what others wrote, marked as quoted."""
         typed: list[str] = []
         files: list[Text | Media] = []
         others: list[Text | Media] = []
@@ -131,7 +133,7 @@ class InboundBuilder:
         return [*([Text("\n".join(typed))] if typed else []), *files, *others]
 
     def _quote(self, message: Message, replied: Message) -> str:
-        """What the message replies to: the marked part, or the whole text of somebody else."""
+        """What the message replies to: the marked part, or the whole text of someone else."""
         own = replied.sender is not None and replied.sender.id == self._bot.id
         if message.quote is not None and message.quote.text:
             text = message.quote.text
@@ -165,10 +167,10 @@ class InboundBuilder:
         user = changed.user
         if user is None:
             return
-        old = {one.emoji for one in changed.old_reaction if one.emoji}
-        new = {one.emoji for one in changed.new_reaction if one.emoji}
-        changes = [(one, False) for one in sorted(new - old)]
-        changes += [(one, True) for one in sorted(old - new)]
+        old = {reaction.emoji for reaction in changed.old_reaction if reaction.emoji}
+        new = {reaction.emoji for reaction in changed.new_reaction if reaction.emoji}
+        changes = [(emoji, False) for emoji in sorted(new - old)]
+        changes += [(emoji, True) for emoji in sorted(old - new)]
         for number, (emoji, removed) in enumerate(changes):
             yield Inbound(
                 f"{key}:{number}",

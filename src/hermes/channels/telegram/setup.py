@@ -21,7 +21,7 @@ OTHER_WEBHOOK = "Another program has set a webhook ({}); it ends when the gatewa
 async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:
     """Ask Telegram about the bot. Raises `HermesError` if it does not accept the token."""
     options = read_options(TelegramOptions, MANIFEST.name, extra, env, MANIFEST.variables)
-    async with open_bot_api(options, BotToken(lambda: token)) as api:
+    async with open_bot_api(options, BotToken(lambda: token), env) as api:
         bot = await api.get_me()
         webhook = await api.get_webhook_info()
     notes: list[str] = []

@@ -61,8 +61,8 @@ def written_text(message: Message, bot: User) -> str:
 def with_links(text: str, entities: Sequence[MessageEntity]) -> str:
     """Write links whose address is hidden as Markdown, so that the model sees the address."""
     units = text.encode("utf-16-le")
-    links = [one for one in entities if one.type == "text_link" and one.url]
-    for entity in sorted(links, key=lambda one: one.offset, reverse=True):
+    links = [entity for entity in entities if entity.type == "text_link" and entity.url]
+    for entity in sorted(links, key=lambda entity: entity.offset, reverse=True):
         start, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
         label = units[start:end].decode("utf-16-le", "replace")
         link = f"[{label}]({entity.url})".encode("utf-16-le")
@@ -71,15 +71,18 @@ def with_links(text: str, entities: Sequence[MessageEntity]) -> str:
 
 
 def described(message: Message) -> str:
-    """Content that is neither text nor a file, in words."""
+    """Describe content that is neither text nor a file."""
     if message.sticker is not None:
         return f"(sticker {message.sticker.emoji})".replace(" )", ")")
     if message.location is not None:
         place = message.location
         return f"(location: {place.latitude}, {place.longitude})"
     if message.contact is not None:
-        one = message.contact
-        return f"(contact: {one.first_name} {one.last_name}".rstrip() + f", {one.phone_number})"
+        person = message.contact
+        return (
+            f"(contact: {person.first_name} {person.last_name}".rstrip()
+            + f", {person.phone_number})"
+        )
     if message.poll is not None:
         options = "; ".join(option.text for option in message.poll.options)
         return f"(poll: {message.poll.question} {options})"

@@ -82,16 +82,16 @@ class WebhookUpdates:
         size = 0
         while size < len(self._waiting):
             size = len(self._waiting)
-            if any(one.is_album_part for one in self._waiting):
+            if any(entry.is_album_part for entry in self._waiting):
                 await self._clock.sleep(self._album_seconds)
         taken, self._waiting = self._waiting, []
         try:
-            await self._receive([one.update for one in taken])
+            await self._receive([entry.update for entry in taken])
         except Exception as error:  # noqa: BLE001 - each request reports it
-            for one in taken:
-                one.error = error
-        for one in taken:
-            one.handled = True
+            for entry in taken:
+                entry.error = error
+        for entry in taken:
+            entry.handled = True
 
 
 class _Arrived:

@@ -103,7 +103,7 @@ class WebhookChannel:
 
     async def run(self, deliver: HandleInbound) -> None:
         if self._listener is None or not self._listener.serving:
-            raise Offline("The webhook listener is not open.")
+            raise Offline("The webhook listener is not running.")
         self._deliver = deliver
         try:
             await anyio.sleep_forever()
@@ -234,7 +234,9 @@ class WebhookChannel:
     def _window(self, route: str) -> CallWindow:
         if route not in self._windows:
             known = self._routes.routes()
-            self._windows = {name: one for name, one in self._windows.items() if name in known}
+            self._windows = {
+                name: window for name, window in self._windows.items() if name in known
+            }
             self._windows[route] = CallWindow(self._per_minute)
         return self._windows[route]
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from hermes.channels.http_calls import CallRejected
 from hermes.config.values import as_list, as_mapping
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.text import head_and_tail
 from hermes.schema.messages import Text
 
@@ -37,7 +38,7 @@ MAX_FIELDS_TOTAL = 60_000
 """Maximum characters of all fields of one prompt together."""
 
 _FIELD = re.compile(r"\{([A-Za-z_@$][\w.@$-]{0,199})\}", re.ASCII)
-_LEFT_OUT = "[left out: the call brought too much]"
+_LEFT_OUT = "[left out: the payload is too large]"
 
 
 class Payload(Struct, frozen=True):
@@ -103,7 +104,7 @@ def _json(body: bytes) -> Payload:
     try:
         raw = body.decode()
         value: object = msgspec.json.decode(raw)
-    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise CallRejected(400, "body", f"The body is not valid JSON: {error}.") from error
     if not isinstance(value, dict | list):
         raise CallRejected(400, "body", "The body must be a JSON object or a list.")

@@ -175,7 +175,7 @@ def _secret(secret: str) -> str:
     if not secret.strip():
         raise ConfigError(
             "secret: every route needs one",
-            hint="Create one with `openssl rand -hex 32` and configure it at the sender, too.",
+            hint="Create one with `openssl rand -hex 32` and give it to the sender too.",
         )
     if secret.startswith("${") and secret.endswith("}"):
         # An unexpanded placeholder is in a readable file, so it is not a secret.

@@ -95,6 +95,11 @@ def verify(
     return _CHECKS[scheme](_SignedCall(secret, headers, body, now.timestamp()), scheme)
 
 
+def signature_header(scheme: Scheme) -> str:
+    """The header that holds the signature of a call."""
+    return _HEADERS[scheme]
+
+
 def sign(
     secret: str, delivery: str, now: datetime, body: bytes, scheme: Scheme = Scheme.STANDARD
 ) -> dict[str, str]:

@@ -15,6 +15,7 @@ import msgspec
 
 from hermes.channels.webhook.routes import Route, WebhookSettings, read_route, with_shared_secrets
 from hermes.kit.files import read_regular_file, write_atomic, write_error_hint
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.schema.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class Subscriptions:
             return msgspec.json.decode(data, type=dict[str, object]) if data.strip() else {}
         except FileNotFoundError:
             return {}
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except JSON_ERRORS as error:
             raise ConfigError(
                 f"{self._path} is damaged: {error}",
                 hint="Repair the file (it was not changed), or rename it.",

@@ -16,14 +16,15 @@ MEDIA = MediaLimits(image=5_000_000, audio=16_000_000, video=16_000_000, documen
 MAX_LIST = 10
 MAX_REPLY_BUTTONS = 3
 SEND_SECONDS = 340.0
-"""More than the time limits of an upload and of the message that follows it."""
+"""Longer than the timeouts of an upload and of the message that follows it."""
 
 
 class WhatsAppOptions(Struct, frozen=True, kw_only=True):
     """The platform's own settings.
 
     `phone_number_id` is the id of the agent's number, not the number. `verify_token` is a text of
-    your choice that Meta sends when the webhook is set up; `app_secret` signs its calls.
+    your choice that Meta sends when the webhook is set up; `app_secret` signs its calls. Each post
+    begins with `reply_prefix`.
     """
 
     phone_number_id: str = ""
@@ -37,6 +38,7 @@ class WhatsAppOptions(Struct, frozen=True, kw_only=True):
     webhook_port: int = 8090
     webhook_path: str = "/whatsapp/webhook"
     base_url: str = "https://graph.facebook.com"
+    reply_prefix: str = ""
     proxy_url: str = ""
 
 
@@ -73,6 +75,7 @@ MANIFEST = ChannelManifest(
         "webhook_host": "WHATSAPP_CLOUD_WEBHOOK_HOST",
         "webhook_port": "WHATSAPP_CLOUD_WEBHOOK_PORT",
         "webhook_path": "WHATSAPP_CLOUD_WEBHOOK_PATH",
+        "reply_prefix": "WHATSAPP_CLOUD_REPLY_PREFIX",
         "proxy_url": "WHATSAPP_CLOUD_PROXY",
     },
     setup=ChannelSetup(
@@ -92,6 +95,7 @@ MANIFEST = ChannelManifest(
             "Its permissions: whatsapp_business_messaging and whatsapp_business_management.",
             "Copy the app secret from App settings > Basic.",
         ),
+        user_pattern=r"\+?\d+",
         user_id="a phone number with its country code, such as 15551234567",
     ),
 )

@@ -3,13 +3,15 @@
 import hashlib
 import hmac
 import logging
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from weakref import WeakValueDictionary
 
 import anyio
+from msgspec import structs
 
 from hermes.channels.account import BotToken, account_options, check_address, require_options
 from hermes.channels.connection import LastSeen
@@ -26,7 +28,9 @@ from hermes.channels.whatsapp_cloud.outbound import (
     file_fields,
     message_fields,
     refused_file_fields,
+    spaced_prefix,
     upload_type,
+    with_prefix,
 )
 from hermes.kit.clock import Clock
 from hermes.kit.lru_map import LruMap
@@ -50,7 +54,34 @@ MAX_CHATS = 5_000
 MAX_CALL = 4 * 1024 * 1024
 """Meta sends calls of up to 3 MB."""
 OWN = ("phone_number_id", "access_token", "app_secret", "verify_token", "webhook_port")
+MAX_PREFIX = 200
+RELOAD_SECONDS = 5.0
 REQUIRED = ("phone_number_id", "access_token", "app_secret", "verify_token")
+
+
+class Secrets:
+    """The tokens and secrets; all of them can be replaced while the program runs."""
+
+    def __init__(self, read: Callable[[], WhatsAppOptions], clock: Clock) -> None:
+        self._read = read
+        self._clock = clock
+        self._options = read()
+        self._due_at = -math.inf
+        self.access_token = BotToken(lambda: self._options.access_token)
+        self.app_secret = BotToken(lambda: self._options.app_secret)
+        self.verify_token = BotToken(lambda: self._options.verify_token)
+
+    def reload(self) -> None:
+        self._options = self._read()
+        for token in (self.access_token, self.app_secret, self.verify_token):
+            token.reload()
+
+    def reload_if_due(self) -> None:
+        """Reload at most every few seconds, since anyone can send a call with a wrong signature."""
+        now = self._clock.monotonic()
+        if now >= self._due_at:
+            self._due_at = now + RELOAD_SECONDS
+            self.reload()
 
 
 class WhatsAppChannel:
@@ -62,17 +93,19 @@ class WhatsAppChannel:
         name: str,
         options: WhatsAppOptions,
         api: GraphApi,
-        token: BotToken,
+        secrets: Secrets,
         builder: InboundBuilder,
         blobs: Blobs,
         clock: Clock,
         unreadable: UnreadableUpdates,
     ) -> None:
-        self.caps: ChannelCapabilities = MANIFEST.caps
+        self._prefix = spaced_prefix(options.reply_prefix)
+        room = MANIFEST.caps.max_text - len(self._prefix)
+        self.caps: ChannelCapabilities = structs.replace(MANIFEST.caps, max_text=room)
         self._name = name
         self._options = options
         self._api = api
-        self._token = token
+        self._secrets = secrets
         self._builder = builder
         self._blobs = blobs
         self._clock = clock
@@ -103,11 +136,12 @@ class WhatsAppChannel:
         await serve_with_checks(self._server, self._check_number, self._clock, self._seen)
 
     async def _check_number(self) -> None:
-        self._token.reload()
+        self._secrets.reload()
         await self._api.number()
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
         check_address(to, self._name)
+        post = with_prefix(post, self._prefix)
         if not post.attachments:
             return Receipt(to, await self._api.send(message_fields(to.chat, post)))
         (attachment,) = post.attachments
@@ -144,10 +178,20 @@ class WhatsAppChannel:
         return self._seen.at
 
     def _is_genuine(self, call: HttpCall) -> bool:
+        if self._has_secret(call):
+            return True
+        # It may have been replaced since the last check, as when the webhook is set up again.
+        with suppress(ConfigError):
+            self._secrets.reload_if_due()
+        return self._has_secret(call)
+
+    def _has_secret(self, call: HttpCall) -> bool:
         if call.method == "GET":
-            expected, given = self._options.verify_token, call.query.get("hub.verify_token", "")
+            expected = self._secrets.verify_token.value
+            given = call.query.get("hub.verify_token", "")
         else:
-            digest = hmac.new(self._options.app_secret.encode(), call.body, hashlib.sha256)
+            secret = self._secrets.app_secret.value
+            digest = hmac.new(secret.encode(), call.body, hashlib.sha256)
             expected = f"sha256={digest.hexdigest()}"
             given = call.headers.get(SIGNATURE_HEADER, "")
         return hmac.compare_digest(_bytes(expected), _bytes(given))
@@ -168,8 +212,8 @@ class WhatsAppChannel:
                 elif value.messages:
                     # Meta calls one address for all numbers of an app unless told otherwise.
                     log.warning(
-                        "messages to the phone number ID %s were dropped: %s serves another one; "
-                        "give that number a callback URL of its own",
+                        "messages to the phone number ID %s were dropped: %s serves another; "
+                        "give that number its own callback URL",
                         number,
                         self._name,
                     )
@@ -177,7 +221,7 @@ class WhatsAppChannel:
         return CallResponse()
 
     async def _take(self, value: Value, deliver: HandleInbound) -> None:
-        names = {one.wa_id: one.profile.name for one in value.contacts}
+        names = {contact.wa_id: contact.profile.name for contact in value.contacts}
         for status in self._unreadable.decode_each(value.statuses, Status):
             _report(status)
         for message in self._unreadable.decode_each(value.messages, Message):
@@ -205,7 +249,7 @@ def _bytes(text: str) -> bytes:
 
 def _report(status: Status) -> None:
     if status.status == "failed":
-        reasons = "; ".join(f"{one.title} ({one.code})" for one in status.errors)
+        reasons = "; ".join(f"{problem.title} ({problem.code})" for problem in status.errors)
         log.warning("post %s was not delivered to %s: %s", status.id, status.recipient_id, reasons)
 
 
@@ -218,19 +262,25 @@ def checked_options(deps: ChannelDeps) -> WhatsAppOptions:
             f"{deps.name}: the path of the webhook must begin with a slash.",
             hint=f"Correct {MANIFEST.variables['webhook_path']} (webhook_path).",
         )
+    if len(options.reply_prefix) > MAX_PREFIX:
+        raise ConfigError(
+            f"{deps.name}: reply_prefix is longer than {MAX_PREFIX} characters.",
+            hint=f"Shorten {MANIFEST.variables['reply_prefix']} (reply_prefix).",
+        )
     return options
 
 
 @asynccontextmanager
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[WhatsAppChannel]:
-    options, token = checked_options(deps), BotToken(lambda: checked_options(deps).access_token)
-    async with open_graph_api(options, token) as api:
+    options = checked_options(deps)
+    secrets = Secrets(partial(checked_options, deps), deps.clock)
+    async with open_graph_api(options, secrets.access_token, deps.current_env()) as api:
         files = received_files(deps, MEDIA.document)
         yield WhatsAppChannel(
             name=deps.name,
             options=options,
             api=api,
-            token=token,
+            secrets=secrets,
             builder=InboundBuilder(name=deps.name, api=api, files=files),
             blobs=deps.blobs,
             clock=deps.clock,

@@ -19,7 +19,9 @@ from hermes.channels.http_client import (
     json_body,
     open_http_client,
 )
+from hermes.channels.proxies import ProxySettings
 from hermes.channels.whatsapp_cloud import WhatsAppOptions
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.channel import NotSent, Offline, TargetGone, Throttled, UnknownOutcome
 from hermes.schema.errors import HermesError
 
@@ -114,10 +116,14 @@ class GraphApi:
         answer = await self._http.call("GET", f"{self._base}/{app}/subscriptions", headers=headers)
         if not answer.ok:
             raise self._error(answer)
-        for one in self._http.decode(answer, _Subscriptions).data:
-            names = {field.name for field in one.fields}
-            if one.object == "whatsapp_business_account" and one.active and "messages" in names:
-                return one.callback_url
+        for subscription in self._http.decode(answer, _Subscriptions).data:
+            names = {field.name for field in subscription.fields}
+            if (
+                subscription.object == "whatsapp_business_account"
+                and subscription.active
+                and "messages" in names
+            ):
+                return subscription.callback_url
         return ""
 
     async def send(self, fields: Mapping[str, object]) -> str:
@@ -132,7 +138,7 @@ class GraphApi:
         await self._call("POST", f"{self._number}/messages", object, body)
 
     async def upload(self, name: str, media_type: str, data: bytes) -> str:
-        """Upload a file and return its id; nobody sees it before it is sent."""
+        """Upload a file and return its id; no one sees it before it is sent."""
         body = form_body(
             {"messaging_product": PRODUCT, "type": media_type},
             [Upload("file", name, media_type, data)],
@@ -146,11 +152,8 @@ class GraphApi:
         return answer.id
 
     async def download(self, media: str, *, most: int) -> bytes:
-        """Return the content of a file that somebody sent."""
-        try:
-            found = await self._call("GET", media, _MediaUrl)
-        except UnknownOutcome as error:
-            raise Offline(str(error)) from error
+        """Return the content of a file that someone sent."""
+        found = await self._call("GET", media, _MediaUrl)
         size = str(found.file_size)
         if size.isdecimal() and int(size) > most:
             raise NotSent("The file is too large.")
@@ -183,7 +186,7 @@ class GraphApi:
     def _error(self, answer: HttpAnswer) -> HermesError:
         try:
             error = msgspec.json.decode(answer.body, type=_Refusal).error
-        except msgspec.MsgspecError:
+        except JSON_ERRORS:
             error = _Error()
         code, text = error.code, error.message or f"status {answer.status}"
         if answer.status == 401 or (code in BAD_TOKEN and error.message):
@@ -203,8 +206,9 @@ class GraphApi:
 
 
 @asynccontextmanager
-async def open_graph_api(options: WhatsAppOptions, token: BotToken) -> AsyncGenerator[GraphApi]:
-    async with open_http_client(
-        "WhatsApp", options.proxy_url, variable="WHATSAPP_CLOUD_PROXY"
-    ) as http:
+async def open_graph_api(
+    options: WhatsAppOptions, token: BotToken, env: Mapping[str, str]
+) -> AsyncGenerator[GraphApi]:
+    settings = ProxySettings(options.proxy_url, "WHATSAPP_CLOUD_PROXY", env)
+    async with open_http_client("WhatsApp", settings) as http:
         yield GraphApi(http, options, token)

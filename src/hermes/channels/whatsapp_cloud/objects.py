@@ -28,7 +28,7 @@ class Interactive(Struct, frozen=True, kw_only=True):
 
 
 class TemplateButton(Struct, frozen=True, kw_only=True):
-    """A button of a template, which somebody else may have sent."""
+    """A button of a template, which someone else may have sent."""
 
     text: str = ""
 

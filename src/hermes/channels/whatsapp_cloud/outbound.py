@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from msgspec import structs
+
 from hermes.channels.received_files import is_text_file
 from hermes.channels.whatsapp_cloud import MANIFEST, MAX_REPLY_BUTTONS
 from hermes.kit.text import one_line
@@ -33,12 +35,32 @@ _KINDS: Mapping[str, str] = {
     f"{_OFFICE}.wordprocessingml.document": "document",
     PLAIN_TEXT: "document",
 }
-"""The types of files that the Cloud API takes, and the kinds of messages that show them."""
+"""The types of files that the Cloud API accepts, and the kinds of messages that show them."""
 _OTHER_NAMES = {"audio/3gpp": "video/3gpp"}
 """Types that Python guesses from a file's name."""
 LIST_BUTTON = "Choose"
 
 Fields = dict[str, object]
+
+
+def spaced_prefix(prefix: str) -> str:
+    """The prefix with a space behind it; variables cannot end with one."""
+    return f"{prefix} " if prefix and not prefix[-1].isspace() else prefix
+
+
+def with_prefix(post: Outbound, prefix: str) -> Outbound:
+    """The post with the prefix before its text, or before the caption of its file."""
+    if not prefix:
+        return post
+    blocks = list(post.blocks)
+    for index, block in enumerate(blocks):
+        if isinstance(block, Text):
+            blocks[index] = Text(f"{prefix}{block.text}")
+            break
+        if isinstance(block, Attachment) and block.caption:
+            blocks[index] = structs.replace(block, caption=f"{prefix}{block.caption}")
+            break
+    return structs.replace(post, blocks=tuple(blocks))
 
 
 def message_fields(to: str, post: Outbound) -> Fields:
@@ -56,11 +78,11 @@ def _interactive(post: Outbound) -> Fields:
     text = {"text": post.text}
     if len(post.choices) <= MAX_REPLY_BUTTONS and len(post.text) <= MAX_BUTTON_TEXT:
         buttons = [
-            {"type": "reply", "reply": {"id": one.value, "title": one.label}}
-            for one in post.choices
+            {"type": "reply", "reply": {"id": choice.value, "title": choice.label}}
+            for choice in post.choices
         ]
         return {"type": "button", "body": text, "action": {"buttons": buttons}}
-    rows = [{"id": one.value, "title": one.label} for one in post.choices]
+    rows = [{"id": choice.value, "title": choice.label} for choice in post.choices]
     action = {"button": LIST_BUTTON, "sections": [{"rows": rows}]}
     return {"type": "list", "body": text, "action": action}
 
@@ -79,7 +101,7 @@ def refused_file_fields(to: str, post: Outbound, attachment: Attachment) -> Fiel
     """A text instead of a file that WhatsApp does not take."""
     caption = f" {attachment.caption}" if attachment.caption else ""
     name = one_line(attachment.media.name, 100) or "A file"
-    text = f"{name} was not sent: WhatsApp takes no such files.{caption}"
+    text = f"{name} was not sent: WhatsApp does not accept this type of file.{caption}"
     shortened = Text(text[: MANIFEST.caps.max_text])
     return message_fields(to, Outbound((shortened,), reply_to=post.reply_to))
 

@@ -15,7 +15,7 @@ WEBHOOK = (
     "subscribe to the field messages. Meta checks it at once: start the gateway first."
 )
 CALLBACK = "Meta posts messages to {}."
-NOT_SUBSCRIBED = "No app is subscribed to the account {}: it gets no messages."
+NOT_SUBSCRIBED = "No app is subscribed to the account {}, so no messages arrive."
 LOW_QUALITY = "Meta rates the number's quality as {}: it may be limited."
 MISSING = "{} is not set: without it no message is accepted."
 
@@ -24,7 +24,7 @@ async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) ->
     """Ask Meta about the number. Raises `HermesError` if it does not accept the token."""
     options = read_options(WhatsAppOptions, MANIFEST.name, extra, env, MANIFEST.variables)
     notes: list[str] = []
-    async with open_graph_api(options, BotToken(lambda: token)) as api:
+    async with open_graph_api(options, BotToken(lambda: token), env) as api:
         number = await api.number()
         if options.waba_id and not (await api.subscribed_apps(options.waba_id)).data:
             notes.append(NOT_SUBSCRIBED.format(options.waba_id))

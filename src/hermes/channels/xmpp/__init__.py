@@ -19,8 +19,9 @@ class XmppOptions(Struct, frozen=True, kw_only=True):
     """The platform's own settings.
 
     `host` and `port` are looked up in DNS unless the host is set. `muc_rooms` are rooms to join,
-    each with its password behind a space if it has one, under the nickname `muc_nick`. `use_tls`
-    can be turned off on this machine only.
+    each followed by a space and its password if it has one, under the nickname `muc_nick`.
+    `use_tls` can be turned off on this machine only. Through a proxy, the server's name is that of
+    the address unless the host is set: DNS is not asked.
     """
 
     jid: str = ""
@@ -30,6 +31,7 @@ class XmppOptions(Struct, frozen=True, kw_only=True):
     use_tls: bool = True
     muc_rooms: tuple[str, ...] = ()
     muc_nick: str = "hermes"
+    proxy_url: str = ""
 
 
 MANIFEST = ChannelManifest(
@@ -38,7 +40,7 @@ MANIFEST = ChannelManifest(
     factory="hermes.channels.xmpp.channel:open_channel",
     caps=ChannelCapabilities(
         max_text=10_000,
-        markup=Markup.PLAIN,
+        markup=Markup.XMPP,
         groups=True,
         mention_required=True,
         rate=5.0,
@@ -60,6 +62,7 @@ MANIFEST = ChannelManifest(
         "use_tls": "XMPP_USE_TLS",
         "muc_rooms": "XMPP_MUC_ROOMS",
         "muc_nick": "XMPP_MUC_NICK",
+        "proxy_url": "XMPP_PROXY",
     },
     extra="xmpp",
     setup=ChannelSetup(
@@ -71,9 +74,10 @@ MANIFEST = ChannelManifest(
             SetupQuestion("XMPP_MUC_ROOMS", "Rooms to join, or - for none", optional=True),
         ),
         steps=(
-            "Register an account of the agent's own, with any client or on the server's page.",
-            "Have its address and password at hand.",
+            "Register an account for the agent, with any client or on the server's website.",
+            "Have its address and password ready.",
         ),
+        user_pattern=r"[^@\s]+@[^@\s]+",
         user_id="an address, such as ann@example.com",
     ),
 )

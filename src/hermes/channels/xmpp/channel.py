@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -16,6 +16,7 @@ from msgspec import structs
 from hermes.channels.account import BadToken, account_options, check_address, require_options
 from hermes.channels.connection import LastSeen, Retries, first_error
 from hermes.channels.http_client import open_http_client
+from hermes.channels.proxies import ProxySettings, socket_proxy, stays_here
 from hermes.channels.received_files import received_files
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.channels.xmpp import FILE_LIMIT, MANIFEST, XmppOptions
@@ -35,9 +36,9 @@ from hermes.channels.xmpp.stanzas import (
     bare,
     element,
     reactions_element,
+    text_elements,
 )
 from hermes.kit.clock import Clock
-from hermes.kit.hosts import is_loopback
 from hermes.kit.ids import new_id
 from hermes.kit.lru_map import LruMap
 from hermes.kit.tasks import background_tasks
@@ -45,6 +46,7 @@ from hermes.ports.channel import (
     ChannelCapabilities,
     ChannelDeps,
     Inbound,
+    Markup,
     NotSent,
     Offline,
     Outbound,
@@ -84,7 +86,7 @@ class XmppChannel:
         self.caps: ChannelCapabilities = MANIFEST.caps
         self._name = name
         self._account = account
-        self._room_list = [_room_and_password(one) for one in options.muc_rooms]
+        self._room_list = [_room_and_password(room) for room in options.muc_rooms]
         self._records = records
         self._rooms = rooms
         self._builder = builder
@@ -114,7 +116,7 @@ class XmppChannel:
         check_address(to, self._name)
         parts: list[Element] = []
         if post.text:
-            parts.append(element(CLIENT, "body", post.text))
+            parts += text_elements(post.text, styled=post.markup is Markup.XMPP)
         for attachment in post.attachments:
             connection, _ = await self._ready()
             parts += await self._upload.share(connection, attachment)
@@ -128,10 +130,8 @@ class XmppChannel:
         check_address(receipt.address, self._name)
         if not receipt.id.startswith(OWN_ID):
             raise NotSent("This message was not sent by this account.")
-        parts = [
-            element(CLIENT, "body", post.text),
-            element(CORRECTION, "replace", id=receipt.id),
-        ]
+        parts = text_elements(post.text, styled=post.markup is Markup.XMPP)
+        parts.append(element(CORRECTION, "replace", id=receipt.id))
         await self._send(receipt.address, _message_id(""), parts)
 
     async def typing(self, to: Address, on: bool) -> None:
@@ -140,7 +140,7 @@ class XmppChannel:
         connection.send_message(to.chat, self._kind(to.chat), new_id("state"), [state])
 
     async def react(self, to: Address, message: str, sign: str) -> None:
-        """Show our reaction instead of the one before."""
+        """Show our reaction to a message; it replaces the previous one."""
         check_address(to, self._name)
         about = self._signs.get(message) or message
         await self._send(to, _message_id(""), [reactions_element(about, [sign] if sign else [])])
@@ -308,13 +308,15 @@ def checked_options(deps: ChannelDeps) -> XmppOptions:
     return options
 
 
-def account_of(options: XmppOptions) -> XmppAccount:
-    """Raises `ConfigError` if the options cannot be used."""
+def account_of(options: XmppOptions, env: Mapping[str, str]) -> XmppAccount:
+    """Return the login. Raises `ConfigError` if the options cannot be used."""
     if not _JID.fullmatch(options.jid.partition("/")[0]):
         raise ConfigError(
             f"{options.jid!r} is not an XMPP address.", hint="XMPP_JID must be name@server."
         )
-    if not options.use_tls and not is_loopback(options.host):
+    host = options.host or bare(options.jid).partition("@")[2]
+    proxy = socket_proxy(MANIFEST.label, host, _proxy_settings(options, env))
+    if not options.use_tls and not stays_here(options.host, proxy):
         raise ConfigError(
             "The password would be sent without encryption.",
             hint="XMPP_USE_TLS=false is only possible with a server on this machine.",
@@ -325,20 +327,26 @@ def account_of(options: XmppOptions) -> XmppAccount:
         host=options.host,
         port=options.port,
         use_tls=options.use_tls,
+        proxy=proxy,
     )
+
+
+def _proxy_settings(options: XmppOptions, env: Mapping[str, str]) -> ProxySettings:
+    return ProxySettings(options.proxy_url, "XMPP_PROXY", env)
 
 
 @asynccontextmanager
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[XmppChannel]:
     options = checked_options(deps)
-    own = bare(account_of(options).jid)
+    own = bare(account_of(options, deps.current_env()).jid)
     path = deps.home / "xmpp" / f"{f'account-{deps.account}' if deps.account else 'account'}.json"
     records = await run_sync(XmppRecords, path, own)
     rooms = Rooms(options.muc_nick)
-    async with open_http_client(MANIFEST.label) as http:
+    settings = _proxy_settings(options, deps.current_env())
+    async with open_http_client(MANIFEST.label, settings) as http:
         yield XmppChannel(
             name=deps.name,
-            account=lambda: account_of(checked_options(deps)),
+            account=lambda: account_of(checked_options(deps), deps.current_env()),
             options=options,
             records=records,
             rooms=rooms,

@@ -1,10 +1,10 @@
-"""The connection to an XMPP server: slixmpp speaks the protocol, stanzas go out as they came."""
+"""The connection to an XMPP server: slixmpp speaks the protocol, stanzas pass unchanged."""
 
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, cast
 from xml.etree.ElementTree import Element
 
 import anyio
@@ -16,6 +16,7 @@ from slixmpp.xmlstream.handler import Callback
 from slixmpp.xmlstream.matcher import MatchXPath
 
 from hermes.channels.account import BadToken
+from hermes.channels.proxies import SocketProxy
 from hermes.channels.xmpp.stanzas import CLIENT, PING, bare, element
 from hermes.ports.channel import NotSent, Offline, UnknownOutcome
 
@@ -39,6 +40,7 @@ class XmppAccount(Struct, frozen=True, kw_only=True):
     host: str = ""
     port: int = 5222
     use_tls: bool = True
+    proxy: SocketProxy | None = None
 
 
 class RequestRefused(NotSent):
@@ -93,8 +95,10 @@ class XmppConnection:
         """Connect and log in. Raises `BadToken` or `Offline`."""
         self._started, self._lost, self._failure = anyio.Event(), anyio.Event(), None
         account = self._account
-        if account.host:
-            self._client.connect(account.host, account.port)
+        # A proxy looks up the name itself.
+        host = account.host or (self.own.partition("@")[2] if account.proxy else "")
+        if host:
+            self._client.connect(host, account.port)
         else:
             self._client.connect()
         with anyio.move_on_after(CONNECT_SECONDS):
@@ -203,8 +207,32 @@ def _passing_xml(handle: Callable[[Element], None]) -> Callable[[Any], None]:
     return lambda stanza: handle(stanza.xml)
 
 
+class _ProxiedClient(ClientXMPP):
+    """Connects through a proxy; slixmpp itself has no way to do that."""
+
+    def __init__(self, account: XmppAccount, proxy: SocketProxy, context: ssl.SSLContext) -> None:
+        cast("Any", super()).__init__(account.jid, account.password, ssl_context=context)
+        self._proxy = proxy
+
+    async def _attempt_connection(
+        self, host: str, port: int, tls: bool, server_hostname: str | None
+    ) -> bool:
+        self.event_when_connected = "connected"
+        try:
+            connected = await self._proxy.connect(host, port, CONNECT_SECONDS)
+            await self.loop.create_connection(lambda: self, sock=connected)
+        except OSError as error:
+            self.event("connection_failed", error)
+            return False
+        return True
+
+
 def _new_client(account: XmppAccount, context: ssl.SSLContext) -> Any:
-    client: Any = ClientXMPP(account.jid, account.password, ssl_context=context)
+    client: Any = (
+        ClientXMPP(account.jid, account.password, ssl_context=context)
+        if account.proxy is None
+        else _ProxiedClient(account, account.proxy, context)
+    )
     client.enable_direct_tls = False
     client.enable_starttls = account.use_tls
     client.enable_plaintext = not account.use_tls

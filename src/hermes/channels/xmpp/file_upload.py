@@ -26,13 +26,13 @@ class FileUpload:
         slot = await self._slot(connection, media, len(data))
         put, get = slot.find(f"{{{UPLOAD}}}put"), slot.find(f"{{{UPLOAD}}}get")
         if put is None or get is None:
-            raise NotSent("The XMPP server gave no place for the file.")
-        headers = {one.get("name", ""): one.text or "" for one in put}
+            raise NotSent("The XMPP server returned no upload address for the file.")
+        headers = {header.get("name", ""): header.text or "" for header in put}
         headers["Content-Type"] = media.media_type
         try:
             answer = await self._http.call("PUT", put.get("url", ""), HttpBody(data, headers))
         except UnknownOutcome as error:
-            # A file that nobody has the address of was not sent.
+            # A file that no one has the address of was not sent.
             raise NotSent(str(error)) from error
         if not answer.ok:
             raise NotSent(f"The XMPP server refused the file: {answer.status}")
@@ -54,7 +54,7 @@ class FileUpload:
             raise NotSent(str(error)) from error
         slot = answer.find(f"{{{UPLOAD}}}slot")
         if slot is None:
-            raise NotSent("The XMPP server gave no place for the file.")
+            raise NotSent("The XMPP server returned no upload address for the file.")
         return slot
 
     async def _find_service(self, connection: XmppConnection) -> str:
@@ -62,16 +62,18 @@ class FileUpload:
         if self._service:
             return self._service
         server = connection.own.partition("@")[2]
-        items_ns, info_ns = (f"http://jabber.org/protocol/disco#{one}" for one in ("items", "info"))
+        items_ns, info_ns = (
+            f"http://jabber.org/protocol/disco#{name}" for name in ("items", "info")
+        )
         try:
             items = await connection.ask("get", server, element(items_ns, "query"))
-            parts = [one.get("jid", "") for one in items.iter(f"{{{items_ns}}}item")]
+            parts = [item.get("jid", "") for item in items.iter(f"{{{items_ns}}}item")]
             for part in [server, *parts]:
                 info = await connection.ask("get", part, element(info_ns, "query"))
-                features = [one.get("var") for one in info.iter(f"{{{info_ns}}}feature")]
+                features = [feature.get("var") for feature in info.iter(f"{{{info_ns}}}feature")]
                 if UPLOAD in features:
                     self._service = part
                     return part
         except (RequestRefused, UnknownOutcome) as error:
             raise NotSent(f"The XMPP server's services cannot be listed: {error}") from error
-        raise NotSent("The XMPP server takes no files (XEP-0363).")
+        raise NotSent("The XMPP server does not support file uploads (XEP-0363).")

@@ -1,11 +1,11 @@
-"""Turn messages of an XMPP account into what the gateway accepts."""
+"""Turn messages of an XMPP account into inbound updates."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from hermes.channels.received_files import AttachedFile, ReceivedFiles, media_type_of
+from hermes.channels.received_files import AttachedFile, ReceivedFiles, RecordingKind, media_type_of
 from hermes.channels.xmpp.stanzas import Reactions, RoomPresence, XmppMessage, bare
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
@@ -23,6 +23,7 @@ from hermes.schema.scope import Address
 MAX_REMEMBERED = 5_000
 MIN_ID = 8
 """Shorter ids of messages may be counters that begin anew with each session."""
+_RECORDINGS: dict[str, RecordingKind] = {"audio": "audio", "video": "video"}
 
 
 class Rooms:
@@ -43,7 +44,7 @@ class Rooms:
             self._people.pop(presence.sender, None)
 
     def person(self, sender: str) -> str:
-        """The address of somebody where the room shows it, else the one in the room."""
+        """The address of someone where the room shows it, else the one in the room."""
         return self._people.get(sender) or f"{bare(sender)}/{sender.partition('/')[2]}"
 
 
@@ -151,8 +152,8 @@ class InboundBuilder:
         place = (message.sender if message.kind == "groupchat" else message.chat, about)
         before = self._reactions.get(place) or ()
         self._reactions.put(place, reactions.emojis)
-        changes = [(one, False) for one in reactions.emojis if one not in before]
-        changes += [(one, True) for one in before if one not in reactions.emojis]
+        changes = [(emoji, False) for emoji in reactions.emojis if emoji not in before]
+        changes += [(emoji, True) for emoji in before if emoji not in reactions.emojis]
         for emoji, removed in changes:
             update = ChangedReaction(emoji, removed)
             one_key = f"{key}:{emoji}:{removed}"
@@ -164,7 +165,9 @@ class InboundBuilder:
             if not _is_of(url, self._own.partition("@")[2]):
                 continue
             name = unquote(PurePosixPath(urlsplit(url).path).name) or "file"
-            file = AttachedFile(name=name, media_type=media_type_of(name))
+            kind = media_type_of(name)
+            recording = _RECORDINGS.get(kind.partition("/")[0], "")
+            file = AttachedFile(name=name, media_type=kind, recording=recording)
             files += await self._files.fetch(file, lambda url=url: self._download(url))
         # The address of a file is also its text, for clients that show no files.
         written = "" if files and text.strip() in message.files else text
@@ -184,7 +187,7 @@ def _is_of(url: str, server: str) -> bool:
 
 
 def _without_mention(text: str, nick: str) -> tuple[bool, str]:
-    """Whether the text begins with the agent's nickname, and the text behind it."""
+    """Return whether the text begins with the agent's nickname, and the text after it."""
     found = re.match(rf"@?{re.escape(nick)}(?:\s*[:,]\s*|\s+|$)", text, re.IGNORECASE)
     if found is None:
         return False, text

@@ -1,4 +1,4 @@
-"""What is remembered of an XMPP account between runs: how far each archive was read."""
+"""Remember between runs how far each archive of an XMPP account was read."""
 
 import logging
 from collections import deque

@@ -125,7 +125,7 @@ class XmppSession:
             await self._arrived.wait()
 
     async def keep_alive(self, connection: XmppConnection) -> None:
-        """Notice a deaf connection, and messages that cannot be handled fast enough."""
+        """Notice a dead connection, and messages that cannot be handled fast enough."""
         while True:
             await self._clock.sleep(PATIENCE)
             try:
@@ -141,7 +141,7 @@ class XmppSession:
         for room, password in rooms:
             connection.send_presence(f"{room}/{self._rooms.nick}", join_element(password))
         with anyio.move_on_after(PATIENCE):
-            while not all(one in self._rooms.joined | self._refused.keys() for one, _ in rooms):
+            while not all(room in self._rooms.joined | self._refused.keys() for room, _ in rooms):
                 self._presence = anyio.Event()
                 await self._presence.wait()
         for room, problem in self._refused.items():
@@ -186,7 +186,7 @@ class XmppSession:
         complete = end is None or end.get("complete") == "true"
         last = end.findtext(f"{{{RSM}}}set/{{{RSM}}}last") if end is not None else None
         # Only what the archive itself has sent counts.
-        return [one for one in messages if one.archive == archive], complete or not last
+        return [message for message in messages if message.archive == archive], complete or not last
 
     @asynccontextmanager
     async def confirming(self, message: str) -> AsyncGenerator[PendingPost]:

@@ -13,7 +13,7 @@ from hermes.ports.channel import AccountCheck
 from hermes.ports.channel_options import read_options
 
 NOT_ENCRYPTED = (
-    "Chats are encrypted up to the server, not end to end: people must turn off OMEMO for them."
+    "Chats are encrypted up to the server, not end to end: people must turn off OMEMO in them."
 )
 NO_ARCHIVE = (
     "The server keeps no archive (XEP-0313): what is written while the gateway is down may be lost."
@@ -23,7 +23,8 @@ NO_ARCHIVE = (
 async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:
     """Log in. Raises `HermesError` if the server does not accept it."""
     options = read_options(XmppOptions, MANIFEST.name, extra, env, MANIFEST.variables)
-    account = account_of(structs.replace(options, password=token, jid=options.jid.strip()))
+    options = structs.replace(options, password=token, jid=options.jid.strip())
+    account = account_of(options, env)
     notes = [NOT_ENCRYPTED]
     async with open_xmpp(
         account,

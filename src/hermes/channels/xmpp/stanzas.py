@@ -24,6 +24,7 @@ RECEIPTS = "urn:xmpp:receipts"
 REPLY = "urn:xmpp:reply:0"
 RETRACT = "urn:xmpp:message-retract:1"
 RSM = "http://jabber.org/protocol/rsm"
+STYLING = "urn:xmpp:styling:0"
 UPLOAD = "urn:xmpp:http:upload:0"
 _ENCRYPTED = frozenset({
     "{eu.siacs.conversations.axolotl}encrypted", "{urn:xmpp:omemo:2}encrypted",
@@ -150,7 +151,7 @@ def _body(xml: Element, *, is_reply: bool) -> str:
 
 
 def _texts(xml: Element, path: str) -> list[str]:
-    return [one.text for one in xml.findall(path) if one.text]
+    return [child.text for child in xml.findall(path) if child.text]
 
 
 def _attribute(xml: Element, namespace: str, tag: str, name: str) -> str:
@@ -162,9 +163,9 @@ def _archive_id(xml: Element, archive: str) -> str:
     """Only the id that the archive itself has given: a sender can write any other."""
     return next(
         (
-            one.get("id", "")
-            for one in xml.findall(f"{{{ORIGIN_ID}}}stanza-id")
-            if bare(one.get("by", "")) == archive
+            child.get("id", "")
+            for child in xml.findall(f"{{{ORIGIN_ID}}}stanza-id")
+            if bare(child.get("by", "")) == archive
         ),
         "",
     )
@@ -186,9 +187,9 @@ def _reactions(xml: Element) -> Reactions:
 def _problem(xml: Element) -> StanzaProblem:
     error = xml.find(f"{{{CLIENT}}}error")
     children = list(error) if error is not None else []
-    named = [one for one in children if one.tag.startswith(f"{{{_STANZAS}}}")]
-    conditions = [one.tag.partition("}")[2] for one in named if not one.tag.endswith("}text")]
-    texts = [one.text or "" for one in named if one.tag.endswith("}text")]
+    named = [child for child in children if child.tag.startswith(f"{{{_STANZAS}}}")]
+    conditions = [child.tag.partition("}")[2] for child in named if not child.tag.endswith("}text")]
+    texts = [child.text or "" for child in named if child.tag.endswith("}text")]
     condition = next(iter(conditions), "undefined-condition")
     kind = error.get("type", "cancel") if error is not None else "cancel"
     return StanzaProblem(condition, kind, next(iter(texts), "") or condition)
@@ -215,7 +216,7 @@ def parse_presence(xml: Element) -> RoomPresence | None:
         sender=xml.get("from", ""),
         available=not kind,
         jid=bare(item.get("jid", "")) if item is not None else "",
-        own=any(one.get("code") == "110" for one in statuses),
+        own=any(status.get("code") == "110" for status in statuses),
         problem=_problem(xml) if kind == "error" else None,
     )
 
@@ -228,10 +229,16 @@ def element(namespace: str, tag: str, text: str = "", **attributes: str) -> Elem
     return made
 
 
+def text_elements(text: str, *, styled: bool) -> list[Element]:
+    """The body of a message; without styles of ours, clients are asked to find none in it."""
+    body = element(CLIENT, "body", text)
+    return [body] if styled else [body, element(STYLING, "unstyled")]
+
+
 def reactions_element(message: str, emojis: Sequence[str]) -> Element:
     made = element(REACTIONS, "reactions", id=message)
-    for one in emojis:
-        SubElement(made, f"{{{REACTIONS}}}reaction").text = one
+    for emoji in emojis:
+        SubElement(made, f"{{{REACTIONS}}}reaction").text = emoji
     return made
 
 

@@ -39,7 +39,7 @@ def _add_chat_arguments(parser: ArgumentParser) -> None:
     agent.add_argument("--provider", metavar="NAME", help="provider to use")
     agent.add_argument("-t", "--toolsets", metavar="A,B", help="toolsets to use")
     agent.add_argument(
-        "--max-turns", metavar="N", type=_step_count, help="maximum model calls in a turn"
+        "--max-turns", metavar="N", type=_step_count, help="maximum number of model calls per turn"
     )
     agent.add_argument("--cwd", metavar="DIR", help="working directory (default: current)")
     add_switch(agent, "--yolo", "skip all approvals")
@@ -54,7 +54,7 @@ def _add_chat_arguments(parser: ArgumentParser) -> None:
     out.add_argument("--usage-file", metavar="PATH", help="write tokens and cost as JSON")
     parser.epilog = (
         "Exit codes: 0 success, 1 failure, 2 usage error, 3 step limit reached, "
-        "75 session in use, 78 configuration error, 130 interrupted."
+        "4 approval needed, 75 session in use, 78 configuration error, 130 interrupted."
     )
 
 
@@ -86,7 +86,9 @@ def _add_setup_arguments(parser: ArgumentParser) -> None:
 def _add_model_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help="model to use from now on")
     parser.add_argument(
-        "--provider", metavar="NAME", help="provider of the model, or the only one to list"
+        "--provider",
+        metavar="NAME",
+        help="provider of the model; without a name, list only this provider",
     )
     add_switch(parser, "--force", "accept a name that the provider does not list")
     add_switch(parser, "--all", "list every model")
@@ -103,7 +105,7 @@ def _add_auth_arguments(parser: ArgumentParser) -> None:
     show = add_action(verbs, "list", "list the keys (masked) and their state")
     remove = add_action(verbs, "remove", "remove a key or login")
     remove.add_argument("provider", help="provider of the key")
-    remove.add_argument("which", help="id, label, or number in the list")
+    remove.add_argument("which", metavar="KEY", help="id, label, or number in `hermes auth list`")
     status = add_action(verbs, "status", "show which key is used next, and why")
     for listing in (show, status):
         listing.add_argument("provider", nargs="?", help="only this provider")
@@ -130,7 +132,7 @@ def _add_config_arguments(parser: ArgumentParser) -> None:
     change.add_argument(
         "value",
         nargs="?",
-        help="true, 12, [a, b] or text; if omitted, it is asked for or read from stdin",
+        help="value: true, 12, [a, b] or text; if omitted, it is asked for or read from stdin",
     )
     add_switch(change, "--force", "accept unknown settings")
     add_action(verbs, "path", "print the path of config.yaml")
@@ -144,23 +146,23 @@ def _add_profile_arguments(parser: ArgumentParser) -> None:
     verbs = add_actions(parser)
     add_action(verbs, "list", "list all profiles; * marks the current one")
     create = add_action(verbs, "create", "create a profile")
-    create.add_argument("name", help="lowercase letters, digits, - and _")
+    create.add_argument("name", help="name of the profile: lowercase letters, digits, - and _")
     create.add_argument(
         "--clone", metavar="FROM", nargs="?", const="",
-        help="copy settings, model and tool keys, soul, skills and memory from a profile "
+        help="copy settings, model and tool keys, SOUL.md, skills and memory from a profile "
         "(default: the current one)",
     )  # fmt: skip
     add_switch(create, "--clone-all", "copy everything except history and runtime state")
     use = add_action(verbs, "use", "set the profile that is used without -p")
-    use.add_argument("name")
+    use.add_argument("name", help="name of the profile")
     show = add_action(verbs, "show", "show a profile")
-    show.add_argument("name", nargs="?", help="default: the current one")
+    show.add_argument("name", nargs="?", help="name of the profile (default: the current one)")
     delete = add_action(verbs, "delete", "delete a profile and everything in it")
-    delete.add_argument("name")
+    delete.add_argument("name", help="name of the profile")
     add_yes_flag(delete)
     rename = add_action(verbs, "rename", "rename a profile")
-    rename.add_argument("name")
-    rename.add_argument("new")
+    rename.add_argument("name", help="current name")
+    rename.add_argument("new", help="new name")
 
 
 def _add_status_arguments(parser: ArgumentParser) -> None:
@@ -180,12 +182,21 @@ def _add_doctor_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_logs_arguments(parser: ArgumentParser) -> None:
-    which = "; ".join(f"{name}: {what}" for name, what in LOGS.items())
+    which = ", ".join(f"{name} ({what})" for name, what in LOGS.items())
     parser.add_argument(
-        "log", nargs="?", default="agent", choices=tuple(LOGS), help=f"{which} (default: agent)"
+        "log",
+        nargs="?",
+        default="agent",
+        choices=tuple(LOGS),
+        help=f"log to show: {which} (default: agent)",
     )
     parser.add_argument(
-        "-n", "--number", type=int, default=50, metavar="N", help="how many (default: 50)"
+        "-n",
+        "--number",
+        type=int,
+        default=50,
+        metavar="N",
+        help="how many records to show (default: 50)",
     )
     parser.add_argument(
         "-f", "--follow", action="store_true", help="wait for new records until Ctrl+C"

@@ -1,6 +1,6 @@
 """The arguments of the commands for memory, skills, tools, MCP servers and hooks."""
 
-from argparse import REMAINDER, ArgumentParser
+from argparse import REMAINDER, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Mapping
 
 from hermes.cli.parser import (
@@ -55,8 +55,9 @@ def _add_skills_arguments(parser: ArgumentParser) -> None:
 def _add_ledger_actions(verbs: Actions, verb: str) -> None:
     log = add_action(verbs, "log", "list changes, newest last")
     log.add_argument(
-        "-n", "--number", type=int, default=20, metavar="N", help="how many (default: 20)"
-    )
+        "-n", "--number", type=_parse_number, default=20, metavar="N",
+        help="how many to list (default: 20)",
+    )  # fmt: skip
     diff = add_action(verbs, "diff", "show a change: author, source and diff")
     undo = add_action(verbs, "undo", "undo one change")
     for action in (diff, undo):
@@ -88,13 +89,15 @@ def _add_bundles_arguments(parser: ArgumentParser) -> None:
 
 def _add_tools_arguments(parser: ArgumentParser) -> None:
     verbs = add_actions(parser)
-    show = add_action(verbs, "list", "list the toolsets, where they are on and what they lack")
+    show = add_action(
+        verbs, "list", "list the toolsets, where they are enabled and what they still need"
+    )
     show.add_argument(
         "--platform", metavar="NAME", help="only this platform, such as cli or api_server"
     )
     add_json_flag(show)
-    enable = add_action(verbs, "enable", "turn toolsets on, on all platforms or on one")
-    disable = add_action(verbs, "disable", "turn toolsets off, on all platforms or on one")
+    enable = add_action(verbs, "enable", "enable toolsets, on all platforms or on one")
+    disable = add_action(verbs, "disable", "disable toolsets, on all platforms or on one")
     for action in (enable, disable):
         action.add_argument(
             "names", nargs="+", metavar="TOOLSET", help="toolset, such as terminal or memory"
@@ -127,7 +130,7 @@ def _add_mcp_arguments(parser: ArgumentParser) -> None:
     remove = add_action(verbs, "remove", "remove a server")
     test = add_action(verbs, "test", "connect to a server and list its tools")
     for action in (remove, test):
-        action.add_argument("name", metavar="NAME")
+        action.add_argument("name", metavar="NAME", help="name of the server")
     add_json_flag(test)
 
 
@@ -145,6 +148,12 @@ def _add_hooks_arguments(parser: ArgumentParser) -> None:
     revoke.add_argument("command", nargs="?", help="command as shown by `hermes hooks list`")
     add_switch(revoke, "--all", "revoke all hooks")
     add_action(verbs, "doctor", "check that the hooks can run; exit code 1 if there are problems")
+
+
+def _parse_number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 18 or int(text) < 1:
+        raise ArgumentTypeError("expected a whole number of at least 1")
+    return int(text)
 
 
 ARGUMENTS: Mapping[str, Callable[[ArgumentParser], None]] = {

@@ -1,6 +1,7 @@
 """The arguments of the commands for the gateway, messages, people and webhooks."""
 
-from argparse import SUPPRESS, ArgumentParser
+import math
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Mapping
 
 from hermes.cli.parser import add_action, add_actions, add_json_flag, add_switch
@@ -18,7 +19,7 @@ def _add_gateway_arguments(parser: ArgumentParser) -> None:
     add_switch(
         run,
         "--external-supervisor",
-        "to restart, exit with code 75 and let the supervisor start it again",
+        "to restart, exit with code 75 so that a supervisor starts it again",
     )
     run.add_argument("--ready-fd", type=int, help=SUPPRESS)
     start = add_action(
@@ -49,11 +50,15 @@ def _add_gateway_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_dashboard_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--host", help="address to listen at (default: dashboard.host)")
-    parser.add_argument("--port", type=int, help="port to listen at (default: dashboard.port)")
-    add_switch(parser, "--status", "say where the page is served; exit code 3 if it is not")
-    add_switch(parser, "--stop", "stop the page that `hermes dashboard` serves")
-    add_switch(parser, "--no-open", "only print the login link, and open no browser")
+    parser.add_argument("--host", help="address to listen on (default: dashboard.host)")
+    parser.add_argument(
+        "--port", type=_parse_port, help="port to listen on (default: dashboard.port)"
+    )
+    add_switch(
+        parser, "--status", "show the address of the dashboard; exit code 3 if it is not running"
+    )
+    add_switch(parser, "--stop", "stop the dashboard started by `hermes dashboard`")
+    add_switch(parser, "--no-open", "print the login link instead of opening a browser")
     parser.add_argument(
         "--set-password", metavar="USER", help="set a user name and a password to log in with"
     )
@@ -64,21 +69,28 @@ def _add_send_arguments(parser: ArgumentParser) -> None:
         "Exit codes: 0 delivered, or stored in the outbox; 1 could not be delivered; 2 usage error."
     )
     parser.add_argument("message", nargs="?", help="text to send (default: read from stdin)")
+    parser.add_argument("more", nargs="*", help=SUPPRESS)  # refused, with a better hint
     parser.add_argument(
         "-t", "--to", metavar="TARGET", default="origin",
-        help="platform, platform:chat[:thread], all, local or origin; separate several with commas "
-        "(default: origin, the chat this runs for, or the first home channel)",
+        help="target: platform, platform:chat[:thread], all, local or origin; separate several "
+        "with commas (default: origin, the chat this runs for, or the first home channel)",
     )  # fmt: skip
     parser.add_argument(
         "-f", "--file", metavar="FILE", help="read the text from a file; - is stdin"
     )
     parser.add_argument("-s", "--subject", metavar="TEXT", help="first line above the text")
     parser.add_argument("-l", "--list", action="store_true", help="list the known targets")
+    failed = parser.add_mutually_exclusive_group()
+    failed.add_argument(
+        "--failed", action="store_true", help="list the messages that could not be delivered"
+    )
+    failed.add_argument("--retry", metavar="ID", help="try a failed message again, or `all`")
+    failed.add_argument("--discard", metavar="ID", help="remove a failed message, or `all`")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing on success")
     add_json_flag(parser)
     add_switch(parser, "--no-wait", "do not wait for delivery")
     parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="SECONDS",
+        "--timeout", type=_parse_seconds, default=60.0, metavar="SECONDS",
         help="how long to wait for delivery (default: 60)",
     )  # fmt: skip
 
@@ -100,11 +112,15 @@ def _add_pairing_arguments(parser: ArgumentParser) -> None:
 def _add_people_arguments(parser: ArgumentParser) -> None:
     verbs = add_actions(parser)
     add_action(verbs, "list", "list people with several accounts")
-    link = add_action(verbs, "link", "make accounts one person, with the rights of all of them")
-    unlink = add_action(verbs, "unlink", "take an account from its person")
+    link = add_action(
+        verbs, "link", "treat accounts as one person, with the permissions of all of them"
+    )
+    unlink = add_action(verbs, "unlink", "treat an account as a separate person again")
     for action in (link, unlink):
-        action.add_argument("account", help="platform:user, such as telegram:42")
-    link.add_argument("others", nargs="+", metavar="account", help="the same person's others")
+        action.add_argument("account", help="account as platform:user, such as telegram:42")
+    link.add_argument(
+        "others", nargs="+", metavar="account", help="other accounts of the same person"
+    )
 
 
 def _add_webhook_arguments(parser: ArgumentParser) -> None:
@@ -113,10 +129,10 @@ def _add_webhook_arguments(parser: ArgumentParser) -> None:
     _add_subscribe_arguments(subscribe)
     show = add_action(verbs, "list", "list all routes")
     add_switch(show, "--json", "print one JSON object per line")
-    remove = add_action(verbs, "remove", "remove a subscription")
+    remove = add_action(verbs, "remove", "remove a route")
     test = add_action(verbs, "test", "send a signed test call to the running gateway")
     for action in (remove, test):
-        action.add_argument("name")
+        action.add_argument("name", help="name of the route")
     test.add_argument(
         "--payload", metavar="JSON", help="payload to send (default: a short example)"
     )
@@ -153,8 +169,24 @@ def _add_subscribe_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_slack_arguments(parser: ArgumentParser) -> None:
-    manifest = add_action(add_actions(parser), "manifest", "print the manifest to paste")
+    manifest = add_action(add_actions(parser), "manifest", "print the manifest to paste into Slack")
     manifest.add_argument("--name", default="Hermes", help="name of the app (default: Hermes)")
+
+
+def _parse_port(text: str) -> int:
+    if not text.isdecimal() or len(text) > 5 or int(text) > 65535:
+        raise ArgumentTypeError("expected a whole number from 0 to 65535")
+    return int(text)
+
+
+def _parse_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise ArgumentTypeError("expected a number of seconds, 0 or more")
+    return seconds
 
 
 ARGUMENTS: Mapping[str, Callable[[ArgumentParser], None]] = {

@@ -50,8 +50,9 @@ def _add_sessions_arguments(parser: ArgumentParser) -> None:
 
     def verb(name: str, summary: str, epilog: str = "") -> ArgumentParser:
         raw = RawDescriptionHelpFormatter
+        listed = f"{summary[:1].lower()}{summary[1:].rstrip('.')}"
         return verbs.add_parser(
-            name, help=summary, description=summary, epilog=epilog, formatter_class=raw
+            name, help=listed, description=summary, epilog=epilog, formatter_class=raw
         )
 
     _add_view_arguments(
@@ -63,9 +64,7 @@ def _add_sessions_arguments(parser: ArgumentParser) -> None:
     _add_export_arguments(verb("export", "Export sessions to a file or stdout.", _EXPORT_HELP))
     import_ = verb("import", "Import sessions from an export (jsonl).")
     import_.add_argument("file", metavar="FILE", help="exported file, or - for stdin")
-    verb(
-        "adopt", "Import new sessions from the state.db of an upstream Hermes, which is only read."
-    )
+    verb("adopt", "Import new sessions of hermes-agent from its state.db, which is not changed.")
     backup = verb("backup", "Copy the database to a file, even while it is in use.")
     backup.add_argument("file", metavar="FILE", help="target file; must not exist")
     rename = verb("rename", "Set the title of a session; an empty one removes it.")
@@ -96,7 +95,7 @@ def _add_view_arguments(
     search.add_argument("query", metavar="QUERY", nargs="+", help="words to search for")
     search.add_argument("--role", choices=("user", "assistant", "tool"), help="role of the speaker")
     for arguments in (listing, style, search, stats):
-        add_switch(arguments, "--json", "print JSON; see below")
+        add_switch(arguments, "--json", "print JSON")
     add_switch(style, "--raw", "only the text, exactly as stored")
 
 
@@ -116,27 +115,29 @@ def _add_filters(parser: ArgumentParser) -> None:
     filters.add_argument("--title", metavar="TEXT", help="text in the title")
     filters.add_argument("--cwd", metavar="DIR", help="working directory")
     filters.add_argument(
-        "--since", metavar="WHEN", type=TimePoint, help="started since: 2026-01-31, 7d"
+        "--since", metavar="WHEN", type=TimePoint, help="started since, such as 2026-01-31 or 7d"
     )
-    filters.add_argument("--before", metavar="WHEN", type=TimePoint, help="started before")
     filters.add_argument(
-        "--older-than", metavar="AGE", type=parse_age, help="unused for: 30d, 12h, 6mo"
+        "--before", metavar="WHEN", type=TimePoint, help="started before, in the same form"
+    )
+    filters.add_argument(
+        "--older-than",
+        metavar="AGE",
+        type=parse_age,
+        help="unused for this long, such as 30d, 12h or 6mo",
     )
     filters.add_argument("--min-messages", metavar="N", type=_parse_count, help="minimum messages")
     filters.add_argument("--max-messages", metavar="N", type=_parse_count, help="maximum messages")
 
 
-def _parse_count(text: str) -> int:
-    if not text.isdecimal() or len(text) > 18:
-        raise ArgumentTypeError(f"{text!r} is not a number")
+def _parse_count(text: str, minimum: int = 0) -> int:
+    if not text.isdecimal() or len(text) > 18 or int(text) < minimum:
+        raise ArgumentTypeError(f"expected a whole number of at least {minimum}")
     return int(text)
 
 
 def _parse_positive(text: str) -> int:
-    number = _parse_count(text)
-    if number == 0:
-        raise ArgumentTypeError("must be at least 1")
-    return number
+    return _parse_count(text, 1)
 
 
 ARGUMENTS: Mapping[str, Callable[[ArgumentParser], None]] = {

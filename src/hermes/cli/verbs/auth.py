@@ -134,19 +134,19 @@ class _AuthActions:
 
     def list(self, provider: str | None, *, as_json: bool) -> int:
         names = [self._provider_name(provider)] if provider else self._providers_with_keys()
-        rows = [(name, one) for name in names for one in self._keys_of(name)]
+        rows = [(name, key_status) for name in names for key_status in self._keys_of(name)]
         if as_json:
-            self._context.print_json([_json_key(name, one) for name, one in rows])
+            self._context.print_json([_json_key(name, row) for name, row in rows])
             return 0
         if not rows:
             self._context.note(_NO_KEYS)
             return 0
         table = [("PROVIDER", "#", "ID", "LABEL", "KEY", "FROM", "STATE")]
-        for name, one in rows:
+        for name, row in rows:
             ids = [known.id for known in self._file.credentials(name)]
-            number = str(ids.index(one.id) + 1) if one.id in ids else ""
-            label, key = single_line(one.label), masked_key(one.key)
-            table.append((name, number, one.id, label, key, one.source, self._state(one)))
+            number = str(ids.index(row.id) + 1) if row.id in ids else ""
+            label, key = single_line(row.label), masked_key(row.key)
+            table.append((name, number, row.id, label, key, row.source, self._state(row)))
         Printer(self._context).table(table)
         return 0
 
@@ -182,13 +182,16 @@ class _AuthActions:
         )
 
     def _providers_with_keys(self) -> Sequence[str]:
-        names = [one.name for one in PROVIDERS]
-        names += [one.name for one in self._settings.custom_providers]
+        names = [provider.name for provider in PROVIDERS]
+        names += [provider.name for provider in self._settings.custom_providers]
         names += self._file.providers()
         return [name for name in dict.fromkeys(names) if self._keys_of(name)]
 
     def _provider_name(self, provider: str) -> str:
-        customs = {one.name.lower(): one.name for one in self._settings.custom_providers}
+        customs = {
+            custom_provider.name.lower(): custom_provider.name
+            for custom_provider in self._settings.custom_providers
+        }
         if custom := customs.get(provider.lower().removeprefix("custom:")):
             return custom
         known = find_provider(provider)
@@ -202,26 +205,26 @@ class _AuthActions:
             hint=near or f"Known providers: {', '.join(one.name for one in PROVIDERS)}.",
         )
 
-    def _state(self, one: KeyStatus) -> str:
-        if one.cooldown:
-            reason = _REST_REASONS.get(one.reason, one.reason)
-            return f"paused for {_duration(one.cooldown)} ({reason})"
-        if one.kind == OAUTH and one.expires is not None:
-            left = one.expires - self._clock.now().timestamp()
+    def _state(self, key: KeyStatus) -> str:
+        if key.cooldown:
+            reason = _REST_REASONS.get(key.reason, key.reason)
+            return f"paused for {_duration(key.cooldown)} ({reason})"
+        if key.kind == OAUTH and key.expires is not None:
+            left = key.expires - self._clock.now().timestamp()
             return f"valid for {_duration(left)}" if left > 0 else "expired; will be renewed"
         return "ready"
 
 
-def _json_key(name: str, one: KeyStatus) -> dict[str, object]:
+def _json_key(name: str, key: KeyStatus) -> dict[str, object]:
     return {
         "provider": name,
-        "id": one.id,
-        "label": one.label,
-        "key": masked_key(one.key),
-        "from": one.source,
-        "type": one.kind,
-        "rests_seconds": math.ceil(one.cooldown),
-        "rests_because": one.reason,
+        "id": key.id,
+        "label": key.label,
+        "key": masked_key(key.key),
+        "from": key.source,
+        "type": key.kind,
+        "rests_seconds": math.ceil(key.cooldown),
+        "rests_because": key.reason,
     }
 
 

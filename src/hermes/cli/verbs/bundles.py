@@ -56,9 +56,9 @@ def run(args: Namespace, context: CliContext) -> int:
 
 def _list(action: _BundlesAction) -> None:
     found = list_bundles(action.home.path)
-    for one in found:
-        about = f": {one_line(one.description, 60)}" if one.description else ""
-        action.say(f"{one.name:<28} ({', '.join(one.skills)}){about}")
+    for bundle in found:
+        about = f": {one_line(bundle.description, 60)}" if bundle.description else ""
+        action.say(f"{bundle.name:<28} ({', '.join(bundle.skills)}){about}")
     if not found:
         action.say("No bundles. Create one: hermes bundles create NAME -s SKILL -s SKILL")
 
@@ -121,7 +121,7 @@ def _found(action: _BundlesAction, found: T | None) -> T:
     if found is not None:
         return found
     name = action.args.name
-    near = did_you_mean(name, (one.name for one in list_bundles(action.home.path)))
+    near = did_you_mean(name, (bundle.name for bundle in list_bundles(action.home.path)))
     raise UsageError(f"Unknown bundle: {name!r}.", hint=near or "List them: hermes bundles list")
 
 

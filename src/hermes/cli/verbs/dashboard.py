@@ -1,4 +1,4 @@
-"""`hermes dashboard`: print a login link for the web page, and serve it if nobody does."""
+"""`hermes dashboard`: print a login link, and serve the dashboard if it is not running."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def run(args: Namespace, context: CliContext) -> int:
     if record is not None:
         if args.host or args.port is not None:
             raise UsageError(
-                f"The page is already served at {record.address}.",
+                f"The dashboard is already running at {record.address}.",
                 hint="Stop it first: hermes dashboard --stop",
             )
         _invite(record.address, home, context, open_browser=not args.no_open)
@@ -50,13 +50,15 @@ def run(args: Namespace, context: CliContext) -> int:
         await serve_page(home, context.env, host=args.host or "", port=args.port, ready=ready)
 
     anyio.run(serve)
+    if context.stdout.isatty():
+        context.print("")  # the terminal has shown ^C
     return 0
 
 
 def _invite(address: str, home: Home, context: CliContext, *, open_browser: bool) -> None:
     token = Logins(web_folder(home), SystemClock()).new_link()
     link = f"{address}/login#{token}"
-    context.print(f"The web page is served at {address}")
+    context.print(f"The dashboard is running at {address}")
     context.print(f"Log in with this link; it works once, for 15 minutes:\n  {link}")
     if open_browser and (context.env.get("DISPLAY") or context.env.get("WAYLAND_DISPLAY")):
         webbrowser.open(link)
@@ -64,24 +66,24 @@ def _invite(address: str, home: Home, context: CliContext, *, open_browser: bool
 
 def _print_status(record: ServerState | None, context: CliContext) -> int:
     if record is None:
-        context.print("The web page is not served.")
+        context.print("The dashboard is not running.")
         return NOT_RUNNING
-    context.print(f"The web page is served at {record.address} by {record.by}, pid {record.pid}.")
+    context.print(f"The dashboard is running at {record.address} ({record.by}, pid {record.pid}).")
     return 0
 
 
 def _stop(record: ServerState | None, context: CliContext) -> int:
     if record is None:
-        context.print("The web page is not served.")
+        context.print("The dashboard is not running.")
         return NOT_RUNNING
     if record.by == "gateway":
         raise UsageError(
-            "The gateway serves the page.",
+            "The gateway serves the dashboard.",
             hint="To stop that: hermes config set dashboard.enabled false, then "
             "hermes gateway restart",
         )
     os.kill(record.pid, signal.SIGTERM)
-    context.print(f"Stopping the page at {record.address}; running turns may finish.")
+    context.print(f"Stopping the dashboard at {record.address}; running turns are completed first.")
     return 0
 
 
@@ -98,5 +100,5 @@ def _set_password(username: str, home: Home, context: CliContext) -> int:
         "dashboard.basic_auth.password_hash": hash_password(password),
     }
     change_settings(home, context.profile_env(), lambda _: values)
-    context.print("Saved. It counts from the next start of the page.")
+    context.print("Saved. It takes effect when the dashboard is started again.")
     return 0

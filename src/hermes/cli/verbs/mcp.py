@@ -79,6 +79,8 @@ def _add(action: McpAction, args: Namespace) -> int:
     for warning in action.settings.add(args.name, given).warnings:
         action.hint(f"warning: {single_line(str(warning))}")
     action.context.print(f"Added: {args.name}")
+    if trouble := McpAction(action.context).settings.trouble(args.name):
+        action.hint(f"warning: {single_line(trouble)}")
     action.hint(f"Test it: hermes mcp test {args.name}")
     _print_reload_hint(action)
     return 0

@@ -17,11 +17,13 @@ from hermes.cli.verbs.setup.local_model import DownloadableModel, downloadable_m
 from hermes.config.home import ensure_home
 from hermes.kit.clock import SystemClock
 from hermes.kit.terminal_text import single_line
+from hermes.kit.text import did_you_mean
 from hermes.models.embedded.download import format_size
 from hermes.models.embedded.weights import weights_catalog
 from hermes.models.key_pool import KeyPool
-from hermes.models.providers import EMBEDDED
+from hermes.models.providers import CUSTOM, EMBEDDED, PROVIDERS, find_provider
 from hermes.models.resolver import NoProviderConfigured
+from hermes.models.settings import ModelSettings
 from hermes.models.urls import redacted_url
 from hermes.ports.model import Model
 from hermes.schema.errors import HermesError, UsageError
@@ -61,7 +63,9 @@ async def _show_or_choose(args: Namespace, context: CliContext) -> int:
             await selector.find()
         offers = [
             structs.replace(offer, base_url=redacted_url(offer.base_url))
-            for offer in _for_provider(args.provider, await find_available(settings, env.get))
+            for offer in _for_provider(
+                args.provider, await find_available(settings, env.get), settings
+            )
         ]
     finally:
         await selector.aclose()
@@ -74,7 +78,7 @@ async def _show_or_choose(args: Namespace, context: CliContext) -> int:
     if dialog.interactive and not args.all and any(offer.models for offer in offers):
         return await _pick(args, context, offers, selector.current(), dialog)
     _print(args, context, selector.current(), offers)
-    _print_downloadable(context, [one for one in fetching if not one.here])
+    _print_downloadable(context, [model for model in fetching if not model.here])
     return 0
 
 
@@ -116,19 +120,22 @@ def pick_model(
     while True:
         dialog.show_rows(
             f"In use: {current}. Models that can be reached:",
-            [(f"{one.provider}/{one.model}", "in use" if one.in_use else "") for one in shown],
+            [
+                (f"{model.provider}/{model.model}", "in use" if model.in_use else "")
+                for model in shown
+            ],
         )
         answer = dialog.ask_line("Number, name, or words to search (Enter keeps it)", "keep")
         if answer == "keep":
             return None
         if answer.isdecimal() and 1 <= int(answer) <= len(shown):
             return shown[int(answer) - 1]
-        exact = [one for one in rows if answer in {one.model, f"{one.provider}/{one.model}"}]
+        exact = [row for row in rows if answer in {row.model, f"{row.provider}/{row.model}"}]
         wanted = answer.casefold().split()
         found = exact[:1] or [
-            one
-            for one in rows
-            if all(word in f"{one.provider}/{one.model}".casefold() for word in wanted)
+            row
+            for row in rows
+            if all(word in f"{row.provider}/{row.model}".casefold() for word in wanted)
         ]
         if len(found) == 1:
             return found[0]
@@ -143,7 +150,7 @@ async def _choose(args: Namespace, selector: ModelSelector) -> tuple[Model, str]
     try:
         model = await selector.choose(args.name, provider)
     except NoProviderConfigured:
-        if args.name not in {one.name for one in weights_catalog()}:
+        if args.name not in {weights.name for weights in weights_catalog()}:
             raise
         provider = EMBEDDED
         model = await selector.choose(args.name, provider)
@@ -156,15 +163,19 @@ def _print_downloadable(context: CliContext, rows: Sequence[DownloadableModel]) 
         return
     command = context.with_profile("hermes setup --local")
     context.print(f"\nAvailable for download, without a key or server: {command}")
-    for one in rows:
-        context.print(f"    {one.name:<20} {format_size(one.size)}, {one.licence}")
+    for row in rows:
+        context.print(f"    {row.name:<20} {format_size(row.size)}, {row.licence}")
 
 
 def _for_provider(
-    provider: str | None, offers: Sequence[ProviderModels]
+    provider: str | None, offers: Sequence[ProviderModels], settings: ModelSettings
 ) -> Sequence[ProviderModels]:
     chosen = [offer for offer in offers if provider in (None, offer.provider)]
     if provider and not chosen:
+        names = [one.name for one in (*PROVIDERS, CUSTOM, *settings.custom_providers)]
+        if find_provider(provider) is None and provider not in names:
+            hint = did_you_mean(provider, names) or f"Choose one of: {', '.join(names)}"
+            raise UsageError(f"Unknown provider: {provider!r}.", hint=hint)
         raise UsageError(
             f"{provider} cannot be reached.", hint="List what can be reached: hermes model"
         )

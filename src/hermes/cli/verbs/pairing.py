@@ -3,7 +3,7 @@
 from argparse import Namespace
 from collections.abc import Sequence
 
-from hermes.app.chat_users import approve, remove_from_variables
+from hermes.app.chat_users import approve, check_chat_platform, remove_from_variables
 from hermes.cli.context import CliContext
 from hermes.cli.dates import relative_time
 from hermes.cli.output import Printer
@@ -63,8 +63,10 @@ def _print_table(
 
 
 def _approve(context: CliContext, pairing: Pairing, platform: str, code: str) -> int:
+    asking = [one.platform for one in pairing.pending()]
+    check_chat_platform(platform.strip().lower(), context.load_config().config, asking)
     answer = approve(pairing, platform, code)
-    name = f" ({single_line(answer.name)})" if answer.name else ""
+    name = f" ({single_line(answer.name)})" if answer.name not in {"", answer.user} else ""
     user, command = single_line(answer.user), f"hermes{_profile_flag(context)} pairing revoke"
     context.print(
         f"{user}{name} can now message the agent on {answer.platform}\n"

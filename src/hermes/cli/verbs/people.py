@@ -2,12 +2,14 @@
 
 from argparse import Namespace
 
+from hermes.app.chat_users import check_chat_platform
 from hermes.cli.context import CliContext
 from hermes.cli.output import Printer
 from hermes.gateway.people import LinkedAccount, LinkedPerson, People, parse_account
 from hermes.kit.clock import SystemClock
 from hermes.kit.terminal_text import single_line
 from hermes.schema.errors import UsageError
+from hermes.schema.scope import platform_of
 
 _PROOFS = {"owner": "you", "code": "a code"}
 
@@ -17,6 +19,9 @@ def run(args: Namespace, context: CliContext) -> int:
     match args.action:
         case "link":
             accounts = [parse_account(text) for text in (args.account, *args.others)]
+            config = context.load_config().config
+            for one in accounts:
+                check_chat_platform(platform_of(one.partition(":")[0]), config)
             person = people.link([LinkedAccount(account=one, proof="owner") for one in accounts])
             shown = ", ".join(map(single_line, person.names))
             context.print(f"One person now: {shown}")
@@ -28,7 +33,7 @@ def run(args: Namespace, context: CliContext) -> int:
                 raise UsageError(
                     f"{single_line(account)} is not linked.", hint="See: hermes people list"
                 )
-            context.print(f"{single_line(account)} is a person of its own again")
+            context.print(f"{single_line(account)} is a separate person again.")
             return 0
         case _:
             return _list(context, people)
@@ -36,11 +41,13 @@ def run(args: Namespace, context: CliContext) -> int:
 
 def _note_accounts_by_code(context: CliContext, person: LinkedPerson) -> None:
     """Accounts that were linked in chats are merged, too; the owner may not know of them."""
-    by_code = [single_line(one.account) for one in person.accounts if one.proof == "code"]
+    by_code = [
+        single_line(account.account) for account in person.accounts if account.proof == "code"
+    ]
     if by_code:
         context.note(
             f"Among them, linked by a code and not by you: {', '.join(by_code)}. "
-            f"If one is somebody else's: hermes people unlink {by_code[0]}"
+            f"If one belongs to someone else: hermes people unlink {by_code[0]}"
         )
 
 
@@ -50,9 +57,9 @@ def _list(context: CliContext, people: People) -> int:
         context.note("No accounts are linked.")
         return 0
     rows = [
-        (str(number), single_line(one.account), _PROOFS[one.proof])
+        (str(number), single_line(account.account), _PROOFS[account.proof])
         for number, person in enumerate(known, 1)
-        for one in person.accounts
+        for account in person.accounts
     ]
     Printer(context).table([("PERSON", "ACCOUNT", "LINKED BY"), *rows])
     return 0

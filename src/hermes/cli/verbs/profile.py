@@ -67,6 +67,23 @@ def _print_credentials(context: CliContext, source: Home, home: Home, everything
     if own.removed:
         removed = _one_line(", ".join(own.removed))
         context.print(f"Not copied (each profile needs its own): {removed}")
+    if platforms := _chat_apps(home):
+        context.print(
+            f"Its gateway will also connect to: {', '.join(platforms)}. To turn one off: "
+            f"hermes -p {home.profile} config set platforms.{platforms[0]}.enabled false"
+        )
+
+
+def _chat_apps(home: Home) -> list[str]:
+    """The chat apps that the settings of a copied home still turn on, such as IRC by its server."""
+    from hermes.app.channels import enabled_platforms
+    from hermes.config.env import Env, profile_env
+    from hermes.config.loader import load_config
+    from hermes.config.platforms import facts_of
+
+    env = profile_env(home.dotenv, Env({}))
+    names = enabled_platforms(load_config(home, env).config, env)
+    return [name for name in names if not facts_of(name).sender_role]
 
 
 def _use(context: CliContext, name: str) -> int:
@@ -148,7 +165,8 @@ def _delete(context: CliContext, name: str, sure: bool) -> int:
 def _check_not_served(root: Path, name: str) -> None:
     from hermes.app.service.lock import running_gateway
 
-    served = None if name == DEFAULT_PROFILE else running_gateway(profile_home(root, name))
+    home = profile_home(root, name, may_create=False)
+    served = None if name == DEFAULT_PROFILE else running_gateway(home)
     if served is not None:
         raise UsageError(
             f"Profile {name} is served by a gateway (pid {served.pid}).",

@@ -15,20 +15,18 @@ from hermes.app.service.status import GatewayStatus, gateway_status
 from hermes.app.storage import open_archive
 from hermes.cli.context import CliContext
 from hermes.cli.output import Printer
+from hermes.cli.verbs import failed_messages
 from hermes.cli.verbs.chat import decode_argument
 from hermes.config.home import Home, ensure_home
 from hermes.gateway.messages import OutboxMessage, outbox_post
 from hermes.gateway.targets import (
-    AllHomesTarget,
-    ChatTarget,
-    HomeTarget,
-    LocalTarget,
-    OriginTarget,
     ResolvedTargets,
     UnresolvedReason,
     UnresolvedTarget,
+    address_name,
     parse_targets,
     resolve_targets,
+    target_name,
 )
 from hermes.ipc.socket_client import wake_gateway
 from hermes.kit.clock import Clock, SystemClock
@@ -43,6 +41,8 @@ MAX_TEXT_BYTES = 1024 * 1024
 """Bytes of one message; it is split for platforms with smaller limits."""
 _POLL_INTERVALS = (0.02, 0.5)
 """Seconds between checks of the outbox: initial and maximum."""
+
+_CHAT_TYPES = {"dm": "direct message"}
 
 WakeGateway = Callable[[Path], bool]
 """Notifies the gateway of a home about new outbox items; False if none is listening."""
@@ -65,6 +65,8 @@ class TargetResult(Struct, frozen=True):
 
 
 def run(args: Namespace, context: CliContext) -> int:
+    if args.failed or args.retry or args.discard:
+        return failed_messages.run(args, context, wake_gateway)
     return _list_targets(args, context) if args.list else send(args, context, wake_gateway)
 
 
@@ -73,9 +75,12 @@ def _list_targets(args: Namespace, context: CliContext) -> int:
     gateway = gateway_status(home)
     online = list(gateway.platforms) if gateway.record else []
     targets = load_send_targets(home, context.env, online)
-    rows = [(target_text(address), "home channel") for address in targets.homes.values()]
+    rows = [
+        (address_name(address), f"home channel {targets.home_names.get(name, '')}".rstrip())
+        for name, address in targets.homes.items()
+    ]
     for chat in targets.chats:
-        about = " ".join(filter(None, [chat.type, chat.name]))
+        about = " ".join(filter(None, [_CHAT_TYPES.get(chat.type, chat.type), chat.name]))
         rows.append((f"{chat.platform}:{chat.id}", about))
     found = bool(rows)
     rows.append(("local", "a file in the home"))
@@ -92,13 +97,12 @@ def _list_targets(args: Namespace, context: CliContext) -> int:
     return 0
 
 
-def target_text(address: Address) -> str:
-    thread = f":{address.thread}" if address.thread else ""
-    return f"{address.channel}:{address.chat}{thread}"
-
-
 def text_to_send(args: Namespace, context: CliContext) -> str:
     """The text from the argument, a file or stdin. Raises `UsageError` if there is none or two."""
+    if args.more:
+        is_target = args.to == "origin" and ":" in args.message
+        hint = f"Did you mean --to {args.message}?" if is_target else "Quote the message."
+        raise UsageError(f"Unrecognized arguments: {' '.join(args.more)}.", hint=hint)
     if args.message is not None and args.file is not None:
         raise UsageError("Pass the message as an argument or with --file, not both.")
     if args.message is not None:
@@ -172,7 +176,7 @@ def send(args: Namespace, context: CliContext, wake: WakeGateway) -> int:
     targets = _resolve(args.to, known)
     ensure_home(home)
     lines = [
-        TargetResult(_target_name(one), SendOutcome.FAILED, _unresolved_text(one))
+        TargetResult(target_name(one.target), SendOutcome.FAILED, _unresolved_text(one))
         for one in targets.unresolved
     ]
     if targets.local:
@@ -234,7 +238,7 @@ class _Sender:
 
     async def _target_result(self, store: Store, row: _QueuedText, *, woken: bool) -> TargetResult:
         status, reason = await store.queues.status(row.key)
-        target = target_text(row.address)
+        target = address_name(row.address)
         match status:
             case ItemStatus.DONE:
                 return TargetResult(target, SendOutcome.DELIVERED, "", row.key)
@@ -281,22 +285,8 @@ def _post(row: _QueuedText, text: str, at: datetime) -> EnqueueItem:
     )
 
 
-def _target_name(unreached: UnresolvedTarget) -> str:
-    match unreached.target:
-        case HomeTarget(platform):
-            return platform
-        case ChatTarget(platform, chat, thread):
-            return target_text(Address(platform, chat, thread))
-        case OriginTarget():
-            return "origin"
-        case LocalTarget():
-            return "local"
-        case AllHomesTarget():
-            return "all"
-
-
 def _unresolved_text(unreached: UnresolvedTarget) -> str:
-    name = _target_name(unreached)
+    name = target_name(unreached.target)
     match unreached.reason:
         case UnresolvedReason.NO_ORIGIN:
             return "This was not started from a chat, and no home channel is set"

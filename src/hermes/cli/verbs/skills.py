@@ -153,7 +153,8 @@ async def _update(action: _SkillsAction) -> int:
     known = action.installer.installed()
     if action.args.name and action.args.name not in known:
         raise UsageError(
-            f"{action.args.name} was not installed.", hint="List the skills: hermes skills list"
+            f"{action.args.name} was not installed from a source.",
+            hint="List the skills: hermes skills list",
         )
     code = 0
     for name, record in known.items():
@@ -282,10 +283,10 @@ async def _curate(action: _SkillsAction) -> int:
 async def _consolidate(action: _SkillsAction, keep: int) -> None:
     if action.args.dry_run:
         similar = await action.curator.similar_skills()
-        lines = [f"would propose: merge {one.drop} into {one.keep}" for one in similar]
+        lines = [f"would propose: merge {pair.drop} into {pair.keep}" for pair in similar]
     else:
         made = await action.curator.propose_merges(keep)
-        lines = [f"proposed: {one.summary}  ({short_id(one.id)})" for one in made]
+        lines = [f"proposed: {proposal.summary}  ({short_id(proposal.id)})" for proposal in made]
     for line in lines:
         action.say(line)
     pending = "Review the proposals: hermes skills pending"

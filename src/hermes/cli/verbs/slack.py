@@ -13,7 +13,7 @@ from hermes.commands.surface import Surface
 def run(args: Namespace, context: CliContext) -> int:
     commands = [
         (command.name, command.summary)
-        for command in sorted(standard_commands().commands, key=lambda one: one.name)
+        for command in sorted(standard_commands().commands, key=lambda command: command.name)
         if Surface.CHAT in command.availability.value
     ]
     manifest = app_manifest(args.name, commands)

@@ -9,6 +9,7 @@ from msgspec import Struct
 from hermes.api.settings import PLATFORM_NAME as API
 from hermes.api.settings import is_enabled
 from hermes.app.channels import enabled_platforms
+from hermes.app.followup_router import left_followups
 from hermes.app.model_settings import model_settings
 from hermes.app.models import NO_MODEL, ModelSelector
 from hermes.app.service.status import GatewayStatus, gateway_status
@@ -36,6 +37,7 @@ from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ConfigError, StoreError
 
 _SETTINGS_UNREADABLE = "the settings cannot be read: hermes doctor"
+_MAX_NAMED = 3
 _STOPPED, _DIED = "not running", "crashed or killed"
 
 
@@ -46,6 +48,7 @@ class PendingWork(Struct, frozen=True, kw_only=True):
     processes: int = 0
     delegations: int = 0
     proposals: int = 0
+    reports: Sequence[str] = ()  # the session of each report of ended work
     messages: int = 0
     given_up: int = 0
 
@@ -187,45 +190,63 @@ async def _store_counts(home: Home, clock: Clock) -> tuple[int, int, PendingWork
         return _NO_COUNTS
     async with open_archive(home, clock) as store:
         stats = await store.maintenance.stats()
+        reports = await left_followups(store)
         waiting = PendingWork(
             questions=len(await store.approvals.open_questions()),
             processes=await store.processes.count_running(),
             delegations=len(await store.delegations.running()),
             proposals=len(await Ledger(store, home.path, clock).waiting()),
-            messages=stats.waiting,
+            reports=reports,
+            messages=stats.waiting - len(reports),
             given_up=stats.parked,
         )
     return stats.sessions, stats.messages, waiting
 
 
-def _rows(one: Overview) -> list[tuple[str, str]]:
-    start = ": hermes gateway start" if one.gateway == _STOPPED else ""
+def _rows(overview: Overview) -> list[tuple[str, str]]:
+    start = ": hermes gateway start" if overview.gateway == _STOPPED else ""
     rows = [
-        ("profile", f"{one.profile}  ({one.home})"),
-        ("model", one.model_trouble or one.model),
-        ("gateway", f"{one.gateway}{start}"),
+        ("profile", f"{overview.profile}  ({overview.home})"),
+        ("model", overview.model_trouble or overview.model),
+        ("gateway", f"{overview.gateway}{start}"),
     ]
-    inactive = " (enabled; the gateway is not running)" if one.gateway in {_STOPPED, _DIED} else ""
-    channels = ", ".join(one.channels) + inactive if one.channels else "none"
+    inactive = (
+        " (enabled; the gateway is not running)" if overview.gateway in {_STOPPED, _DIED} else ""
+    )
+    channels = ", ".join(overview.channels) + inactive if overview.channels else "none"
     rows.append(("channels", channels))
-    rows += [("sandbox", line) for line in one.sandbox]
-    if one.unserved:
-        rows.append(("not served", f"{', '.join(one.unserved)} (hermes doctor)"))
-    if one.trouble:
-        return [*rows, ("sessions", "unknown"), ("waiting", "unknown"), ("database", one.trouble)]
-    stored = f"{plural(one.sessions, 'session')}, {plural(one.stored_messages, 'message')}"
-    return [*rows, ("sessions", stored), ("waiting", _pending_text(one.waiting))]
+    rows += [("sandbox", line) for line in overview.sandbox]
+    if overview.unserved:
+        rows.append(("not served", f"{', '.join(overview.unserved)} (hermes doctor)"))
+    if overview.trouble:
+        return [
+            *rows,
+            ("sessions", "unknown"),
+            ("waiting", "unknown"),
+            ("database", overview.trouble),
+        ]
+    stored = (
+        f"{plural(overview.sessions, 'session')}, {plural(overview.stored_messages, 'message')}"
+    )
+    return [*rows, ("sessions", stored), ("waiting", _pending_text(overview.waiting))]
 
 
-def _pending_text(one: PendingWork) -> str:
+def _pending_text(work: PendingWork) -> str:
     """The counts, with the command that shows the items."""
     parts = [
-        (one.questions, "question", ""),
-        (one.processes, "background process", ""),
-        (one.delegations, "delegation", ""),
-        (one.proposals, "proposal", " (hermes memory pending)"),
-        (one.messages, "message", " in the queue"),
-        (one.given_up, "message", " undeliverable (hermes gateway status --deep)"),
+        (work.questions, "question", ""),
+        (work.processes, "background process", ""),
+        (work.delegations, "delegation", ""),
+        (len(work.reports), "report", f" of ended work ({_resume_commands(work.reports)})"),
+        (work.proposals, "proposal", " (hermes memory pending)"),
+        (work.messages, "message", " in the queue"),
+        (work.given_up, "message", " undeliverable (hermes send --failed)"),
     ]
     texts = [f"{plural(count, noun)}{more}" for count, noun, more in parts if count]
     return ", ".join(texts) or "nothing"
+
+
+def _resume_commands(sessions: Sequence[str]) -> str:
+    """The commands that show the oldest reports."""
+    commands = [f"hermes -r {session}" for session in dict.fromkeys(sessions)]
+    return ", ".join(commands[:_MAX_NAMED])

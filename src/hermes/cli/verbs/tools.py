@@ -59,9 +59,9 @@ def _list(args: Namespace, context: CliContext, config: Config) -> int:
         context.print_json(rows)
         return 0
     printer = Printer(context)
-    table = [("TOOLSET", *(single_line(one).upper() for one in platforms), "TOOLS")]
+    table = [("TOOLSET", *(single_line(platform).upper() for platform in platforms), "TOOLS")]
     for row in rows:
-        marks = ["on" if row.on[one] else "off" for one in platforms]
+        marks = ["on" if row.on[platform] else "off" for platform in platforms]
         table.append((single_line(row.name), *marks, ", ".join(row.tools)))
     printer.table(table)
     missing = [
@@ -69,7 +69,7 @@ def _list(args: Namespace, context: CliContext, config: Config) -> int:
     ]
     if missing:
         printer.line("\n  ".join(["\nMissing:", *missing]))
-    if any(one != "cli" for one in platforms):
+    if any(platform != "cli" for platform in platforms):
         printer.line("\n" + ROLES_NOTE)
     if config.main_model.provider == EMBEDDED:
         printer.line(context.with_profile("\n" + SMALL_MODEL_NOTE))

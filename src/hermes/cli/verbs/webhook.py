@@ -15,7 +15,7 @@ from hermes.channels.webhook.routes import (
     read_route,
     read_settings,
 )
-from hermes.channels.webhook.signatures import Scheme, sign
+from hermes.channels.webhook.signatures import Scheme, sign, signature_header
 from hermes.channels.webhook.subscriptions import Subscriptions, Table, subscribed_routes
 from hermes.cli.context import CliContext
 from hermes.cli.output import Printer
@@ -62,7 +62,7 @@ class _WebhookAction:
         platform = context.load_config().config.platforms.get("webhook", Platform())
         self.settings = read_settings(platform.extra, env)
         variable = env.get("WEBHOOK_ENABLED", "").strip().lower()
-        self.enabled = platform.enabled or variable in _TRUE_VALUES
+        self.enabled = bool(platform.enabled) or variable in _TRUE_VALUES
         self.file = Subscriptions(self.home.webhook_subscriptions)
 
     def routes(self) -> dict[str, tuple[str, Route]]:
@@ -161,7 +161,7 @@ def _print_subscribed(action: _WebhookAction, route: Route, *, made: bool) -> No
         context.print(f"Secret  {route.secret}")
         context.note("The secret is not shown again. The sender needs it to sign its calls.")
     if route.scheme is not None:
-        context.print(f"Signed  {route.scheme} only")
+        context.print(f"Signed  in the header {signature_header(route.scheme)}")
     if route.insecure:
         context.note("hermes: warning: without a secret, any program on this machine can call it")
     for note in route.notes:

@@ -122,14 +122,14 @@ class Tts(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class SpeechProgram(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """What `HERMES_LOCAL_STT_COMMAND` is told as {model} and {language}."""
+    """The values of {model} and {language} in `HERMES_LOCAL_STT_COMMAND`."""
 
     model: str = "base"
     language: str = ""
 
 
 class SpeechServer(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """A server with OpenAI's interface; one at another `base_url` gets only this `api_key`."""
+    """A server for transcriptions; one at another `base_url` gets only this `api_key`."""
 
     model: str = ""
     language: str = ""
@@ -148,6 +148,7 @@ class Stt(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     groq: SpeechServer = SpeechServer()
     mistral: SpeechServer = SpeechServer()
     deepinfra: SpeechServer = SpeechServer()
+    elevenlabs: SpeechServer = SpeechServer()
 
 
 class BasicAuth(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
@@ -156,7 +157,7 @@ class BasicAuth(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class OidcLogin(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """An OpenID Connect provider, and who of its users may log in to the web page."""
+    """An OpenID Connect provider, and which of its users may log in to the dashboard."""
 
     issuer: str = ""
     client_id: str = ""
@@ -186,7 +187,7 @@ class DashboardKanban(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class Dashboard(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """The web page. `trusted_proxies` are addresses that speak TLS for it."""
+    """The dashboard. `trusted_proxies` are addresses that handle TLS for it."""
 
     enabled: bool = False
     host: str = "127.0.0.1"

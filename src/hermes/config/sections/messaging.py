@@ -13,6 +13,10 @@ from hermes.config.sections import (
     NameList,
     Seconds,
 )
+from hermes.config.values import join_lists
+
+DENIED = "deny_from"
+"""A list that is joined: no place can remove what another one denies."""
 
 
 class SessionReset(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
@@ -148,10 +152,10 @@ class Platform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
     It describes one account. More of them have names in `accounts`; the channel of such an account
     is called `platform/account`. With `inbound_reactions: context`, the model learns of reactions
-    with the next message.
+    with the next message. Unless `enabled` is set, a token enables the platform.
     """
 
-    enabled: bool = False
+    enabled: bool | None = None
     token: str = ""
     api_key: str = ""
     home_channel: HomeChannel | str | None = None
@@ -169,14 +173,18 @@ def channel_settings(platforms: Mapping[str, Platform]) -> dict[str, Platform]:
     """Return the settings of each channel: those of a platform, and of each further account."""
     channels = dict(platforms)
     for name, settings in platforms.items():
+        denied = settings.extra.get(DENIED)
         for account, own in settings.accounts.items():
+            extra = {**settings.extra, **own.extra}
+            if denied is not None:
+                extra[DENIED] = join_lists(denied, own.extra.get(DENIED) or [])
             channels[f"{name}/{account}"] = structs.replace(
                 settings,
-                enabled=settings.enabled and own.enabled,
+                enabled=settings.enabled if own.enabled else False,
                 token=own.token,
                 api_key=own.api_key,
                 home_channel=own.home_channel,
-                extra={**settings.extra, **own.extra},
+                extra=extra,
                 accounts={},
             )
     return channels
@@ -194,7 +202,7 @@ class ChatPlatform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class Telegram(ChatPlatform, frozen=True, kw_only=True):
-    """Telegram calls groups chats; the keys of its channel may stand here, too."""
+    """Telegram calls groups chats; the keys of its channel may be set here, too."""
 
     free_response_chats: NameList = ()
     free_response_topics: NameList = ()
@@ -213,7 +221,7 @@ class Telegram(ChatPlatform, frozen=True, kw_only=True):
 
 
 class Slack(ChatPlatform, frozen=True, kw_only=True):
-    """Slack's behavior in channels; the keys of its channel may stand here, too."""
+    """Slack's behavior in channels; the keys of its channel may be set here, too."""
 
     allow_from: NameList = ()
     group_allow_from: NameList = ()
@@ -230,7 +238,7 @@ class Slack(ChatPlatform, frozen=True, kw_only=True):
 
 
 class Mattermost(ChatPlatform, frozen=True, kw_only=True):
-    """The keys of Mattermost's channel may stand here, too."""
+    """The keys of Mattermost's channel may be set here, too."""
 
     url: str = ""
     reply_mode: Literal["off", "thread"] = "off"
@@ -241,7 +249,7 @@ class Mattermost(ChatPlatform, frozen=True, kw_only=True):
 
 
 class Matrix(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """Matrix's behavior in rooms; the keys of its channel may stand here, too."""
+    """Matrix's behavior in rooms; the keys of its channel may be set here, too."""
 
     require_mention: bool | None = None
     thread_require_mention: bool = False
@@ -269,7 +277,7 @@ class Matrix(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class Discord(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """Discord's behavior in servers; the keys of its channel may stand here, too."""
+    """Discord's behavior in servers; the keys of its channel may be set here, too."""
 
     require_mention: bool = True
     thread_require_mention: bool = False

@@ -30,6 +30,19 @@ def _same(text: str) -> str:
     return text
 
 
+def _always(before: str, after: str) -> bool:
+    return True
+
+
+def _between_words(before: str, after: str) -> bool:
+    """Some platforms show a style's markup as text inside a word, or next to other markup."""
+    return not any(one.isalnum() or one in {*"*_~`"} for one in (before, after))
+
+
+def _after_space(before: str, after: str) -> bool:
+    return not before or before.isspace()
+
+
 def _code_only(code: str, language: str) -> str:
     return code
 
@@ -45,6 +58,7 @@ class LineDialect(Struct, frozen=True, kw_only=True):
     """
 
     styles: Mapping[Style, tuple[str, str]] = _NO_STYLES
+    takes_style: Callable[[str, str], bool] = _always  # given the characters around the text
     escape: Callable[[str], str] = _same
     escape_code: Callable[[str], str] = _same
     link: Callable[[str, str], str] = _label_and_url
@@ -53,6 +67,7 @@ class LineDialect(Struct, frozen=True, kw_only=True):
     quote: tuple[str, str] = ("> ", "")
     quote_lines: bool = True  # the sign stands before each line
     quote_code: bool = True  # blocks of code in quotes are quoted, too
+    indent_code: bool = True  # blocks of code in lists are indented like text
     bullet: str = "•"
     rule: str = "———"
 
@@ -78,6 +93,8 @@ class LineDialect(Struct, frozen=True, kw_only=True):
             return body
         marker = self.bullet if unit.marker == "•" else unit.marker.strip()
         indent = _INDENT * unit.depth
+        if unit.kind is BlockKind.CODE and not self.indent_code:
+            return f"{indent}{marker}\n{body}" if marker else body
         if not marker:
             return "\n".join(f"{indent}{_INDENT}{line}" for line in body.split("\n"))
         first, *rest = body.split("\n")
@@ -94,12 +111,21 @@ class LineDialect(Struct, frozen=True, kw_only=True):
         return "\n".join(f"{sign * depth}{line}" for line in body.split("\n"))
 
     def _spans(self, spans: Sequence[Span], outer: Style | None = None) -> str:
-        return "".join(self._span(span, outer) for span in _by_line(spans))
+        pieces = [*_by_line(spans)]
+        rendered = ""
+        for place, span in enumerate(pieces):
+            styled = self.takes_style(*_neighbors(pieces, place))
+            text = self._span(span, outer, styled=styled)
+            # Where two styles meet, their signs would be read as others.
+            rendered += f"\u200b{text}" if rendered[-1:] == text[:1] == "*" else text
+        return rendered
 
-    def _span(self, span: Span, outer: Style | None) -> str:
+    def _span(self, span: Span, outer: Style | None, *, styled: bool) -> str:
         text, code = span.text, Style.CODE in span.styles
         if text == "\n":
             return text
+        if not styled:
+            span = Span(text, (), span.url)
         if span.url:
             label = text.strip() or span.url
             if label in (span.url, span.url.removeprefix("mailto:")):
@@ -120,6 +146,17 @@ class LineDialect(Struct, frozen=True, kw_only=True):
             elif style is not outer or not self.heading[0]:
                 out = f"{opener}{out}{closer}"
         return f"{before}{out}{after}"
+
+
+def _neighbors(spans: Sequence[Span], place: int) -> tuple[str, str]:
+    """The characters around a span, or around its text if it begins or ends with space."""
+    text = spans[place].text
+    before = spans[place - 1].text[-1:] if place else ""
+    after = spans[place + 1].text[:1] if place + 1 < len(spans) else ""
+    return (
+        text[:1] if text[:1].isspace() else before,
+        text[-1:] if text[-1:].isspace() else after,
+    )
 
 
 def _by_line(spans: Sequence[Span]) -> Iterator[Span]:
@@ -196,17 +233,26 @@ def _telegram_code(code: str, language: str) -> str:
 
 
 def _fenced(code: str, language: str) -> str:
-    """Platforms with fences of exactly three ticks: a fence in the code must not end the block."""
+    """For platforms with fences of exactly three ticks: one in the code must not end the block."""
     body = code.replace(_FENCE, _FENCE_IN_CODE)
     return f"{_FENCE}\n{body}\n{_FENCE}"
+
+
+def _escape_slack(text: str) -> str:
+    return _broken_fences(_escape_tags(text))
 
 
 def _slack_code(code: str, language: str) -> str:
     return _fenced(_escape_tags(code), language)
 
 
+def _broken_fences(text: str) -> str:
+    """Insert invisible spaces, so that ticks in the text neither begin nor end a code block."""
+    return re.sub(r"`(?=``)", "`\u200b", text)
+
+
 def _discord_code(code: str, language: str) -> str:
-    body = code.replace("```", "`\u200b``")
+    body = _broken_fences(code)
     name = language if re.fullmatch(r"[\w+#.-]+", language) else ""
     return f"```{name}\n{body}\n```"
 
@@ -269,14 +315,16 @@ _DISCORD = LineDialect(
     code_block=_discord_code,
     bullet="-",
 )
+_SIGNS = {
+    Style.BOLD: ("*", "*"),
+    Style.ITALIC: ("_", "_"),
+    Style.STRIKE: ("~", "~"),
+    Style.CODE: ("`", "`"),
+}
 _SLACK = LineDialect(
-    styles={
-        Style.BOLD: ("*", "*"),
-        Style.ITALIC: ("_", "_"),
-        Style.STRIKE: ("~", "~"),
-        Style.CODE: ("`", "`"),
-    },
-    escape=_escape_tags,
+    styles=_SIGNS,
+    takes_style=_between_words,
+    escape=_escape_slack,
     escape_code=_escape_tags,
     link=_slack_link,
     heading=("*", "*"),
@@ -285,15 +333,20 @@ _SLACK = LineDialect(
     quote_code=False,
 )
 _WHATSAPP = LineDialect(
-    styles={
-        Style.BOLD: ("*", "*"),
-        Style.ITALIC: ("_", "_"),
-        Style.STRIKE: ("~", "~"),
-        Style.CODE: ("`", "`"),
-    },
+    styles=_SIGNS,
+    takes_style=_between_words,
+    escape=_broken_fences,
     heading=("*", "*"),
     code_block=_fenced,
     bullet="-",
+)
+_XMPP = LineDialect(
+    styles=_SIGNS,
+    takes_style=_after_space,
+    escape=_broken_fences,
+    heading=("*", "*"),
+    code_block=_fenced,
+    indent_code=False,  # a fence only counts at the start of a line
 )
 _IRC = LineDialect(
     styles={
@@ -313,7 +366,8 @@ DIALECTS: Mapping[Markup, Dialect] = {
     Markup.TELEGRAM: _TELEGRAM,
     Markup.SLACK: _SLACK,
     Markup.WHATSAPP: _WHATSAPP,
+    Markup.XMPP: _XMPP,
     Markup.IRC: _IRC,
     Markup.HTML: HtmlDialect(),
 }
-"""By markup; Markdown itself is not rendered but cut as it was written."""
+"""Dialects by markup; Markdown itself is not rendered but split as it was written."""

@@ -4,7 +4,7 @@ HTML is shown as text, and link definitions are kept as text, so that nothing a 
 lost. Tables become aligned text, because most platforms have none.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
 from functools import cache
 from typing import TYPE_CHECKING
@@ -167,7 +167,7 @@ class _Reader:
                 pass
 
     def _inline(self, token: "Token") -> None:
-        spans = tuple(_spans(token.children or ()))
+        spans = tuple(_joined(_spans(token.children or ())))
         if self._rows:
             self._rows[-1].append("".join(span.text for span in spans))
             return
@@ -179,7 +179,9 @@ class _Reader:
         self._add(TextUnit(kind=BlockKind.CODE, spans=(Span(code),), language=language))
 
     def _add(self, unit: TextUnit, *, tight: bool = False) -> None:
-        """Add a unit; the first one of a list item gets its marker."""
+        """Add a unit that has text; the first one of a list item gets its marker."""
+        if unit.kind is not BlockKind.RULE and not unit.text.strip():
+            return
         if not self._lists:
             self.units.append(structs.replace(unit, quote=self._quote))
             return
@@ -194,6 +196,22 @@ class _Reader:
 
 
 _STYLES = {"strong": Style.BOLD, "em": Style.ITALIC, "s": Style.STRIKE}
+
+
+def _joined(spans: Iterable[Span]) -> Iterator[Span]:
+    """Join spans of the same style: signs that follow each other directly mean something else."""
+    last: Span | None = None
+    for given in spans:
+        span = structs.replace(given, styles=tuple(dict.fromkeys(given.styles)))
+        if last is None:
+            last = span
+        elif (last.styles, last.url) == (span.styles, span.url) and Style.CODE not in span.styles:
+            last = structs.replace(last, text=last.text + span.text)
+        else:
+            yield last
+            last = span
+    if last is not None:
+        yield last
 
 
 def _spans(children: "Sequence[Token]") -> Iterator[Span]:

@@ -30,6 +30,8 @@ _BREAKS = (
     re.compile(r"\s+|[\u3001\uff0c\uff1a\uff1b]"),
 )
 """Where text is cut, best first: lines, sentences, words."""
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""They are invisible, but they are formatting codes on IRC and break XML and mails."""
 
 
 class RenderedText(Struct, frozen=True):
@@ -57,11 +59,9 @@ def compose_posts(
         for one in render_text(markdown, caps, reserved=reserved)
     ]
     if _as_buttons(choices, caps) and posts:
-        labeled = tuple(
-            Choice(one_line(one.label, caps.button_label), one.value) for one in choices
-        )
         last = posts[-1]
-        posts[-1] = Outbound((*last.blocks, Choices(labeled)), None, last.markup, last.plain)
+        labeled = Choices(_labeled(choices, caps.button_label))
+        posts[-1] = Outbound((*last.blocks, labeled), None, last.markup, last.plain)
     return posts + [Outbound((one,), plain=one.caption) for one in sent]
 
 
@@ -69,6 +69,7 @@ def render_text(
     markdown: str, caps: ChannelCapabilities, *, reserved: int = 0
 ) -> list[RenderedText]:
     """Render Markdown into posts that fit; blank text gives none."""
+    markdown = _CONTROLS.sub("", markdown)
     units, length = max(caps.max_text - reserved, MIN_UNITS), length_in(caps.unit)
     if caps.markup is Markup.MARKDOWN:
         chunks = split_text(markdown, ChunkLimits(units, length))
@@ -102,6 +103,20 @@ def _as_buttons(choices: Sequence[Choice], caps: ChannelCapabilities) -> bool:
     return 0 < len(choices) <= caps.buttons
 
 
+def _labeled(choices: Sequence[Choice], most: int) -> tuple[Choice, ...]:
+    """Shorten labels to the limit; those that are then blank or equal get a number."""
+    labels = [one_line(one.label, most) for one in choices]
+    return tuple(
+        Choice(
+            label
+            if label and labels.count(label) == 1
+            else one_line(f"{number}. {one.label}", most),
+            one.value,
+        )
+        for number, (one, label) in enumerate(zip(choices, labels, strict=True), 1)
+    )
+
+
 def _numbered(choices: Choices) -> str:
     lines = [f"{number}. {one.label}" for number, one in enumerate(choices.choices, 1)]
     return "" if choices.in_text else "\n".join(lines)
@@ -115,11 +130,11 @@ def _not_sent(attachment: Attachment, caps: ChannelCapabilities) -> str:
     name = one_line(attachment.media.name, 100) or "A file"
     limit = caps.media_out.limit_for(attachment.media.media_type)
     if not limit:
-        why = "this platform takes no such files"
+        why = "this platform does not support this type of file"
     elif not attachment.size:
         why = "it is empty"
     else:
-        why = f"it has {_size(attachment.size)}, and this platform takes {_size(limit)}"
+        why = f"it has {_size(attachment.size)}, and this platform accepts {_size(limit)}"
     caption = f" {attachment.caption}" if attachment.caption else ""
     return f"`{name.replace('`', chr(39))}` was not sent: {why}.{caption}"
 
@@ -199,7 +214,7 @@ class _Packer:
         return _OpenPost(self._dialect, self._length)
 
     def _cut(self, held: _OpenPost, unit: TextUnit) -> tuple[TextUnit | None, TextUnit | None]:
-        """Split the unit so that its first part fits behind what is held.
+        """Split the unit so that its first part fits after the units of the open post.
 
         Without a first part, the unit needs a post of its own.
         """

@@ -11,7 +11,11 @@ from hermes.kit.graphemes import is_boundary, last_boundary
 
 _LINE = re.compile(r"[^\n]*(?:\n|$)")
 _LINK = re.compile(r"!?\[[^\[\]\n]*\]\([^()\s]*\)|https?://[^\s<>]+")
-_OPENING = re.compile(r"(?P<indent>[ \t]*)(?P<mark>`{3,}(?=[^`]*$)|~{3,}).*", re.DOTALL)
+_OPENING = re.compile(
+    r"(?P<indent>[ \t]*(?:(?:[-+*]|\d{1,9}[.)])[ \t]+)?)(?P<mark>`{3,}(?=[^`]*$)|~{3,}).*",
+    re.DOTALL,
+)
+"""A code block may begin on the line of a list item's marker."""
 
 
 class Fence(Struct, frozen=True):
@@ -83,12 +87,19 @@ def _fences(text: str) -> Iterator[Fence]:
         if opening is None:
             opening, start, body = _OPENING.fullmatch(bare), at, at + len(line)
         elif _closes(bare, opening["mark"]):
-            yield Fence(start, body, at, at + len(bare), opening[0], bare)
+            yield Fence(start, body, at, at + len(bare), _without_marker(opening), bare)
             opening = None
     if opening is not None:
         past_end = len(text) + 1
-        closer = opening["indent"] + opening["mark"]
-        yield Fence(start, body, past_end, past_end, opening[0], closer)
+        opener = _without_marker(opening)
+        closer = opener[: opening.end("mark")]
+        yield Fence(start, body, past_end, past_end, opener, closer)
+
+
+def _without_marker(opening: re.Match[str]) -> str:
+    """Return the first line of a block, with spaces in place of a list item's marker."""
+    indent = re.sub(r"\S", " ", opening["indent"])
+    return indent + opening[0][len(indent) :]
 
 
 def _closes(line: str, mark: str) -> bool:

@@ -176,8 +176,12 @@ class Reviewer:
         ledger = self._deps.ledger()
         entries = await ledger.log(limit=200)
         return ReviewResult(
-            changes=[one.change for one in entries if one.change.origin.session == session],
-            proposals=[one for one in await ledger.waiting() if one.origin.session == session],
+            changes=[entry.change for entry in entries if entry.change.origin.session == session],
+            proposals=[
+                proposal
+                for proposal in await ledger.waiting()
+                if proposal.origin.session == session
+            ],
         )
 
 

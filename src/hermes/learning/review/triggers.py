@@ -59,7 +59,9 @@ class ReviewTriggers:
         return found
 
     def count_messages(self, messages: Sequence[Message]) -> None:
-        if any(isinstance(one, User) and one.trust is not Trust.PROGRAM for one in messages):
+        if any(
+            isinstance(message, User) and message.trust is not Trust.PROGRAM for message in messages
+        ):
             self.count_turn()
         for answer in messages:
             if not isinstance(answer, Assistant) or not answer.calls:

@@ -35,7 +35,7 @@ FileStamp = tuple[int, int, int]
 
 
 class Skill(Struct, frozen=True, kw_only=True):
-    """A skill that was found. Only those in the home's own folder can be changed."""
+    """A skill on disk. Only skills in the profile's own skills folder can be changed."""
 
     name: str
     folder: str
@@ -49,10 +49,13 @@ class Skill(Struct, frozen=True, kw_only=True):
         return Path(self.folder) / SKILL_FILE
 
 
+_UNREAD: FileStamp = (0, 0, 0)
+
+
 class _CachedSkill(Struct, frozen=True):
     stamp: FileStamp
     head: SkillMetadata | None
-    trouble: str = ""
+    problem: str = ""
 
 
 class _Snapshot(Struct, frozen=True):
@@ -61,7 +64,11 @@ class _Snapshot(Struct, frozen=True):
 
 
 class SkillCatalog:
-    """All skills of a profile. Of skills with the same name the first folder wins: the user's."""
+    """All skills of a profile.
+
+    If several have the same name, the one in the earliest folder is used; the user's own folder
+    comes first.
+    """
 
     def __init__(
         self, own: Path, elsewhere: Sequence[Path] = (), snapshot: Path | None = None
@@ -86,7 +93,7 @@ class SkillCatalog:
                     cached = _read_skill(file, stamp)
                 seen[file] = cached
                 if cached.head is None:
-                    self._problems[file] = cached.trouble
+                    self._problems[file] = cached.problem
                     continue
                 skill = self._skill(root, folder, cached.head)
                 found.setdefault(skill.name, skill)
@@ -96,7 +103,7 @@ class SkillCatalog:
         return [found[name] for name in sorted(found)]
 
     def find(self, name: str) -> Skill | None:
-        """Find by name, with or without category, or by the folder's name."""
+        """Find a skill by its name or its folder's name; a category before it is ignored."""
         wanted = name.strip().strip("/").rpartition("/")[2].lower()
         skills = self.skills()
         exact = [skill for skill in skills if skill.name.lower() == wanted]
@@ -129,35 +136,42 @@ class SkillCatalog:
         try:
             data = read_regular_file(self._snapshot, 16_000_000)
             snapshot = msgspec.json.decode(data, type=_Snapshot)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return {}
         return snapshot.heads if snapshot.format == _SNAPSHOT_FORMAT else {}
 
     def _save(self, known: dict[str, _CachedSkill]) -> None:
         if self._snapshot is None:
             return
-        data = msgspec.json.encode(_Snapshot(_SNAPSHOT_FORMAT, known))
         try:
+            data = msgspec.json.encode(_Snapshot(_SNAPSHOT_FORMAT, known))
             write_atomic(self._snapshot, data, mode=0o600)
-        except OSError as error:
+        except (OSError, UnicodeEncodeError) as error:
             log.debug("could not cache the skills: %s", error)
 
 
 def _skill_folders(root: Path) -> Iterator[tuple[str, FileStamp]]:
-    """Folders with a SKILL.md, in a stable order; nested ones are not searched."""
+    """Yield folders with a SKILL.md, in a stable order; their subfolders are not searched."""
     stack = [(str(root), 0)]
     count = 0
     while stack and count < MAX_SKILLS:
         folder, depth = stack.pop()
-        # Most are skills: checking for the file is cheaper than listing the folder.
+        # Most folders are skills, and checking for the file is cheaper than listing them.
         stamp = _file_stamp(f"{folder}/{SKILL_FILE}") if depth else None
         if stamp is not None:
             count += 1
             yield folder, stamp
         elif depth < MAX_DEPTH:
             with suppress(OSError), os.scandir(folder) as entries:
-                names = [one.name for one in entries if one.name[0] != "." and one.is_dir()]
+                names = [entry.name for entry in entries if entry.name[0] != "." and _is_dir(entry)]
                 stack.extend((f"{folder}/{name}", depth + 1) for name in sorted(names)[::-1])
+
+
+def _is_dir(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # such as a link to itself
+        return False
 
 
 def _file_stamp(file: str) -> FileStamp | None:
@@ -173,14 +187,16 @@ def _read_skill(file: str, stamp: FileStamp) -> _CachedSkill:
         return _CachedSkill(stamp, _read_document(Path(file)).head)
     except InvalidSkill as error:
         log.warning("skipped a skill: %s", error)
-        return _CachedSkill(stamp, None, one_line(str(error), 300))
+        # What could not be read is tried again: permissions are not part of the stamp.
+        is_read = not isinstance(error.__cause__, OSError)
+        return _CachedSkill(stamp if is_read else _UNREAD, None, one_line(str(error), 300))
 
 
 def _read_document(file: Path) -> SkillDocument:
     try:
         data = read_regular_file(file, _MAX_BYTES)
     except OSError as error:
-        raise InvalidSkill(f"{file} cannot be read: {error.strerror}.") from error
+        raise InvalidSkill(f"{file} cannot be read: {error.strerror or error}.") from error
     return parse_skill(data.decode("utf-8", "replace"), file)
 
 
@@ -188,7 +204,10 @@ _SYSTEM_NAMES = {"linux": "linux", "darwin": "macos", "win32": "windows"}
 
 
 class SkillEnvironment(Struct, frozen=True, kw_only=True):
-    """`has_variable` and `has_program` are only called for what a skill names."""
+    """What is available to skills here.
+
+    `has_variable` and `has_program` are called only for names that a skill mentions.
+    """
 
     tools: Collection[str]
     toolsets: Collection[str]
@@ -228,7 +247,7 @@ def _is_usable(head: SkillMetadata, environment: SkillEnvironment) -> bool:
     tools, toolsets = set(environment.tools), set(environment.toolsets)
     if not (tools.issuperset(head.requires_tools) and toolsets.issuperset(head.requires_toolsets)):
         return False
-    # A fallback is only for when the better way is missing.
+    # A fallback is shown only if the preferred way is missing.
     better = tools & set(head.fallback_for_tools) or toolsets & set(head.fallback_for_toolsets)
     return not better
 
@@ -240,7 +259,7 @@ MAX_INDEX_DESCRIPTION = 200
 
 
 def skill_index(skills: Sequence[Skill]) -> str:
-    """Empty without skills. The same skills give the same bytes."""
+    """Return the list of skills for the prompt, or "". The same skills give the same bytes."""
     if not skills:
         return ""
     ordered = sorted(skills, key=attrgetter("category", "name"))

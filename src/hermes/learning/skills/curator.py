@@ -49,8 +49,10 @@ class SimilarSkills(Struct, frozen=True):
 async def proposed_pairs(editor: SkillEditor) -> set[frozenset[str]]:
     """Pairs proposed for merging before, in either order, so that none is proposed twice."""
     before = await editor.proposed_before(Author.CURATOR)
-    proposed = [msgspec.json.decode(one.request, type=ProposedRequest) for one in before]
-    return {frozenset((one.request.name, one.request.absorbed_into)) for one in proposed}
+    proposed = [msgspec.json.decode(proposal.request, type=ProposedRequest) for proposal in before]
+    return {
+        frozenset((request.request.name, request.request.absorbed_into)) for request in proposed
+    }
 
 
 def find_similar_skills(
@@ -168,14 +170,14 @@ class Curator:
 
     async def curate(self, ages: CurationLimits) -> list[SkillTransition]:
         found = await self.preview(ages)
-        if ages.backups and any(one.new_state == ARCHIVED for one in found):
+        if ages.backups and any(transition.new_state == ARCHIVED for transition in found):
             await run_sync(self._write_backup, ages.backups)
-        for one in found:
-            if one.new_state == ARCHIVED:
-                by = Authorship(author=Author.CURATOR, why=f"not used for {one.days} days")
-                await self._editor.archive(one.name, by)
+        for transition in found:
+            if transition.new_state == ARCHIVED:
+                by = Authorship(author=Author.CURATOR, why=f"not used for {transition.days} days")
+                await self._editor.archive(transition.name, by)
             else:
-                await run_sync(self._usage.mark, one.name, one.new_state)
+                await run_sync(self._usage.mark, transition.name, transition.new_state)
         await run_sync(self._record_run)
         return found
 

@@ -18,6 +18,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.files import read_regular_file
 from hermes.kit.ids import new_id
 from hermes.kit.injection_scan import injection_reason
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.learning.ledger import Ledger, read_if_present
 from hermes.learning.skills.catalog import SKILL_FILE, SkillCatalog
 from hermes.learning.skills.document import InvalidSkill, SkillMetadata, check_name, parse_skill
@@ -68,7 +69,7 @@ def read_folder(folder: Path) -> dict[str, bytes]:
         if any(part.startswith(".") for part in relative.parts):
             continue
         if path.is_symlink():
-            raise InvalidSkill(f"{relative} is a link; a skill brings its files itself.")
+            raise InvalidSkill(f"{relative} is a symbolic link; a skill must contain its files.")
         if path.is_dir():
             continue
         try:
@@ -78,13 +79,13 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     return files.found
 
 
-def read_archive(data: bytes) -> dict[str, bytes]:
-    """The files of a .zip, .tar or .tar.gz, whatever its name. Raises `InvalidSkill`."""
+def read_archive(data: bytes, name: str = "The file") -> dict[str, bytes]:
+    """The files of a .zip, .tar or .tar.gz, whatever its `name`. Raises `InvalidSkill`."""
     if len(data) > MAX_ARCHIVE_BYTES:
         raise InvalidSkill(f"The archive is larger than {MAX_ARCHIVE_BYTES:,} bytes.")
     files = _FileCollector()
     try:
-        members = _zip_members(data) if data[:2] == b"PK" else _tar_members(data)
+        members = _zip_members(data) if data[:2] == b"PK" else _tar_members(data, name)
         for path, content in members:
             files.add(path, content)
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
@@ -99,7 +100,7 @@ def find_packages(files: Mapping[str, bytes]) -> dict[str, SkillPackage]:
     paths = map(PurePosixPath, files)
     folders = [path.parent for path in paths if path.name == SKILL_FILE]
     # Nested skills belong to the outer one.
-    roots = [one for one in folders if not any(up in folders for up in one.parents)]
+    roots = [folder for folder in folders if not any(up in folders for up in folder.parents)]
     return {str(root): _read_package(root, files) for root in sorted(roots)}
 
 
@@ -174,8 +175,14 @@ def _zip_members(data: bytes) -> Iterator[tuple[str, bytes]]:
                 yield member.filename, file.read(MAX_FILE_BYTES + 1)
 
 
-def _tar_members(data: bytes) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(fileobj=io.BytesIO(_decompress(data)), mode="r:") as archive:
+def _tar_members(data: bytes, name: str) -> Iterator[tuple[str, bytes]]:
+    try:
+        opened = tarfile.open(fileobj=io.BytesIO(_decompress(data)), mode="r:")  # noqa: SIM115 - closed below
+    except tarfile.ReadError as error:
+        raise InvalidSkill(
+            f"{name} is not an archive.", hint="Give the folder that contains SKILL.md, or a .zip."
+        ) from error
+    with opened as archive:
         for count, member in enumerate(archive):
             if count > 4 * MAX_FILES:
                 raise InvalidSkill("The archive has too many members.")
@@ -350,7 +357,7 @@ class SkillInstaller:
             return {}, None
         try:
             return msgspec.json.decode(data, type=dict[str, InstalledSkill]), data
-        except msgspec.DecodeError as error:
+        except JSON_ERRORS as error:
             raise InvalidSkill(
                 f"{self._home / INSTALLED_FILE} cannot be read: {error}.",
                 hint="Repair or remove it.",

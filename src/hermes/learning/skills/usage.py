@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.files import keep_aside, read_regular_file, write_atomic
+from hermes.kit.json_errors import JSON_ERRORS
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class SkillUsageLog:
 def _read_mapping(data: bytes) -> dict[str, dict[str, object]] | None:
     try:
         return msgspec.json.decode(data, type=dict[str, dict[str, object]])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except JSON_ERRORS:
         return None
 
 

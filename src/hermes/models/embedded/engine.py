@@ -336,7 +336,7 @@ class EnginePool:
         An engine that is still loading has not allocated all of its memory yet.
         """
         async with self._loading:
-            promised = sum(one.loading for one in self._engines.values())
+            promised = sum(model_engine.loading for model_engine in self._engines.values())
             if self._deps.available_memory() - promised < engine.memory:
                 await self.unload_all(except_for=engine)
             yield

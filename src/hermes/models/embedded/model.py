@@ -20,8 +20,7 @@ from hermes.models.embedded.weights import ModelFolder, Weights
 from hermes.models.embedded.wire import EmbeddedWire, repeats_calls
 from hermes.models.endpoint import Endpoint, EndpointSettings
 from hermes.models.images import ImageUrls
-from hermes.models.providers import EMBEDDED
-from hermes.models.wire.codec import ServedModel
+from hermes.models.providers import EMBEDDED, ServedModel
 from hermes.models.wire_model import WireModel
 from hermes.ports.model import ModelChunk, ModelRequest
 from hermes.schema.errors import Unreachable

@@ -29,8 +29,8 @@ def shorten_text(text: str, limit: int = MAX_TEXT) -> str:
 
 def recent_messages(messages: Sequence[Message], limit: int = MAX_HISTORY) -> Sequence[Message]:
     """Start at a question; the last one is always included, however long its turn is."""
-    sizes = [_size(one) for one in messages]
-    questions = [at for at, one in enumerate(messages) if isinstance(one, User)]
+    sizes = [_size(message) for message in messages]
+    questions = [at for at, message in enumerate(messages) if isinstance(message, User)]
     start, total = 0, 0
     for at, size in enumerate(sizes):
         total += size
@@ -49,7 +49,7 @@ def _size(message: Message) -> int:
     match message:
         case Assistant():
             return size + sum(
-                len(bytes(one.args)) for one in message.parts if isinstance(one, ToolCall)
+                len(bytes(part.args)) for part in message.parts if isinstance(part, ToolCall)
             )
         case User() | Result():
             return size

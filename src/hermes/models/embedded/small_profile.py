@@ -102,7 +102,8 @@ def system_message(system: str, tools: Sequence[ShortTool]) -> str:
     if not tools:
         return prompt
     lines = [
-        f"- {one.name}({', '.join(one.schema.get('properties', {}))}): {one.use}" for one in tools
+        f"- {tool.name}({', '.join(tool.schema.get('properties', {}))}): {tool.use}"
+        for tool in tools
     ]
     first, rest = (short, prompt.removeprefix(short)) if prompt.startswith(short) else ("", prompt)
     parts = [first, "\n".join(["Tools:", *lines]), answer_format(), rest.strip()]

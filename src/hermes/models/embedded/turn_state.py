@@ -121,7 +121,7 @@ class TurnState:
         self.calls: list[ToolCall] = []
 
     def add_result(self, result: Result) -> ToolStep:
-        matching = (one for one in self.calls if one.id == result.call)
+        matching = (tool_call for tool_call in self.calls if tool_call.id == result.call)
         call = next(matching, ToolCall(result.call, "", Raw(b"{}")))
         output, failed = plain_result(result)
         step = ToolStep(call, output, failed)
@@ -139,7 +139,9 @@ class TurnState:
         ):
             # It found the name of the file, which was known already, but not its content.
             return self._named
-        touched = "\n".join(f"{bytes(one.call.args).decode()}\n{one.output}" for one in self.steps)
+        touched = "\n".join(
+            f"{bytes(step.call.args).decode()}\n{step.output}" for step in self.steps
+        )
         return [name for name in self._named if name not in touched]
 
     @property
@@ -160,24 +162,24 @@ class TurnState:
     @property
     def earlier_results(self) -> str:
         """Earlier results, if they are short: they may belong together."""
-        found = [one for one in self._found if one is not self.steps[-1]]
-        text = "\n".join(f"{one.label} {one.output}" for one in found)
+        found = [step for step in self._found if step is not self.steps[-1]]
+        text = "\n".join(f"{step.label} {step.output}" for step in found)
         return text if len(text) <= MAX_EARLIER_RESULTS else ""
 
     @property
     def _found(self) -> list[ToolStep]:
-        return [one for one in self.steps if not (one.failed or one.silent)]
+        return [step for step in self.steps if not (step.failed or step.silent)]
 
     @property
     def is_looping(self) -> bool:
         """Whether the last call was made before in this turn, so that a reply is due."""
-        made = [_call_key(one) for one in self.calls]
+        made = [_call_key(call) for call in self.calls]
         return len(made) > 1 and made[-1] in made[:-1]
 
     def repeated(self, calls: Sequence[ToolCall]) -> bool:
         """Return whether all these calls were made since the last change."""
-        made = [_call_key(one) for one in self.calls]
-        changes = [at for at, one in enumerate(self.calls) if one.name not in _READING_TOOLS]
+        made = [_call_key(call) for call in self.calls]
+        changes = [at for at, call in enumerate(self.calls) if call.name not in _READING_TOOLS]
         last = changes[-1] if changes else 0
         return bool(calls) and all(_call_key(call) in made[last:] for call in calls)
 
@@ -188,24 +190,24 @@ class TurnState:
     @property
     def unopened_pages(self) -> list[str]:
         """URLs in the question that no successful step used."""
-        used = [one.call for one in self.steps if not (one.failed or _had_no_effect(one))]
+        used = [step.call for step in self.steps if not (step.failed or _had_no_effect(step))]
         touched = "\n".join(bytes(call.args).decode() for call in used)
         return [page for page in self._pages if page not in touched]
 
     @property
     def is_not_remembered(self) -> bool:
         """Whether something was to be remembered, but not saved in a named file."""
-        done = any(one.silent and not one.failed for one in self.steps)
+        done = any(step.silent and not step.failed for step in self.steps)
         return asks_to_remember(self.question) and not (done and self._named)
 
     def missing_results(self, reply: str) -> str:
         """Return the results if the reply mentions nothing of them beyond the question."""
         known, replied = _significant_words(self.question), _significant_words(reply)
-        news = [(one, _significant_words(one.output) - known) for one in self._found]
+        news = [(step, _significant_words(step.output) - known) for step in self._found]
         if not self._found or self.steps[-1].silent or any(words & replied for _, words in news):
             return ""
         return "\n".join(
-            shorten_text(one.output, MAX_EARLIER_RESULTS) for one, words in news if words
+            shorten_text(step.output, MAX_EARLIER_RESULTS) for step, words in news if words
         )
 
 

@@ -83,10 +83,10 @@ def weights_catalog() -> Sequence[Weights]:
 
 def find_weights(name: str) -> Weights:
     """Find a model by name; raise `ConfigError` with suggestions."""
-    for one in weights_catalog():
-        if one.name == name:
-            return one
-    names = [one.name for one in weights_catalog() if not one.toy]
+    for weights in weights_catalog():
+        if weights.name == name:
+            return weights
+    names = [weights.name for weights in weights_catalog() if not weights.toy]
     raise ConfigError(
         f"unknown embedded model {name!r}",
         hint=did_you_mean(name, names)
@@ -96,8 +96,8 @@ def find_weights(name: str) -> Weights:
 
 def best_fit(memory: int, disk: int) -> Weights:
     """Return the best model that fits into the free memory and disk space, or the smallest."""
-    *larger, smallest = (one for one in weights_catalog() if not one.toy)
-    fitting = (one for one in larger if disk >= one.size + DISK_RESERVE)
+    *larger, smallest = (weights for weights in weights_catalog() if not weights.toy)
+    fitting = (weights for weights in larger if disk >= weights.size + DISK_RESERVE)
     return next(fitting, smallest) if memory >= LARGE_MODEL_MEMORY else smallest
 
 
@@ -111,27 +111,31 @@ class ModelFolder(Struct, frozen=True):
 
     folder: Path
 
-    def weights_path(self, one: Weights) -> Path:
-        return self.folder / one.file
+    def weights_path(self, weights: Weights) -> Path:
+        return self.folder / weights.file
 
-    def partial_file(self, one: Weights) -> Path:
+    def partial_file(self, weights: Weights) -> Path:
         """The path of an incomplete download."""
-        return self.folder / f".{one.file}.partial"
+        return self.folder / f".{weights.file}.partial"
 
-    def has_weights(self, one: Weights) -> bool:
+    def has_weights(self, weights: Weights) -> bool:
         """Check name and size: the digest was verified before the file got that name.
 
         A link does not count, since its target was never verified.
         """
         try:
-            found = self.weights_path(one).lstat()
+            found = self.weights_path(weights).lstat()
         except OSError:
             return False
-        return stat.S_ISREG(found.st_mode) and found.st_size == one.size
+        return stat.S_ISREG(found.st_mode) and found.st_size == weights.size
 
     def installed_models(self) -> Mapping[str, int | None]:
         """Return the installed models with their context windows."""
-        return {one.name: one.window for one in weights_catalog() if self.has_weights(one)}
+        return {
+            weights.name: weights.window
+            for weights in weights_catalog()
+            if self.has_weights(weights)
+        }
 
     @property
     def engine_folder(self) -> Path:
@@ -201,7 +205,7 @@ def chosen_weights(name: str, folder: str) -> Weights:
     if name:
         return find_weights(name)
     models = folder_at(folder)
-    installed = [one for one in weights_catalog() if models.has_weights(one)]
+    installed = [weights for weights in weights_catalog() if models.has_weights(weights)]
     return installed[0] if installed else best_fit(free_memory(), free_disk(models.folder))
 
 

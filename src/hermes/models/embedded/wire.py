@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, assert_never
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct, field, structs
 
 from hermes.models.embedded.answer_parser import ARGS, REPLY, TOOL, AnswerParser
 from hermes.models.embedded.result_text import recent_messages, shorten_text
@@ -23,9 +23,10 @@ from hermes.models.embedded.small_profile import (
 )
 from hermes.models.embedded.turn_state import TurnState, turn_state_of
 from hermes.models.images import ImageUrlMap, part_text
+from hermes.models.providers import ServedModel
 from hermes.models.wire.answer_builder import CallDelta, FunctionDelta
 from hermes.models.wire.chat_stream import ChatStream, ContentPart
-from hermes.models.wire.codec import MAX_ANSWER, RequestCodec, ServedModel, StreamDelta
+from hermes.models.wire.codec import MAX_ANSWER, RequestCodec, StreamDelta
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, User, text_of
 
@@ -163,14 +164,14 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 class ChoiceStream(ChatStream):
-    """A chat stream whose content is a JSON choice."""
+    """A chat stream whose content is a JSON choice.
 
-    def __init__(self, *, replace_paths: bool = False) -> None:
-        """With `replace_paths`, example paths are replaced by names in the current directory."""
-        super().__init__()
-        self._replaces_paths = replace_paths
-        self._parser = AnswerParser()
-        self._call_count = 0
+    With `replace_paths`, example paths are replaced by names in the current directory.
+    """
+
+    replace_paths: bool = False
+    _parser: AnswerParser = field(default_factory=AnswerParser)
+    _call_count: int = 0
 
     def _content(self, content: str | list[ContentPart]) -> None:
         text = content if isinstance(content, str) else "".join(one.text or "" for one in content)
@@ -179,7 +180,7 @@ class ChoiceStream(ChatStream):
         if reply := self._parser.feed(text):
             self._add_text(reply)
         for call in self._parser.calls[self._call_count :]:
-            args = replace_example_paths(call.args) if self._replaces_paths else call.args
+            args = replace_example_paths(call.args) if self.replace_paths else call.args
             self._add(call.tool, bytes(args).decode(), call.id)
 
     def close(self) -> list[StreamDelta]:

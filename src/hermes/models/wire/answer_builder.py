@@ -68,17 +68,16 @@ class CallDelta(Struct):
     function: FunctionDelta | None = None
 
 
-class CallBuilder:
+class CallBuilder(Struct):
     """Collects the pieces of calls by index, by id, or by order if the provider gives neither.
 
     Content beyond the limits is dropped, and `overflow` says so.
     """
 
-    def __init__(self) -> None:
-        self._calls: list[Block] = []
-        self._size = 0
-        self._parsed = 0
-        self.overflow = ""
+    overflow: str = ""
+    _calls: list[Block] = []
+    _size: int = 0
+    _parsed: int = 0
 
     @property
     def size(self) -> int:

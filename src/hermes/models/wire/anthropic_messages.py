@@ -6,7 +6,7 @@ from typing import Any, ClassVar, TypeAlias, assert_never
 from msgspec import Raw, Struct
 
 from hermes.models.images import ImageUrlMap, InlineImage, LinkedImage, image_content, part_text
-from hermes.models.providers import EffortFormat, nearest_effort
+from hermes.models.providers import EffortFormat, ServedModel, nearest_effort
 from hermes.models.urls import anthropic_headers
 from hermes.models.wire.anthropic_stream import (
     REDACTED,
@@ -14,7 +14,7 @@ from hermes.models.wire.anthropic_stream import (
     AnthropicStream,
     ReasoningSignature,
 )
-from hermes.models.wire.codec import RequestCodec, ServedModel, portable_call_id, read_signature
+from hermes.models.wire.codec import RequestCodec, portable_call_id, read_signature
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import (
     Assistant,

@@ -13,11 +13,16 @@ from msgspec import Raw, Struct
 
 from hermes.kit.lru_map import LruMap
 from hermes.models.images import ImageUrlMap, is_image, missing_image_text, part_text
-from hermes.models.providers import EffortFormat, ModelProfile, ReasoningReplay, nearest_effort
+from hermes.models.providers import (
+    EffortFormat,
+    ModelProfile,
+    ReasoningReplay,
+    ServedModel,
+    nearest_effort,
+)
 from hermes.models.wire.chat_stream import ChatStream
 from hermes.models.wire.codec import (
     RequestCodec,
-    ServedModel,
     openai_schema,
     openai_tool_choice,
     read_signature,
@@ -77,10 +82,14 @@ class ChatWire(RequestCodec):
         if images is not None:
             encoded = self._encoder.encode(self.messages(request, images))
             return [*head, b',"messages":', encoded, b"}"]
-        system = self._system(request.system) if request.system else b""
+        system, last = request.system, self._last_system
+        # The same object is encoded once.
+        if last[0] is not system:
+            prompt = {"role": "system", "content": system}
+            last = self._last_system = system, self._encoder.encode(prompt) if system else b""
         encoded = b",".join(filter(None, self._encode_messages(request.messages)))
         between = b"," if system and encoded else b""
-        return [*head, b',"messages":[', system, between, encoded, b"]}"]
+        return [*head, b',"messages":[', last[1], between, encoded, b"]}"]
 
     def _prefix(self, request: ModelRequest) -> list[bytes]:
         """Return everything before the messages, with the tools as a separate piece."""
@@ -95,12 +104,6 @@ class ChatWire(RequestCodec):
             head.pop(name, None)
         wanted = [b",", encode(calling)[1:-1]] if calling else []
         return [encode(head)[:-1], b',"tools":', self._encode_tools(request.tools), *wanted]
-
-    def _system(self, system: str) -> bytes:
-        """Encode the system prompt, reusing the last result for the same object."""
-        if self._last_system[0] is not system:
-            self._last_system = system, self._encoder.encode({"role": "system", "content": system})
-        return self._last_system[1]
 
     def _encode_messages(self, messages: Sequence[Message]) -> list[bytes]:
         """Encode each message, reusing the prefix of the conversation's last request."""

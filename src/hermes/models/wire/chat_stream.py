@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hermes.kit.ids import new_id
 from hermes.models.think_tags import PieceKind, TextPiece, ThinkTagParser
@@ -93,21 +93,20 @@ class StreamChunk(Struct):
 _DECODER = msgspec.json.Decoder(StreamChunk, strict=False)
 
 
-class ChatStream:
+class ChatStream(Struct):
     """Implements `wire.codec.WireStream`."""
 
-    def __init__(self) -> None:
-        self._tags = ThinkTagParser()
-        self._texts: list[str] = []
-        self._thoughts: list[str] = []
-        self._details: list[dict[str, Any]] = []
-        self._calls = CallBuilder()
-        self._usage = Usage()
-        self._refused = False
-        self._size = 0
-        self._deltas = DeltaBuffer()
-        self.finish_reason = ""
-        self.ended = False
+    finish_reason: str = ""
+    ended: bool = False
+    _tags: ThinkTagParser = field(default_factory=ThinkTagParser)
+    _texts: list[str] = []
+    _thoughts: list[str] = []
+    _details: list[dict[str, Any]] = []
+    _calls: CallBuilder = field(default_factory=CallBuilder)
+    _usage: Usage = Usage()
+    _refused: bool = False
+    _size: int = 0
+    _deltas: DeltaBuffer = field(default_factory=DeltaBuffer)
 
     @property
     def size(self) -> int:
@@ -135,7 +134,8 @@ class ChatStream:
         return self._deltas.take()
 
     def close(self) -> list[StreamDelta]:
-        self._pieces(self._tags.close())
+        if self._tags.held:
+            self._pieces(self._tags.close())
         return self._deltas.take()
 
     def _choice(self, choice: Choice) -> None:
@@ -178,7 +178,7 @@ class ChatStream:
         # Counted on arrival, since text that is held back needs memory too. The excess is dropped.
         text = text[: max(MAX_ANSWER + 1 - self._size, 0)]
         self._size += len(text)
-        if self._tags.is_plain_text(text):
+        if self._tags.pass_through(text):
             self._add_text(text)
         else:
             self._pieces(self._tags.feed(text))

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from hermes.models.images import ImageUrlMap, is_image, part_text
-from hermes.models.providers import ModelProfile
+from hermes.models.providers import ServedModel
 from hermes.ports.model import ModelRequest, OutputConstraints, OutputFormat
 from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta
 from hermes.schema.messages import Assistant, Media, Message, Result, Text
@@ -19,27 +19,12 @@ from hermes.schema.tools import ToolSpec
 StreamDelta: TypeAlias = TextDelta | ReasoningDelta | StreamReset
 
 
-class ServedModel(Struct, frozen=True, kw_only=True):
-    """A model at a provider. `cache_ttl` is for wires with explicit caching."""
-
-    model: str
-    provider: str
-    window: int
-    profile: ModelProfile = ModelProfile()
-    max_output: int | None = None
-    extra: Mapping[str, Any] = {}
-    key_env: str = ""
-    local: bool = False
-    cache_ttl: str = "5m"
-
-
-class DeltaBuffer:
+class DeltaBuffer(Struct):
     """Collects deltas, merging neighbors of the same kind."""
 
-    def __init__(self) -> None:
-        self._done: list[StreamDelta] = []
-        self._pieces: list[str] = []
-        self._is_reasoning = False
+    _done: list[StreamDelta] = []
+    _pieces: list[str] = []
+    _is_reasoning: bool = False
 
     def add(self, text: str, *, reasoning: bool) -> None:
         if reasoning is not self._is_reasoning:

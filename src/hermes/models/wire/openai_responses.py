@@ -9,10 +9,9 @@ from typing import Any, ClassVar, TypeAlias, assert_never
 from msgspec import Raw, Struct
 
 from hermes.models.images import ImageUrlMap, missing_image_text, part_text
-from hermes.models.providers import EffortFormat, nearest_effort
+from hermes.models.providers import EffortFormat, ServedModel, nearest_effort
 from hermes.models.wire.codec import (
     RequestCodec,
-    ServedModel,
     WireStream,
     openai_schema,
     openai_tool_choice,

@@ -5,6 +5,7 @@ import re
 import msgspec
 from msgspec import Raw, Struct
 
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.text import one_line
 from hermes.schema.errors import (
     BadRequest,
@@ -50,7 +51,7 @@ class CodexError(Struct, frozen=True, rename="camel"):
             if given.startswith(b"{"):
                 return next(iter(msgspec.json.decode(given, type=dict[str, object])), "")
             return msgspec.json.decode(given, type=str | None) or ""
-        except (msgspec.DecodeError, RecursionError):
+        except JSON_ERRORS:
             return ""
 
 

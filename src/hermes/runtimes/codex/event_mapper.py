@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from hermes.kit.ids import new_id
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.text import one_line
 from hermes.ports.plugins import WatchedCommand
 from hermes.ports.runtime import RuntimeEvent
@@ -159,7 +160,7 @@ class EventMapper:
             if note.method != protocol.ITEM_STARTED:
                 return None
             found = msgspec.json.decode(note.params, type=ItemNotification)
-        except (msgspec.DecodeError, RecursionError):
+        except JSON_ERRORS:
             return None
         if found.item.type not in {"commandExecution", "fileChange", *protocol.AGENT_ITEMS}:
             return None
@@ -184,7 +185,7 @@ class EventMapper:
     def allow_unsandboxed(self, item: str) -> None:
         """Allow the command of an item, or of `ALL_ITEMS`, to leave the sandbox."""
         self._unsandboxed.add(item)
-        found = [one for key, one in self._running.items() if item in {key, ALL_ITEMS}]
+        found = [command for key, command in self._running.items() if item in {key, ALL_ITEMS}]
         for running in found if self.has_untrusted_text else ():
             running.start_recording()
         self.has_untrusted_text |= bool(found)
@@ -197,7 +198,7 @@ class EventMapper:
         """Never raises: an unreadable notification is ignored, but counts as untrusted."""
         try:
             return self._feed(note)
-        except (msgspec.DecodeError, RecursionError):
+        except JSON_ERRORS:
             self.has_untrusted_text |= note.method == protocol.ITEM_COMPLETED
             return []
 
@@ -280,15 +281,15 @@ class EventMapper:
     def _open_events(self) -> list[RuntimeEvent]:
         """Return the calls in the order in which they started, each with its result."""
         events: list[RuntimeEvent] = []
-        for key, one in list(self._open.items()):
-            if not one.emitted:
-                one.emitted = True
-                work = one.call
+        for key, open_call in list(self._open.items()):
+            if not open_call.emitted:
+                open_call.emitted = True
+                work = open_call.call
                 call = ToolCall(work.id, work.name, work.args)
                 events += [self._message((call,), Stop.TOOLS), ToolStarted(call, work.effect)]
-            if one.outcome is None:
+            if open_call.outcome is None:
                 break
-            events.append(self._result(one.call, one.outcome))
+            events.append(self._result(open_call.call, open_call.outcome))
             del self._open[key]
         return events
 
@@ -373,10 +374,10 @@ class EventMapper:
     def close(self) -> list[RuntimeEvent]:
         """End the turn: close what is open, and keep a partial answer."""
         cut = self.end is None or self.end.status != "completed"
-        for key, one in self._open.items():
-            if one.outcome is None:
-                outcome = CallOutcome(OUTCOME_UNKNOWN, failed=True, untrusted=one.untrusted)
-                one.outcome = self._with_trust(key, outcome)
+        for key, call in self._open.items():
+            if call.outcome is None:
+                outcome = CallOutcome(OUTCOME_UNKNOWN, failed=True, untrusted=call.untrusted)
+                call.outcome = self._with_trust(key, outcome)
         for running in self._running.values():
             running.end()
         self._running.clear()

@@ -6,6 +6,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.text import head_and_tail
 from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.errors import CodexError
@@ -102,7 +103,7 @@ def call_of_item(item: ThreadItem) -> CodexCall | None:
             args = {"command": item.command or "", "cwd": item.cwd or ""}
             return _make_call(item, "exec_command", args, Effect.OUTSIDE)
         case "fileChange":
-            changes = [{"kind": one.action, "path": one.path} for one in item.changes]
+            changes = [{"kind": change.action, "path": change.path} for change in item.changes]
             return _make_call(item, "apply_patch", {"changes": changes}, Effect.WRITE)
         case "mcpToolCall":
             name = f"mcp.{item.server or 'server'}.{item.tool or 'tool'}"
@@ -136,12 +137,12 @@ def reasoning_text(item: ThreadItem) -> str:
         return "\n\n".join(item.summary)
     try:
         return "\n\n".join(msgspec.json.decode(item.content, type=list[str]))
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return ""
 
 
 def changed_paths(changes: Sequence[FileChange]) -> str:
-    return ", ".join(f"{one.action or 'change'} {one.path}" for one in changes)
+    return ", ".join(f"{change.action or 'change'} {change.path}" for change in changes)
 
 
 def _read_call(item: ThreadItem) -> CodexCall:
@@ -177,7 +178,7 @@ def _patch_outcome(item: ThreadItem) -> CallOutcome:
         return CallOutcome("Declined: nothing was changed.", failed=True)
     done = item.status == "completed"
     text = f"apply_patch status={item.status}, {len(item.changes)} change(s): "
-    shown = "\n".join(f"{one.action} {one.path}\n{one.diff}" for one in item.changes)
+    shown = "\n".join(f"{change.action} {change.path}\n{change.diff}" for change in item.changes)
     return CallOutcome(
         text + changed_paths(item.changes), failed=not done, shown=head_and_tail(shown, MAX_RESULT)
     )
@@ -188,7 +189,7 @@ def _mcp_outcome(item: ThreadItem) -> CallOutcome:
     if error is not None and error.message:
         return CallOutcome(head_and_tail(error.message, 1_000), failed=True, untrusted=True)
     result = _try_decode(item.result, _McpResult)
-    output = "\n".join(one.text for one in result.content if one.text) if result else ""
+    output = "\n".join(part.text for part in result.content if part.text) if result else ""
     text = head_and_tail(output, MAX_MCP_RESULT) or "(no output)"
     return CallOutcome(text, failed=item.status == "failed", untrusted=True)
 
@@ -199,7 +200,7 @@ _Decoded = TypeVar("_Decoded", _McpText, _McpResult)
 def _try_decode(data: Raw, kind: type[_Decoded]) -> _Decoded | None:
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return None
 
 
@@ -229,7 +230,7 @@ class PlanNotification(Struct):
     @property
     def description(self) -> str:
         """Empty if there is no plan."""
-        lines = [f"{_STEP_MARKS.get(one.status, '[ ]')} {one.step}" for one in self.plan]
+        lines = [f"{_STEP_MARKS.get(step.status, '[ ]')} {step.step}" for step in self.plan]
         return "Plan: " + "; ".join(lines) if lines else ""
 
 
@@ -296,7 +297,7 @@ def thread_total(params: Raw) -> int | None:
     """Return the total tokens of a thread; None if unreadable."""
     try:
         return msgspec.json.decode(params, type=_UsageNotification).token_usage.total.total_tokens
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return None
 
 

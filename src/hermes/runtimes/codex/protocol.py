@@ -7,6 +7,8 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
+from hermes.kit.json_errors import JSON_ERRORS
+
 INITIALIZE = "initialize"
 CONFIG_READ = "config/read"
 THREAD_START = "thread/start"
@@ -124,7 +126,7 @@ class RpcMessage(Struct):
         """The thread it belongs to, or an empty string."""
         try:
             params = msgspec.json.decode(self.params, type=_ThreadParams)
-        except (msgspec.DecodeError, RecursionError):
+        except JSON_ERRORS:
             return ""
         return params.thread_id or params.conversation_id or ""
 
@@ -168,7 +170,7 @@ def decode_message(line: bytes) -> RpcMessage | None:
     """Return None for a line that is not a protocol message."""
     try:
         message = _decoder.decode(line)
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return None
     return message if message.method or message.id is not None else None
 

@@ -49,12 +49,21 @@ class CodexRuntime:
             thread = await self._threads.open(server, runtime_request)
             return (await self._compact(server, thread, runtime_request))[1]
 
-    async def run(self, runtime_request: RuntimeRequest, emit: EmitRuntimeEvent) -> TurnEnd:
+    async def run(
+        self,
+        runtime_request: RuntimeRequest,
+        emit: EmitRuntimeEvent,
+        timeouts: CodexTimeouts | None = None,
+    ) -> TurnEnd:
+        """Run a turn, with `timeouts` instead of those of the service."""
+        timeouts = timeouts or self.deps.service.timeouts
         async with self.deps.service.server() as server:
             thread = await self._threads.open(server, runtime_request)
             if 0 < self.deps.settings.compact_at <= thread.filled.share:
                 thread = await self._compact_before_turn(server, thread, runtime_request, emit)
-            turn = CodexTurn(self.deps, self._store, server, thread, runtime_request, emit)
+            turn = CodexTurn(
+                self.deps, self._store, server, thread, runtime_request, emit, timeouts=timeouts
+            )
             self.last_turn = turn
             return await self._run(turn, server)
 

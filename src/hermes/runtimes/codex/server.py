@@ -9,6 +9,7 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import Raw, Struct
 
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.sandbox import Process
 from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.errors import process_ended, request_rejected, request_timed_out
@@ -53,13 +54,13 @@ class AccountLimits(Struct):
     @property
     def used(self) -> float:
         windows = (self.primary, self.secondary)
-        return max((one.used_percent for one in windows if one is not None), default=0.0)
+        return max((window.used_percent for window in windows if window is not None), default=0.0)
 
     @property
     def description(self) -> str:
         """A description for users; empty if unknown."""
         windows = (self.primary, self.secondary)
-        return ", ".join(one.description for one in windows if one is not None)
+        return ", ".join(window.description for window in windows if window is not None)
 
 
 class _LimitsNotification(Struct, rename="camel"):
@@ -69,7 +70,7 @@ class _LimitsNotification(Struct, rename="camel"):
 def read_limits(params: Raw) -> AccountLimits:
     try:
         return msgspec.json.decode(params, type=_LimitsNotification).rate_limits
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return AccountLimits()
 
 

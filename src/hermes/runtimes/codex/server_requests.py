@@ -47,11 +47,15 @@ def readable_json(data: Raw) -> str:
 
 def describe_changes(changes: Sequence[FileChange]) -> tuple[str, str]:
     """Return the paths and the content to write; a long text is cut, and says so."""
-    paths = ", ".join(_describe_change(one) for one in changes)
-    text = show_invisible("\n".join(f"{_describe_change(one)}\n{one.diff}" for one in changes))
+    paths = ", ".join(_describe_change(change) for change in changes)
+    text = show_invisible(
+        "\n".join(f"{_describe_change(change)}\n{change.diff}" for change in changes)
+    )
     if len(paths) + len(text) <= _MAX_CHARACTERS and text.count("\n") < _MAX_LINES:
         return paths, text
-    sized = ", ".join(f"{_describe_change(one)} ({len(one.diff):,} characters)" for one in changes)
+    sized = ", ".join(
+        f"{_describe_change(change)} ({len(change.diff):,} characters)" for change in changes
+    )
     room = max(_MAX_CHARACTERS - len(show_invisible(sized)) - 100, 0)
     head = "\n".join(text.splitlines()[: _MAX_LINES - 1])[:room]
     return sized, f"{head}\n[cut: {len(text) - len(head):,} more characters are not shown]"

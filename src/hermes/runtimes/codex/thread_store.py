@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.runtime_sessions import PutRuntimeSession, RuntimeSession
 from hermes.ports.store import Store
 from hermes.schema.errors import NotFound, StoreError
@@ -76,7 +77,7 @@ class ThreadStore:
         try:
             record = await self._store.runtime_sessions.get(RUNTIME, session)
             return None if record is None else msgspec.json.decode(record.state, type=StoredThread)
-        except (StoreError, msgspec.DecodeError) as error:
+        except (StoreError, *JSON_ERRORS) as error:
             log.warning("cannot read session %s's codex thread: %s", session, error)
             return None
 

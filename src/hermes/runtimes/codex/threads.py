@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from hermes.kit.files import image_type
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.runtime import RuntimeRequest
 from hermes.ports.store import Blobs
 from hermes.runtimes.codex import protocol
@@ -219,7 +220,7 @@ class Threads:
         try:
             response = await server.call(protocol.CONFIG_READ, {"cwd": cwd}, self._timeouts.thread)
             chosen = msgspec.json.decode(response, type=_ConfigRead).config
-        except (ModelError, msgspec.DecodeError) as error:
+        except (ModelError, *JSON_ERRORS) as error:
             log.info("cannot read codex's settings: %s", error)
             return False
         return bool(chosen.sandbox_mode or chosen.default_permissions)
@@ -304,7 +305,7 @@ def _dynamic_tool(spec: ToolSpec) -> Json:
 def _open_thread(response: Raw, server: AppServer, known: str = "") -> OpenThread:
     try:
         read = msgspec.json.decode(response, type=_ThreadResponse)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise request_rejected("a thread", f"its response is invalid ({error})") from error
     if not (thread := read.id or known):
         raise request_rejected("a thread", "its response has no thread id")

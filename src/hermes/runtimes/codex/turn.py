@@ -11,6 +11,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.tasks import background_tasks
 from hermes.ports.approvals import Approvals
 from hermes.ports.plugins import WatchCommand
@@ -29,7 +30,7 @@ from hermes.runtimes.codex.notifications import TurnNotification, UsageMeter
 from hermes.runtimes.codex.protocol import Json, RpcId, RpcMessage
 from hermes.runtimes.codex.server import AppServer
 from hermes.runtimes.codex.server_requests import ServerRequestHandler, UnknownRequest
-from hermes.runtimes.codex.service import CodexService
+from hermes.runtimes.codex.service import CodexService, CodexTimeouts
 from hermes.runtimes.codex.thread_store import ThreadStore
 from hermes.runtimes.codex.threads import OpenThread, ThreadSettings, user_input
 from hermes.schema.errors import ModelError, Overloaded
@@ -76,9 +77,11 @@ class CodexTurn:
         thread: OpenThread,
         runtime_request: RuntimeRequest,
         emit: EmitRuntimeEvent,
+        *,
+        timeouts: CodexTimeouts,
     ) -> None:
         self._deps = deps
-        self._timeouts = deps.service.timeouts
+        self._timeouts = timeouts
         self._store = store
         self._server = server
         self._thread = thread
@@ -131,7 +134,7 @@ class CodexTurn:
                 self.id = msgspec.json.decode(response, type=TurnNotification).turn.id
                 self.mapper.last_message = asked[-1].id if asked else self._thread.last_known
                 await self.save()
-        except msgspec.DecodeError as error:
+        except JSON_ERRORS as error:
             reason = f"its response is invalid ({error})"
             raise request_rejected(protocol.TURN_START, reason) from error
         except Overloaded:
@@ -229,7 +232,7 @@ class CodexTurn:
                 await self._server.answer(number, await self._request_handler.answer(asked))
         except UnknownRequest as error:
             await self._server.reject(number, str(error))
-        except msgspec.DecodeError as error:
+        except JSON_ERRORS as error:
             await self._server.reject(number, f"invalid parameters for {asked.method}: {error}")
         finally:
             self._pending_requests.pop(number, None)
@@ -240,7 +243,7 @@ class CodexTurn:
         """Codex has its answer, or no longer needs one."""
         try:
             number = msgspec.json.decode(message.params, type=_Resolved).request_id
-        except msgspec.DecodeError:
+        except JSON_ERRORS:
             return
         if number is not None and (scope := self._pending_requests.get(number)) is not None:
             scope.cancel()

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from hermes.kit.ids import new_id
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.sse import SseReader, SseTooLong
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.runtimes.proxy.attachments import part_text
@@ -206,7 +207,7 @@ class ChatStreamMapper(AnswerText):
             return
         try:
             chunk = self._decoder.decode(data)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except JSON_ERRORS as error:
             raise InvalidStream("an event is not a chat completion chunk") from error
         if chunk.error:
             raise RemoteError(data)

@@ -6,6 +6,7 @@ from typing import Any, cast
 import aiohttp
 import msgspec
 
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.redact import Redactor
 from hermes.kit.text import one_line
 from hermes.schema.errors import (
@@ -136,7 +137,7 @@ def _error_message(body: bytes) -> str:
     """Return the message of `{"error": {"message": …}}` and similar bodies, or the text itself."""
     try:
         decoded = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return body.decode("utf-8", "replace")
     error = decoded
     for name in ("error", "message", "detail"):

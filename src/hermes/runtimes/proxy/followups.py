@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 from msgspec import Raw, Struct
 
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.retry import Backoff
 from hermes.kit.sse import SseTooLong
 from hermes.ports.message_sender import Followups
@@ -63,8 +64,8 @@ class _SessionMessage(Struct, frozen=True):
 
 def followup_text(messages: Sequence[Message]) -> str:
     """Return the text of the followups that are to be delivered."""
-    late = takewhile(lambda one: not isinstance(one, Assistant), reversed(messages))
-    texts = [text_of(one) for one in late if is_followup(one)]
+    late = takewhile(lambda message: not isinstance(message, Assistant), reversed(messages))
+    texts = [text_of(message) for message in late if is_followup(message)]
     return "\n\n".join(reversed(texts))
 
 
@@ -102,7 +103,7 @@ class RemoteFollowups:
     async def run(self) -> None:
         try:
             await self._restore()
-        except (StoreError, msgspec.DecodeError) as error:
+        except (StoreError, *JSON_ERRORS) as error:
             log.warning("cannot read the followed sessions: %s", error)
         async with anyio.create_task_group() as group:
             while True:
@@ -138,7 +139,7 @@ class RemoteFollowups:
                         log.info("session %s cannot be followed there: %s", session, error)
                         self._known.pop(session, None)
                         break
-                except (LinkBroken, HermesError, SseTooLong, msgspec.MsgspecError) as error:
+                except (LinkBroken, HermesError, SseTooLong, *JSON_ERRORS) as error:
                     log.info("following session %s failed: %s", session, error)
                 except Exception:
                     # A failure must not affect the other sessions.

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.retry import Backoff
 from hermes.kit.sse import SseEvent, SseReader, SseTooLong
 from hermes.runtimes.proxy.chat_runtime import RemoteGateway
@@ -267,7 +268,7 @@ def read_capabilities(body: bytes) -> RemoteCapabilities:
     """Return no capabilities if it is not a Hermes gateway's response."""
     try:
         parsed = msgspec.json.decode(body, type=_CapabilitiesBody)
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return RemoteCapabilities()
     features = {name for name, value in parsed.features.items() if value is True}
     if parsed.kind != HERMES_OBJECT or not features.issuperset(REQUIRED_FEATURES):

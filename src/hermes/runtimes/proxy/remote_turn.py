@@ -11,6 +11,7 @@ from anyio.abc import TaskGroup
 from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.tasks import background_tasks
 from hermes.ports.approvals import ApprovalRequest, Approvals, Isolation, TurnSuspended
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
@@ -73,7 +74,7 @@ log = logging.getLogger(__name__)
 STEERING_INTERVAL = 0.25
 """Seconds between two checks for new messages."""
 INTERRUPTED_CODE = "interrupted"
-REMOTE_TOOL = "the far gateway"
+REMOTE_TOOL = "the remote gateway"
 MAX_OPEN_QUESTIONS = 8
 """Remote questions shown at the same time; further ones are rejected."""
 Body = TypeVar("Body", AcceptedRun, RemoteRunState)
@@ -235,11 +236,11 @@ class RemoteTurn:
                     continue
                 try:
                     emitted = mapper.feed(int(event.id), event.data)
-                except (msgspec.DecodeError, RecursionError, AnswerTooLong) as error:
+                except (AnswerTooLong, *JSON_ERRORS) as error:
                     raise stream_invalid(error) from error
                 retries.reset()
-                for one in emitted:
-                    await self._emit(one)
+                for runtime_event in emitted:
+                    await self._emit(runtime_event)
                 self._steered.applied(mapper.applied)
                 mapper.applied.clear()
                 self._forward_questions(group)
@@ -250,8 +251,8 @@ class RemoteTurn:
         """The stream ended without an end event: fetch the result, as events may be gone."""
         state = await self._state()
         if state.end:
-            for one in self._mapper.close(state):
-                await self._emit(one)
+            for event in self._mapper.close(state):
+                await self._emit(event)
         else:
             await retries.wait(LinkBroken(ConnectionError("the remote gateway closed the stream")))
 
@@ -400,5 +401,5 @@ def _failed_end(end: RemoteEvent | None, key: str) -> TurnEnd:
 def _decode_body(data: bytes, kind: type[Body]) -> Body:
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise stream_broken(f"the remote gateway sent an invalid response: {error}") from error

@@ -159,21 +159,21 @@ async def run_body(
 ) -> tuple[RunBody, Sequence[str]]:
     """Return the body, and the names of files that are not sent."""
     messages = turn_messages(runtime_request)
-    answers = [index for index, one in enumerate(messages, 1) if isinstance(one, Assistant)]
+    answers = [index for index, message in enumerate(messages, 1) if isinstance(message, Assistant)]
     first = answers[-1] if answers else 0
     asked = [message for message in messages[first:] if isinstance(message, User)]
     packed = [await encoder.encode(message) for message in asked]
-    if not any(one.parts for one in packed):
+    if not any(message.parts for message in packed):
         raise nothing_to_answer()
     begin = RunBody(
-        input=[input_message(one) for one in packed if one.parts],
+        input=[input_message(message) for message in packed if message.parts],
         instructions=runtime_request.system,
         conversation_history=_history(messages[:first]),
         later=later,
         role=runtime_request.scope.role,
         brought=any(message.trust is Trust.DATA for message in asked),
     )
-    return begin, [name for one in packed for name in one.omitted]
+    return begin, [name for message in packed for name in message.omitted]
 
 
 def input_message(packed: EncodedMessage) -> InputMessage:
@@ -186,7 +186,9 @@ def input_message(packed: EncodedMessage) -> InputMessage:
 
 def run_key(runtime_request: RuntimeRequest, body: bytes) -> str:
     """Return a key that is stable for the same question, across processes of this gateway."""
-    last = next((one.id for one in reversed(runtime_request.messages) if is_question(one)), "")
+    last = next(
+        (message.id for message in reversed(runtime_request.messages) if is_question(message)), ""
+    )
     return sha256(msgspec.json.encode((runtime_request.scope.session, last, body))).hexdigest()
 
 
@@ -314,7 +316,7 @@ class SteeringTracker:
 
     def applied(self, texts: Sequence[str]) -> None:
         for text in texts:
-            same = (one for one in self._open if text_of(one) == text)
+            same = (user for user in self._open if text_of(user) == text)
             if (found := next(same, self._open[0] if self._open else None)) is not None:
                 self._open.remove(found)
                 self.read.append(found)

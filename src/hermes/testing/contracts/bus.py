@@ -1,14 +1,16 @@
-"""Contract of a bus: no lost fact, no lost wake-up, no effect on topics of others."""
+"""Contract of a bus: no lost event or wake-up, and topics do not affect each other."""
 
 import anyio
 
-from hermes.ports.bus import Bus
+from hermes.ports.bus import Bus, Wakeups
 from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted, TextDelta
 
 MANY = 5_000
 
 
 class BusContract:
+    """Subclass this and provide a fixture `bus`."""
+
     async def test_subscriber_gets_events_in_order(self, bus: Bus) -> None:
         events: list[Event] = [RunStarted("r1", "s1"), TextDelta("a"), RunEnded("r1", Outcome.DONE)]
         with bus.subscribe("run.r1") as subscription:
@@ -29,9 +31,9 @@ class BusContract:
             assert list(await subscription.read()) == [TextDelta("late")]
 
     async def test_each_subscriber_gets_every_event(self, bus: Bus) -> None:
-        with bus.subscribe("run.r1") as one, bus.subscribe("run.r1") as other:
+        with bus.subscribe("run.r1") as subscription, bus.subscribe("run.r1") as other:
             bus.publish("run.r1", TextDelta("a"))
-            assert list(await one.read()) == list(await other.read()) == [TextDelta("a")]
+            assert list(await subscription.read()) == list(await other.read()) == [TextDelta("a")]
 
     async def test_reader_waits_for_an_event(self, bus: Bus) -> None:
         got: list[Event] = []
@@ -55,7 +57,7 @@ class BusContract:
             bus.publish("run.r1", TextDelta("b"))
             assert list(await subscription.read()) == [TextDelta("b")]
 
-    async def test_reader_waits_on_if_another_task_took_the_events(self, bus: Bus) -> None:
+    async def test_reader_keeps_waiting_if_another_task_took_the_events(self, bus: Bus) -> None:
         got: list[Event] = []
         with bus.subscribe("run.r1") as subscription, anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
@@ -115,11 +117,9 @@ class BusContract:
             bus.wake("t")
             bus.wake("t")
             await wakeups.wait()
-            with anyio.move_on_after(0) as scope:
-                await wakeups.wait()
-            assert scope.cancelled_caught
+            assert not await _returns_at_once(wakeups)
 
-    async def test_listener_learns_each_key_once(self, bus: Bus) -> None:
+    async def test_listener_receives_each_key_once(self, bus: Bus) -> None:
         with bus.listen("t") as wakeups, bus.listen("u") as others:
             assert not wakeups.take()
             for key in ("a", "b", "a"):
@@ -129,24 +129,37 @@ class BusContract:
             assert not wakeups.take()
             assert not others.take()
 
-    async def test_keys_taken_early_do_not_prevent_the_return_of_a_wait(self, bus: Bus) -> None:
+    async def test_wait_returns_even_if_the_keys_were_taken(self, bus: Bus) -> None:
         with bus.listen("t") as wakeups, anyio.fail_after(60):
             bus.wake("t", "a")
             assert list(wakeups.take()) == ["a"]
             await wakeups.wait()
 
     async def test_every_listener_of_a_topic_is_woken(self, bus: Bus) -> None:
-        with bus.listen("t") as one, bus.listen("t") as other, bus.listen("u") as another:
+        with bus.listen("t") as wakeups, bus.listen("t") as other, bus.listen("u") as another:
             bus.wake("t")
             with anyio.fail_after(60):
-                await one.wait()
+                await wakeups.wait()
                 await other.wait()
-            with anyio.move_on_after(0) as scope:
-                await another.wait()
-            assert scope.cancelled_caught
+            assert not await _returns_at_once(another)
 
-    async def test_closed_listener_and_subscriber_are_forgotten(self, bus: Bus) -> None:
+    async def test_publishing_after_the_close_of_all_readers_does_not_fail(self, bus: Bus) -> None:
         with bus.listen("t"), bus.subscribe("t"):
             pass
         bus.wake("t")
         bus.publish("t", TextDelta("a"))
+
+
+async def _returns_at_once(wakeups: Wakeups) -> bool:
+    returned = False
+
+    async def wait() -> None:
+        nonlocal returned
+        await wakeups.wait()
+        returned = True
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    return returned

@@ -218,7 +218,9 @@ class InboundContract:
             await bench.events.unreadable()
             await bench.arrive("two")
         assert [text_of(update) for update in received] == ["one", "two"]
-        (logged,) = [one for one in caplog.messages if "an update could not be read" in one]
+        (logged,) = [
+            message for message in caplog.messages if "an update could not be read" in message
+        ]
         kept = anyio.Path(logged.rpartition("(kept in ")[2].removesuffix(")"))
         assert len((await kept.read_text()).splitlines()) == 1
 
@@ -281,16 +283,17 @@ class OutboundContract:
         assert receipt.address == bench.home
 
     async def test_concurrent_sends_have_different_receipts(self, bench: ChannelBench) -> None:
+        texts = [f"post {number}" for number in range(5)]
         ids: list[str] = []
 
         async def send(text: str) -> None:
             ids.append((await bench.channel.send(bench.home, _post(text))).id)
 
         async with anyio.create_task_group() as group:
-            for number in range(5):
-                group.start_soon(send, f"post {number}")
+            for text in texts:
+                group.start_soon(send, text)
         assert len(set(ids)) == 5
-        assert len(await bench.shown(bench.home)) == 5
+        assert sorted(await bench.shown(bench.home)) == texts
 
     async def test_text_without_markup_is_shown_literally(self, bench: ChannelBench) -> None:
         await bench.channel.send(bench.home, _post(LITERAL, markup=Markup.PLAIN))

@@ -114,8 +114,8 @@ class ChatRecordsContract:
     ) -> None:
         for topic in ("a", "b", "c", "a"):
             await store.commit(MarkUnreachable(UnreachableChat(topic, f"blocked {topic}")))
-        assert [one.topic for one in await store.chats.unreachable(9)] == ["b", "c", "a"]
-        assert [one.topic for one in await store.chats.unreachable(2)] == ["c", "a"]
+        assert [chat.topic for chat in await store.chats.unreachable(9)] == ["b", "c", "a"]
+        assert [chat.topic for chat in await store.chats.unreachable(2)] == ["c", "a"]
         await store.commit(ForgetUnreachable("c"), ForgetUnreachable("x"))
         assert list(await store.chats.unreachable(9)) == [
             UnreachableChat("b", "blocked b"),
@@ -173,7 +173,10 @@ class SessionRecordsContract:
                 state=Raw(b"%d" % number),
             )
             await store.commit(PutRuntimeSession(record))
-        assert [one.id for one in await store.runtime_sessions.newest("codex", 2)] == ["c", "a"]
+        assert [
+            runtime_session.id
+            for runtime_session in await store.runtime_sessions.newest("codex", 2)
+        ] == ["c", "a"]
         found = await store.runtime_sessions.get("codex", "a")
         assert found is not None
         assert bytes(found.state) == b"3"
@@ -246,7 +249,7 @@ class ApiRecordsContract:
             await store.commit(PutKeyedRequest(begun, ""))
         done = structs.replace(keyed_request(clock), state=DONE)
         await store.commit(PutKeyedRequest(done, ""))
-        abandoned = [one.id for one in await store.api.abandoned_requests()]
+        abandoned = [request.id for request in await store.api.abandoned_requests()]
         assert abandoned == ["old, dead", "none", "elsewhere"]
         assert await store.api.forget_requests(clock.now()) == 0
         assert await store.api.forget_requests(clock.now() + HOUR) == 1

@@ -42,7 +42,7 @@ class JobsContract:
         assert read == structs.replace(first, revision=1)
         assert await store.jobs.next_due() == second.job.next_run_at
         later = clock.now() + timedelta(minutes=10)
-        assert [one.job.id for one in await store.jobs.due(later, 5)] == [
+        assert [job.job.id for job in await store.jobs.due(later, 5)] == [
             "ba9876543210",
             "0123456789ab",
         ]
@@ -79,6 +79,22 @@ class JobsContract:
         await store.commit(SaveFire(ended, (FireState.CLAIMED,)))
         assert await store.jobs.open_fires(fire.job) == []
         assert await store.jobs.fires(None, 5) == [ended]
+
+    async def test_sessions_of_fires_are_found_by_time(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        fires = [
+            Fire(
+                job="ab"[n % 2],
+                at=clock.now() + timedelta(minutes=n),
+                state=FireState.COMPLETED,
+                session=f"s{n}" if n != 2 else "",
+            )
+            for n in range(5)
+        ]
+        await store.commit(*map(SaveFire, fires))
+        found = await store.jobs.sessions(fires[1].at)
+        assert found == {"s1": "b", "s3": "b", "s4": "a"}
 
     async def test_old_fires_are_forgotten_per_job(self, store: Store, clock: FakeClock) -> None:
         fires = [

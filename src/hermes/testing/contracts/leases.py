@@ -62,6 +62,17 @@ class LeasesContract:
         assert not await store.leases.held("s1")
         await store.leases.hold("s1", "b", TTL)
 
+    async def test_holders_are_listed_until_they_release_or_expire(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        first = await store.leases.hold("s1", "a", TTL)
+        await store.leases.hold("s2", "b", TTL)
+        assert await store.leases.holders() == {"s1": "a", "s2": "b"}
+        await store.leases.release("s1", first)
+        assert await store.leases.holders() == {"s2": "b"}
+        await clock.advance(31)
+        assert await store.leases.holders() == {}
+
     async def test_released_lease_cannot_be_renewed(self, store: Store) -> None:
         generation = await store.leases.hold("s1", "a", TTL)
         await store.leases.release("s1", generation)

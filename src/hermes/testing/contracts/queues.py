@@ -169,6 +169,15 @@ class QueuesContract:
         for _ in range(2):
             assert [item.key for item in await store.queues.unfinished("inbox", 10)] == ["k1", "k3"]
 
+    async def test_waiting_items_are_listed_without_claiming_them(self, store: Store) -> None:
+        for key, topic in [("k1", "a"), ("k2", "b"), ("k3", "b"), ("k4", "c")]:
+            await store.queues.put(queue_item(key, topic=topic))
+        await store.queues.claim("inbox", "a", "me", MINUTE)
+        await store.commit(CompleteItem("k4"))
+        for _ in range(2):
+            assert [item.key for item in await store.queues.waiting("inbox", 10)] == ["k2", "k3"]
+        assert [item.key for item in await store.queues.waiting("inbox", 1)] == ["k2"]
+
     async def test_parked_items_are_listed_with_their_reason(self, store: Store) -> None:
         await store.queues.put(queue_item("k1"))
         await store.queues.put(queue_item("k2"))

@@ -95,7 +95,7 @@ class ApprovalRecordsContract:
         await store.commit(PutQuestion(closed, "open"))
 
         def ids(found: Sequence[QuestionRecord]) -> str:
-            return " ".join(one.question.id for one in found)
+            return " ".join(question.question.id for question in found)
 
         assert ids(await store.approvals.questions("s1")) == "q1 q3 q4"
         assert ids(await store.approvals.questions("s1", 2)) == "q3 q4"
@@ -111,10 +111,10 @@ class ApprovalRecordsContract:
         )
         await store.commit(AddSavedApproval(saved))
         await store.commit(AddSavedApproval(structs.replace(saved, id="g2", session="s1")))
-        assert [one.id for one in await store.approvals.saved()] == ["g1", "g2"]
+        assert [approval.id for approval in await store.approvals.saved()] == ["g1", "g2"]
         assert (await store.approvals.saved())[0] == saved
         await store.commit(RevokeSavedApproval("g1"))
-        assert [one.id for one in await store.approvals.saved()] == ["g2"]
+        assert [approval.id for approval in await store.approvals.saved()] == ["g2"]
         with pytest.raises(StateConflict):
             await store.commit(RevokeSavedApproval("g1"))
 
@@ -139,8 +139,10 @@ class ApprovalRecordsContract:
             SetYolo("s1", on=True),
         )
         await store.archive_for(OWNER).delete(["s1"])
-        assert [one.question.id for one in await store.approvals.open_questions()] == ["q2"]
-        assert [one.id for one in await store.approvals.saved()] == ["g2"]
+        assert [question.question.id for question in await store.approvals.open_questions()] == [
+            "q2"
+        ]
+        assert [approval.id for approval in await store.approvals.saved()] == ["g2"]
         assert not await store.approvals.yolo("s1")
 
 
@@ -152,7 +154,7 @@ def process(name: str, clock: Clock, of_session: str = "s1") -> BackgroundProces
 
 class ProcessRecordsContract:
     async def test_process_is_read_back_unchanged(self, store: Store, clock: Clock) -> None:
-        one = structs.replace(
+        background_process = structs.replace(
             process("p1", clock),
             pid=7,
             pty=True,
@@ -165,20 +167,20 @@ class ProcessRecordsContract:
             exit_code=0,
             ended=clock.now(),
         )
-        await store.commit(AddProcess(one, store.workers.own))
-        assert await store.processes.get("p1") == one
+        await store.commit(AddProcess(background_process, store.workers.own))
+        assert await store.processes.get("p1") == background_process
         assert await store.processes.get("p2") is None
         with pytest.raises(StateConflict):
-            await store.commit(AddProcess(one, ""))
+            await store.commit(AddProcess(background_process, ""))
 
     async def test_only_a_running_process_changes(self, store: Store, clock: Clock) -> None:
-        one = process("p1", clock)
-        await store.commit(AddProcess(one, ""))
-        await store.commit(ChangeProcess(structs.replace(one, notices=1)))
-        lost = structs.replace(one, state=ProcessState.LOST, ended=clock.now())
+        background_process = process("p1", clock)
+        await store.commit(AddProcess(background_process, ""))
+        await store.commit(ChangeProcess(structs.replace(background_process, notices=1)))
+        lost = structs.replace(background_process, state=ProcessState.LOST, ended=clock.now())
         await store.commit(ChangeProcess(lost))
         with pytest.raises(StateConflict):
-            await store.commit(ChangeProcess(one))
+            await store.commit(ChangeProcess(background_process))
         assert await store.processes.all() == [lost]
 
     async def test_running_processes_are_counted_and_abandoned(
@@ -191,7 +193,9 @@ class ProcessRecordsContract:
         assert await store.has_background_work()
         assert await store.processes.count_running() == 5
         assert await store.processes.count_running(not_by=store.workers.own) == 4
-        abandoned = [one.id for one in await store.processes.abandoned()]
+        abandoned = [
+            background_process.id for background_process in await store.processes.abandoned()
+        ]
         assert abandoned == ["old, dead", "none", "elsewhere"]
         assert await store.processes.forget(clock.now()) == 0
         assert await store.processes.forget(clock.now() + HOUR) == 1
@@ -206,7 +210,9 @@ class ProcessRecordsContract:
             AddProcess(process("p2", clock, "s2"), ""),
         )
         await store.archive_for(OWNER).delete(["s1"])
-        assert [one.id for one in await store.processes.all()] == ["p2"]
+        assert [background_process.id for background_process in await store.processes.all()] == [
+            "p2"
+        ]
 
 
 def delegation(name: str, holder: str = "") -> Delegation:

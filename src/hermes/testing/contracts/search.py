@@ -3,6 +3,8 @@
 A principal sees only its own sessions, the owner all of them.
 """
 
+from datetime import timedelta
+
 import pytest
 from msgspec import Raw
 
@@ -10,7 +12,7 @@ from hermes.ports.store import AppendMessage, HideMessages, OpenSession, RecordU
 from hermes.schema.errors import NotFound
 from hermes.schema.messages import Assistant, Message, Reasoning, Stop, Text, ToolCall, Usage
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import SessionFilter
+from hermes.schema.sessions import SearchFilter, SessionFilter
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import (
     append,
@@ -156,6 +158,27 @@ class SearchContract:
         assert await found_numbers(store, "plu", "assistant") == [2]
         assert len((await store.archive_for(OWNER).search("plum", limit=2)).hits) == 2
         assert len((await store.archive_for(OWNER).search("lum", limit=1)).hits) == 1
+
+    @pytest.mark.parametrize("query", ['"plum"', "lum", "%"])
+    async def test_search_of_some_sessions_is_not_crowded_out_by_others(
+        self, store: Store, clock: FakeClock, query: str
+    ) -> None:
+        await store.commit(OpenSession(session(clock, "s1", source="cli")), append(clock, "plum %"))
+        clock.step(60)
+        await store.commit(OpenSession(session(clock, "s2", source="web")))
+        for _ in range(2):
+            messages = (user_message("plum %") for _ in range(1_100))
+            await store.commit(*(AppendMessage("s2", "r", one, clock.now()) for one in messages))
+        begin = clock.now()
+        for where, expected in (
+            (SearchFilter(source="cli"), {"s1"}),
+            (SearchFilter(started_before=begin), {"s1"}),
+            (SearchFilter(source="web"), {"s2"}),
+            (SearchFilter(started_after=begin - timedelta(seconds=30)), {"s2"}),
+            (SearchFilter(source="cli", started_after=begin), set[str]()),
+        ):
+            found = await store.archive_for(OWNER).search(query, 3, where=where)
+            assert {hit.session.id for hit in found.hits} == expected
 
     async def test_search_covers_tool_calls_but_not_reasoning(
         self, store: Store, clock: FakeClock

@@ -5,6 +5,7 @@ open store) and `clock` (the `FakeClock` of that store).
 """
 
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 import pytest
@@ -40,6 +41,13 @@ from hermes.testing.contracts.search import PrincipalsContract, SearchContract
 from hermes.testing.contracts.transcripts import IntentsContract, TranscriptContract
 
 EVERYTHING = SessionFilter()
+
+
+async def listed_ids(
+    store: Store, where: SessionFilter, limit: int = 50, offset: int = 0
+) -> list[str]:
+    rows = await store.archive_for(OWNER).list(where, limit, offset)
+    return [row.session.id for row in rows]
 
 
 class SessionsContract:
@@ -314,7 +322,7 @@ class SummariesContract:
         assert (oldest.day, oldest.calls) == (first.date(), 1)
         assert list(await owner.usage_by_day(expected.day, 10)) == [expected]
         assert list(await store.archive_for("telegram:8").usage_by_day(first.date(), 10)) == []
-        assert [one.calls for one in await owner.usage("s1")] == [3]
+        assert [usage.calls for usage in await owner.usage("s1")] == [3]
 
     async def test_usage_is_summed_over_sessions(self, store: Store, clock: FakeClock) -> None:
         for name in ("s1", "s2"):
@@ -327,8 +335,8 @@ class SummariesContract:
         assert list(await archive.usage()) == [both]
         await clock.advance(60)
         await store.commit(AppendMessage("s2", "r", user_message("more"), clock.now()))
-        one = ModelUsage(model="m", provider="p", calls=1, usage=Usage(2, 1), cost=0.5)
-        assert list(await archive.usage(since=clock.now())) == [one]
+        usage = ModelUsage(model="m", provider="p", calls=1, usage=Usage(2, 1), cost=0.5)
+        assert list(await archive.usage(since=clock.now())) == [usage]
         assert list(await archive.usage("s1", since=clock.now())) == []
         assert list(await archive.usage("unknown")) == []
 
@@ -358,11 +366,7 @@ class SummariesContract:
                 ),
             )
             await clock.advance(60)
-        archive = store.archive_for(OWNER)
-
-        async def ids(where: SessionFilter, limit: int = 50, offset: int = 0) -> list[str]:
-            return [row.session.id for row in await archive.list(where, limit, offset)]
-
+        ids = partial(listed_ids, store)
         assert await ids(EVERYTHING) == ["s4", "s3", "s2", "s1", "s0"]
         assert await ids(EVERYTHING, 2, 1) == ["s3", "s2"]
         assert await ids(SessionFilter(source="cron")) == ["s3", "s1"]
@@ -375,18 +379,28 @@ class SummariesContract:
         assert await ids(SessionFilter(started_after=start + 3 * minute)) == ["s4"]
         assert await ids(SessionFilter(min_messages=3)) == ["s4", "s3"]
         assert await ids(SessionFilter(max_messages=1, source="cli")) == ["s0"]
-        for source in ("review", "subagent"):
+
+    async def test_reviews_and_subagents_are_listed_on_request(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        for source in ("cli", "review", "subagent"):
             await store.commit(OpenSession(session(clock, source, source=source)))
             await clock.advance(60)
-        assert await ids(EVERYTHING, 1) == ["s4"]
+        ids = partial(listed_ids, store)
+        assert await ids(EVERYTHING) == ["cli"]
         assert await ids(SessionFilter(source="subagent")) == ["subagent"]
-        assert await ids(SessionFilter(reviews=True), 2) == ["subagent", "review"]
-        latest = await archive.latest()
+        assert await ids(SessionFilter(reviews=True)) == ["subagent", "review", "cli"]
+        latest = await store.archive_for(OWNER).latest()
         assert latest is not None
-        assert latest.id == "s4"
-        await store.commit(OpenSession(session(clock, "branch", source="tui", parent="s1")))
-        assert await ids(SessionFilter(parent="s1")) == ["branch"]
-        assert await ids(SessionFilter(parent="s2")) == []
+        assert latest.id == "cli"
+
+    async def test_branches_are_listed_by_their_parent(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        for name, parent in (("a", None), ("b", None), ("branch", "a")):
+            await store.commit(OpenSession(session(clock, name, parent=parent)))
+        assert await listed_ids(store, SessionFilter(parent="a")) == ["branch"]
+        assert await listed_ids(store, SessionFilter(parent="b")) == []
 
 
 class StoreContract(

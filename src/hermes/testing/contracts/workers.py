@@ -66,7 +66,7 @@ class WorkersContract:
         assert found.silent.total_seconds() == 5
         await clock.advance(store.workers.ttl.total_seconds())
         await peer.workers.register()
-        assert [one.id for one in await store.workers.list()] == [peer.workers.own]
+        assert [worker.id for worker in await store.workers.list()] == [peer.workers.own]
 
     async def test_forgotten_worker_is_dead(self, store: Store, peer: Store) -> None:
         await store.workers.register()

@@ -83,7 +83,10 @@ class FakeOpenAiServer:
         self, request: web.BaseRequest, exchange: RecordedRequest
     ) -> web.StreamResponse:
         if request.path == "/_mock/requests":
-            log = [{"headers": one.headers, "body": msgspec.Raw(one.body)} for one in self.requests]
+            log = [
+                {"headers": recorded_request.headers, "body": msgspec.Raw(recorded_request.body)}
+                for recorded_request in self.requests
+            ]
             return _json(msgspec.json.encode(log))
         key = self.script.api_key
         if key and exchange.headers.get("authorization") != f"Bearer {key}":

@@ -114,7 +114,7 @@ class FileCheckpoints:
 
     async def list(self, workspace: str) -> Sequence[Checkpoint]:
         stored = await run_sync(self._stored, workspace)
-        return [one.checkpoint for one in reversed(stored)]
+        return [manifest.checkpoint for manifest in reversed(stored)]
 
     async def restore(self, checkpoint: Checkpoint, session: str) -> RestoreResult:
         async with self._lock(checkpoint.workspace):
@@ -199,7 +199,7 @@ class FileCheckpoints:
         now = self._saved([_path(name) for name in then], workspace)
         before = self._checkpoint(checkpoint.workspace, session, reason="before a rollback")
         self._write(_Manifest(checkpoint=before, files=now))
-        steps = {name: one for name, one in then.items() if now.get(name) not in {None, one}}
+        steps = {name: file for name, file in then.items() if now.get(name) not in {None, file}}
         return self._apply(steps, before, workspace)
 
     def _apply(
@@ -311,7 +311,7 @@ class FileCheckpoints:
         for path in (self._folder / "lists").glob(f"{folder}/*.json"):
             with suppress(OSError, msgspec.DecodeError):
                 found.append(msgspec.json.decode(path.read_bytes(), type=_Manifest))
-        return sorted(found, key=lambda one: _order(one.checkpoint))
+        return sorted(found, key=lambda manifest: _order(manifest.checkpoint))
 
     def _prune(self, workspace: str) -> None:
         """Delete what exceeds the limits, before another checkpoint is added."""
@@ -319,11 +319,15 @@ class FileCheckpoints:
         if not keeping.prune:
             return
         stored = self._stored()
-        own = [one for one in stored if one.checkpoint.workspace == workspace]
+        own = [manifest for manifest in stored if manifest.checkpoint.workspace == workspace]
         oldest = self._clock.now() - timedelta(days=keeping.days)
         surplus = own[: -max(keeping.snapshots, 1)]
-        dropped = [one for one in stored if one.checkpoint.at < oldest or one in surplus]
-        left = [one for one in stored if one not in dropped]
+        dropped = [
+            manifest
+            for manifest in stored
+            if manifest.checkpoint.at < oldest or manifest in surplus
+        ]
+        left = [manifest for manifest in stored if manifest not in dropped]
         if dropped or not self._counted:
             self._sweep(dropped, left)
         while len(left) > 1 and self._bytes > keeping.limits.total:
@@ -331,10 +335,10 @@ class FileCheckpoints:
 
     def _sweep(self, dropped: Sequence[_Manifest], left: Sequence[_Manifest]) -> None:
         """Delete checkpoints and the contents that no other has, and count what remains."""
-        for one in dropped:
-            folder = self._folder / "lists" / short_hash(one.checkpoint.workspace)
-            (folder / f"{one.checkpoint.id}.json").unlink(missing_ok=True)
-        needed = {file.blob for one in left for file in one.files.values()}
+        for manifest in dropped:
+            folder = self._folder / "lists" / short_hash(manifest.checkpoint.workspace)
+            (folder / f"{manifest.checkpoint.id}.json").unlink(missing_ok=True)
+        needed = {file.blob for manifest in left for file in manifest.files.values()}
         self._bytes, self._counted = 0, True
         for path in (self._folder / "content").glob("*/*"):
             if path.parent.name + path.name in needed:

@@ -194,7 +194,11 @@ class GitCheckpoints:
             with suppress(msgspec.DecodeError):
                 note = msgspec.json.decode(message, type=_CommitMessage)
                 found.append(_StoredCheckpoint(ref.decode(), commit.decode(), note))
-        return sorted(found, key=lambda one: (one.message.checkpoint.at, one.ref), reverse=True)
+        return sorted(
+            found,
+            key=lambda checkpoint: (checkpoint.message.checkpoint.at, checkpoint.ref),
+            reverse=True,
+        )
 
     async def _restore(self, now: _StoredCheckpoint, then: _StoredCheckpoint) -> RestoreResult:
         folder = self._checked(then.message.checkpoint.workspace)
@@ -255,16 +259,26 @@ class GitCheckpoints:
         keeping = self._deps.retention
         oldest = self._deps.clock.now() - timedelta(days=keeping.days)
         stored = await self._stored()
-        dropped = [one for one in stored if one.message.checkpoint.at < oldest]
-        own = [one for one in stored if one.ref.startswith(f"{_REFS}/{project}/")]
-        dropped += [one for one in own[max(keeping.snapshots, 1) :] if one not in dropped]
-        dropped = [one for one in dropped if one not in own[:1]]
+        dropped = [checkpoint for checkpoint in stored if checkpoint.message.checkpoint.at < oldest]
+        own = [
+            checkpoint for checkpoint in stored if checkpoint.ref.startswith(f"{_REFS}/{project}/")
+        ]
+        dropped += [
+            checkpoint
+            for checkpoint in own[max(keeping.snapshots, 1) :]
+            if checkpoint not in dropped
+        ]
+        dropped = [checkpoint for checkpoint in dropped if checkpoint not in own[:1]]
         await self._drop(dropped, stored)
         size, loose = await self._size()
         if dropped or loose > MAX_LOOSE:
             await self._pack()
             size, _ = await self._size()
-        remaining = [one for one in stored if one not in dropped and one not in own[:1]]
+        remaining = [
+            checkpoint
+            for checkpoint in stored
+            if checkpoint not in dropped and checkpoint not in own[:1]
+        ]
         while size > keeping.limits.total and remaining:
             half = remaining[len(remaining) // 2 :]
             await self._drop(half, stored)
@@ -277,10 +291,10 @@ class GitCheckpoints:
     ) -> None:
         if not dropped:
             return
-        listed = "".join(f"delete {one.ref}\n" for one in dropped)
+        listed = "".join(f"delete {checkpoint.ref}\n" for checkpoint in dropped)
         await self._git.run("update-ref", "--stdin", stdin=listed.encode())
-        remaining = {_project(one) for one in stored if one not in dropped}
-        for project in {_project(one) for one in dropped} - remaining:
+        remaining = {_project(checkpoint) for checkpoint in stored if checkpoint not in dropped}
+        for project in {_project(checkpoint) for checkpoint in dropped} - remaining:
             # An index without a checkpoint would refer to objects that are deleted now.
             for index in (self._git.store / "indexes").glob(f"{project}.*"):
                 index.unlink(missing_ok=True)

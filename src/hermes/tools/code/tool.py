@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from hermes.kit.clock import Clock
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.sandbox import Confinement, Process, ProcessSpec, Sandbox
 from hermes.ports.tool import CallTool, ToolContext, ToolOutput
@@ -129,7 +130,7 @@ class RunningProgram:
     async def _handle(self, data: bytes, limit: anyio.CancelScope) -> None:
         try:
             message = self._decoder.decode(data)
-        except msgspec.DecodeError:
+        except JSON_ERRORS:
             # The program wrote to our pipe directly: show it, but do not act on it.
             self.out.add(data.decode("utf-8", "replace") + "\n")
             return

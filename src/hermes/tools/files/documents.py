@@ -1,14 +1,18 @@
 """Extract text from documents; untrusted formats are parsed in a separate process."""
 
+import logging
 import sys
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.lru_map import LruMap
 from hermes.ports.sandbox import ProcessSpec, Sandbox
 from hermes.schema.errors import SandboxError, ToolError
+
+log = logging.getLogger(__name__)
 
 MAX_DOCUMENT = 32 << 20
 """Bytes."""
@@ -45,6 +49,7 @@ class DocumentReader:
             return known
         found = read_notebook(data) if kind == "ipynb" else await self._extract(kind, data, path)
         if found.error:
+            log.info("no text could be extracted from %s: %s", path, found.error)
             raise ToolError(
                 f"read_file: {path} cannot be read: {found.error}.",
                 hint="Try it with a program in the terminal.",
@@ -69,7 +74,7 @@ class DocumentReader:
             return ExtractedText(error=f"it took longer than {TIMEOUT:g} s")
         try:
             return msgspec.json.decode(done.output, type=ExtractedText)
-        except msgspec.DecodeError:
+        except JSON_ERRORS:
             return ExtractedText(
                 error=f"the program that extracts its text failed (exit code {done.exit_code})"
             )
@@ -101,7 +106,7 @@ def read_notebook(data: bytes) -> ExtractedText:
     """Return the cells in order, code with its output."""
     try:
         cells = _NOTEBOOK.decode(data).cells
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         return ExtractedText(error=f"it is not a valid notebook ({error})")
     pieces: list[str] = []
     for number, cell in enumerate(cells, 1):
@@ -123,7 +128,7 @@ def _output_text(output: _Output) -> str:
     if not text and plain is not None:
         try:
             text = _joined(_TEXT.decode(plain))
-        except (msgspec.DecodeError, RecursionError):
+        except JSON_ERRORS:
             text = ""
     shown = text.rstrip("\n")
     cut = f"{shown[:MAX_OUTPUT]} [… {len(shown) - MAX_OUTPUT:,} more]"

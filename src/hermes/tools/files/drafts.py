@@ -122,7 +122,7 @@ class Draft:
         """`mode`: permissions of the file it is moved from."""
         if self.text is not None:
             raise ToolError(
-                f"patch: {self.path} exists already.", hint="Update it, or delete it first."
+                f"patch: {self.path} already exists.", hint="Update it, or delete it first."
             )
         self.text = text
         self.text_format = text_format

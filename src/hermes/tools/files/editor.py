@@ -110,7 +110,9 @@ class FileEditor:
             return WriteProvenance(foreign=instructions)
         # Parts of a file that others wrote may remain.
         foreign = [
-            one for one in instructions if not whole and not self.provenance.may_instruct(one)
+            instruction
+            for instruction in instructions
+            if not whole and not self.provenance.may_instruct(instruction)
         ]
         return WriteProvenance(foreign=frozenset(foreign), trusted=instructions, whole=whole)
 

@@ -344,7 +344,7 @@ def extract(kind: str, data: bytes) -> dict[str, str]:
         return {"error": str(error)}
     except MemoryError:
         return {"error": "it takes more memory than a document should"}
-    except Exception as error:  # noqa: BLE001 - the boundary of a parser of untrusted files
+    except Exception as error:  # noqa: BLE001 - a parser of untrusted files; logged by the caller
         return {"error": f"it is damaged ({type(error).__name__})"}
     return {"text": "".join(page.pieces), "note": page.note}
 

@@ -48,8 +48,7 @@ class SentFileReader:
 
     async def read(self, ctx: ToolContext, names: Sequence[str]) -> SentFiles:
         """Store the files for delivery. Raises `ToolError` if one cannot be sent."""
-        if len(names) > MAX_FILES:
-            raise ToolError(f"send_message: at most {MAX_FILES} files at a time.")
+        _check_count(names)
         attachments: list[Attachment] = []
         real_names: list[str] = []
         foreign = False
@@ -63,6 +62,17 @@ class SentFileReader:
             judge = partial(self._provenance.is_foreign, ctx.scope, real)
             foreign |= await self._threads.run(judge)
         return SentFiles(tuple(attachments), tuple(real_names), foreign)
+
+    async def check(self, ctx: ToolContext, names: Sequence[str]) -> list[str]:
+        """The real paths of files that the dashboard may offer. Raises `ToolError` if not."""
+        _check_count(names)
+        blocked = self._paths.blocked_for(ctx.scope, private=True)
+        found: list[str] = []
+        for name in names:
+            path = self._paths.resolve(ctx.scope, name)
+            read = partial(read_sent_file, self._paths, path, blocked)
+            found.append(str((await self._threads.run(read))[0]))
+        return found
 
     async def _content(self, ctx: ToolContext, path: Path) -> tuple[Path, bytes]:
         try:
@@ -78,6 +88,11 @@ class SentFileReader:
             )
             await require_approval(ctx, request)
             return await self._threads.run(partial(read_sent_file, self._paths, path, blocked))
+
+
+def _check_count(names: Sequence[str]) -> None:
+    if len(names) > MAX_FILES:
+        raise ToolError(f"send_message: at most {MAX_FILES} files at a time.")
 
 
 def read_sent_file(paths: SessionPaths, path: Path, blocked: BlockedPaths) -> tuple[Path, bytes]:

@@ -195,7 +195,9 @@ class OutputWatch:
     def matches(self, text: str) -> list[str]:
         if not any(pattern in text for pattern in self._patterns):
             return []
-        return [line for line in text.splitlines() if any(one in line for one in self._patterns)]
+        return [
+            line for line in text.splitlines() if any(pattern in line for pattern in self._patterns)
+        ]
 
     def judge(self, lines: int) -> WatchAction:
         """Decide what to do about so many matching lines."""

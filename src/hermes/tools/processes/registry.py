@@ -201,7 +201,7 @@ class ProcessRegistry:
         elsewhere = await self._deps.store.processes.count_running(not_by=self._holder)
         if len(self.running) + self._starting + elsewhere >= self._deps.max_processes:
             raise ToolError(
-                f"terminal: {self._deps.max_processes} background processes are running already.",
+                f"terminal: {self._deps.max_processes} background processes are already running.",
                 hint="End some with `process` first; its action `list` shows them.",
             )
 
@@ -263,7 +263,9 @@ class ProcessRegistry:
         )
         watch = OutputWatch(request.watch, self._deps.clock, self._notice_limit)
         live = LiveProcess(process, record, ProcessOutput(self._deps.redact, file), watch)
-        prune_logs(self._deps.logs, {one.record.log for one in self._processes.values()})
+        prune_logs(
+            self._deps.logs, {live_process.record.log for live_process in self._processes.values()}
+        )
         # Shielded: if the caller is cancelled, the row being written must still be closed later.
         with anyio.CancelScope(shield=True):
             await self._deps.store.commit(AddProcess(record, self._holder))

@@ -4,7 +4,7 @@ Files in the workspace are trusted except for files that arrived while a command
 reach the network, files our tools wrote with untrusted content, files in download and dependency
 folders, files of other users, and files outside the workspace.
 
-An instruction file is followed only if nobody but the owner could have written it. A rejected one
+An instruction file is followed only if no one but the owner could have written it. A rejected one
 stays rejected, by content and by path, until the owner trusts it.
 """
 
@@ -316,8 +316,8 @@ class FileProvenance:
 
     def has_fetched_commits(self, folder: Path) -> bool:
         """Whether commits of others were fetched into the repository around a folder."""
-        around = (one / ".git" for one in (folder, *folder.parents))
-        git_folder = next((one for one in around if one.exists()), None)
+        around = (path / ".git" for path in (folder, *folder.parents))
+        git_folder = next((path for path in around if path.exists()), None)
         return git_folder is not None and self.was_fetched(git_folder / "FETCH_HEAD")
 
     def was_fetched(self, real: Path, *, late: bool = False) -> bool:
@@ -370,11 +370,11 @@ class FileProvenance:
 
     def _is_in_fetched_folder(self, path: Path) -> bool:
         """Whether it is in a folder that was fetched as a whole."""
-        return any(path.is_relative_to(decode_path(one)) for one in self._log.roots())
+        return any(path.is_relative_to(decode_path(root)) for root in self._log.roots())
 
     def _contains_fetched_folder(self, path: Path) -> bool:
         """Whether it contains a folder that was fetched as a whole."""
-        inner = (decode_path(one) for one in self._log.roots())
+        inner = (decode_path(root) for root in self._log.roots())
         return any(one.is_relative_to(path) and os.path.isdir(one) for one in inner)  # noqa: PTH112 - as above
 
     @property

@@ -40,7 +40,7 @@ def candidate_paths(workspace: Path, root: Path | None, rules: int = 1) -> Itera
 
 def repository_root(folder: Path) -> Path | None:
     """Find the repository; an empty `.git` does not count, anyone can create one in `/tmp`."""
-    return next((one for one in (folder, *folder.parents) if _has_git(one / ".git")), None)
+    return next((path for path in (folder, *folder.parents) if _has_git(path / ".git")), None)
 
 
 def instruction_files_among(paths: Collection[Path], workspace: Path) -> frozenset[Path]:
@@ -67,7 +67,7 @@ def instruction_files_for(folder: Path, largest: int) -> Iterator[tuple[Path, by
 
 def _cursor_rules(folder: Path) -> list[Path]:
     try:
-        return sorted(folder / one for one in os.listdir(folder) if one.endswith(".mdc"))  # noqa: PTH208 - creating paths is slow
+        return sorted(folder / name for name in os.listdir(folder) if name.endswith(".mdc"))  # noqa: PTH208 - creating paths is slow
     except OSError:
         return []
 

@@ -12,6 +12,8 @@ from typing import TypeAlias
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from hermes.kit.json_errors import JSON_ERRORS
+
 MAX_RECORD = 1 << 20
 """Bytes of one JSON record; a minified file can be a single line of any length."""
 _BASE_ARGS = ("--no-config", "--color=never", "--hidden", "--glob=!.git")
@@ -145,7 +147,7 @@ class RecordReader:
     def _read(self, line: bytes) -> Iterator[RipgrepRecord]:
         try:
             record = self._decoder.decode(line)
-        except msgspec.DecodeError:  # an error message, which may even interrupt a record
+        except JSON_ERRORS:  # an error message, which may even interrupt a record
             self.errors = (self.errors + line.decode("utf-8", "replace") + "\n")[-2_000:]
             return
         if isinstance(record, Begin):

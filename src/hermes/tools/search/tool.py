@@ -79,12 +79,7 @@ class SearchFiles:
         arguments = self._arguments.decode(args)
         if not arguments.pattern:
             raise ToolError("search_files: `pattern` is empty.")
-        rg = self._deps.rg
-        if rg is None:
-            raise ToolError(
-                "search_files: ripgrep (rg) is not installed.",
-                hint="Install ripgrep, or use grep and find in the terminal.",
-            )
+        rg = self._ripgrep()
         cwd = self._deps.paths.cwd(ctx.scope)
         root = self._deps.paths.resolve(ctx.scope, arguments.path)
         blocked = self._deps.paths.blocked_for(ctx.scope, private=True)
@@ -117,6 +112,14 @@ class SearchFiles:
         look = partial(self._provenance_of, ctx.scope, paths, lines=lines)
         foreign, unverified = await anyio.to_thread.run_sync(look)
         return replace(output, foreign=foreign, unverified=unverified)
+
+    def _ripgrep(self) -> str:
+        if self._deps.rg is None:
+            raise ToolError(
+                "search_files: ripgrep (rg) is not installed.",
+                hint="Install ripgrep, or use grep and find in the terminal.",
+            )
+        return self._deps.rg
 
     def _provenance_of(
         self, scope: Scope, paths: Sequence[Path], *, lines: bool

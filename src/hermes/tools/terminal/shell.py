@@ -217,7 +217,7 @@ def _signal_meaning(number: int, how: ExitCause) -> str:
         signal.SIGKILL: "killed, possibly out of memory",
         signal.SIGSEGV: "crashed with a memory fault",
         signal.SIGABRT: "aborted itself",
-        signal.SIGPIPE: "the reader of its output went away",
+        signal.SIGPIPE: "the reader of its output exited",
         signal.SIGTERM: "terminated",
     }
     try:

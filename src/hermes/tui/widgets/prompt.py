@@ -67,8 +67,10 @@ class Suggestions(OptionList, can_focus=False):
         self._suggestions = suggestions
         self.set_class(bool(suggestions), "shown")
         self.clear_options()
-        width = max((display_width(one.label) for one in suggestions), default=0) + 2
-        self.add_options([Option(_suggestion_line(one, width)) for one in suggestions])
+        width = max((display_width(suggestion.label) for suggestion in suggestions), default=0) + 2
+        self.add_options(
+            [Option(_suggestion_line(suggestion, width)) for suggestion in suggestions]
+        )
         self.highlighted = 0 if suggestions else None
 
     def move(self, by: int) -> None:

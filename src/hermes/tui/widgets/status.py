@@ -135,4 +135,4 @@ class PendingInput(Static):
         self.set_class(bool(lines), "shown")
         if lines:
             room = max(self.screen.size.width - 4, 8)
-            self.update(Content("\n".join(fit(one, room) for one in lines[-_MAX_PENDING:])))
+            self.update(Content("\n".join(fit(line, room) for line in lines[-_MAX_PENDING:])))

@@ -46,7 +46,7 @@ def _content(todo: TodoList, width: int) -> Content:
     """A heading and the items around the current one."""
     items, hidden = todo.around_current()
     lines = [Content.styled(todo.heading, "bold")]
-    lines += [Content.styled(fit(one.line, width), _STYLES.get(one.mark, "")) for one in items]
+    lines += [Content.styled(fit(item.line, width), _STYLES.get(item.mark, "")) for item in items]
     if hidden:
         lines.append(Content.styled(f"  … {hidden} more", "dim"))
     return Content("\n").join(lines)

@@ -1,28 +1,43 @@
 """The approvals page: everything that waits for an answer, and approvals that were saved."""
 
+from contextlib import suppress
+
 from aiohttp import web
 
 from hermes.ports.approval_records import SavedApproval
+from hermes.schema.errors import NotFound
+from hermes.schema.questions import Question
+from hermes.schema.scope import OWNER
 from hermes.web import entries
-from hermes.web.context import Route, WebContext, json_response
+from hermes.web.context import ProfileWeb, Route, WebContext, json_response
+from hermes.web.decisions import read_decisions
 from hermes.web.html import Child, h, join
 from hermes.web.pages.layout import render_page
+from hermes.web.pages.learning import proposal_cards
+from hermes.web.pages.people import pairing_requests
 from hermes.web.texts import text
+from hermes.web.times import moment
 
 
 def routes(context: WebContext) -> list[Route]:
     async def page(request: web.Request) -> web.StreamResponse:
         profile, base = context.profile(request), context.base(request)
         waiting = await profile.app.approvals.all_pending()
-        cards: list[Child] = []
-        for one in waiting:
-            link = h("a", text("open_session"), href=f"{base}/chat/{one.question.session}")
-            cards.append(h("li", entries.question_entry(one.question), link))
+        cards = [await _waiting(profile, base, one.question) for one in waiting]
+        decisions = await read_decisions(profile)
+        proposals = await proposal_cards(profile, decisions.proposals)
+        people = decisions.people
+        platforms = sorted({one.platform for one in people})
+        nothing = not cards and not decisions.count
         saved = [_saved(one) for one in await profile.app.approvals.saved_approvals()]
         main = join([
             h("h1", text("nav_approvals")),
-            h("ul", *cards, class_="cards") if cards else h("p", text("nothing_waits"),
-                                                            class_="empty"),
+            h("p", text("nothing_waits"), class_="empty") if nothing else None,
+            h("ul", *cards, class_="cards waiting") if cards else None,
+            h("h2", text("proposals")) if proposals else None,
+            h("ul", *proposals, class_="cards") if proposals else None,
+            h("h2", text("pairing")) if people else None,
+            pairing_requests(people, platforms) if people else None,
             h("h2", text("saved_approvals")),
             h("ul", *saved, class_="cards") if saved else h("p", text("nothing_saved"),
                                                             class_="empty"),
@@ -39,6 +54,22 @@ def routes(context: WebContext) -> list[Route]:
         Route("GET", "/approvals", page),
         Route("POST", "/approvals/{approval}/revoke", revoke),
     ]
+
+
+async def _waiting(profile: ProfileWeb, base: str, question: Question) -> Child:
+    """A question, where it was asked, and until when it can be answered."""
+    title = ""
+    with suppress(NotFound):
+        title = (await profile.app.store.archive_for(OWNER).get(question.session)).title
+    return h(
+        "li",
+        entries.question_entry(question),
+        h("p",
+          h("a", text("open_session"), href=f"{base}/chat/{question.session}"),
+          h("span", title, dir="auto") if title else None,
+          h("span", text("answer_by"), " ", moment(question.until)),
+          class_="facts"),
+    )  # fmt: skip
 
 
 def _saved(one: SavedApproval) -> Child:

@@ -1,21 +1,32 @@
 """The board page: columns of tasks that are moved by dragging or by keyboard, one or several."""
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import urlencode
 
 from aiohttp import web
-from msgspec import UNSET, Struct
+from anyio.to_thread import run_sync
+from msgspec import UNSET, Struct, UnsetType
 
 from hermes.kanban import routes as board_routes
+from hermes.kanban.boards import BoardInfo
 from hermes.kanban.bulk import BulkBody, ChangeBody
 from hermes.kanban.service import BoardService
 from hermes.ports.board import BoardRows
 from hermes.ports.feature import RouteRequest
 from hermes.schema.board import Task, TaskFilter, TaskStatus
-from hermes.web.context import ProfileWeb, Route, WebContext, json_response, read_json
+from hermes.web.context import (
+    ProfileWeb,
+    Route,
+    WebContext,
+    html_response,
+    json_response,
+    read_json,
+)
+from hermes.web.form_fields import field, form, labelled
 from hermes.web.graphs import Node, graph
 from hermes.web.html import Child, Html, h, join
-from hermes.web.pages.layout import icon, render_page
-from hermes.web.texts import text
+from hermes.web.pages.layout import render_page
+from hermes.web.texts import state_text, text
 
 MAX_COLUMN = 50
 """Tasks of a column on the board; all of them are shown when it is opened alone."""
@@ -34,8 +45,14 @@ class NewTask(Struct, frozen=True, kw_only=True):
     assignee: str = ""
 
 
-class Move(Struct, frozen=True, kw_only=True):
-    status: str
+class TaskEdit(Struct, frozen=True, kw_only=True):
+    """The fields of one task to change, as a form sends them."""
+
+    title: str | UnsetType = UNSET
+    body: str | UnsetType = UNSET
+    assignee: str | UnsetType = UNSET
+    priority: str = ""
+    status: str = KEEP
 
 
 class BulkEdit(Struct, frozen=True, kw_only=True):
@@ -62,10 +79,11 @@ def routes(context: WebContext) -> list[Route]:
     handlers = _BoardHandlers(context)
     return [
         Route("GET", "/board", handlers.page),
+        Route("GET", "/board/columns", handlers.columns),
         Route("GET", "/board/graph", handlers.graph),
         Route("POST", "/board/tasks", handlers.create),
         Route("POST", "/board/tasks/bulk", handlers.bulk),
-        Route("POST", "/board/tasks/{task}/move", handlers.move),
+        Route("POST", "/board/tasks/{task}/change", handlers.change),
         Route("POST", "/board/tasks/{task}/comment", handlers.comment),
         Route("POST", "/board/tasks/{task}/archive", handlers.archive),
     ]
@@ -84,6 +102,12 @@ def board_name(request: web.Request) -> str | None:
     return request.query.get("board") or None
 
 
+def board_query(request: web.Request) -> str:
+    """What the addresses on a page end with, so that they stay on its board."""
+    board = board_name(request)
+    return f"?{urlencode({'board': board})}" if board else ""
+
+
 class _BoardHandlers:
     """Uses the functions of the board's API, so that both do the same."""
 
@@ -95,25 +119,40 @@ class _BoardHandlers:
 
     async def page(self, request: web.Request) -> web.StreamResponse:
         service, base = self._service(request), self._context.base(request)
-        wanted = _wanted(request.query)
-        columns = await service.read(board_name(request), lambda rows: _columns(rows, wanted))
-        profiles = service.profiles()
+        profiles, query = service.profiles(), board_query(request)
+        boards = await run_sync(service.boards.all)
+        new_task = _task_form(profiles, query)
         main = join([
             h("h1", text("nav_board")),
-            _filters(base, wanted, profiles),
-            h("details", h("summary", text("new_task")), _task_form(profiles), class_="panel"),
-            h("p", text("board_hint"), class_="hint", id="board-hint"),
+            _picker(boards, service.boards.choose(board_name(request))),
+            _filters(base, _wanted(request.query), profiles, query),
+            h("details", h("summary", text("new_task")), new_task, class_="panel"),
+            h("p", text("board_hint"),
+              h("span", " ", text("board_hint_mouse"), class_="with-mouse"),
+              class_="hint", id="board-hint"),
             h("task-board",
               _bulk_form(profiles),
-              h("div", *(_column(base, one, wanted) for one in columns), class_="board",
-                tabindex="0", role="region", aria_label=text("nav_board"))),
+              h("div", await self._columns(request), class_="board", id="columns",
+                tabindex="0", role="region", aria_label=text("nav_board")),
+              data_query=query or None),
         ])  # fmt: skip
         return await render_page(
             request, self._context, name="board", title=text("nav_board"), main=main, script="board"
         )
 
+    async def columns(self, request: web.Request) -> web.Response:
+        return html_response(await self._columns(request))
+
+    async def _columns(self, request: web.Request) -> Html:
+        base, wanted = self._context.base(request), _wanted(request.query)
+        service = self._service(request)
+        found = await service.read(board_name(request), lambda rows: _columns(rows, wanted))
+        query = board_query(request)
+        return join(_column(base, one, wanted, query) for one in found)
+
     async def graph(self, request: web.Request) -> web.StreamResponse:
         service, base = self._service(request), self._context.base(request)
+        query = board_query(request)
 
         def work(rows: BoardRows) -> tuple[Sequence[Task], Sequence[tuple[str, str]]]:
             edges = rows.links()
@@ -121,10 +160,10 @@ class _BoardHandlers:
             return [one for one in rows.tasks(TaskFilter()) if one.id in ids], edges
 
         tasks, edges = await service.read(board_name(request), work)
-        nodes = [task_node(base, one) for one in tasks[:MAX_GRAPH]]
+        nodes = [task_node(base, one, query) for one in tasks[:MAX_GRAPH]]
         more = len(tasks) - len(nodes)
         main = join([
-            h("p", h("a", text("nav_board"), href=f"{base}/board")),
+            h("p", h("a", text("nav_board"), href=f"{base}/board{query}")),
             h("h1", text("dependencies")),
             h("p", text("graph_hint"), class_="hint"),
             graph(nodes, edges, text("dependencies")) if nodes
@@ -149,7 +188,7 @@ class _BoardHandlers:
             ids=body.ids,
             status=UNSET if body.status == KEEP else body.status,
             assignee=UNSET if body.assignee == KEEP else body.assignee or None,
-            priority=int(body.priority) if body.priority.lstrip("-").isdecimal() else UNSET,
+            priority=_priority(body.priority),
             archive=body.archive,
         )
         answer = await board_routes.bulk(self._service(request), board_request(request, given))
@@ -158,9 +197,15 @@ class _BoardHandlers:
         done = text("bulk_done", count=str(len(results) - len(errors)))
         return json_response({"message": done, "errors": errors})
 
-    async def move(self, request: web.Request) -> web.Response:
-        body = await read_json(request, Move)
-        change = ChangeBody(status=body.status)
+    async def change(self, request: web.Request) -> web.Response:
+        body = await read_json(request, TaskEdit)
+        change = ChangeBody(
+            title=body.title,
+            body=UNSET if body.body is UNSET else body.body or None,
+            assignee=UNSET if body.assignee is UNSET else body.assignee or None,
+            priority=_priority(body.priority),
+            status=UNSET if body.status == KEEP else body.status,
+        )
         await board_routes.change_task(self._service(request), board_request(request, change))
         return json_response({})
 
@@ -175,16 +220,22 @@ class _BoardHandlers:
         return json_response({})
 
 
+def _priority(given: str) -> int | UnsetType:
+    return int(given) if given.removeprefix("-").isdecimal() and len(given) < 10 else UNSET
+
+
 class _Wanted(Struct, frozen=True):
     """What the board shows: words, an assignee, one column instead of all."""
 
     words: str = ""
     assignee: str = ""
     column: str = ""
+    board: str = ""
 
 
 def _wanted(query: Mapping[str, str]) -> _Wanted:
-    return _Wanted(query.get("q", ""), query.get("assignee", ""), query.get("column", ""))
+    names = ("q", "assignee", "column", "board")
+    return _Wanted(*(query.get(one, "") for one in names))
 
 
 def _columns(rows: BoardRows, wanted: _Wanted) -> list[_Column]:
@@ -208,18 +259,29 @@ def _columns(rows: BoardRows, wanted: _Wanted) -> list[_Column]:
     return found
 
 
-def task_node(base: str, task: Task, current: str = "") -> Node:
+def task_node(base: str, task: Task, query: str, current: str = "") -> Node:
     return Node(
         id=task.id,
         label=task.title,
-        note=f"{task.status} · {task.assignee}" if task.assignee else task.status,
+        note=" · ".join(filter(None, (state_text(task.status), task.assignee))),
         kind=task.status,
-        href=f"{base}/board/tasks/{task.id}",
+        href=f"{base}/board/tasks/{task.id}{query}",
         is_current=task.id == current,
     )
 
 
-def _filters(base: str, wanted: _Wanted, profiles: Sequence[str]) -> Html:
+def _picker(boards: Sequence[BoardInfo], chosen: str) -> Html | None:
+    """Links to the boards, if there are several."""
+    links = [
+        h("a", one.name, href=f"?{urlencode({'board': one.slug})}", class_="tag", dir="auto",
+          aria_current="true" if one.slug == chosen else None)
+        for one in boards
+        if not one.archived or one.slug == chosen
+    ]  # fmt: skip
+    return h("nav", *links, class_="tags", aria_label=text("boards")) if len(links) > 1 else None
+
+
+def _filters(base: str, wanted: _Wanted, profiles: Sequence[str], query: str) -> Html:
     options = [h("option", text("everybody"), value="")]
     options += [h("option", one, selected=one == wanted.assignee) for one in profiles]
     return h(
@@ -227,17 +289,24 @@ def _filters(base: str, wanted: _Wanted, profiles: Sequence[str]) -> Html:
         h("input", type="search", name="q", value=wanted.words,
           placeholder=text("filter_tasks"), aria_label=text("filter_tasks")),
         h("select", *options, name="assignee", aria_label=text("assignee")),
-        h("button", icon("search"), text("filter"), type="submit"),
-        h("a", text("dependencies"), href=f"{base}/board/graph", class_="button"),
+        h("input", type="hidden", name="column", value=wanted.column) if wanted.column else None,
+        h("input", type="hidden", name="board", value=wanted.board) if wanted.board else None,
+        h("a", text("dependencies"), href=f"{base}/board/graph{query}", class_="button"),
         class_="row filters",
         role="search",
+        data_live="columns",
+        data_url="board/columns",
     )  # fmt: skip
+
+
+def _option(column: str, *, selected: bool = False) -> Html:
+    return h("option", state_text(column), value=column, selected=selected)
 
 
 def _bulk_form(profiles: Sequence[str]) -> Html:
     """Shown while tasks are selected."""
     keep = h("option", text("unchanged"), value=KEEP)
-    columns = [h("option", one) for one in COLUMNS if one in OPEN_COLUMNS]
+    columns = [_option(one) for one in COLUMNS if one in OPEN_COLUMNS]
     people = [h("option", text("nobody"), value=""), *(h("option", one) for one in profiles)]
     return h(
         "form",
@@ -255,15 +324,25 @@ def _bulk_form(profiles: Sequence[str]) -> Html:
     )  # fmt: skip
 
 
-def _column(base: str, column: _Column, wanted: _Wanted) -> Html:
+def _column(base: str, column: _Column, wanted: _Wanted, query: str) -> Html:
     name, more = column.status, column.count - len(column.tasks)
-    address = f"{base}/board?column={name}"
+    given = {"q": wanted.words, "assignee": wanted.assignee, "board": wanted.board}
+    kept = {key: value for key, value in given.items() if value}
+    address = f"{base}/board?{urlencode({**kept, 'column': name})}"
     return h(
         "section",
-        h("h2", f"{name} · {column.count:,}", id=f"column-{name}"),
-        *(_card(base, one) for one in column.tasks),
+        h(
+            "h2",
+            state_text(name),
+            " ",
+            h("span", f"{column.count:,}", class_="count"),
+            id=f"column-{name}",
+        ),
+        *(_card(base, one, query) for one in column.tasks),
         h("a", text("more_tasks", count=f"{more:,}"), href=address) if more > 0 else None,
-        h("a", text("all_columns"), href=f"{base}/board") if wanted.column else None,
+        h("a", text("all_columns"), href=f"{base}/board?{urlencode(kept)}")
+        if wanted.column
+        else None,
         class_="column" if column.count else "column empty-column",
         data_status=name,
         data_open=name in OPEN_COLUMNS,
@@ -271,9 +350,9 @@ def _column(base: str, column: _Column, wanted: _Wanted) -> Html:
     )
 
 
-def _card(base: str, task: Task) -> Html:
+def _card(base: str, task: Task, query: str) -> Html:
     options = [
-        h("option", one, value=one, selected=one == task.status)
+        _option(one, selected=one == task.status)
         for one in COLUMNS
         if one in OPEN_COLUMNS or one == task.status
     ]
@@ -286,7 +365,8 @@ def _card(base: str, task: Task) -> Html:
     ]
     return h(
         "article",
-        h("div", select, h("a", task.title, href=f"{base}/board/tasks/{task.id}", dir="auto"),
+        h("div", select,
+          h("a", task.title, href=f"{base}/board/tasks/{task.id}{query}", dir="auto"),
           class_="head"),
         h("p", *facts, class_="facts"),
         class_="task",
@@ -296,13 +376,30 @@ def _card(base: str, task: Task) -> Html:
     )  # fmt: skip
 
 
-def _task_form(profiles: Sequence[str]) -> Html:
+def edit_form(task: Task, profiles: Sequence[str], query: str) -> Html:
+    """Everything of a task that a person may change."""
+    people = [h("option", text("nobody"), value="")]
+    people += [h("option", one, selected=one == task.assignee) for one in profiles]
+    columns = [h("option", text("unchanged"), value=KEEP)]
+    columns += [_option(one) for one in COLUMNS if one in OPEN_COLUMNS and one != task.status]
+    words = h("textarea", task.body or "", name="body", rows="5", dir="auto")
+    return form(
+        f"/board/tasks/{task.id}/change{query}",
+        field("task_title", "title", task.title, required=True, dir="auto"),
+        labelled(text("task_body"), words),
+        labelled(text("assignee"), h("select", *people, name="assignee")),
+        field("priority", "priority", str(task.priority), type="number"),
+        labelled(text("column"), h("select", *columns, name="status")),
+    )
+
+
+def _task_form(profiles: Sequence[str], query: str) -> Html:
     options = [h("option", text("nobody"), value=""), *(h("option", one) for one in profiles)]
     return h(
         "form",
-        h("label", text("task_title"), h("input", name="title", required=True)),
-        h("label", text("task_body"), h("textarea", name="body", rows="3")),
+        h("label", text("task_title"), h("input", name="title", required=True, dir="auto")),
+        h("label", text("task_body"), h("textarea", name="body", rows="3", dir="auto")),
         h("label", text("assignee"), h("select", *options, name="assignee")),
         h("p", h("button", text("save"), type="submit", class_="primary")),
-        data_url="/board/tasks",
+        data_url=f"/board/tasks{query}",
     )

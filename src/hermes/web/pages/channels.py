@@ -1,42 +1,35 @@
-"""The channels page: each chat app with its live state; a page of each with its set-up steps."""
+"""The list of channels with their live state, and a setup page for each."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from aiohttp import web
 from anyio.to_thread import run_sync
-from msgspec import Struct
 
-from hermes.app.channel_setup import check_account, store_account
+from hermes.app.channel_setup import check_account, store_account, turn_on
 from hermes.app.channels import enabled_platforms
-from hermes.app.service.status import GatewayStatus, PlatformState, gateway_status
+from hermes.app.service.status import GatewayStatus, gateway_status
 from hermes.channels import MANIFESTS
-from hermes.config.editor import set_variable
+from hermes.config.editor import set_variable, unset_variable
+from hermes.config.variables import ROOM_LISTS, mask_room_keys
 from hermes.gateway.platform_settings import parse_list, platform_variable
+from hermes.kit.redact import MASK
 from hermes.ports.channel import ChannelManifest, ChannelSetup, SetupQuestion
 from hermes.schema.errors import NotFound, UsageError
-from hermes.web.context import (
-    ProfileWeb,
-    Route,
-    WebContext,
-    html_response,
-    json_response,
-    read_json,
-)
+from hermes.web.context import ProfileWeb, Route, WebContext, json_response, read_json
 from hermes.web.form_fields import form, labelled
 from hermes.web.html import Child, Html, h, join
+from hermes.web.live_lists import follow_box, live_list, send_changed
 from hermes.web.markdown import render
 from hermes.web.pages.layout import render_page, settings_tabs
-from hermes.web.texts import text
+from hermes.web.texts import state_text, text
 from hermes.web.times import moment
 
 ALLOWED_USERS = "ALLOWED_USERS"
+_ADDRESS = re.compile(r"https://[\w./#?=&%-]*[\w/]")
+"""An address in a step, which becomes a link."""
 SECRET = "secret"  # noqa: S105 - the name of the field
-
-
-class ChannelRow(Struct, frozen=True):
-    manifest: ChannelManifest
-    state: PlatformState
 
 
 def routes(context: WebContext) -> list[Route]:
@@ -54,26 +47,19 @@ class _ChannelHandlers:
         self._context = context
 
     async def page(self, request: web.Request) -> web.StreamResponse:
-        base = self._context.base(request)
-        follow = h(
-            "form",
-            h("label", h("input", type="checkbox", data_follow="3000", checked=True), " ",
-              text("live"), class_="row"),
-            data_live="list",
-            data_url="settings/channels/list",
-        )  # fmt: skip
+        follow = follow_box("list", "settings/channels/list")
         main = join([
             h("h1", text("tab_channels")),
-            settings_tabs(base, "channels"),
+            settings_tabs(self._context.base(request), "channels"),
             h("div", h("p", text("channels_hint"), class_="hint"), follow, class_="row spread"),
-            h("div", await self._list(request), id="list"),
+            live_list("list", await self._list(request)),
         ])  # fmt: skip
         return await render_page(
             request, self._context, name="settings", title=text("tab_channels"), main=main
         )
 
     async def fragment(self, request: web.Request) -> web.Response:
-        return html_response(await self._list(request))
+        return await send_changed(self._context, request, lambda: self._list(request))
 
     async def _list(self, request: web.Request) -> Html:
         base, profile = self._context.base(request), self._context.profile(request)
@@ -81,8 +67,12 @@ class _ChannelHandlers:
         stored = await profile.stored_settings()
         enabled = enabled_platforms(stored.loaded.config, stored.env)
         names = [*enabled, *(one for one in status.platforms if one not in enabled)]
-        rows = [_row(base, name, status, is_set_up=True) for name in names]
-        rows += [_row(base, one, status) for one in MANIFESTS if one not in names]
+        redact = profile.app.redactor.redact
+        states = {
+            name: _state(name, status, redact, is_set_up=name in enabled)
+            for name in (*names, *(one for one in MANIFESTS if one not in names))
+        }
+        rows = [_row(base, name, state) for name, state in states.items()]
         stopped: Child = None
         if status.record is None:
             stopped = h("p", text("gateway_stopped"), " ", h("code", "hermes gateway start"))
@@ -93,22 +83,22 @@ class _ChannelHandlers:
         manifest, setup = _known(request)
         stored = await profile.stored_settings()
         status = await run_sync(gateway_status, profile.app.home)
-        steps = [h("li", render(one)) for one in setup.steps]
+        steps = [h("li", render(_ADDRESS.sub(r"<\g<0>>", one))) for one in setup.steps]
+        label = manifest.label or manifest.name
+        is_set_up = manifest.name in enabled_platforms(stored.loaded.config, stored.env)
         main = join([
-            h("h1", manifest.label or manifest.name),
+            h("h1", label),
             settings_tabs(base, "channels"),
-            _state(manifest.name, status, is_set_up=bool(stored.env.get(setup.variable))),
+            _state(manifest.name, status, profile.app.redactor.redact, is_set_up=is_set_up),
             h("section", h("h2", text("setup_steps")), h("ol", *steps), class_="panel"),
             _setup_form(manifest, setup, stored.env),
-            h("p", h("a", text("all_settings_of", name=manifest.label or manifest.name),
+            h("p", h("a", text("all_settings_of", name=label),
                      href=f"{base}/settings?q={manifest.name}")),
         ])  # fmt: skip
-        return await render_page(
-            request, self._context, name="settings", title=manifest.label, main=main
-        )
+        return await render_page(request, self._context, name="settings", title=label, main=main)
 
     async def connect(self, request: web.Request) -> web.Response:
-        """Ask the platform about the credentials; they are stored only if it accepts them."""
+        """Check the credentials with the platform and store them only if it accepts them."""
         manifest, setup = _known(request)
         profile = self._context.profile(request)
         given = await read_json(request, dict[str, str])
@@ -119,10 +109,13 @@ class _ChannelHandlers:
             token = token or stored.env.get(setup.variable, "")
         if not token and not setup.secret_optional:
             raise UsageError(text("field_missing", name=setup.secret))
-        env = {**stored.env, **answers}
+        asked = {setup.variable, *(one.variable for one in setup.questions)}
+        env = {name: value for name, value in stored.env.items() if name not in asked}
+        env |= {name: value for name, value in answers.items() if value}
         found = await check_account(manifest, setup, stored.loaded.config, env, token)
         await run_sync(store_account, profile.app.home, setup, token, answers, found)
-        await run_sync(_store_users, profile, manifest, given.get(ALLOWED_USERS, ""))
+        await run_sync(turn_on, profile.app.home, stored.loaded.config, manifest.name)
+        await run_sync(_store_users, profile, manifest, given.get(ALLOWED_USERS))
         notes = [text("connected_as", name=found.account), *found.notes, text("saved_restart")]
         return json_response({"message": " ".join(notes)})
 
@@ -135,7 +128,7 @@ def _known(request: web.Request) -> tuple[ChannelManifest, ChannelSetup]:
 
 
 def _is_moved(setup: ChannelSetup, answers: Mapping[str, str], env: Mapping[str, str]) -> bool:
-    """Whether an answer that is no secret, such as an address, differs from the stored one."""
+    """Whether an answer that is not secret, such as an address, differs from the stored one."""
     plain = [one.variable for one in setup.questions if not one.secret]
     return any(answers.get(name, "") != env.get(name, "") for name in plain)
 
@@ -145,29 +138,45 @@ def _answers(
 ) -> dict[str, str]:
     """What the platform needs besides its token; an empty secret keeps the stored one.
 
-    With another address or account, stored secrets do not count: they would be sent there.
+    Optional answers may be empty.
+
+    With another address or account, stored secrets are not used: they would be sent there.
     """
     typed = {one.variable: given.get(one.variable, "").strip() for one in setup.questions}
-    is_moved = _is_moved(setup, typed, env)
+    unchanged = {name: env[name] for name in typed if typed[name] == _shown(env, name) != ""}
+    is_moved = _is_moved(setup, {**typed, **unchanged}, env)
     answers: dict[str, str] = {}
     for one in setup.questions:
         value = typed[one.variable]
-        if one.secret and not value and not is_moved:
-            value = env.get(one.variable, "")
-        if value:
-            answers[one.variable] = value
-        elif not one.optional:
+        if not is_moved:
+            stored = env.get(one.variable, "") if one.secret and not value else value
+            value = unchanged.get(one.variable, stored)
+        if MASK in value:
+            raise UsageError(text("secret_masked"))
+        if not value and not one.optional:
             raise UsageError(text("field_missing", name=one.label))
+        answers[one.variable] = value
     return answers
 
 
-def _store_users(profile: ProfileWeb, manifest: ChannelManifest, users: str) -> None:
+def _shown(env: Mapping[str, str], name: str) -> str:
+    """The stored value without keys of rooms."""
+    value = env.get(name, "")
+    return mask_room_keys(value) if name in ROOM_LISTS else value
+
+
+def _store_users(profile: ProfileWeb, manifest: ChannelManifest, users: str | None) -> None:
+    """Store the list of a form that has one; an empty list removes it."""
+    if users is None:
+        return
+    name = platform_variable(manifest.name, ALLOWED_USERS)
     if ids := parse_list(users):
-        name = platform_variable(manifest.name, ALLOWED_USERS)
         set_variable(profile.app.home, name, ",".join(ids))
+    else:
+        unset_variable(profile.app.home, name)
 
 
-def _row(base: str, name: str, status: GatewayStatus, *, is_set_up: bool = False) -> Html:
+def _row(base: str, name: str, state: Html) -> Html:
     manifest = MANIFESTS.get(name.partition("/")[0])
     label = manifest.label if manifest and manifest.label else name
     link: Child = h("b", label)
@@ -179,12 +188,14 @@ def _row(base: str, name: str, status: GatewayStatus, *, is_set_up: bool = False
         "li",
         link,
         h("span", f" {account}") if account else None,
-        _state(name, status, is_set_up=is_set_up),
+        state,
     )
 
 
-def _state(name: str, status: GatewayStatus, *, is_set_up: bool) -> Html:
-    """Connected or not, as the running gateway says; without one, whether it is set up."""
+def _state(
+    name: str, status: GatewayStatus, redact: Callable[[str], str], *, is_set_up: bool
+) -> Html:
+    """The state that the gateway reports, or without one, whether the channel is set up."""
     state = status.platforms.get(name) if status.record else None
     if state is None:
         waits = text("channel_ready" if is_set_up else "channel_not_set_up")
@@ -192,9 +203,9 @@ def _state(name: str, status: GatewayStatus, *, is_set_up: bool) -> Html:
     kind = "bad" if state.error_code else "live" if state.state == "connected" else ""
     return h(
         "p",
-        h("span", state.state, class_=f"tag {kind}".strip()),
+        h("span", state_text(state.state), class_=f"tag {kind}".strip()),
         moment(state.updated_at) if state.updated_at else None,
-        h("span", state.error_message or "", dir="auto"),
+        h("span", redact(state.error_message or ""), dir="auto"),
         class_="facts",
     )
 
@@ -202,7 +213,9 @@ def _state(name: str, status: GatewayStatus, *, is_set_up: bool) -> Html:
 def _setup_form(manifest: ChannelManifest, setup: ChannelSetup, env: Mapping[str, str]) -> Html:
     users = platform_variable(manifest.name, ALLOWED_USERS)
     question = partial(_question, env)
-    secret = SetupQuestion(setup.variable, setup.secret, secret=True)
+    secret = SetupQuestion(
+        setup.variable, setup.secret, secret=True, optional=setup.secret_optional
+    )
     fields = [
         *(question(one, one.variable) for one in setup.questions),
         question(secret, SECRET),
@@ -217,8 +230,8 @@ def _setup_form(manifest: ChannelManifest, setup: ChannelSetup, env: Mapping[str
 
 
 def _question(env: Mapping[str, str], question: SetupQuestion, name: str) -> Html:
-    """A field; of a secret, only whether it is set is sent."""
-    known = env.get(question.variable, "")
+    """A form field. A secret is never sent to the browser, only whether it is set."""
+    known = _shown(env, question.variable)
     if question.secret:
         hint = text("secret_set") if known else text("secret_not_set")
         control = h("input", type="password", name=name, placeholder=hint, autocomplete="off")

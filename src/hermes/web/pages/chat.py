@@ -21,6 +21,7 @@ from hermes.web import entries
 from hermes.web.branches import family_list, read_family
 from hermes.web.commands import CommandSummary, WebCommands
 from hermes.web.context import (
+    Handler,
     ProfileWeb,
     Route,
     WebContext,
@@ -49,13 +50,23 @@ class FileRef(Struct, frozen=True):
 
 
 class SendRequest(Struct, frozen=True, kw_only=True):
-    """`replaces` is the id of the question that the message takes the place of."""
+    """`replaces` is the id of the question that the message takes the place of.
+
+    `unsaved` names the conversation of a page without a session, as a command has changed it.
+    """
 
     session: str = ""
+    unsaved: str = ""
     text: str = ""
     files: tuple[FileRef, ...] = ()
     mode: Literal["send", "steer", "queue"] = "send"
     replaces: str = ""
+
+
+class BranchRequest(Struct, frozen=True):
+    """`message` is the id of the answer that the branch begins after."""
+
+    message: str
 
 
 class AnswerRequest(Struct, frozen=True):
@@ -69,15 +80,17 @@ def routes(context: WebContext) -> list[Route]:
         Route("GET", "/", handlers.start),
         Route("GET", "/chat/new", handlers.page),
         Route("GET", "/chat/commands", handlers.commands),
+        Route("GET", "/chat/models", handlers.models),
         Route("GET", "/chat/complete", handlers.complete),
         Route("POST", "/chat/send", handlers.send),
         Route("POST", "/chat/files", handlers.upload),
-        Route("GET", "/chat/files/{digest}", handlers.file),
+        Route("GET", "/chat/files/{digest}", file_handler(context)),
         Route("GET", "/chat/{session}", handlers.page),
         Route("GET", "/chat/{session}/transcript", handlers.transcript),
         Route("GET", "/chat/{session}/earlier", handlers.earlier),
         Route("GET", "/chat/{session}/branches", handlers.branches),
         Route("GET", "/chat/{session}/file", handlers.download),
+        Route("POST", "/chat/{session}/branch", handlers.branch),
         Route("POST", "/chat/{session}/stop", handlers.stop),
         Route("POST", "/chat/{session}/answer", handlers.answer),
     ]
@@ -143,6 +156,12 @@ class _ChatHandlers:
         family = await read_family(archive, session)
         return html_response(family_list(self._context.base(request), family, session.id))
 
+    async def branch(self, request: web.Request) -> web.Response:
+        body = await read_json(request, BranchRequest)
+        conversations = self._context.profile(request).conversations
+        conversation = await conversations.conversation(request.match_info["session"])
+        return json_response({"session": (await conversation.branch(last=body.message)).id})
+
     async def complete(self, request: web.Request) -> web.Response:
         """What may follow the text before the cursor: commands, files, folders and the like."""
         profile = self._context.profile(request)
@@ -163,29 +182,34 @@ class _ChatHandlers:
         ).summaries()
         return json_response(found)
 
+    async def models(self, request: web.Request) -> web.Response:
+        return json_response(await self._context.profile(request).models.offered())
+
     async def send(self, request: web.Request) -> web.Response:
         profile = self._context.profile(request)
         body = await read_json(request, SendRequest)
         line = body.text.strip()
         commands = WebCommands(profile.app, profile.conversations)
-        outcome = None if body.files else await commands.run(body.session, line)
+        outcome = None if body.files else await commands.run(body.session, line, body.unsaved)
         if outcome is None:
-            parts: list[Text | Media] = [Text(body.text)] if line else []
-            for one in body.files:
+            files = [Media(one.digest, one.media_type, one.name[:MAX_NAME]) for one in body.files]
+            for one in files:
                 _check_digest(one.digest)
-                media = Media(one.digest, one.media_type, one.name[:MAX_NAME])
-                parts += await message_parts(profile.app, media)
+            parts = await message_parts(profile.app, body.text, files)
             return json_response({"session": await self._submit(profile, body, parts)})
         session = outcome.session
         if outcome.submit:
-            target = SendRequest(session=session or body.session, mode=body.mode)
+            target = SendRequest(
+                session=session or body.session, unsaved=outcome.unsaved, mode=body.mode
+            )
             session = await self._submit(profile, target, outcome.submit)
         identity = new_id("reply")
         reply = entries.reply_entry(outcome.text, identity, is_diff=outcome.is_diff)
         html = reply if outcome.text and not outcome.submit else ""
-        return json_response(
-            {"session": session, "id": identity, "html": html, "reload": outcome.changed}
-        )
+        return json_response({
+            "session": session, "unsaved": outcome.unsaved, "id": identity, "html": html,
+            "reload": outcome.changed,
+        })  # fmt: skip
 
     async def _submit(
         self, profile: ProfileWeb, body: SendRequest, parts: Sequence[Text | Media]
@@ -194,7 +218,9 @@ class _ChatHandlers:
         if not parts and not body.replaces:
             raise UsageError(text("nothing_to_send"))
         if body.replaces or not conversations.is_running(body.session):
-            return await conversations.send(body.session, parts, replaces=body.replaces)
+            return await conversations.send(
+                body.session, parts, replaces=body.replaces, unsaved=body.unsaved
+            )
         if body.mode == "queue":
             await conversations.queue(body.session, parts)
         else:
@@ -223,11 +249,14 @@ class _ChatHandlers:
         media = await app.blobs.put(data, kind, name)
         return json_response(FileRef(media.digest, media.media_type, media.name))
 
-    async def file(self, request: web.Request) -> web.Response:
-        """A stored file; only images are shown, and nothing in it can run."""
+
+def file_handler(context: WebContext) -> Handler:
+    """A stored file; only images are shown, and nothing in it can run."""
+
+    async def file(request: web.Request) -> web.Response:
         digest = request.match_info["digest"]
         _check_digest(digest)
-        data = await self._context.profile(request).app.blobs.read(digest)
+        data = await context.profile(request).app.blobs.read(digest)
         kind = image_type(data)
         headers = {
             "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -237,6 +266,8 @@ class _ChatHandlers:
         return web.Response(
             body=data, content_type=kind or "application/octet-stream", headers=headers
         )
+
+    return file
 
 
 def _chat(view: TranscriptView, models: Sequence[str], session: Session | None) -> Child:
@@ -257,7 +288,7 @@ def _chat(view: TranscriptView, models: Sequence[str], session: Session | None) 
           _pager("later"), class_="scroll", tabindex="0"),
         h("button", icon("down"), type="button", class_="to-end", data_action="to-end",
           aria_label=text("to_end"), hidden=True),
-        _composer(),
+        _composer(view.queue),
         data_running=view.running,
         data_here=view.here,
         data_source=view.source or None,
@@ -270,13 +301,17 @@ def _pager(name: str) -> Html:
 
 
 def _model_picker(current: str, models: Sequence[str]) -> Html:
-    shown = [one for one in models if one.partition(" ")[0] != current.rpartition("/")[2]]
-    options = [h("option", current or text("no_model"), value="")]
+    """The values are what `/model` takes."""
+    provider, _, name = current.partition("/")
+    # Where no model is named, it is described by a sentence.
+    value = f"{name} --provider {provider}" if name and " " not in current else ""
+    shown = [one for one in models if one.partition(" ")[0] != name]
+    options = [h("option", current or text("no_model"), value=value)]
     options += [h("option", one.partition(" ")[0], value=one) for one in shown]
-    return h("select", *options, id="model", aria_label=text("model"))
+    return h("select", *options, id="model", aria_label=text("model"), autocomplete="off")
 
 
-def _composer() -> Html:
+def _composer(queue: Sequence[str]) -> Html:
     modes = h(
         "select",
         h("option", text("mode_steer"), value="steer"),
@@ -287,7 +322,8 @@ def _composer() -> Html:
     )
     return h(
         "form",
-        h("ul", id="queue", aria_label=text("queued"), hidden=True),
+        h("ul", *(h("li", one, dir="auto") for one in queue), id="queue", aria_label=text("queued"),
+          hidden=not queue),
         h("ul", id="files", aria_label=text("files"), hidden=True),
         h("p", id="editing", class_="hint", hidden=True),
         h("div", id="completion", role="listbox", aria_label=text("suggestions"), hidden=True),

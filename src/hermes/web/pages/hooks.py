@@ -165,7 +165,7 @@ def _card(row: HookRow) -> Html:
         h("span", row.event, class_="tag"),
         h("span", text(state), class_="tag live" if row.accepted else "tag bad"),
         h("span", text("hook_for", tool=row.hook.matcher)) if row.hook.matcher else None,
-        h("span", f"{row.hook.timeout:g} s"),
+        h("span", text("unit_seconds", count=f"{row.hook.timeout:g}")),
     ]
     decide = "revoke" if row.accepted else "accept"
     return h(

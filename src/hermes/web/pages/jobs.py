@@ -4,17 +4,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
 from aiohttp import web
-from msgspec import Struct
 
-from hermes.cron.job_changes import JobChange
 from hermes.cron.operation import CronOperation
 from hermes.ports.jobs import Fire, Job
 from hermes.schema.errors import NotFound
 from hermes.web.charts import Track, timeline
 from hermes.web.context import ProfileWeb, Route, WebContext, json_response, read_json
 from hermes.web.html import Child, Html, h, join
+from hermes.web.job_form import JobForm, job_change, job_form
 from hermes.web.pages.layout import render_page
-from hermes.web.texts import text
+from hermes.web.texts import state_text, text
 from hermes.web.times import moment
 
 MAX_FIRES = 30
@@ -25,13 +24,6 @@ MAX_TRACKS = 30
 HORIZONS = (24, 7 * 24, 28 * 24)
 """Hours that the timeline may show."""
 TICKS = 4
-
-
-class JobForm(Struct, frozen=True, kw_only=True):
-    name: str
-    schedule: str
-    prompt: str
-    deliver: str = "local"
 
 
 def routes(context: WebContext) -> list[Route]:
@@ -65,7 +57,7 @@ class _JobHandlers:
             h("p", warning, class_="entry error", role="alert") if warning and jobs else None,
             _timeline(jobs, cron, now),
             h("ul", *rows, class_="cards") if rows else h("p", text("no_jobs"), class_="empty"),
-            h("details", h("summary", text("new_job")), _form("/jobs", Job), class_="panel"),
+            h("details", h("summary", text("new_job")), job_form("/jobs"), class_="panel"),
             h("h2", text("history")),
             _history(self._context.base(request), fires, names),
         ])  # fmt: skip
@@ -75,13 +67,14 @@ class _JobHandlers:
 
     async def create(self, request: web.Request) -> web.Response:
         body = await read_json(request, JobForm)
-        await _cron(self._context.profile(request)).service.create(_change(body))
+        await _cron(self._context.profile(request)).service.create(job_change(body, None))
         return json_response({})
 
     async def change(self, request: web.Request) -> web.Response:
         body = await read_json(request, JobForm)
         service = _cron(self._context.profile(request)).service
-        await service.update(request.match_info["job"], _change(body))
+        job = await service.find(request.match_info["job"])
+        await service.update(job.id, job_change(body, job))
         return json_response({})
 
     async def act(self, request: web.Request) -> web.Response:
@@ -96,13 +89,8 @@ class _JobHandlers:
         if action is None:
             raise NotFound(text("http_404"))
         await action(request.match_info["job"])
-        return json_response({})
-
-
-def _change(body: JobForm) -> JobChange:
-    return JobChange(
-        name=body.name, schedule=body.schedule, prompt=body.prompt, deliver=body.deliver
-    )
+        asked = request.match_info["action"] == "run"
+        return json_response({"message": text("run_requested")} if asked else {})
 
 
 def _timeline(jobs: Sequence[Job], cron: CronOperation, now: datetime) -> Html | None:
@@ -132,12 +120,14 @@ def _timeline(jobs: Sequence[Job], cron: CronOperation, now: datetime) -> Html |
 
 
 def _ahead(hours: float) -> str:
-    return f"+{hours:.0f} h" if hours < 48 else f"+{hours / 24:.0f} d"
+    if hours < 48:
+        return text("in_hours", count=f"{hours:.0f}")
+    return text("in_days", count=f"{hours / 24:.0f}")
 
 
 def _job(job: Job, cron: CronOperation) -> Html:
     upcoming = cron.service.upcoming(job, MAX_UPCOMING) if job.enabled else []
-    state = h("span", job.state, class_="tag" if job.enabled else "tag bad")
+    state = h("span", state_text(job.state), class_="tag" if job.enabled else "tag bad")
     facts: list[Child] = [state, h("span", job.schedule_display)]
     if upcoming:
         times = [join([" · " if place else " ", moment(at)]) for place, at in enumerate(upcoming)]
@@ -148,8 +138,9 @@ def _job(job: Job, cron: CronOperation) -> Html:
     toggle = "pause" if job.enabled else "resume"
     actions = [("run", ""), (toggle, ""), ("delete", text("confirm_job", name=job.name or job.id))]
     buttons = [
-        h("button", text(f"job_{name}"), type="button", class_="quiet", data_action="post",
-          data_url=f"{address}/{name}", data_confirm=confirm or None)
+        h("button", text(f"job_{name}"), type="button", data_action="post",
+          class_="quiet danger" if name == "delete" else "quiet", data_url=f"{address}/{name}",
+          data_confirm=confirm or None)
         for name, confirm in actions
     ]  # fmt: skip
     return h(
@@ -157,26 +148,17 @@ def _job(job: Job, cron: CronOperation) -> Html:
         h("b", job.name or job.id, dir="auto"),
         h("p", *facts, class_="facts"),
         h("p", job.prompt or job.script or "", dir="auto"),
-        h("div", *buttons, class_="actions"),
-        h("details", h("summary", text("edit")), _form(f"{address}/change", job)),
-    )
-
-
-def _form(address: str, job: "Job | type[Job]") -> Html:
-    given = job if isinstance(job, Job) else None
-    fields = {
-        "name": given.name if given else "",
-        "schedule": given.schedule_display if given else "",
-        "deliver": given.deliver if given else "local",
-    }
-    inputs = [
-        h("label", text(f"job_{name}"), h("input", name=name, value=value, required=True))
-        for name, value in fields.items()
-    ]
-    prompt = h("textarea", given.prompt or "" if given else "", name="prompt", rows="3")
-    save = h("button", text("save"), type="submit", class_="primary")
-    return h(
-        "form", *inputs, h("label", text("job_prompt"), prompt), h("p", save), data_url=address
+        h(
+            "div",
+            *buttons,
+            h(
+                "details",
+                h("summary", text("edit"), class_="quiet"),
+                job_form(f"{address}/change", job),
+            ),
+            class_="actions",
+        ),
+        id=f"job-{job.id}",
     )
 
 
@@ -186,15 +168,17 @@ def _history(base: str, fires: Sequence[Fire], names: dict[str, str]) -> Html:
     rows = [
         h(
             "tr",
-            h("td", names.get(one.job, one.job)),
+            h("td", names.get(one.job, one.job), dir="auto"),
             h("td", moment(one.at)),
-            h("td", h("span", one.state.value, class_=_tag(one)), " ", one.reason),
+            h("td", h("span", state_text(one.state), class_=_tag(one)), " ", one.reason),
             h("td", h("a", text("open_session"), href=f"{base}/chat/{one.session}")
               if one.session else ""),
         )
         for one in fires
     ]  # fmt: skip
-    return h("div", h("table", h("tbody", *rows)), class_="wide", tabindex="0", role="region",
+    titles = [h("th", text(one), scope="col") for one in ("job", "fire_at", "fire_state")]
+    head = h("thead", h("tr", *titles, h("th", text("session"), scope="col")))
+    return h("div", h("table", head, h("tbody", *rows)), class_="wide", tabindex="0", role="region",
              aria_label=text("history"))  # fmt: skip
 
 

@@ -4,11 +4,14 @@ from collections.abc import Sequence
 
 import msgspec
 from aiohttp import web
+from anyio.to_thread import run_sync
 
 from hermes import __version__
+from hermes.config.profiles import list_profiles
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import SessionFilter, SessionSummary
+from hermes.schema.sessions import SearchHit, SessionFilter, SessionSummary
 from hermes.web.context import LOGIN, ProfileWeb, WebContext, html_response
+from hermes.web.decisions import read_decisions
 from hermes.web.html import Attribute, Child, Html, document, h
 from hermes.web.static_files import asset_version
 from hermes.web.texts import script_texts, text
@@ -56,8 +59,8 @@ def icon(name: str) -> Html:
     return h("svg", use, class_="icon", aria_hidden="true", viewBox="0 0 24 24")
 
 
-def title_of(summary: SessionSummary) -> str:
-    return summary.session.title or summary.preview or text("untitled")
+def title_of(found: SessionSummary | SearchHit) -> str:
+    return found.session.title or found.preview or text("untitled")
 
 
 async def render_page(
@@ -72,17 +75,19 @@ async def render_page(
     **attributes: Attribute,
 ) -> web.Response:
     """A whole page; `name` is its place in the menu, `position` that of its content in the feed."""
-    profile = context.profile(request)
+    profile, base = context.profile(request), context.base(request)
     position = position or profile.feed.position
-    base = context.base(request)
     archive = profile.app.store.archive_for(OWNER)
     recent = await archive.list(SessionFilter(), MAX_RECENT)
     current = str(attributes.get("data_session") or "")
-    menu = _menu(base, name, sum(len(one.questions) for one in profile.live.sessions.values()))
+    stored = await run_sync(list_profiles, profile.app.home.root)
+    picker = _profile_picker(context, profile, [one.name for one in stored])
+    questions = await profile.app.approvals.all_pending()
+    menu = _menu(base, name, len(questions) + (await read_decisions(profile)).count)
     body = h(
         "body",
         h("a", text("skip"), href="#main", class_="skip"),
-        _sidebar(base, menu, _recent(base, recent, current), _footer(context, profile)),
+        _sidebar(base, menu, _recent(base, recent, current), _footer(picker)),
         h("main", main, id="main", class_=f"page-{name}", tabindex="-1"),
         h("div", id="toasts", role="status", aria_live="polite"),
         h("command-palette", h("div", *_settings_links(base), hidden=True)),
@@ -93,13 +98,15 @@ async def render_page(
         data_images=" ".join(request[LOGIN].image_hosts) or None,
         **attributes,
     )
-    head = [
-        Html('<meta charset="utf-8">'),
-        h("title", f"{title} · Hermes"),
-        h("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        h("meta", name="color-scheme", content="light dark"),
-        h("link", rel="stylesheet", href="/static/style.css"),
-        h("link", rel="icon", href="/static/icon.svg", type="image/svg+xml"),
+    theme = context.settings.theme if context.settings.theme in {"light", "dark"} else None
+    response = html_response(document(title, body, *_head(script), data_theme=theme))
+    # The style is fetched while the page is still on its way.
+    response.headers["Link"] = "</static/style.css>; rel=preload; as=style"
+    return response
+
+
+def _head(script: str) -> list[Child]:
+    return [
         h("link", rel="manifest", href="/static/manifest.webmanifest"),
         h("script", type="module", src="/static/app.js"),
         h("script", type="module", src="/static/palette.js"),
@@ -107,11 +114,6 @@ async def render_page(
         # A data block: it is not run, so it needs no exception in the policy.
         h("script", _script_data(), type="application/json", id="texts"),
     ]
-    theme = context.settings.theme if context.settings.theme in {"light", "dark"} else None
-    response = html_response(document("en", head, body, data_theme=theme))
-    # The style is fetched while the page is still on its way.
-    response.headers["Link"] = "</static/style.css>; rel=preload; as=style"
-    return response
 
 
 def _script_data() -> Html:
@@ -175,12 +177,24 @@ def _recent(base: str, recent: Sequence[SessionSummary], current: str) -> Html:
     return h("div", *rows) if rows else h("p", text("no_sessions"), class_="hint")
 
 
-def _footer(context: WebContext, profile: ProfileWeb) -> Html:
-    profiles = sorted(context.profiles)
-    picker: Child = None
-    if len(profiles) > 1:
-        options = [h("option", one, selected=one == profile.name) for one in profiles]
-        picker = h("select", *options, aria_label=text("profile"), data_action="profile")
+def _profile_picker(context: WebContext, profile: ProfileWeb, stored: Sequence[str]) -> Html | None:
+    """The values are pages; for a profile that is not served here, the one that says how."""
+    served = sorted(context.profiles)
+    others = [one for one in stored if one not in context.profiles]
+    if len(served) + len(others) < 2:
+        return None
+    options = [
+        h("option", one, value=f"/p/{one}/chat/new", selected=one == profile.name) for one in served
+    ]
+    options += [
+        h("option", text("profile_not_here", name=one), value=f"/settings/profiles#profile-{one}")
+        for one in others
+    ]
+    return h("select", *options, aria_label=text("profile"), data_action="profile",
+             autocomplete="off")  # fmt: skip
+
+
+def _footer(picker: Child) -> Html:
     return h(
         "div",
         picker,

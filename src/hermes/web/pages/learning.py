@@ -29,7 +29,7 @@ from hermes.web.form_fields import post_button, text_form
 from hermes.web.highlight import diff
 from hermes.web.html import Child, Html, h, join
 from hermes.web.pages.layout import render_page
-from hermes.web.texts import text
+from hermes.web.texts import state_text, text
 from hermes.web.times import moment
 
 MAX_CHANGES = 50
@@ -67,15 +67,14 @@ class _LearningHandlers:
         profile = self._context.profile(request)
         learning = profile.app.learning
         memories = [await learning.memory_store.read(target) for target in MemoryTarget]
-        waiting = await learning.ledger.waiting()
-        edits = [await run_sync(_edit_of, profile, one) for one in waiting]
+        waiting = await proposal_cards(profile, await learning.ledger.waiting())
         limit = ALL_CHANGES if "all" in request.query else MAX_CHANGES
         changes = await learning.ledger.log(limit=limit)
         more = h("a", text("older_changes"), href="?all=1", class_="button")
         main = join([
             h("h1", text("nav_learning")),
             h("h2", text("proposals")) if waiting else None,
-            h("ul", *map(_proposal, waiting, edits), class_="cards") if waiting else None,
+            h("ul", *waiting, class_="cards") if waiting else None,
             h("h2", text("memory")),
             *map(_memory, memories),
             h("h2", text("skills")),
@@ -136,6 +135,11 @@ def _commands(profile: ProfileWeb) -> LearningCommands:
     return LearningCommands(app.home, app.env, app.learning)
 
 
+async def proposal_cards(profile: ProfileWeb, proposals: Sequence[Proposal]) -> list[Html]:
+    """Each proposal as a diff, with buttons that decide it."""
+    return [_proposal(one, await run_sync(_edit_of, profile, one)) for one in proposals]
+
+
 def _edit_of(profile: ProfileWeb, proposal: Proposal) -> FileEdit | None:
     learning = profile.app.learning
     home = profile.app.home.path
@@ -163,7 +167,7 @@ def _memory(file: MemoryFile) -> Html:
         "section",
         h("h3", file.target.file, " ", h("span", file.usage, class_="hint")),
         h("ul", *entries, class_="plain") if entries else h("p", text("nothing_yet")),
-        h("details", h("summary", text("new_entry")), form("")),
+        h("details", h("summary", text("new_entry")), form(""), id=f"{target}-new"),
         class_="panel",
     )
 
@@ -220,7 +224,7 @@ def _change(entry: LedgerEntry) -> Html:
         h("span", change.kind, class_="tag"),
         h("span", str(change.by)),
         moment(change.at),
-        h("span", entry.state.value) if not undoable else None,
+        h("span", state_text(entry.state)) if not undoable else None,
     ]
     return h(
         "li",

@@ -63,6 +63,7 @@ def routes(context: WebContext, middleware: "Callable[[], WebMiddleware]") -> li
     return [
         Route("GET", "/login", handlers.page, public=True),
         Route("GET", CALLBACK, handlers.page, public=True),
+        Route("GET", "/login/state", handlers.state, public=True),
         Route("POST", "/login/link", handlers.use_link, public=True),
         Route("POST", "/login/password", handlers.use_password, public=True),
         Route("POST", "/logout", handlers.log_out),
@@ -88,6 +89,10 @@ class _LoginHandlers:
             with_password=bool(settings.username), with_passkey=with_passkey, provider=provider
         )
         return html_response(page)
+
+    async def state(self, request: web.Request) -> web.Response:
+        """Whether this browser is logged in, for scripts that cannot see it otherwise."""
+        return json_response({"active": LOGIN in request})
 
     async def use_link(self, request: web.Request) -> web.Response:
         # Tokens cannot be guessed, so that attempts are not limited: nobody can lock out the owner.
@@ -150,7 +155,7 @@ def refuse_login(
     context: WebContext, request: web.Request, reason: str, message: str
 ) -> web.Response:
     address = context.client_address(request)
-    log.warning("a login to the web page from %s failed: %s", address, one_line(reason, 300))
+    log.warning("a login to the dashboard from %s failed: %s", address, one_line(reason, 300))
     return json_response({"error": message}, 403)
 
 
@@ -186,13 +191,5 @@ def _login_page(*, with_password: bool, with_passkey: bool, provider: str) -> Ht
         h("p", id="message", role="alert"),
         class_="login",
     )
-    head = [
-        Html('<meta charset="utf-8">'),
-        h("title", f"{text('login_title')} · Hermes"),
-        h("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        h("meta", name="color-scheme", content="light dark"),
-        h("link", rel="stylesheet", href="/static/style.css"),
-        h("link", rel="icon", href="/static/icon.svg", type="image/svg+xml"),
-        h("script", type="module", src="/static/login.js"),
-    ]
-    return document("en", head, h("body", main))
+    script = h("script", type="module", src="/static/login.js")
+    return document(text("login_title"), h("body", main), script)

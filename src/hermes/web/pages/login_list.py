@@ -3,6 +3,7 @@
 import msgspec
 from aiohttp import web
 
+from hermes.web.browser_names import browser_name
 from hermes.web.context import LOGIN, WebContext
 from hermes.web.html import Child, Html, h, join
 from hermes.web.logins import Passkey, WebLogin
@@ -54,7 +55,7 @@ def _login(login: WebLogin, passkeys: dict[str, str], *, own: bool) -> Html:
                data_url="/logins/revoke", data_body=_id_body(login.id))  # fmt: skip
     return h(
         "li",
-        h("b", login.agent or text("unknown_browser")),
+        h("b", browser_name(login.agent) or text("unknown_browser"), title=login.agent),
         h("p", *facts, class_="facts"),
         None if own else revoke,
     )

@@ -9,8 +9,9 @@ from anyio.to_thread import run_sync
 from hermes.app.build import App
 from hermes.app.log_files import LogFiles, RecordFilter, record_level
 from hermes.kit.terminal_text import escape_controls
-from hermes.web.context import Route, WebContext, html_response
+from hermes.web.context import Route, WebContext
 from hermes.web.html import Html, h, join
+from hermes.web.live_lists import live_list, send_changed
 from hermes.web.pages.layout import render_page
 from hermes.web.texts import text
 
@@ -40,14 +41,14 @@ def routes(context: WebContext) -> list[Route]:
         main = join([
             h("h1", text("nav_logs")),
             _filters(request),
-            h("div", await records(request), id="list"),
+            live_list("list", await records(request)),
         ])  # fmt: skip
         return await render_page(
             request, context, name="logs", title=text("nav_logs"), main=main, data_live_list="true"
         )
 
     async def fragment(request: web.Request) -> web.Response:
-        return html_response(await records(request))
+        return await send_changed(context, request, lambda: records(request))
 
     return [Route("GET", "/logs", page), Route("GET", "/logs/list", fragment)]
 
@@ -72,7 +73,7 @@ def _filters(request: web.Request) -> Html:
         h("select", *options(LOGS, "log"), name="log", aria_label=text("log_file")),
         h("select", *options(LEVELS, "level", "level_"), name="level", aria_label=text("level")),
         h("select", *options(PERIODS, "hours", "hours_"), name="hours", aria_label=text("period")),
-        h("label", h("input", type="checkbox", data_follow="3000"), " ", text("live"),
+        h("label", h("input", type="checkbox", data_follow=True), " ", text("live"),
           class_="row"),
         class_="row filters",
         data_live="list",

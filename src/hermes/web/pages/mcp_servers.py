@@ -55,7 +55,8 @@ class _McpHandlers:
         settings = await _settings(profile)
         rows = await run_sync(settings.rows)
         states = dict(profile.app.servers.states())
-        cards = [_row(one, states.get(one.name, "")) for one in rows]
+        redact = profile.app.redactor.redact
+        cards = [_row(one, redact(states.get(one.name, ""))) for one in rows]
         main = join([
             h("h1", text("tab_mcp")),
             settings_tabs(self._context.base(request), "mcp"),
@@ -171,7 +172,8 @@ def _tool_list(tools: Sequence[Html]) -> Html:
 
 
 def _new() -> Html:
-    secrets = h("textarea", name="secrets", rows="3", autocomplete="off", spellcheck="false")
+    secrets = h("textarea", name="secrets", rows="3", autocomplete="off", spellcheck="false",
+                data_secret=True)  # fmt: skip
     sandbox = h("input", type="checkbox", name="sandbox")
     sent = form(
         "/settings/mcp",

@@ -11,7 +11,7 @@ from hermes.web.context import Route, WebContext, json_response, read_json
 from hermes.web.logins import Proof
 from hermes.web.oidc import OidcClient, OidcRejected
 from hermes.web.pages.login import CALLBACK, open_login, refuse_login
-from hermes.web.pending_logins import LIFETIME
+from hermes.web.pending_logins import LIFETIME, PendingLogins
 from hermes.web.texts import text
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class Nothing(Struct, frozen=True):
 
 def routes(context: WebContext, middleware: "Callable[[], WebMiddleware]") -> list[Route]:
     settings = context.settings.oidc
-    client = OidcClient(settings, context.clock) if settings is not None else None
+    begun = PendingLogins(context.logins.folder, "oidc", context.clock)
+    client = OidcClient(settings, context.clock, begun) if settings is not None else None
 
     async def begin(request: web.Request) -> web.Response:
         await read_json(request, Nothing)
@@ -47,9 +48,8 @@ def routes(context: WebContext, middleware: "Callable[[], WebMiddleware]") -> li
         except OidcRejected as error:
             return refuse_login(context, request, f"OIDC: {error}", text("oidc_failed"))
         response = json_response({"url": redirect.url})
-        middleware().set_cookie(
-            request, response, redirect.browser, suffix=COOKIE, max_age=int(LIFETIME)
-        )
+        age = int(LIFETIME.total_seconds())
+        middleware().set_cookie(request, response, redirect.browser, suffix=COOKIE, max_age=age)
         return response
 
     async def finish(request: web.Request) -> web.Response:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from hermes.kit.text import one_line
@@ -53,12 +54,13 @@ class _PasskeyHandlers:
     def __init__(self, context: WebContext, middleware: "Callable[[], WebMiddleware]") -> None:
         self._context = context
         self._middleware = middleware
-        self._challenges = PendingLogins[str](context.clock)
+        self._challenges = PendingLogins(context.logins.folder, "passkey", context.clock)
 
     async def login_options(self, request: web.Request) -> web.Response:
         host = request_host(request)
         check_available(host)
-        challenge = self._challenges.add(self._context.client_address(request), LOGIN_PURPOSE)
+        address = self._context.client_address(request)
+        challenge = await run_sync(self._challenges.add, address, LOGIN_PURPOSE)
         return json_response({"challenge": challenge, "rpId": host, "userVerification": "required"})
 
     async def log_in(self, request: web.Request) -> web.Response:
@@ -66,7 +68,7 @@ class _PasskeyHandlers:
         given = await read_json(request, PasskeyAnswer)
         check_available(request_host(request))
         try:
-            self._use_challenge(given.client_data, LOGIN_PURPOSE)
+            await self._use_challenge(given.client_data, LOGIN_PURPOSE)
             passkey = self._find(given.id)
             count = check_answer(passkey, given, self._site(request))
         except PasskeyRejected as error:
@@ -85,7 +87,7 @@ class _PasskeyHandlers:
         address, purpose = self._context.client_address(request), request[LOGIN].id
         known = [one.id for one in logins.passkeys() if one.host == host]
         return json_response({
-            "challenge": self._challenges.add(address, purpose),
+            "challenge": await run_sync(self._challenges.add, address, purpose),
             "rp": {"id": host, "name": "Hermes"},
             "user": {"id": logins.owner(), "name": "Hermes", "displayName": "Hermes"},
             "pubKeyCredParams": [{"type": "public-key", "alg": one} for one in ALGORITHMS],
@@ -102,7 +104,7 @@ class _PasskeyHandlers:
         given = await read_json(request, NewPasskey)
         check_available(request_host(request))
         try:
-            self._use_challenge(given.client_data, request[LOGIN].id)
+            await self._use_challenge(given.client_data, request[LOGIN].id)
             key = registered_key(given, self._site(request))
         except PasskeyRejected as error:
             raise UsageError(f"{text('bad_request')} ({error})") from error
@@ -125,8 +127,8 @@ class _PasskeyHandlers:
             self._context.end_login(login)
         return json_response({})
 
-    def _use_challenge(self, client_data: str, purpose: str) -> None:
-        if self._challenges.take(challenge_of(client_data)) != purpose:
+    async def _use_challenge(self, client_data: str, purpose: str) -> None:
+        if await run_sync(self._challenges.take, challenge_of(client_data)) != purpose:
             raise PasskeyRejected("unknown or used challenge")
 
     def _find(self, identity: str) -> Passkey:

@@ -78,7 +78,7 @@ class _PeopleHandlers:
             h("h1", text("tab_people")),
             settings_tabs(base, "people"),
             h("h2", text("pairing")),
-            _waiting(waiting, platforms),
+            pairing_requests(waiting, platforms),
             h("h2", text("tab_people")),
             h("ul", *map(_person, people), class_="cards") if people
             else h("p", text("no_people"), class_="empty"),
@@ -160,7 +160,7 @@ def _number(given: str) -> int | None:
     return int(given)
 
 
-def _waiting(waiting: Sequence[PairingRequest], platforms: Sequence[str]) -> Html:
+def pairing_requests(waiting: Sequence[PairingRequest], platforms: Sequence[str]) -> Html:
     """The requests; the code is known to the person who got it only."""
     rows = [
         h(

@@ -23,7 +23,12 @@ from hermes.web.context import ProfileWeb, Route, WebContext, json_response, rea
 from hermes.web.form_fields import field, form, labelled, post_button
 from hermes.web.html import Child, Html, h, join
 from hermes.web.pages.layout import render_page, settings_tabs
+from hermes.web.server_state import running_server
 from hermes.web.texts import text
+
+OPEN = "hermes -p %s dashboard --port 0"
+"""The port of this dashboard is taken: the other one uses any that is free."""
+SHOW_ALL = "hermes config set gateway.multiplex_profiles true"
 
 
 class ProfileForm(Struct, frozen=True, kw_only=True):
@@ -40,6 +45,8 @@ class ProfileFacts(Struct, frozen=True, kw_only=True):
     model: str
     active: bool
     gateway: int | None
+    dashboard: str
+    """The address of a dashboard that another process serves."""
 
 
 def routes(context: WebContext) -> list[Route]:
@@ -47,10 +54,13 @@ def routes(context: WebContext) -> list[Route]:
         profile, base = context.profile(request), context.base(request)
         found = await run_sync(_read, profile)
         rows = [_row(one, is_served=one.name in context.profiles) for one in found]
+        others = any(one.name not in context.profiles for one in found)
         main = join([
             h("h1", text("tab_profiles")),
             settings_tabs(base, "profiles"),
             h("p", text("profiles_hint"), class_="hint"),
+            h("p", text("profiles_not_here"), " ", h("code", SHOW_ALL), class_="hint")
+            if others else None,
             h("ul", *rows, class_="cards"),
             _new([one.name for one in found]),
         ])  # fmt: skip
@@ -88,12 +98,14 @@ def _read(profile: ProfileWeb) -> list[ProfileFacts]:
         ProfileFacts(
             name=one.name,
             path=str(one.path),
-            model=_model(profile, Home(root, one.path, one.name)),
+            model=_model(profile, home),
             active=one.active,
             gateway=record.pid if record else None,
+            dashboard=server.login_page if server else "",
         )
         for one in list_profiles(root)
-        for record in [running_gateway(Home(root, one.path, one.name))]
+        for home in [Home(root, one.path, one.name)]
+        for record, server in [(running_gateway(home), running_server(home))]
     ]
 
 
@@ -132,7 +144,10 @@ def _act(root: Path, name: str, action: str, title: str) -> None:
 
 
 def _check_stopped(root: Path, name: str) -> None:
-    if name != DEFAULT_PROFILE and running_gateway(profile_home(root, name)) is not None:
+    if name == DEFAULT_PROFILE:
+        return
+    home = profile_home(root, name)
+    if running_gateway(home) is not None or running_server(home) is not None:
         raise UsageError(text("profile_served"))
 
 
@@ -145,11 +160,12 @@ def _row(one: ProfileFacts, *, is_served: bool) -> Html:
         h("code", one.path),
     ]
     address = f"/settings/profiles/{one.name}"
+    page = f"/p/{one.name}/chat/new" if is_served else one.dashboard
     buttons: list[Child] = [
-        h("a", text("open"), href=f"/p/{one.name}/chat/new", class_="quiet") if is_served else None,
+        h("a", text("open"), href=page, class_="quiet") if page else None,
         None if one.active else post_button("profile_use", f"{address}/use", body={}),
     ]
-    if one.name != DEFAULT_PROFILE and not is_served and one.gateway is None:
+    if one.name != DEFAULT_PROFILE and not page and one.gateway is None:
         buttons += [
             h("button", text("rename"), type="button", class_="quiet", data_action="rename",
               data_url=f"{address}/rename", data_value=one.name, data_label=text("profile_name")),
@@ -160,7 +176,9 @@ def _row(one: ProfileFacts, *, is_served: bool) -> Html:
         "li",
         h("b", one.name),
         h("p", *facts, class_="facts"),
+        None if page else h("p", text("profile_open_with"), " ", h("code", OPEN % one.name)),
         h("div", *buttons, class_="actions"),
+        id=f"profile-{one.name}",
     )
 
 

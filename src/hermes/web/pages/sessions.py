@@ -10,8 +10,15 @@ from hermes.app.session_documents import PAGE_END, page_start, render_html, rend
 from hermes.app.session_export import encode, load_session
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import SearchHit, Session, SessionChange, SessionFilter, SessionSummary
-from hermes.web.branches import family_list, read_family
+from hermes.schema.sessions import (
+    SearchFilter,
+    SearchHit,
+    Session,
+    SessionChange,
+    SessionFilter,
+    SessionSummary,
+)
+from hermes.web.branches import family_list, message_count, read_family
 from hermes.web.context import (
     ProfileWeb,
     Route,
@@ -75,8 +82,13 @@ class _SessionHandlers:
             family = await read_family(archive, await archive.get(name))
             return h("section", family_list(base, family, name), class_="panel")
         if query:
-            result = await archive.search_by_meaning(query, MAX_HITS)
-            return _hits(base, [one for one in result.hits if _matches(one, where)], result.note)
+            filters = SearchFilter(
+                source=where.source,
+                started_after=where.started_after,
+                started_before=where.started_before,
+            )
+            result = await archive.search_by_meaning(query, MAX_HITS, where=filters)
+            return _hits(base, result.hits, result.note)
         offset = _number(request.query.get("offset", "0"))
         found = await archive.list(where, PAGE_SIZE + 1, offset)
         parents = await self._parents(profile, found)
@@ -168,15 +180,6 @@ def _day(given: str) -> datetime | None:
         return None
 
 
-def _matches(hit: SearchHit, where: SessionFilter) -> bool:
-    begun = hit.session.started_at
-    return (
-        where.source in {None, hit.session.source}
-        and (where.started_after is None or begun >= where.started_after)
-        and (where.started_before is None or begun < where.started_before)
-    )
-
-
 def _search_form(request: web.Request, sources: Sequence[str]) -> Html:
     chosen = request.query.get("source", "")
     options = [h("option", text("all_sources"), value="")]
@@ -203,7 +206,7 @@ def _row(
     facts: list[Child] = [
         h("span", session.source, class_="tag"),
         moment(summary.last_at),
-        text("messages_count", count=str(summary.messages)),
+        message_count(summary.messages),
     ]
     if summary.cost:
         facts.append(f"${summary.cost:.2f}")
@@ -230,7 +233,14 @@ def _with_dots(facts: Sequence[Child]) -> list[Child]:
 def _actions(base: str, session: Session, title: str) -> Html:
     address = f"/sessions/{session.id}"
     exports = [
-        h("a", kind.upper(), href=f"{base}{address}/export.{kind}", class_="quiet", download=True)
+        h(
+            "a",
+            kind.upper(),
+            href=f"{base}{address}/export.{kind}",
+            class_="quiet",
+            download=True,
+            aria_label=text("export_as", name=title, kind=kind.upper()),
+        )
         for kind in _FORMATS
     ]
     return h(
@@ -238,6 +248,7 @@ def _actions(base: str, session: Session, title: str) -> Html:
         h("button", text("rename"), type="button", class_="quiet", data_action="rename",
           data_url=f"{address}/rename", data_value=session.title),
         h("a", text("lineage"), href=f"{base}/sessions?family={session.id}", class_="quiet"),
+        h("span", text("export"), class_="hint"),
         *exports,
         h("button", text("delete"), type="button", class_="quiet danger", data_action="delete",
           data_url=f"{address}/delete", data_confirm=text("confirm_delete", name=title)),
@@ -251,10 +262,11 @@ def _hits(base: str, hits: Sequence[SearchHit], note: str) -> Html:
     rows = [
         h(
             "li",
-            h("a", one.session.title or one.session.id, href=f"{base}/chat/{one.session.id}",
+            h("a", title_of(one), href=f"{base}/chat/{one.session.id}?at={one.seq}",
               class_="title", dir="auto"),
             h("p", _marked(one.snippet), dir="auto", class_="snippet"),
             h("p", h("span", one.session.source, class_="tag"), moment(one.at), class_="facts"),
+            _actions(base, one.session, title_of(one)),
         )
         for one in hits
     ]  # fmt: skip

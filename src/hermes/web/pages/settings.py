@@ -1,7 +1,7 @@
 """The settings page: a form from the typed settings; secrets can be written, never read."""
 
-import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 from anyio.to_thread import run_sync
@@ -10,18 +10,22 @@ from msgspec import Struct
 from hermes.config.editor import set_setting, set_variable, unset_setting, unset_variable
 from hermes.config.loader import as_yaml, effective_value, printable_settings
 from hermes.config.setting_catalog import ANY, Setting, settings
-from hermes.config.values import as_list, as_mapping
+from hermes.config.values import KeyPath, as_list, as_mapping, find_value, format_path
 from hermes.config.variables import VARIABLES, is_variable
 from hermes.kit.redact import MASK
 from hermes.schema.errors import UsageError
 from hermes.web.context import ProfileWeb, Route, WebContext, json_response, read_json
-from hermes.web.html import Html, h, join
+from hermes.web.form_fields import field, form, post_button
+from hermes.web.html import Child, Html, h, join
 from hermes.web.markdown import render
 from hermes.web.pages.layout import render_page, settings_tabs
 from hermes.web.texts import text
 
 VARIABLES_SECTION = ".env"
 GENERAL_SECTION = "general"
+MAX_ROWS = 12
+OWN_PAGES = {"mcp_servers": "mcp", "hooks": "hooks"}
+"""Sections with a page of their own, which also asks for consent."""
 
 
 class SettingForm(Struct, frozen=True, kw_only=True):
@@ -32,29 +36,54 @@ class SettingForm(Struct, frozen=True, kw_only=True):
     delete: bool = False
 
 
+class Choice(Struct, frozen=True, kw_only=True):
+    """Which settings to show: those with these words, of a section, or else what was changed."""
+
+    words: str
+    section: str
+    changed: object
+    """Tables with what differs from the defaults."""
+
+    @property
+    def title(self) -> str:
+        if self.words:
+            return text("found_settings")
+        return self.section or text("changed_settings")
+
+    def has(self, setting: Setting, key: str, value: object) -> bool:
+        if self.words:
+            return self.words in f"{key} {setting.description}".lower()
+        if self.section:
+            return _section(key) == self.section
+        # A table with a name of its own is changed as a whole.
+        is_default = value == setting.default or not (value or setting.default)
+        return effective_value(self.changed, key)[0] and not is_default
+
+
 def routes(context: WebContext) -> list[Route]:
     async def page(request: web.Request) -> web.StreamResponse:
-        app = context.profile(request).app
-        stored = await context.profile(request).stored_settings()
-        values = await run_sync(lambda: printable_settings(app.home, app.env, everything=True))
-        changed = as_mapping(printable_settings(app.home, app.env)) or {}
-        wanted, chosen = request.query.get("q", "").lower(), request.query.get("section", "")
-        shown = [
-            _field(one, values)
-            for one in settings()
-            if (wanted and wanted in f"{one.key} {one.description}".lower())
-            or (not wanted and _section(one) == chosen)
-        ]
-        if wanted or chosen == VARIABLES_SECTION:
-            shown += _variables(stored.env, wanted)
+        profile, base = context.profile(request), context.base(request)
+        stored = await profile.stored_settings()
+        values = await run_sync(_printable, profile)
+        choice = Choice(
+            words=request.query.get("q", "").strip().lower(),
+            section=request.query.get("section", ""),
+            changed=await run_sync(lambda: printable_settings(profile.app.home, profile.app.env)),
+        )
+        shown = _fields(choice, values)
+        if choice.words or choice.section == VARIABLES_SECTION:
+            shown += _variables(stored.env, choice.words)
+        changed = {str(one) for one in as_mapping(choice.changed) or {}}
         main = join([
             h("h1", text("nav_settings")),
-            settings_tabs(context.base(request)),
+            settings_tabs(base),
             h("p", text("settings_hint"), class_="hint"),
             _search(request),
-            h("nav", *_links({str(one) for one in changed}, chosen), class_="tags",
-              aria_label=text("sections")),
-            h("div", *shown, class_="settings", id="list"),
+            h("nav", *_links(changed, choice.section), class_="tags", aria_label=text("sections")),
+            h("h2", choice.title),
+            h("div", *shown, class_="settings", id="list")
+            if shown else _nothing(choice),
+            _named_tables(base, choice.section),
         ])  # fmt: skip
         return await render_page(
             request, context, name="settings", title=text("nav_settings"), main=main
@@ -66,6 +95,64 @@ def routes(context: WebContext) -> list[Route]:
         return json_response({"message": message})
 
     return [Route("GET", "/settings", page), Route("POST", "/settings", change)]
+
+
+def _nothing(choice: Choice) -> Html | None:
+    if choice.words or not choice.section:
+        return h("p", text("no_hits" if choice.words else "no_settings"), class_="empty")
+    return None
+
+
+def _printable(profile: ProfileWeb) -> object:
+    return printable_settings(profile.app.home, profile.app.env, everything=True)
+
+
+def _fields(choice: Choice, values: object) -> list[Html]:
+    return [
+        _field(setting, key, values)
+        for setting in settings()
+        for key in _keys(setting, values)
+        if choice.has(setting, key, effective_value(values, key)[1])
+    ]
+
+
+def _keys(setting: Setting, values: object) -> list[str]:
+    """The key of the setting; in a table with names of its own, one for each name."""
+    if setting.section in OWN_PAGES:
+        return []
+    paths: list[KeyPath] = [()]
+    for step in setting.key.split("."):
+        paths = [
+            (*path, name)
+            for path in paths
+            for name in (_names(values, path) if step == ANY else (step,))
+        ]
+    return [format_path(path) for path in paths]
+
+
+def _names(values: object, path: KeyPath) -> Sequence[str | int]:
+    found = find_value(values, path)[1]
+    if (mapping := as_mapping(found)) is not None:
+        return [str(one) for one in mapping]
+    return range(len(as_list(found) or ()))
+
+
+def _named_tables(base: str, section: str) -> Html | None:
+    """What can be set in tables with names of their own, and a form for another name."""
+    found = [one for one in settings() if ANY in one.key and _section(one.key) == section]
+    if not found:
+        return None
+    if section in OWN_PAGES:
+        link = f"{base}/settings/{OWN_PAGES[section]}"
+        return h("p", h("a", text(f"tab_{OWN_PAGES[section]}"), href=link, class_="button"))
+    known = [h("li", h("code", one.key), " ", h("span", render(one.description), class_="hint"))
+             for one in found]  # fmt: skip
+    sent = form(
+        "/settings",
+        field("setting_name", "name", f"{section}.", required=True, autocomplete="off"),
+        field("setting_value", "value", required=True, autocomplete="off", data_secret=True),
+    )
+    return h("details", h("summary", text("new_setting")), h("ul", *known), sent, class_="panel")
 
 
 def _store(profile: ProfileWeb, body: SettingForm) -> str:
@@ -92,8 +179,7 @@ def _store(profile: ProfileWeb, body: SettingForm) -> str:
 
 
 def _is_stored_secret(profile: ProfileWeb, name: str) -> bool:
-    values = printable_settings(profile.app.home, profile.app.env, everything=True)
-    return _is_masked(effective_value(values, name)[1])
+    return _is_masked(effective_value(_printable(profile), name)[1])
 
 
 def _is_masked(value: object) -> bool:
@@ -114,7 +200,7 @@ def _search(request: web.Request) -> Html:
 
 def _links(changed: set[str], chosen: str) -> list[Html]:
     """A link per section; those with changed settings are marked."""
-    names = sorted({GENERAL_SECTION, VARIABLES_SECTION, *map(_section, settings())})
+    names = sorted({GENERAL_SECTION, VARIABLES_SECTION, *(_section(one.key) for one in settings())})
     return [
         h(
             "a",
@@ -127,24 +213,29 @@ def _links(changed: set[str], chosen: str) -> list[Html]:
     ]
 
 
-def _section(setting: Setting) -> str:
+def _section(key: str) -> str:
     """Settings at the root of the file share a section."""
-    return setting.section if "." in setting.key else GENERAL_SECTION
+    section, dot, _ = key.partition(".")
+    return section.partition("[")[0] if dot else GENERAL_SECTION
 
 
-def _field(setting: Setting, values: object) -> Html:
-    """One setting with its description; a table with names of its own is only shown."""
-    label = [h("code", setting.key), h("span", render(setting.description), class_="hint")]
-    if ANY in setting.key.split("."):
-        return h("div", h("div", *label), h("p", text("table_setting"), class_="hint"))
-    found, value = effective_value(values, setting.key)
-    control = _control(setting, value if found else setting.default)
-    return _form(setting.key, label, control)
+def _breakable(key: str) -> Html:
+    """The key, whose lines may end after dots and underscores."""
+    return join([one, Html("<wbr>")] for one in re.split(r"(?<=[._])", key))
 
 
-def _control(setting: Setting, value: object) -> Html:
+def _field(setting: Setting, key: str, values: object) -> Html:
+    """One setting with its description."""
+    label = [h("code", _breakable(key)), h("span", render(setting.description), class_="hint")]
+    found, value = effective_value(values, key)
+    if not found:
+        value = setting.default
     if setting.is_secret or _is_masked(value):
-        return _secret(setting.key, is_set=bool(value))
+        return _form(key, label, _secret(key, is_set=bool(value)), is_set=bool(value))
+    return _form(key, label, _control(setting, key, value))
+
+
+def _control(setting: Setting, key: str, value: object) -> Html:
     shown = (
         "" if value in (None, [], {}, ()) else as_yaml(value) if _is_complex(value) else str(value)
     )
@@ -153,31 +244,30 @@ def _control(setting: Setting, value: object) -> Html:
         current = shown.lower() if isinstance(value, bool) else shown
         options = [h("option", text("default"), value="")] if current not in words else []
         options += [h("option", one, value=one, selected=one == current) for one in words]
-        return h("select", *options, name="value", id=setting.key)
+        return h("select", *options, name="value", id=key)
     if "\n" in shown:
-        return h("textarea", shown, name="value", id=setting.key, rows="3")
-    return h("input", name="value", value=shown, id=setting.key, autocomplete="off")
+        rows = min(shown.count("\n") + 1, MAX_ROWS)
+        return h("textarea", shown, name="value", id=key, rows=rows)
+    return h("input", name="value", value=shown, id=key, autocomplete="off")
 
 
 def _secret(name: str, *, is_set: bool) -> Html:
     hint = text("secret_set") if is_set else text("secret_not_set")
-    field = h("input", type="password", name="value", id=name, autocomplete="off", placeholder=hint)
-    if not is_set:
-        return field
-    body = json.dumps({"name": name, "delete": True})
-    delete = h("button", text("delete"), type="button", class_="quiet danger", data_action="post",
-               data_url="/settings", data_body=body,
-               data_confirm=text("confirm_secret", name=name))  # fmt: skip
-    return join([field, delete])
+    return h("input", type="password", name="value", id=name, autocomplete="off", placeholder=hint)
 
 
-def _form(name: str, label: list[Html], control: Html) -> Html:
+def _form(name: str, label: list[Html], control: Html, *, is_set: bool = False) -> Html:
+    """`is_set` is whether there is a secret that can be deleted."""
+    delete: Child = None
+    if is_set:
+        delete = post_button("delete", "/settings", body={"name": name, "delete": True},
+                             confirm=text("confirm_secret", name=name), danger=True)  # fmt: skip
     return h(
         "form",
         h("label", *label, for_=name),
         control,
         h("input", type="hidden", name="name", value=name),
-        h("button", text("save"), type="submit"),
+        h("div", h("button", text("save"), type="submit"), delete, class_="row"),
         data_url="/settings",
     )
 
@@ -189,6 +279,7 @@ def _variables(env: Mapping[str, str], wanted: str) -> list[Html]:
             one.name,
             [h("code", one.name), h("span", one.description, class_="hint")],
             _secret(one.name, is_set=bool(env.get(one.name))),
+            is_set=bool(env.get(one.name)),
         )
         for one in VARIABLES.values()
         if wanted in f"{one.name} {one.description}".lower()

@@ -30,15 +30,26 @@ class SkillForm(Struct, frozen=True):
 
 
 def routes(context: WebContext) -> list[Route]:
-    async def page(request: web.Request) -> web.StreamResponse:
-        learning = context.profile(request).app.learning
+    handlers = _SkillHandlers(context)
+    return [
+        Route("GET", "/learning/skills/{skill}", handlers.page),
+        Route("POST", "/learning/skills/{skill}/{action}", handlers.act),
+    ]
+
+
+class _SkillHandlers:
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
+
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        learning = self._context.profile(request).app.learning
         skill = await _find(learning, request)
         source = await run_sync(partial(skill.file.read_text, "utf-8", "replace"))
         body = (await run_sync(learning.skill_catalog.read, skill)).body
         record = await run_sync(learning.usage.get, skill.name)
         log = await learning.ledger.log(SKILL_KIND, ALL_CHANGES)
         main = join([
-            h("p", h("a", text("nav_learning"), href=f"{context.base(request)}/learning")),
+            h("p", h("a", text("nav_learning"), href=f"{self._context.base(request)}/learning")),
             h("h1", skill.name),
             h("p", skill.head.description, dir="auto"),
             h("p", *(h("span", one, class_="tag") for one in record.labels(builtin=skill.builtin)),
@@ -49,33 +60,34 @@ def routes(context: WebContext) -> list[Route]:
             h("h2", text("changes")),
             change_list([one for one in log if one.change.name == skill.name]),
         ])  # fmt: skip
-        return await render_page(request, context, name="learning", title=skill.name, main=main)
+        return await render_page(
+            request, self._context, name="learning", title=skill.name, main=main
+        )
 
-    async def act(request: web.Request) -> web.Response:
-        learning = context.profile(request).app.learning
+    async def act(self, request: web.Request) -> web.Response:
+        learning = self._context.profile(request).app.learning
         skill = await _find(learning, request)
         body = await read_json(request, SkillForm)
+        action = request.match_info["action"]
         try:
-            match request.match_info["action"]:
-                case "edit":
-                    content = body.content.replace("\r\n", "\n")
-                    await learning.skill_editor.rewrite(skill.name, content, BY_PERSON)
-                case "archive":
-                    await learning.skill_editor.archive(skill.name, BY_PERSON)
-                    return json_response({"location": f"{context.base(request)}/learning"})
-                case "pin" | "unpin" as action:
-                    pin = partial(learning.usage.pin, skill.name, pinned=action == "pin")
-                    await run_sync(pin)
-                case _:
-                    raise NotFound(text("http_404"))
+            await _act(learning, skill, action, body.content.replace("\r\n", "\n"))
         except InvalidSkill as error:
             raise UsageError(str(error), hint=error.hint) from error
+        if action == "archive":
+            return json_response({"location": f"{self._context.base(request)}/learning"})
         return json_response({})
 
-    return [
-        Route("GET", "/learning/skills/{skill}", page),
-        Route("POST", "/learning/skills/{skill}/{action}", act),
-    ]
+
+async def _act(learning: Learning, skill: Skill, action: str, content: str) -> None:
+    match action:
+        case "edit":
+            await learning.skill_editor.rewrite(skill.name, content, BY_PERSON)
+        case "archive":
+            await learning.skill_editor.archive(skill.name, BY_PERSON)
+        case "pin" | "unpin":
+            await run_sync(partial(learning.usage.pin, skill.name, pinned=action == "pin"))
+        case _:
+            raise NotFound(text("http_404"))
 
 
 async def _find(learning: Learning, request: web.Request) -> Skill:

@@ -17,13 +17,21 @@ from hermes.schema.board import Task, TaskRun, TaskStatus
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
 from hermes.web import entries
-from hermes.web.context import ProfileWeb, Route, WebContext, html_response
+from hermes.web.context import ProfileWeb, Route, WebContext
 from hermes.web.graphs import graph, related
 from hermes.web.html import Child, Html, h, join
+from hermes.web.live_lists import live_list, send_changed
 from hermes.web.markdown import PARSERS, render
-from hermes.web.pages.board import board_name, board_service, task_node
+from hermes.web.pages.board import (
+    board_name,
+    board_query,
+    board_service,
+    edit_form,
+    task_node,
+)
+from hermes.web.pages.chat import file_handler
 from hermes.web.pages.layout import render_page
-from hermes.web.texts import text
+from hermes.web.texts import state_text, text
 from hermes.web.times import moment
 
 MAX_GRAPH = 40
@@ -41,18 +49,20 @@ class _Found(Struct, frozen=True):
 def routes(context: WebContext) -> list[Route]:
     async def page(request: web.Request) -> web.StreamResponse:
         profile, base = context.profile(request), context.base(request)
-        service = board_service(profile)
+        service, query = board_service(profile), board_query(request)
         found = await service.read(
             board_name(request), lambda rows: _find(rows, request.match_info["task"])
         )
         board = service.boards.choose(board_name(request))
         sessions = {run.id: await _session(profile, board, run) for run in found.details.runs}
         main = join([
-            *_head(base, found.details),
-            _dependencies(base, found),
+            *_head(base, found.details, query),
+            h("details", h("summary", text("edit")),
+              edit_form(found.details.task, service.profiles(), query), class_="panel", id="edit"),
+            _dependencies(base, found, query),
             _runs(base, found.details.runs, sessions),
             await _log_section(profile, board, found.details),
-            *_comments(found.details),
+            *_comments(found.details, query),
         ])  # fmt: skip
         title = found.details.task.title
         return await render_page(request, context, name="board", title=title, main=main)
@@ -60,15 +70,21 @@ def routes(context: WebContext) -> list[Route]:
     async def log(request: web.Request) -> web.Response:
         profile = context.profile(request)
         service = board_service(profile)
-        found = await service.read(
-            board_name(request), lambda rows: _find(rows, request.match_info["task"])
-        )
-        board = service.boards.choose(board_name(request))
-        return html_response(await _log(profile, board, found.details))
+
+        async def current() -> Html:
+            found = await service.read(
+                board_name(request), lambda rows: _find(rows, request.match_info["task"])
+            )
+            board = service.boards.choose(board_name(request))
+            return await _log(profile, board, found.details)
+
+        return await send_changed(context, request, current)
 
     return [
         Route("GET", "/board/tasks/{task}", page),
         Route("GET", "/board/tasks/{task}/log", log),
+        # The addresses of files in a log are relative, as in a conversation.
+        Route("GET", "/board/tasks/files/{digest}", file_handler(context)),
     ]
 
 
@@ -86,30 +102,34 @@ async def _session(profile: ProfileWeb, board: str, run: TaskRun) -> Session | N
     return await archive.by_key(worker.session_key(run.profile or profile.name))
 
 
-def _head(base: str, details: TaskDetails) -> list[Child]:
+def _head(base: str, details: TaskDetails, query: str) -> list[Child]:
     task, cost = details.task, details.cost
     facts: list[Child] = [
-        h("span", task.status, class_="tag live" if task.status is TaskStatus.RUNNING else "tag"),
+        h(
+            "span",
+            state_text(task.status),
+            class_="tag live" if task.status is TaskStatus.RUNNING else "tag",
+        ),
         h("span", task.assignee or text("nobody")),
         h("span", text("priority_short", number=str(task.priority))) if task.priority else None,
         h("span", text("task_cost", dollars=f"{cost:,.4f}")) if cost is not None else None,
         h("span", text("created"), " ", _when(task.created_at)),
     ]
     return [
-        h("p", h("a", text("nav_board"), href=f"{base}/board")),
+        h("p", h("a", text("nav_board"), href=f"{base}/board{query}")),
         h("h1", task.title, dir="auto"),
         h("p", *facts, class_="facts"),
-        h("div", render(task.body), class_="md panel") if task.body else None,
+        h("div", render(task.body), class_="md panel", dir="auto") if task.body else None,
         h("h2", text("result")) if task.result else None,
-        h("div", render(task.result), class_="md panel") if task.result else None,
+        h("div", render(task.result), class_="md panel", dir="auto") if task.result else None,
     ]
 
 
-def _dependencies(base: str, found: _Found) -> Html | None:
+def _dependencies(base: str, found: _Found, query: str) -> Html | None:
     if len(found.near) < 2:
         return None
     current = found.details.task.id
-    nodes = [task_node(base, one, current) for one in found.near]
+    nodes = [task_node(base, one, query, current) for one in found.near]
     return join([
         h("h2", text("dependencies")),
         graph(nodes, found.edges, text("dependencies")),
@@ -121,23 +141,25 @@ def _runs(base: str, runs: Sequence[TaskRun], sessions: "dict[int, Session | Non
     for run in reversed(runs):
         session, cost = sessions[run.id], (run.metadata or {}).get("cost_usd")
         facts: list[Child] = [
-            h("span", run.outcome or run.status, class_="tag"),
+            h("span", state_text(run.outcome or run.status), class_="tag"),
             h("span", run.profile or ""),
             _when(run.started_at),
-            h("span", _took(run)),
+            h("span", _took(run)) if run.ended_at else None,
             h("span", f"${cost:,.4f}") if isinstance(cost, int | float) else None,
             h("a", text("open_session"), href=f"{base}/chat/{session.id}") if session else None,
         ]
         words = run.summary or run.error or ""
-        rows.append(h("li", h("p", *facts, class_="facts"), h("p", words, dir="auto")))
+        rows.append(
+            h("li", h("p", *facts, class_="facts"), h("p", words, dir="auto") if words else None)
+        )
     return join([h("h2", text("runs")), h("ul", *rows, class_="cards")]) if rows else None
 
 
 def _took(run: TaskRun) -> str:
-    if run.ended_at is None:
-        return ""
-    seconds = run.ended_at - run.started_at
-    return f"{seconds} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    seconds = (run.ended_at or run.started_at) - run.started_at
+    if seconds < 120:
+        return text("unit_seconds", count=str(seconds))
+    return text("unit_minutes", count=f"{seconds / 60:.0f}")
 
 
 async def _log_section(profile: ProfileWeb, board: str, details: TaskDetails) -> Html | None:
@@ -147,14 +169,15 @@ async def _log_section(profile: ProfileWeb, board: str, details: TaskDetails) ->
     running = details.task.status is TaskStatus.RUNNING
     follow = h(
         "form",
-        h("label", h("input", type="checkbox", data_follow="3000", checked=running), " ",
+        h("label", h("input", type="checkbox", data_follow=True, checked=running), " ",
           text("live"), class_="row"),
+        h("input", type="hidden", name="board", value=board),
         data_live="task-log",
         data_url=f"board/tasks/{details.task.id}/log",
     )  # fmt: skip
     return join([
-        h("div", h("h2", text("task_log")), follow, class_="row"),
-        h("div", await _log(profile, board, details), id="task-log"),
+        h("div", h("h2", text("task_log")), follow, class_="row heading"),
+        live_list("task-log", await _log(profile, board, details)),
     ])  # fmt: skip
 
 
@@ -188,21 +211,21 @@ def _read_end(path: Path) -> str:
         return ""
 
 
-def _comments(details: TaskDetails) -> list[Child]:
+def _comments(details: TaskDetails, query: str) -> list[Child]:
     comments = [
         h("li", h("p", h("b", one.author), " ", _when(one.created_at), class_="facts"),
-          h("div", render(one.body), class_="md"))
+          h("div", render(one.body), class_="md", dir="auto"))
         for one in details.comments
     ]  # fmt: skip
     address = f"/board/tasks/{details.task.id}"
     return [
         h("h2", text("comments")),
         h("ul", *comments, class_="cards"),
-        h("form", h("label", text("new_comment"), h("textarea", name="body", rows="3")),
+        h("form", h("label", text("new_comment"), h("textarea", name="body", rows="3", dir="auto")),
           h("p", h("button", text("send"), type="submit", class_="primary")),
-          data_url=f"{address}/comment"),
+          data_url=f"{address}/comment{query}"),
         h("button", text("archive"), type="button", class_="danger", data_action="post",
-          data_url=f"{address}/archive", data_confirm=text("confirm_archive")),
+          data_url=f"{address}/archive{query}", data_confirm=text("confirm_archive")),
     ]  # fmt: skip
 
 

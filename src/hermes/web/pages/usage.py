@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import cast
 
 from aiohttp import web
@@ -24,7 +24,6 @@ PERIODS = (7, 30, 90, 365)
 DAYS = 30
 MAX_ROWS = 50_000
 MAX_SESSIONS = 2_000
-MAX_FIRES = 2_000
 MAX_PEOPLE = 50
 MAX_BARS = 12
 
@@ -62,20 +61,23 @@ def routes(context: WebContext) -> list[Route]:
         today = app.clock.now().date()
         first = today - timedelta(days=days - 1)
         rows = await app.store.archive_for(OWNER).usage_by_day(first, MAX_ROWS)
-        jobs = await _sessions_of_jobs(app)
+        jobs = await _sessions_of_jobs(app, first)
         groups: dict[str, Callable[[DailyUsage], str]] = {
             "model": lambda one: f"{one.provider}/{one.model}",
             "person": lambda one: one.principal,
             "job": lambda one: jobs.get(one.session, ""),
             "source": lambda one: one.source,
         }
+        charts = [
+            _by_day(rows, [first + timedelta(days=one) for one in range(days)]),
+            *(_grouped(name, rows, group) for name, group in groups.items()),
+        ]
         main = join([
             h("h1", text("nav_usage")),
             _periods(days),
             _figures(rows),
             await _limits(app, rows),
-            _by_day(rows, [first + timedelta(days=one) for one in range(days)]),
-            *(_grouped(name, rows, group) for name, group in groups.items()),
+            *(charts if rows else [h("p", text("no_usage"), class_="empty")]),
         ])  # fmt: skip
         return await render_page(request, context, name="usage", title=text("nav_usage"), main=main)
 
@@ -126,11 +128,13 @@ def _by_day(rows: Sequence[DailyUsage], days: Sequence[date]) -> Html:
         for label, one in totals
     ]  # fmt: skip
     costs = [Bar(label=day, value=one.cost, title=f"{day}: {one.price}") for day, one in totals]
-    parts = [h("h2", text("tokens_by_day")), bar_chart(tokens, text("tokens_by_day"))]
+    parts = [h("h2", text("tokens_by_day")), bar_chart(tokens, text("tokens_by_day"), _amount)]
     if any(one.part for one in tokens):
-        parts.append(h("p", text("cached_hint"), class_="hint"))
+        swatch = h("span", class_="swatch", aria_hidden="true")
+        parts.append(h("p", swatch, text("cached_hint"), class_="hint"))
     if any(one.value for one in costs):
-        parts += [h("h2", text("cost_by_day")), bar_chart(costs, text("cost_by_day"))]
+        chart = bar_chart(costs, text("cost_by_day"), _price)
+        parts += [h("h2", text("cost_by_day")), chart]
     return h("section", *parts, class_="panel")
 
 
@@ -146,6 +150,18 @@ def _grouped(name: str, rows: Sequence[DailyUsage], group: Callable[[DailyUsage]
     ]  # fmt: skip
     chart = h("section", ranking(bars, title), class_="panel")
     return join([h("h2", title), chart, _table(text(name), totals)])
+
+
+def _amount(tokens: float) -> str:
+    """A short number: 1.5k, 20M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if tokens >= size:
+            return f"{tokens / size:g}{unit}"
+    return f"{tokens:g}"
+
+
+def _price(cost: float) -> str:
+    return f"${cost:,.2f}" if cost >= 0.01 or not cost else f"${cost:.1g}"
 
 
 async def _limits(app: App, rows: Sequence[DailyUsage]) -> Html | None:
@@ -171,12 +187,16 @@ def _meter(label: str, spent: float, limit: float) -> Html:
     return meter(spent, limit, label, text("of", used=f"${spent:,.2f}", limit=f"${limit:,.2f}"))
 
 
-async def _sessions_of_jobs(app: App) -> Mapping[str, str]:
-    """The names of jobs by the sessions of their runs."""
+async def _sessions_of_jobs(app: App, first: date) -> Mapping[str, str]:
+    """The names of jobs by the sessions of their runs.
+
+    A run of the day before may have gone on.
+    """
     service = cast("CronOperation", app.features.get("cron")).service
     names = {one.id: one.name or one.id for one in await service.jobs(disabled=True)}
-    fires = await service.history(None, MAX_FIRES)
-    return {one.session: names.get(one.job, one.job) for one in fires if one.session}
+    since = datetime.combine(first - timedelta(days=1), time.min, UTC)
+    found = await app.store.jobs.sessions(since)
+    return {session: names.get(job, job) for session, job in found.items()}
 
 
 def _table(name: str, totals: Mapping[str, Total]) -> Html:
@@ -193,7 +213,9 @@ def _table(name: str, totals: Mapping[str, Total]) -> Html:
         )
         for label, one in totals.items()
     ]  # fmt: skip
-    heads = h("thead", h("tr", *(h("th", one, scope="col") for one in head)))
+    heads = h("thead", h("tr", h("th", head[0], scope="col"), *(
+        h("th", one, scope="col", class_="right") for one in head[1:]
+    )))  # fmt: skip
     return h("div", h("table", heads, h("tbody", *body)), class_="wide", tabindex="0",
              role="region", aria_label=name)  # fmt: skip
 

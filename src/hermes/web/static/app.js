@@ -22,34 +22,56 @@ export function show(one, visible) {
 }
 
 /**
- * Send a request; a failure is shown and thrown.
+ * Send a request; a failure is thrown.
  * @param {string} path @param {unknown} [body] @param {RequestInit} [options]
  */
-export async function api(path, body, options = {}) {
+export async function request(path, body, options = {}) {
   const headers = new Headers(options.headers);
   headers.set("X-CSRF-Token", localStorage.getItem("hermes-csrf") ?? "");
   if (body !== undefined) {
     options = { method: "POST", body: JSON.stringify(body), ...options };
     headers.set("Content-Type", "application/json");
   }
-  const response = await fetch(base + path, { ...options, headers });
-  if (response.status === 401) {
-    location.assign(`/login?next=${encodeURIComponent(location.pathname)}`);
+  const response = await fetch(base + path, { ...options, headers }).catch((error) => {
+    throw error.name === "AbortError" ? error : new Error(t("unreachable"), { cause: error });
+  });
+  if (response.status === 401) logInAgain();
+  if (!response.ok && response.status !== 304) {
+    const error = new Error(isJson(response) ? (await response.json()).error : t("failed"));
+    throw Object.assign(error, { status: response.status });
   }
-  const isJson = response.headers.get("Content-Type")?.startsWith("application/json");
-  const answer = isJson ? await response.json() : await response.text();
-  if (!response.ok) throw new Error(isJson ? answer.error : t("failed"));
-  return answer;
+  return response;
 }
 
-/** @param {string} message @param {string} [kind] */
-export function toast(message, kind = "") {
+/** @param {Response} response */
+function isJson(response) {
+  return response.headers.get("Content-Type")?.startsWith("application/json") ?? false;
+}
+
+/**
+ * Send a request and return what the answer contains.
+ * @param {string} path @param {unknown} [body] @param {RequestInit} [options]
+ */
+export async function api(path, body, options = {}) {
+  const response = await request(path, body, options);
+  return isJson(response) ? response.json() : response.text();
+}
+
+/** Keep what was typed, unless the person has logged out, and go to the login page, which comes back. */
+function logInAgain() {
+  if (localStorage.getItem("hermes-csrf")) stream.dispatchEvent(new Event("save"));
+  location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+}
+
+/** @param {string} message @param {string} [kind] @param {boolean} [stays] until the caller removes it */
+export function toast(message, kind = "", stays = false) {
   const box = document.getElementById("toasts");
   const one = document.createElement("p");
   one.className = kind;
   one.textContent = message;
   box?.append(one);
-  setTimeout(() => one.remove(), kind === "error" ? 8000 : 3000);
+  if (!stays) setTimeout(() => one.remove(), kind === "error" ? 8000 : 3000);
+  return one;
 }
 
 /** @param {unknown} error */
@@ -84,7 +106,8 @@ class Stream extends EventTarget {
     this.session = document.body.dataset.session ?? "";
     this.position = document.body.dataset.position ?? "";
     /** @type {EventSource | null} */ this.source = null;
-    this.lost = false;
+    /** Says that the connection is lost, as long as it is. @type {Element | null} */
+    this.lost = null;
     this.hidden = 0;
     /** Whether the page goes on listening while it is hidden. */
     this.isKept = false;
@@ -115,12 +138,18 @@ class Stream extends EventTarget {
       source.addEventListener(kind, (event) => this.receive(kind, /** @type {MessageEvent} */ (event)));
     }
     source.onerror = () => {
-      if (!this.lost) toast(t("offline"), "error");
-      this.lost = true;
+      this.lost ??= toast(t("offline"), "error", true);
       document.body.classList.add("offline");
       // The browser does not try again by itself after an error status.
-      if (source.readyState === EventSource.CLOSED) setTimeout(() => this.source === source && this.open(), 2000);
+      if (source.readyState === EventSource.CLOSED) setTimeout(() => this.source === source && this.openAgain(), 2000);
     };
+  }
+
+  /** After an error status: perhaps the login has ended. */
+  async openAgain() {
+    const { active } = await fetch("/login/state").then((response) => response.json()).catch(() => ({ active: true }));
+    if (active) this.open();
+    else logInAgain();
   }
 
   /** @param {string} kind @param {MessageEvent} event */
@@ -129,15 +158,19 @@ class Stream extends EventTarget {
     const detail = JSON.parse(event.data);
     if (kind === "hello") {
       if (this.lost) toast(t("online"));
-      this.lost = false;
+      this.lost?.remove();
+      this.lost = null;
       document.body.classList.remove("offline");
-      if (detail.version !== document.body.dataset.version) {
-        this.dispatchEvent(new Event("save"));
-        location.reload();
-      }
+      if (detail.version !== document.body.dataset.version) this.reloadPage();
       return;
     }
     this.dispatchEvent(new CustomEvent(kind, { detail }));
+  }
+
+  /** Load the page of another release, as soon as nothing that was typed would be lost. */
+  reloadPage() {
+    if (this.dispatchEvent(new Event("save", { cancelable: true }))) location.reload();
+    else setTimeout(() => this.reloadPage(), 2000);
   }
 }
 
@@ -156,6 +189,7 @@ export function ask(question, value = null) {
   const input = document.createElement("input");
   if (value !== null) {
     input.value = value;
+    input.dir = "auto";
     label.append(input);
   }
   const row = document.createElement("div");
@@ -209,12 +243,15 @@ export const actions = {
   logout: async () => {
     await api("/logout", {});
     localStorage.removeItem("hermes-csrf");
+    // What was typed into forms; the answer has cleared the rest.
+    sessionStorage.clear();
     location.assign("/login");
   },
   copy: async (target) => {
-    const part = target.closest("figure")?.querySelector("code") ?? target.closest("article");
-    const parts = part?.matches("article") ? [...part.querySelectorAll(".md")] : [part];
-    await navigator.clipboard.writeText(parts.map((one) => /** @type {HTMLElement} */ (one)?.innerText ?? "").join("\n"));
+    const code = target.closest("figure")?.querySelector("code");
+    const parts = /** @type {HTMLElement[]} */ ([...(target.closest("article")?.querySelectorAll(".md") ?? [])]);
+    const words = code ? code.innerText : parts.map((one) => one.dataset.source).join("\n");
+    await navigator.clipboard.writeText(words);
     toast(t("copied"));
   },
   "load-image": async (target) => {
@@ -315,11 +352,26 @@ const notifications = {
     if (!this.isOn || !stream.isKept) return;
     const { held = [] } = await navigator.locks.query();
     if (held.some((one) => one.name === "hermes-focus")) return;
-    const one = new Notification(title, { body, tag: session, icon: "/static/icon.svg" });
-    one.addEventListener("click", () => {
-      focus();
-      location.assign(`${base}/chat/${session}`);
-    });
+    const page = `${location.origin}${base}/chat/${session}`;
+    const options = { body, tag: session, icon: "/static/icon.svg", data: page };
+    try {
+      new Notification(title, options).addEventListener("click", () => {
+        focus();
+        location.assign(page);
+      });
+    } catch {
+      // Phones show notifications only through a worker.
+      await (await this.worker()).showNotification(title, options);
+    }
+  },
+
+  async worker() {
+    const found = await navigator.serviceWorker.register("/static/sw.js");
+    const worker = found.active ?? found.waiting ?? found.installing;
+    while (worker && worker.state !== "activated") {
+      await new Promise((resolve) => worker.addEventListener("statechange", resolve, { once: true }));
+    }
+    return found;
   },
 
   /** The page with the focus holds a lock, which the browser ends with the page. */
@@ -347,7 +399,7 @@ document.addEventListener("submit", (event) => {
 });
 document.addEventListener("change", (event) => {
   const target = /** @type {HTMLSelectElement} */ (event.target);
-  if (target.dataset.action === "profile") location.assign(`/p/${target.value}/chat/new`);
+  if (target.dataset.action === "profile") location.assign(target.value);
 });
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && document.body.classList.contains("menu-open")) {
@@ -362,17 +414,17 @@ stream.addEventListener("pending", (event) => {
   if (session) notifications.send(t("question"), label, session).catch(showError);
 });
 stream.addEventListener("activity", (event) => {
-  const { session, running, title, seconds } = /** @type {CustomEvent} */ (event).detail;
+  const { session, running, title, seconds, name } = /** @type {CustomEvent} */ (event).detail;
   const link = document.querySelector(`[data-recent="${CSS.escape(session)}"]`);
   if (running !== undefined) link?.classList.toggle("live", running);
   if (title && link) link.textContent = title;
-  if (seconds >= WORK_SECONDS) notifications.send(t("finished"), link?.textContent ?? "", session).catch(showError);
+  if (seconds >= WORK_SECONDS) notifications.send(t("finished"), link?.textContent || name, session).catch(showError);
 });
 
 const theme = localStorage.getItem("hermes-theme");
 if (theme) document.documentElement.dataset.theme = theme;
 // Without its token the page cannot change anything; a new login brings one.
-if (!localStorage.getItem("hermes-csrf")) location.assign(`/login?next=${encodeURIComponent(location.pathname)}`);
+if (!localStorage.getItem("hermes-csrf")) logInAgain();
 localTimes(document);
 showImages(document);
 stream.open();

@@ -37,10 +37,17 @@ class TaskBoard extends HTMLElement {
       event.preventDefault();
       this.changeSelected().catch(showError);
     });
+    // What is loaded again is not selected.
+    document.addEventListener("refreshed", () => this.isConnected && this.countSelected());
     this.addEventListener("reset", () => {
       for (const one of this.selected) one.checked = false;
       this.countSelected();
     });
+  }
+
+  /** Names the board, if it is not the current one. */
+  get query() {
+    return this.dataset.query ?? "";
   }
 
   get selected() {
@@ -63,7 +70,7 @@ class TaskBoard extends HTMLElement {
       priority: fields.get("priority"),
       archive: fields.has("archive"),
     };
-    const answer = await api("/board/tasks/bulk", body);
+    const answer = await api(`/board/tasks/bulk${this.query}`, body);
     toast(answer.message);
     for (const one of answer.errors) toast(one, "error");
     await refresh();
@@ -99,7 +106,7 @@ class TaskBoard extends HTMLElement {
   /** @param {string} task @param {string} status */
   async move(task, status) {
     try {
-      await api(`/board/tasks/${task}/move`, { status });
+      await api(`/board/tasks/${task}/change${this.query}`, { status });
     } catch (error) {
       showError(error);
     }

@@ -17,6 +17,8 @@ class HermesChat extends HTMLElement {
   /** @type {FileRef[]} */ files = [];
   /** @type {Command[]} */ commands = [];
   replaces = "";
+  /** What commands have chosen before the first message. */
+  unsaved = "";
   running = false;
   here = true;
 
@@ -26,6 +28,8 @@ class HermesChat extends HTMLElement {
     this.listen();
     this.transcript.scrollToEnd();
     this.input.focus({ preventScroll: true });
+    const at = new URLSearchParams(location.search).get("at");
+    if (at) this.transcript.find(Number(at)).catch(showError);
   }
 
   listen() {
@@ -36,14 +40,25 @@ class HermesChat extends HTMLElement {
     this.input.addEventListener("input", () => this.typed());
     this.input.addEventListener("keydown", (event) => this.onKey(event));
     this.addEventListener("paste", (event) => this.take(event.clipboardData?.files, event));
+    for (const kind of ["dragover", "dragleave", "drop"]) {
+      document.addEventListener(kind, () => this.form.classList.toggle("target", kind === "dragover"));
+    }
     document.addEventListener("dragover", (event) => event.preventDefault());
     document.addEventListener("drop", (event) => this.take(event.dataTransfer?.files, event));
     const picker = /** @type {HTMLInputElement} */ (find(this, "#file"));
     picker.addEventListener("change", () => this.take(picker.files).then(() => (picker.value = "")));
-    find(this, "#model").addEventListener("change", (event) => {
-      const name = /** @type {HTMLSelectElement} */ (event.target).value;
-      if (name) this.command(`/model ${name}`).catch(showError);
+    const model = /** @type {HTMLSelectElement} */ (find(this, "#model"));
+    let chosen = model.value;
+    model.addEventListener("focus", () => this.loadModels(model).catch(showError), { once: true });
+    model.addEventListener("change", () => {
+      this.submit({ session: this.session, text: `/model ${model.value}` }).then(() => (chosen = model.value), (error) => {
+        model.value = chosen;
+        showError(error);
+      });
     });
+    const cancel = Object.assign(document.createElement("button"), { type: "button", className: "quiet", textContent: t("cancel") });
+    cancel.addEventListener("click", () => this.cancelEdit());
+    find(this, "#editing").append(t("editing"), cancel);
     this.listenToStream();
   }
 
@@ -94,7 +109,7 @@ class HermesChat extends HTMLElement {
   /** @param {string[]} texts */
   showQueue(texts) {
     const list = find(this, "#queue");
-    list.replaceChildren(...texts.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
+    list.replaceChildren(...texts.map((text) => Object.assign(document.createElement("li"), { textContent: text, dir: "auto" })));
     show(list, texts.length > 0);
   }
 
@@ -120,7 +135,8 @@ class HermesChat extends HTMLElement {
 
   async send() {
     const text = this.input.value;
-    if (!text.trim() && !this.files.length && !this.replaces) return;
+    const isSending = this.form.classList.contains("sending");
+    if (isSending || (!text.trim() && !this.files.length)) return;
     const mode = this.running ? this.mode.value : "send";
     const body = { session: this.session, text, files: [...this.files], mode, replaces: this.replaces };
     this.form.classList.add("sending");
@@ -131,22 +147,17 @@ class HermesChat extends HTMLElement {
       this.form.classList.remove("sending");
     }
     // What the person began meanwhile stays.
-    if (this.input.value === text) this.input.value = "";
+    if (this.input.value.startsWith(text)) this.input.value = this.input.value.slice(text.length);
     this.files = this.files.filter((one) => !body.files.includes(one));
     if (this.replaces === body.replaces) this.replaces = "";
     this.showFiles();
     this.typed();
   }
 
-  /** @param {string} line */
-  async command(line) {
-    await this.submit({ session: this.session, text: line });
-    await this.reload();
-  }
-
   /** @param {object} body */
   async submit(body) {
-    const answer = await api("/chat/send", body);
+    const answer = await api("/chat/send", { ...body, unsaved: this.unsaved });
+    this.unsaved = answer.unsaved ?? "";
     if (answer.session && answer.session !== this.session) await this.enter(answer.session);
     else if (answer.reload) await this.reload();
     if (answer.html) this.transcript.putEntry(answer);
@@ -155,12 +166,24 @@ class HermesChat extends HTMLElement {
 
   /** Show another session in this page. @param {string} session */
   async enter(session) {
-    localStorage.removeItem(this.draftKey);
+    for (const one of this.drafts) one.removeItem(this.draftKey);
     this.session = session;
     document.body.dataset.session = session;
     history.replaceState(null, "", `${base}/chat/${session}`);
     show(find(this, "#branches"), true);
     await this.reload();
+  }
+
+  /** Add what the providers offer. @param {HTMLSelectElement} list */
+  async loadModels(list) {
+    for (const { provider, models } of await api("/chat/models")) {
+      const group = Object.assign(document.createElement("optgroup"), { label: provider });
+      for (const name of models) {
+        const value = `${name} --provider ${provider}`;
+        if (![...list.options].some((one) => one.value === value)) group.append(new Option(name, value));
+      }
+      if (group.childElementCount) list.append(group);
+    }
   }
 
   /** @param {FileList | undefined | null} list @param {Event} [event] */
@@ -202,7 +225,7 @@ class HermesChat extends HTMLElement {
   async stop() {
     this.setStatus(t("stopping"));
     const { texts } = await api(`/chat/${this.session}/stop`, {});
-    if (!this.input.value && texts.length) this.input.value = texts.join("\n");
+    this.input.value = [...texts, this.input.value].filter(Boolean).join("\n");
     this.typed();
     this.input.focus();
   }
@@ -210,7 +233,7 @@ class HermesChat extends HTMLElement {
   /** @param {HTMLElement} entry */
   edit(entry) {
     this.replaces = entry.dataset.message ?? "";
-    this.input.value = /** @type {HTMLElement | null} */ (entry.querySelector(".text"))?.innerText ?? "";
+    this.input.value = entry.querySelector(".text")?.textContent ?? "";
     this.typed();
     this.input.focus();
   }
@@ -220,10 +243,17 @@ class HermesChat extends HTMLElement {
     await this.submit({ session: this.session, text: "", replaces: entry.dataset.message });
   }
 
+  /** Go on from an answer in a copy of the session. @param {HTMLElement} entry */
+  async branch(entry) {
+    const { session } = await api(`/chat/${this.session}/branch`, { message: entry.dataset.message });
+    location.assign(`${base}/chat/${session}`);
+  }
+
   cancelEdit() {
     this.replaces = "";
     this.input.value = "";
     this.typed();
+    this.input.focus();
   }
 
   /** Download a file that a tool wrote. @param {string} path */
@@ -255,14 +285,22 @@ class HermesChat extends HTMLElement {
     return `hermes-draft-${base}-${this.session || "new"}`;
   }
 
+  /** Each tab keeps its own draft; that of a session is also found in another tab, later. */
+  get drafts() {
+    return this.session ? [sessionStorage, localStorage] : [sessionStorage];
+  }
+
   saveDraft() {
     const draft = { text: this.input.value, files: this.files, replaces: this.replaces };
-    if (draft.text || draft.files.length) localStorage.setItem(this.draftKey, JSON.stringify(draft));
-    else localStorage.removeItem(this.draftKey);
+    for (const one of this.drafts) {
+      if (draft.text || draft.files.length) one.setItem(this.draftKey, JSON.stringify(draft));
+      else one.removeItem(this.draftKey);
+    }
   }
 
   restoreDraft() {
-    const draft = JSON.parse(localStorage.getItem(this.draftKey) ?? "null");
+    const kept = this.drafts.map((one) => one.getItem(this.draftKey)).find(Boolean);
+    const draft = JSON.parse(kept ?? "null");
     if (draft) {
       this.input.value = draft.text;
       this.files = draft.files;
@@ -275,9 +313,7 @@ class HermesChat extends HTMLElement {
   typed() {
     this.input.style.height = "auto";
     this.input.style.height = `${Math.min(this.input.scrollHeight, innerHeight * 0.4)}px`;
-    const editing = find(this, "#editing");
-    editing.textContent = t("editing");
-    show(editing, Boolean(this.replaces));
+    show(find(this, "#editing"), Boolean(this.replaces));
     this.saveDraft();
     this.completion.update().catch(showError);
   }
@@ -288,9 +324,14 @@ class HermesChat extends HTMLElement {
     if (this.completion.takesKey(event)) event.preventDefault();
     else if (event.key === "Escape" && this.replaces) this.cancelEdit();
     else if (event.key === "Escape" && this.running && this.here) this.stop().catch(showError);
-    else if (event.key === "Enter" && !event.shiftKey) this.form.requestSubmit();
+    else if (event.key === "Enter" && !event.shiftKey && !this.breaksLine(event)) this.form.requestSubmit();
     else return;
     event.preventDefault();
+  }
+
+  /** The keyboard of a touch screen has no Shift+Enter. @param {KeyboardEvent} event */
+  breaksLine(event) {
+    return matchMedia("(pointer: coarse)").matches && !event.ctrlKey && !event.metaKey;
   }
 
   async paletteEntries() {
@@ -316,6 +357,7 @@ Object.assign(actions, {
   stop: () => chat.stop(),
   edit: (/** @type {HTMLElement} */ target) => chat.edit(entryOf(target)),
   retry: (/** @type {HTMLElement} */ target) => chat.retry(entryOf(target)),
+  branch: (/** @type {HTMLElement} */ target) => chat.branch(entryOf(target)),
   branches: () => chat.branches(),
   download: (/** @type {HTMLElement} */ target) => chat.download(target.dataset.path ?? ""),
   earlier: () => chat.transcript.earlier(),

@@ -22,8 +22,21 @@ async function logIn(path, body, next = new URLSearchParams(location.search).get
   const { csrf } = await post(path, body);
   // Kept for this origin only, while the cookie is sent to every port of the host.
   localStorage.setItem("hermes-csrf", csrf);
+  goTo(next);
+}
+
+/** @param {string | null} next a path of this server */
+function goTo(next) {
   const target = new URL(next ?? "/", location.origin);
   location.replace(target.origin === location.origin ? target.href : "/");
+}
+
+/** A link on another site brings no cookie along; the browser may be logged in all the same. */
+async function skipLogin() {
+  const next = new URLSearchParams(location.search).get("next");
+  if (next === null || !localStorage.getItem("hermes-csrf")) return;
+  const { active } = await (await fetch("/login/state")).json();
+  if (active) goTo(next);
 }
 
 async function usePasskey() {
@@ -54,13 +67,17 @@ async function attempt(work) {
   }
 }
 
-const token = location.hash.slice(1);
-if (token) {
+/** Use the token in the address, also of a link that is opened where this page is shown already. */
+function useLink() {
+  const token = location.hash.slice(1);
+  if (!token) return false;
   history.replaceState(null, "", location.pathname + location.search);
   attempt(() => logIn("/login/link", { token }));
-} else if (location.pathname === "/auth/callback") {
-  attempt(finishProvider);
+  return true;
 }
+
+addEventListener("hashchange", useLink);
+if (!useLink()) attempt(location.pathname === "/auth/callback" ? finishProvider : skipLogin);
 document.getElementById("passkey")?.addEventListener("click", () => attempt(usePasskey));
 document.getElementById("oidc")?.addEventListener("click", () => attempt(askProvider));
 document.getElementById("password")?.addEventListener("submit", (event) => {

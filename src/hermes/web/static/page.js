@@ -1,38 +1,68 @@
 // Pages with lists: search as you type, forms and buttons that change one thing.
 // @ts-check
-import { actions, api, ask, elements, find, localTimes, showError, stream, t, toast } from "./app.js";
+import { actions, api, ask, elements, find, localTimes, request, showError, stream, t, toast } from "./app.js";
+import { changedFields, draftsOf, restore, save } from "./drafts.js";
 
+/** Waits for the end of the typing. */
 let timer = 0;
-/** The HTML of lists that were loaded again. @type {WeakMap<HTMLElement, string>} */
+/** Searches that were begun, and the last one that has ended. */
+let asked = 0;
+let answered = 0;
+/** The HTML and tag of lists that were loaded again. @type {WeakMap<HTMLElement, {html: string, tag: string}>} */
 const shown = new WeakMap();
+/** What ends a request that waits for a change. */
+let waiting = new AbortController();
 
-/** Load the list of a search form again. @param {HTMLFormElement} form */
-async function search(form) {
+/**
+ * Load the list of a search form again.
+ * @param {HTMLFormElement} form @param {boolean} [wait] let the server answer when it has changed
+ */
+async function search(form, wait = false) {
+  waiting.abort();
+  waiting = new AbortController();
   const query = new URLSearchParams(/** @type {any} */ (new FormData(form)));
   for (const [key, value] of [...query]) if (!value) query.delete(key);
   const list = document.getElementById(form.dataset.live ?? "");
-  const html = await api(`/${form.dataset.url}?${query}`, undefined, { headers: { Accept: "text/plain" } });
+  const before = list ? shown.get(list) ?? { html: "", tag: list.dataset.tag } : undefined;
+  const headers = new Headers({ Accept: "text/plain" });
+  if (wait && before?.tag) headers.set("If-None-Match", before.tag);
+  const number = wait ? asked : ++asked;
+  const options = { headers, signal: waiting.signal };
+  const response = await request(`/${form.dataset.url}?${query}`, undefined, options).finally(() => {
+    if (number === asked) answered = number;
+  });
+  if (response.status === 304) return;
+  const html = await response.text();
   // What has not changed keeps its focus, selection and scroll position.
-  if (list && shown.get(list) !== html) {
-    shown.set(list, html);
+  if (list && before?.html !== html) {
+    shown.set(list, { html, tag: response.headers.get("ETag") ?? "" });
     const focused = list.contains(document.activeElement) ? focusedPlace() : () => {};
     list.replaceChildren(elements(html));
     focused();
+    document.dispatchEvent(new Event("refreshed"));
   }
   history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
+}
+
+/** Search; a later search ends this one. @param {HTMLFormElement} form */
+function searchNow(form) {
+  search(form).catch((error) => error.name === "AbortError" || showError(error));
 }
 
 document.addEventListener("input", (event) => {
   const form = /** @type {HTMLElement} */ (event.target).closest("form[data-live]");
   if (!(form instanceof HTMLFormElement)) return;
   clearTimeout(timer);
-  timer = setTimeout(() => search(form).catch(showError), 150);
+  timer = setTimeout(() => {
+    timer = 0;
+    searchNow(form);
+  }, 150);
 });
 document.addEventListener("submit", (event) => {
   const form = /** @type {HTMLFormElement} */ (event.target);
   if (form.dataset.live !== undefined) {
     event.preventDefault();
-    search(form).catch(showError);
+    searchNow(form);
   } else if (form.dataset.url !== undefined) {
     event.preventDefault();
     send(form).catch(showError);
@@ -47,9 +77,36 @@ async function send(form) {
     if (!(one instanceof HTMLInputElement || one instanceof HTMLSelectElement || one instanceof HTMLTextAreaElement)) continue;
     if (one.name) body[one.name] = one.type === "checkbox" ? /** @type {HTMLInputElement} */ (one).checked : one.value;
   }
-  const answer = await api(form.dataset.url ?? "", body);
+  removeProblem(form);
+  const answer = await api(form.dataset.url ?? "", body).catch((error) => {
+    if (error.status === 400) showProblem(form, error.message);
+    throw error;
+  });
   toast(answer.message ?? t("saved"));
-  if (form.dataset.then !== "stay") await refresh();
+  await refresh(form);
+}
+
+/** Show beside the field of a form why it was refused. @param {HTMLFormElement} form @param {string} message */
+function showProblem(form, message) {
+  const fields = form.querySelectorAll(":is(input, select, textarea)[name]:not([type=hidden])");
+  const [field] = fields;
+  // Of several fields, the message says which one it is about.
+  if (fields.length !== 1 || !field?.id) return;
+  const problem = document.createElement("p");
+  problem.className = "problem danger";
+  problem.id = `${field.id}-problem`;
+  problem.textContent = message;
+  field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-describedby", problem.id);
+  form.append(problem);
+}
+
+/** @param {HTMLFormElement} form */
+function removeProblem(form) {
+  form.querySelector(".problem")?.remove();
+  const field = form.querySelector("[aria-invalid]");
+  field?.removeAttribute("aria-invalid");
+  field?.removeAttribute("aria-describedby");
 }
 
 /** Remember what has the focus, by the nearest id, and return what gives it back. */
@@ -67,17 +124,29 @@ function focusedPlace() {
   };
 }
 
-/** Load the content of the page again, and keep the focus where it was. */
-export async function refresh() {
-  const response = await fetch(location.href, { headers: { Accept: "text/html" } });
-  if (response.redirected) location.assign(response.url);  // such as to the login
+/**
+ * Load the content of the page again, and keep the focus and what was typed.
+ * @param {HTMLFormElement | null} [sent] a form whose content is not kept
+ * @param {() => boolean} [isLate] whether the content may not be replaced any more
+ */
+export async function refresh(sent = null, isLate = () => false) {
+  const address = location.href;
+  const response = await fetch(address, { headers: { Accept: "text/html" } });
+  if (response.redirected) {
+    save();
+    location.assign(response.url);  // such as to the login
+  }
   if (!response.ok || response.redirected) return;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const fresh = page.getElementById("main");
-  if (!fresh) return;
+  if (!fresh || isLate()) return;
+  // The person has chosen another filter meanwhile.
+  if (isSearching() || location.href !== address) return refreshSoon();
   localTimes(fresh);
   const focused = focusedPlace();
+  const typed = draftsOf(changedFields(sent));
   document.getElementById("main")?.replaceChildren(...fresh.childNodes);
+  restore(typed);
   focused();
   document.dispatchEvent(new Event("refreshed"));
 }
@@ -135,29 +204,50 @@ async function checkSystem(fix) {
 actions.doctor = () => checkSystem("");
 actions.fix = (target) => checkSystem(target.dataset.fix ?? "");
 
+function isSearching() {
+  return timer !== 0 || asked !== answered;
+}
+
+let isPressed = false;
+for (const kind of ["pointerdown", "pointerup", "pointercancel"]) {
+  addEventListener(kind, () => (isPressed = kind === "pointerdown"), { capture: true });
+}
+
 /** Whether the person is in the middle of something that a refresh would undo. */
 function isBusy() {
-  return Boolean(document.querySelector("#main :is(input, textarea, select):focus, #main [data-select]:checked, #main details[open] form"));
+  return isPressed || isSearching() || changedFields().length > 0 || Boolean(document.querySelector("#main :is(input, textarea, select):focus, #main [data-select]:checked, #main details[open] form"));
 }
 
 let due = 0;
 /** Load the content again soon, and not while the person would lose something by it. */
 function refreshSoon(delay = 200) {
   clearTimeout(due);
-  due = setTimeout(() => (isBusy() ? refreshSoon(2000) : refresh().catch(showError)), delay);
+  const isLate = () => {
+    if (isBusy()) refreshSoon(2000);
+    return isBusy();
+  };
+  due = setTimeout(() => isLate() || refresh(null, isLate).catch(showError), delay);
 }
 stream.addEventListener("changed", (event) => {
   const { page } = /** @type {CustomEvent} */ (event).detail;
   if (page === document.body.dataset.page) refreshSoon();
 });
+stream.addEventListener("activity", () => document.body.dataset.page === "sessions" && refreshSoon());
 stream.addEventListener("reset", () => refreshSoon());
+stream.addEventListener("save", (event) => {
+  if (!save()) event.preventDefault();
+});
 stream.addEventListener("pending", () => {
   if (document.body.dataset.page === "approvals") refreshSoon();
 });
 
-// A list that is loaded again and again as long as its box is checked.
-setInterval(() => {
-  const box = document.querySelector("input[data-follow]:checked");
-  const form = box?.closest("form");
-  if (form && !document.hidden) search(form).catch(showError);
-}, 3000);
+/** Load a list again and again as long as its box is checked; a lost connection is shown elsewhere. */
+async function follow() {
+  while (true) {
+    await new Promise((done) => setTimeout(done, 3000));
+    const form = document.querySelector("input[data-follow]:checked")?.closest("form");
+    if (!form || document.hidden || stream.lost) continue;
+    await search(form, true).catch((error) => error.name === "AbortError" || error.cause || showError(error));
+  }
+}
+follow();

@@ -16,6 +16,7 @@ class CommandPalette extends HTMLElement {
     this.dialog.className = "palette";
     this.dialog.setAttribute("aria-label", t("palette"));
     this.input.placeholder = t("palette");
+    this.input.dir = "auto";
     this.list.id = "palette-list";
     const attributes = { role: "combobox", "aria-label": t("palette"), "aria-expanded": "true", "aria-controls": this.list.id };
     for (const [name, value] of Object.entries(attributes)) this.input.setAttribute(name, value);
@@ -62,6 +63,7 @@ class CommandPalette extends HTMLElement {
       option.id = `palette-${place}`;
       option.setAttribute("role", "option");
       option.textContent = one.label;
+      option.dir = "auto";
       return option;
     }));
     this.select(index);

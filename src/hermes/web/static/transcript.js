@@ -107,6 +107,33 @@ export class Transcript {
     if (seen?.isConnected) this.scroller.scrollTop += seen.getBoundingClientRect().top - before;
   }
 
+  /** Load earlier pages until a message is there, then show and mark it. @param {number} seq */
+  async find(seq) {
+    this.atEnd = false;
+    for (let start = this.start; start > seq; start = this.start) {
+      // The scrolling may be loading a page.
+      if (this.isLoading) await new Promise(requestAnimationFrame);
+      else {
+        await this.earlier();
+        if (this.start === start) break;
+      }
+    }
+    const entries = /** @type {HTMLElement[]} */ ([...this.log.querySelectorAll("[data-seq]")]);
+    // The result of a tool is shown in the entry of its call.
+    const entry = entries.findLast((one) => Number(one.dataset.seq) <= seq);
+    if (!entry) return;
+    entry.classList.add("found");
+    entry.setAttribute("aria-current", "true");
+    entry.scrollIntoView({ block: "center" });
+    // Entries get their height when they come into view.
+    requestAnimationFrame(() => entry.scrollIntoView({ block: "center" }));
+  }
+
+  /** The seq of the first message in the page, if there are earlier ones. */
+  get start() {
+    return Number(this.pages[0]?.dataset.start ?? -1);
+  }
+
   /** The end of the session, which is loaded if it was removed. */
   async end() {
     this.atEnd = true;

@@ -110,9 +110,11 @@ def test_start_status_and_stop(cli_home: CliHome) -> None:
     assert "changed since it started" not in again.out
     settings = cli_home.home / "config.yaml"
     settings.touch()
-    os.utime(settings, (2**32, 2**32))
+    assert "changed since it started" not in cli_home("gateway", "start").out
+    settings.write_text("timezone: UTC\n")
+    (cli_home.home / ".env").write_text("LANG=C\n")
     reply = cli_home("gateway", "start").out
-    assert "config.yaml changed since it started. " in reply
+    assert "config.yaml and .env changed since it started. " in reply
     assert "hermes gateway restart" in reply
     settings.unlink()
     shown = cli_home("gateway", "status")
@@ -218,9 +220,21 @@ def test_run_prints_profiles_and_how_to_stop(cli_home: CliHome) -> None:
 
 def test_changed_settings_are_reported(cli_home: CliHome) -> None:
     cli_home("gateway", "start")
-    assert "restart to apply" not in cli_home("gateway", "status").out
+    assert "To apply the changes" not in cli_home("gateway", "status").out
     cli_home("config", "set", "timezone", "Europe/Berlin")
     assert "config.yaml changed since it started" in cli_home("gateway", "status").out
+
+
+def test_gateway_is_not_stopped_if_the_settings_are_wrong(cli_home: CliHome) -> None:
+    cli_home("gateway", "start")
+    record = running_gateway(cli_home.profile())
+    (cli_home.home / "config.yaml").write_text("agent: [\n")
+    refused = cli_home("gateway", "restart")
+    assert (refused.code, refused.out) == (78, "")
+    assert "The gateway was not restarted." in refused.err
+    assert "invalid YAML" in refused.err
+    assert running_gateway(cli_home.profile()) == record
+    assert "config.yaml changed and is not valid: " in cli_home("gateway", "status").out
 
 
 def test_requested_restart_happens_in_place(cli_home: CliHome) -> None:

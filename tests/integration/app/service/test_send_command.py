@@ -63,6 +63,14 @@ class SendHome:
 
         return anyio.run(look)
 
+    def fail(self, reason: str) -> None:
+        async def park() -> None:
+            async with open_store(self.home.database, SystemClock()) as store:
+                (item,) = await store.queues.waiting(outbox_name("telegram"), 10)
+                await store.queues.park(item.key, reason)
+
+        anyio.run(park)
+
 
 @pytest.fixture
 def send_home(tmp_path: Path) -> SendHome:
@@ -133,7 +141,12 @@ def test_local_target_writes_a_file_and_failures_are_reported(send_home: SendHom
 
 
 def test_chats_are_listed_and_found_by_name(send_home: SendHome) -> None:
-    entries = [{"id": 5, "name": "General", "type": "channel"}, {"id": "6"}, "garbage"]
+    entries = [
+        {"id": 5, "name": "General", "type": "channel"},
+        {"id": "6"},
+        {"id": "7", "name": "ann", "type": "dm"},
+        "garbage",
+    ]
     send_home.home.channel_directory.write_text(
         json.dumps({"platforms": {"discord": entries, "slack": [{"id": "C1", "name": "ops"}]}})
     )
@@ -142,6 +155,7 @@ def test_chats_are_listed_and_found_by_name(send_home: SendHome) -> None:
         ["telegram:100:7", "home", "channel"],
         ["discord:5", "channel", "General"],
         ["discord:6"],
+        ["discord:7", "direct", "message", "ann"],
         ["slack:C1", "ops"],
     ]
     assert listed[-1].startswith("local ")
@@ -278,3 +292,24 @@ def test_profile_served_by_another_gateway_uses_its_own_platforms(
         assert fake_gateway.woken == [work.path, fake_gateway.send_home.home.path]
     finally:
         lock.release()
+
+
+def test_undelivered_messages_are_listed_and_settled(send_home: SendHome) -> None:
+    assert send_home("--failed").err == "There are no undelivered messages.\n"
+    assert send_home("--retry", "all").err == "hermes: There are no undelivered messages.\n"
+    for text in ("the build is green", "the build is red"):
+        send_home("-t", "telegram:42", text)
+        send_home.fail("Bad Request: chat not found")
+    shown = send_home("--failed").out.splitlines()
+    assert shown[1:3] == [
+        "  telegram:42 (just now): the build is green",
+        "  Bad Request: chat not found",
+    ]
+    assert shown[4] == "  telegram:42 (just now): the build is red"
+    assert send_home("--retry", shown[0]).out == "1 message will be tried again.\n"
+    assert send_home.waiting() == [(Address("telegram", "42"), "the build is green")]
+    assert send_home("--discard", shown[0]).code == 1
+    (left,) = json.loads(send_home("--failed", "--json").out)
+    assert (left["id"], left["text"]) == (shown[3], "the build is red")
+    assert send_home("--discard", "all").out == "1 message discarded.\n"
+    assert send_home("--failed").out == ""

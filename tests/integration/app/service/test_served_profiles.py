@@ -1,5 +1,6 @@
 """One gateway process with two profiles of two chats each: nothing leaks between them."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from hermes.testing.fake_openai.script import Call, Reply, Rule, Script
-from hermes.testing.platform.server import PlatformServer, serve_platform
+from support.chat_platform.server import PlatformServer, serve_platform
 from support.cli_process import (
     TEST_TIMEOUT,
     FakeModelProcess,
@@ -71,7 +72,7 @@ class ProfilesHarness:
 
     @contextmanager
     def gateway(self) -> Iterator[RunningCli]:
-        command = ["-m", "hermes.testing.platform.gateway"]
+        command = ["-m", "support.chat_platform.gateway"]
         with PreloadedPython(
             command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as process:
@@ -229,6 +230,24 @@ async def test_running_turn_finishes_before_exit(tmp_path: Path) -> None:
             await harness.until(lambda: texts() == {"this is work"})
 
 
+async def test_restart_is_refused_while_the_settings_are_wrong(tmp_path: Path) -> None:
+    async with profiles_harness(tmp_path) as harness:
+        harness.write_settings()
+        with harness.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
+            (harness.home / "config.yaml").write_text("agent: [")
+            gateway.process.send_signal(signal.SIGUSR1)
+            harness.platform.say("default", "c1", "ann", "/restart")
+
+            def refused() -> bool:
+                posts = harness.platform.platform.posts_in("default", "c1")
+                return any("invalid YAML" in post.text for post in posts)
+
+            await harness.until(refused)
+            ended = await anyio.to_thread.run_sync(gateway.send_signal, signal.SIGTERM)
+        assert ended.code == 128 + signal.SIGTERM
+
+
 KEY = "0123456789abcdef0123"
 
 
@@ -256,6 +275,8 @@ async def test_api_is_served_alongside_chats(tmp_path: Path, port: int) -> None:
                 assert done.choices[0].message.content == answer
                 await asked.close()
             api = f"http://127.0.0.1:{port}"
+            state = json.loads((harness.home / "gateway_state.json").read_text())
+            assert state["platforms"]["api_server"]["address"] == f"{api}/v1"
             async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as http:
                 async with http.get(f"{api}/health/detailed") as reply:
                     health = await reply.json()

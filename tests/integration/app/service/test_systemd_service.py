@@ -102,6 +102,19 @@ def test_install_and_uninstall(service_home: ServiceHome) -> None:
     assert "No service is installed" in service_home("gateway", "uninstall").out
 
 
+@pytest.mark.parametrize("action", ["restart", "run --replace", "install --start"])
+def test_service_is_not_stopped_if_the_settings_are_wrong(
+    service_home: ServiceHome, action: str
+) -> None:
+    service_home("gateway", "install")
+    (service_home.root / "active").write_text("active\n")
+    (service_home.home / "config.yaml").write_text("agent: [\n")
+    refused = service_home("gateway", *action.split())
+    assert (refused.code, "invalid YAML" in refused.err) == (78, True)
+    asked = service_home.asked()
+    assert not [one for one in asked if one.startswith(("stop", "restart"))]
+
+
 def test_missing_systemd_is_explained(tmp_path: Path) -> None:
     service_home = ServiceHome(tmp_path, systemd=False)
     ran = service_home("gateway", "install")

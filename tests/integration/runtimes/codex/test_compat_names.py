@@ -1,7 +1,9 @@
 """The compatibility names over the real codex: the session alone, and the agent with it."""
 
+import os
 from pathlib import Path
 
+import anyio
 import pytest
 from anyio.to_thread import run_sync
 
@@ -11,7 +13,7 @@ from hermes.compat.agent_transports_codex_app_server_session import (
 )
 from hermes.compat.chat_messages import Json
 from hermes.compat.run_agent import AIAgent
-from hermes.testing.fake_openai import Call, Reply, Rule, Script, serve
+from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script, serve
 from support.codex_runtime import codex_config
 
 pytestmark = pytest.mark.anyio
@@ -58,6 +60,71 @@ def _two_turns() -> tuple[TurnResult, TurnResult, str]:
         return session.run_turn("go"), session.run_turn("hello"), thread
     finally:
         session.close()
+
+
+async def test_each_turn_has_its_own_timeout(codex_home: Path) -> None:
+    rules = [Rule(contains="wait", steps=[Reply(fault=Fault(kind="hang"))])]
+
+    def turns() -> tuple[TurnResult, TurnResult]:
+        session = CodexAppServerSession()
+        try:
+            return session.run_turn("hello"), session.run_turn("wait", turn_timeout=0.2)
+        finally:
+            session.close()
+
+    async with serve(Script(rules=rules, default=Reply(text="Hello."))) as model:
+        write_config(codex_home, model.url)
+        with anyio.fail_after(60):
+            first, second = await run_sync(turns, abandon_on_cancel=True)
+    assert (first.final_text, first.error) == ("Hello.", None)
+    assert "timed out after 0.2 s" in (second.error or "")
+
+
+async def test_session_that_cannot_be_opened_reports_it_and_can_be_tried_again(
+    codex_home: Path,
+) -> None:
+    config = codex_home / "home" / "config.yaml"
+    config.write_text("agent: [")
+
+    def turns() -> tuple[TurnResult, TurnResult]:
+        session = CodexAppServerSession()
+        try:
+            failed = session.run_turn("hello")
+            config.unlink()
+            return failed, session.run_turn("hello")
+        finally:
+            session.close()
+
+    async with serve(script()) as model:
+        write_config(codex_home, model.url)
+        failed, then = await run_sync(turns)
+    assert "config.yaml" in (failed.error or "")
+    assert failed.should_retire
+    assert (then.final_text, then.error) == ("Hello.", None)
+
+
+async def test_turn_that_cannot_begin_is_not_taken_for_the_one_before(codex_home: Path) -> None:
+    program = codex_home / "codex-program"
+    program.symlink_to(os.environ["CODEX_PATH"])
+
+    def turns() -> tuple[TurnResult, TurnResult]:
+        session = CodexAppServerSession(codex_bin=str(program))
+        try:
+            first = session.run_turn("hello", turn_timeout=60)
+            program.unlink()
+            # The process ends after this one.
+            session.run_turn("wait", turn_timeout=0.2)
+            return first, session.run_turn("hello")
+        finally:
+            session.close()
+
+    rules = [Rule(contains="wait", steps=[Reply(fault=Fault(kind="hang"))])]
+    async with serve(Script(rules=rules, default=Reply(text="Hello."))) as model:
+        write_config(codex_home, model.url)
+        first, second = await run_sync(turns)
+    assert (first.error, bool(first.turn_id)) == (None, True)
+    assert second.error
+    assert (second.turn_id, second.should_retire) == (None, True)
 
 
 async def test_compat_agent_runs_a_conversation(codex_home: Path) -> None:

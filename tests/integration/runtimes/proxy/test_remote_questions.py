@@ -150,7 +150,7 @@ async def test_local_approval_is_sent_to_the_remote_gateway(
     async with served(far) as url:
         recorder = await ask(remote_runtime(tmp_path, url, person))
     request = ApprovalRequest(
-        tool="the far gateway", action="rm -r build", reaching=Isolation.BEYOND
+        tool="the remote gateway", action="rm -r build", reaching=Isolation.BEYOND
     )
     assert person.wishes == [(msgspec.structs.replace(SCOPE, call="q1"), request)]
     assert far.decided == [("/v1/runs/run_1/approval", {"choice": choice, "question_id": "q1"})]

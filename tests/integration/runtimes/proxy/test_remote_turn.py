@@ -22,8 +22,8 @@ from hermes.schema.messages import Media, Message, Stop, Text, Trust, User, text
 from hermes.schema.scope import Role
 from hermes.store.blobs import FileBlobs
 from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script, serve
-from hermes.testing.faulty_link import BreakKind, FaultyLink, LinkBreak, faulty_link
 from support.api_server import KEY, ApiHarness, api_harness
+from support.faulty_link import BreakKind, FaultyLink, LinkBreak, faulty_link
 from support.polling import pause
 from support.preloaded_python import preloaded_program
 from support.turns import SCOPE, EventRecorder, assistant_message, running_turn, user_message

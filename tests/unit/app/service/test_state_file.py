@@ -53,6 +53,7 @@ def test_file_format(home: Home) -> None:
                     "state": "connected",
                     "error_code": None,
                     "error_message": None,
+                    "address": None,
                     "updated_at": "2026-01-31T12:00:00Z",
                 }
             },

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emulators.discord.markdown import read_markdown
+from emulators.discord.validation import MAX_CONTENT
 from hermes.channels.discord import MANIFEST, AllowedMentions
 from hermes.channels.discord.outbound import escape, message_fields
 from hermes.gateway.rendering.posts import compose_posts
 from hermes.schema.messages import Text
-from hermes.testing.discord.markdown import read_markdown
-from hermes.testing.discord.validation import MAX_CONTENT
+from support.rendered_texts import keeps
 
 PIECES = st.sampled_from(
     [
@@ -32,9 +33,7 @@ def test_posts_are_valid_and_keep_the_text(text: str) -> None:
     for post in compose_posts([Text(text)], MANIFEST.caps, reserved=12):
         shown = read_markdown(post.text).text
         assert 0 < len(post.text) <= MAX_CONTENT
-        assert _is_within(_letters(shown), _letters(post.plain))
-        without_links = re.sub(r" \(https?:\S+\)", "", post.plain)
-        assert _is_within(_letters(without_links), _letters(shown))
+        assert keeps(shown, post.plain)
 
 
 @given(PLAIN_TEXTS)
@@ -68,12 +67,8 @@ def test_posts_and_edits_notify_no_groups_of_people() -> None:
     assert allowed == {"parse": ["users"], "replied_user": True}
 
 
-def _letters(text: str) -> str:
-    """Dialects have their own signs for lists and quotes, and write addresses of links or not."""
-    return "".join(re.findall(r"[^\W_]+", text))
-
-
-def _is_within(part: str, whole: str) -> bool:
-    """Whether the characters of `part` occur in `whole` in the same order."""
-    rest = iter(whole)
-    return all(character in rest for character in part)
+def test_styles_that_meet_are_told_apart() -> None:
+    (post,) = compose_posts([Text("**one***two* __**three**__")], MANIFEST.caps)
+    shown = read_markdown(post.text)
+    assert shown.text.replace("\u200b", "") == "onetwo three"
+    assert shown.styles == (("bold", "one"), ("italic", "two"), ("bold", "three"))

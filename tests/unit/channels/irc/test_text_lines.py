@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.irc.text_lines import TextLine, room_for, text_lines
+from hermes.channels.irc.text_lines import TextLine, room_for, text_lines, without_codes
 from hermes.kit.graphemes import is_boundary
 
 
@@ -43,3 +43,7 @@ def test_style_goes_on_in_the_next_line() -> None:
 def test_room_depends_on_who_sends_to_whom() -> None:
     source = "hermes!hermes@host.example"
     assert len(f":{source} PRIVMSG #room :{'x' * room_for(source, '#room')}\r\n") == 512
+
+
+def test_text_without_markup_keeps_the_digits_after_a_code() -> None:
+    assert without_codes("\x0304,05red\x03 \x02bold\x0f") == "04,05red bold"

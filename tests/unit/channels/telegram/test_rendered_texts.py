@@ -3,13 +3,15 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulators.telegram.entities import parse_html, utf16_length
 from hermes.channels.telegram import MANIFEST
 from hermes.gateway.rendering.posts import compose_posts
+from hermes.ports.channel import ChannelCapabilities
 from hermes.schema.messages import Text
-from hermes.testing.telegram.entities import parse_html, utf16_length
+from support.rendered_texts import LONG_TEXTS, keeps, with_limits
 
 PIECES = st.sampled_from(
     [
@@ -28,9 +30,7 @@ def test_posts_are_valid_and_keep_the_text(text: str) -> None:
     for post in compose_posts([Text(text)], MANIFEST.caps, reserved=12):
         shown, _ = parse_html(post.text)
         assert 0 < utf16_length(shown) <= MANIFEST.caps.max_text
-        assert _is_within(_letters(shown), _letters(post.plain))
-        without_links = re.sub(r" \(https?:\S+\)", "", post.plain)
-        assert _is_within(_letters(without_links), _letters(shown))
+        assert keeps(shown, post.plain)
 
 
 @pytest.mark.slow
@@ -42,12 +42,16 @@ def test_long_text_is_cut_into_valid_posts() -> None:
     assert re.findall(r"Paragraph (\d+)", "".join(shown)) == [str(one) for one in range(2500)]
 
 
-def _letters(text: str) -> str:
-    """Dialects have their own signs for lists and quotes, and write addresses of links or not."""
-    return "".join(re.findall(r"\w+", text))
+@pytest.mark.soak
+@given(LONG_TEXTS, with_limits(MANIFEST.caps))
+@settings(max_examples=1000)
+def test_many_long_texts_are_valid_and_whole(text: str, caps: ChannelCapabilities) -> None:
+    for post in compose_posts([Text(text)], caps, reserved=12):
+        shown, _ = parse_html(post.text)
+        assert 0 < utf16_length(shown) <= caps.max_text
+        assert keeps(shown, post.plain)
 
 
-def _is_within(part: str, whole: str) -> bool:
-    """Whether the characters of `part` occur in `whole` in the same order."""
-    rest = iter(whole)
-    return all(character in rest for character in part)
+def test_blocks_without_text_give_no_post() -> None:
+    for text in ("> ```\n> ```", "> #", "```\n\n```"):
+        assert compose_posts([Text(text)], MANIFEST.caps) == []

@@ -83,7 +83,7 @@ def test_field_sizes_are_bounded() -> None:
     many = fill_plain("{a}" * 50, {"a": long})
     assert len(many) < MAX_FIELDS_TOTAL + 50 * 60
     assert "left out" in fill_plain("{a}", {"a": long})
-    assert "brought too much" in many
+    assert "payload is too large" in many
 
 
 @given(

@@ -81,6 +81,11 @@ RENDERED = {
         "(https://example.org/a_b).\n\n- one\n- two\n  1. nested\n\n> quoted\n\n"
         "```\nif a < b:\n    pass\n```\n\n```\na  b\n-  -\n1  2\n```"
     ),
+    Markup.XMPP: (
+        "*Title*\n\nSome *bold*, _slanted_, ~gone~ and `x < 1` with a link "
+        "(https://example.org/a_b).\n\n• one\n• two\n  1. nested\n\n> quoted\n\n"
+        "```\nif a < b:\n    pass\n```\n\n```\na  b\n-  -\n1  2\n```"
+    ),
     Markup.IRC: (
         "\x02Title\x02\n\nSome \x02bold\x02, \x1dslanted\x1d, \x1egone\x1e and \x11x < 1\x11 with "
         "a link (https://example.org/a_b).\n\n* one\n* two\n  1. nested\n\n> quoted\n\n"
@@ -262,8 +267,8 @@ def test_file_within_the_limit_is_a_post_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("media", "why"),
     [
-        (MediaLimits(), "this platform takes no such files"),
-        (MediaLimits(image=1_000_000), "it has 2.5 MB, and this platform takes 1.0 MB"),
+        (MediaLimits(), "this platform does not support this type of file"),
+        (MediaLimits(image=1_000_000), "it has 2.5 MB, and this platform accepts 1.0 MB"),
     ],
 )
 def test_file_that_cannot_be_sent_is_named_with_the_reason(media: MediaLimits, why: str) -> None:

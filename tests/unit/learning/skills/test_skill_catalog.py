@@ -62,10 +62,18 @@ def test_snapshot_is_shared_between_processes(home: Path, catalog: SkillCatalog)
     assert own(other) == ["umbrella"], "same size, time and file: the head was not read"
 
 
-def test_broken_snapshot_is_ignored(home: Path, catalog: SkillCatalog) -> None:
+@pytest.mark.parametrize("damaged", [b"{", b'{"format": 1, "heads": {"\xff": 1}}'])
+def test_broken_snapshot_is_ignored(home: Path, catalog: SkillCatalog, damaged: bytes) -> None:
     put(home / "skills/umbrella", "umbrella")
-    (home / ".skills_prompt_snapshot.json").write_text("{")
+    (home / ".skills_prompt_snapshot.json").write_bytes(damaged)
     assert own(catalog) == ["umbrella"]
+
+
+def test_odd_folders_do_not_hide_other_skills(home: Path, catalog: SkillCatalog) -> None:
+    put(home / "skills/umbrella", "umbrella")
+    put(Path(os.fsdecode(os.fsencode(home) + b"/skills/caf\xe9")), "coffee")
+    (home / "skills/loop").symlink_to("loop")
+    assert own(catalog) == ["coffee", "umbrella"]
 
 
 def test_own_skill_takes_precedence(home: Path, tmp_path: Path) -> None:

@@ -95,6 +95,11 @@ def test_links_and_devices_are_rejected(kind: bytes) -> None:
         read_archive(out.getvalue())
 
 
+def test_other_file_is_not_an_archive() -> None:
+    with pytest.raises(InvalidSkill, match=r"^README\.md is not an archive\."):
+        read_archive(b"# Read me\n" * 100, "README.md")
+
+
 def test_links_in_a_zip_or_folder_are_rejected(tmp_path: Path) -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -105,7 +110,7 @@ def test_links_in_a_zip_or_folder_are_rejected(tmp_path: Path) -> None:
         read_archive(out.getvalue())
     (tmp_path / "SKILL.md").write_bytes(TEXT)
     (tmp_path / "secret").symlink_to("/etc/passwd")
-    with pytest.raises(InvalidSkill, match="is a link"):
+    with pytest.raises(InvalidSkill, match="is a symbolic link"):
         read_folder(tmp_path)
 
 

@@ -16,7 +16,7 @@ from hermes.models.embedded.result_text import (
 from hermes.models.embedded.small_profile import answer_format, small_profile, small_prompt
 from hermes.models.embedded.turn_state import turn_state_of
 from hermes.models.embedded.wire import EmbeddedWire, repeats_calls
-from hermes.models.wire.codec import ServedModel
+from hermes.models.providers import ServedModel
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
 from hermes.schema.tools import ToolSpec

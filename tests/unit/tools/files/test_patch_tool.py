@@ -249,11 +249,11 @@ async def test_bad_hunk_changes_nothing(call, workspace: Path):
         ("*** Update File: a\n-same\n+other", "occur 2 times \\(lines 1, 3\\)"),
         ("*** Update File: a\n@@ class Nope\n-same\n+other", "heading 'class Nope'"),
         ("*** Update File: none\n-x\n+y", "does not exist"),
-        ("*** Add File: a\n+x", "exists already"),
+        ("*** Add File: a\n+x", "already exists"),
         ("*** Add File: c\nx", "begin with '\\+'"),
         ("*** Delete File: none", "does not exist"),
         ("*** Delete File: ~/.hermes/.env", "belongs to Hermes"),
-        ("*** Update File: a\n*** Move to: b\n", "exists already"),
+        ("*** Update File: a\n*** Move to: b\n", "already exists"),
         ("*** Update File: a\n same\n", "occur 2 times"),
     ],
 )

@@ -181,7 +181,7 @@ async def test_number_of_processes_is_limited(
     ):
         for number in range(64):
             await (one, other)[number % 2].start(process_request(sandbox, TERMINAL))
-        with pytest.raises(ToolError, match="64 background processes are running already"):
+        with pytest.raises(ToolError, match="64 background processes are already running"):
             await one.start(process_request(sandbox, TERMINAL))
         sandbox.started[0].exit()
         with anyio.fail_after(60):

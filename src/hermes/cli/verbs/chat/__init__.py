@@ -26,7 +26,8 @@ def run(args: Namespace, context: CliContext) -> int:
 
         accept_hooks(context)
     prompt = _prompt(args, context)
-    _import_sessions(context)
+    if context.home().legacy_database.exists() and context.stderr.isatty():
+        _import_sessions(context)
     if prompt is None:
         _choose_first_model(args, context)
         if _wants_tui(args, context):
@@ -41,8 +42,6 @@ def run(args: Namespace, context: CliContext) -> int:
 
 def _import_sessions(context: CliContext) -> None:
     """Show how a first import advances; without a terminal it runs when the agent is opened."""
-    if not context.home().legacy_database.exists() or not context.stderr.isatty():
-        return
     import anyio
 
     from hermes.app.storage import import_public_sessions, open_archive
@@ -74,7 +73,9 @@ def _supports_tui(context: CliContext) -> bool:
     from importlib.util import find_spec
 
     streams = (context.stdin, context.stdout, context.stderr)
-    if context.env.get("TERM", "") in {"", "dumb"} or not all(one.isatty() for one in streams):
+    if context.env.get("TERM", "") in {"", "dumb"} or not all(
+        stream.isatty() for stream in streams
+    ):
         return False
     return find_spec("textual") is not None
 

@@ -28,6 +28,7 @@ from hermes.schema.terminal import ConversationState, Greeting, LineReply, Recen
 from hermes.tui import client as tui
 from hermes.tui.app import UiSettings, run_ui
 from hermes.tui.attention import notification_sequence
+from hermes.tui.display_text import continued_jobs_text
 
 if TYPE_CHECKING:
     from hermes.cli.shell_escape import UserShell
@@ -65,7 +66,9 @@ def run_chat(args: Namespace, context: CliContext, *, headless: bool = False) ->
 
     with closing(TerminalClient(find, context)) as client:
         ended = run_ui(client, setting)
-        _print_ending(context, client.state, ended.text)
+        state = client.state
+        continued = 0 if client.unfinished_jobs else state.background_jobs
+        _print_ending(context, state, ended.text, continued)
     if ended.error is not None:
         print_error(ended.error)
     return ended.code
@@ -85,11 +88,15 @@ def terminal_theme(env: Env) -> str:
     return "light" if background in {"7", "15"} else "dark"
 
 
-def _print_ending(context: CliContext, now: ConversationState, text: str) -> None:
-    """Print the end of the conversation on the restored screen."""
+def _print_ending(
+    context: CliContext, now: ConversationState, text: str, continued: int = 0
+) -> None:
+    """Print the end of the conversation on the restored screen, and what goes on without it."""
     lines = text.splitlines()
     if len(lines) > _MAX_LINES:
         lines = [f"… {len(lines) - _MAX_LINES:,} earlier lines …", *lines[-_MAX_LINES:]]
+    if continued:
+        lines.append(continued_jobs_text(continued))
     if now.started:
         lines.append(f"Resume: hermes -r {now.session}")
     try:
@@ -138,6 +145,10 @@ class TerminalClient:
     @property
     def state(self) -> ConversationState:
         return ConversationState(session="") if self._found is None else self._found.state
+
+    @property
+    def unfinished_jobs(self) -> int:
+        return 0 if self._found is None else self._found.unfinished_jobs
 
     def submit(
         self, parts: tui.MessageParts, images: Sequence[str], show: Callable[[Event], None]
@@ -200,17 +211,21 @@ class TerminalClient:
             archive = store.archive_for(OWNER)
             summaries = await archive.list(SessionFilter(min_messages=1), _MAX_LISTED)
             if not query.strip():
-                return [_session_option(one) for one in summaries]
-            found = [one for one in summaries if _matches(one, query)]
+                return [_session_option(summary) for summary in summaries]
+            found = [summary for summary in summaries if _matches(summary, query)]
             snippets: dict[str, str] = {}
             for hit in (await archive.search(query, _MAX_HITS)).hits:
                 snippets.setdefault(hit.session.id, _HIT_MARKS.sub("", hit.snippet))
-        matched = {one.session.id for one in found}
-        found += [one for one in summaries if one.session.id in snippets.keys() - matched]
+        matched = {summary.session.id for summary in found}
+        found += [
+            summary for summary in summaries if summary.session.id in snippets.keys() - matched
+        ]
         # A session whose title matches needs no snippet.
         return [
-            _session_option(one, "" if one.session.id in matched else snippets[one.session.id])
-            for one in found
+            _session_option(
+                summary, "" if summary.session.id in matched else snippets[summary.session.id]
+            )
+            for summary in found
         ]
 
     def models(self) -> Sequence[tui.ModelOption]:

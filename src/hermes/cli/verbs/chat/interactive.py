@@ -64,7 +64,7 @@ from hermes.schema.terminal import (
     SubmitReply,
     TextReply,
 )
-from hermes.tui.display_text import chat_hint
+from hermes.tui.display_text import chat_hint, continued_jobs_text, lost_jobs_text
 from hermes.tui.images import ImageChips
 from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode, parse_toggle
 from hermes.tui.todo_list import TodoList, last_todo_list
@@ -108,6 +108,8 @@ class InteractiveChat:
         self._stopped = False
         self._leaving = False
         """Ctrl+C was the last input; another one ends the chat."""
+        self._warned = False
+        """The last input was an attempt to quit that would end background tasks."""
 
     def run(self) -> int:
         try:
@@ -117,8 +119,11 @@ class InteractiveChat:
                 self._show_todo_list()
                 with self._editor:
                     code = self._converse()
-            if self._agent.state.started:
-                self._print(f"Resume: hermes -r {self._agent.state.session}", "dim")
+            now = self._agent.state
+            if now.background_jobs and not self._agent.unfinished_jobs:
+                self._print(continued_jobs_text(now.background_jobs), "dim")
+            if now.started:
+                self._print(f"Resume: hermes -r {now.session}", "dim")
         except Terminated as terminated:
             return terminated.exit_code
         return code
@@ -134,16 +139,39 @@ class InteractiveChat:
                 self._print()
             except EOFError:
                 self._print()
-                return 0
+                if self._confirms_quit("Press Ctrl+D again to quit."):
+                    return 0
+                continue
             except KeyboardInterrupt:
-                if self._leaving:
+                if self._ctrl_c_quits():
                     return INTERRUPTED
-                self._leaving = True
-                self._print("Press Ctrl+C again, Ctrl+D or type /quit to exit.", "dim")
                 continue
             self._leaving = False
-            if (news or line.strip()) and not self._handle_line(line):
+            if not news and not line.strip():
+                continue
+            if self._handle_line(line):
+                self._warned = False
+            elif self._confirms_quit("Type /quit again, or press Ctrl+D, to quit."):
                 return 0
+
+    def _ctrl_c_quits(self) -> bool:
+        """Whether Ctrl+C at the prompt ends the chat; the first one only says how to quit."""
+        leaving, self._leaving = self._leaving, True
+        how = "Press Ctrl+C again, Ctrl+D or type /quit to exit."
+        if not self._confirms_quit(how):
+            return False
+        if not leaving:
+            self._print(how, "dim")
+        return leaving
+
+    def _confirms_quit(self, how: str) -> bool:
+        """Whether to quit now: the first attempt that would end background tasks only warns."""
+        jobs = self._agent.unfinished_jobs
+        if self._warned or not jobs:
+            return True
+        self._warned = True
+        self._print(f"{lost_jobs_text(jobs)} {how}", "yellow")
+        return False
 
     def _handle_line(self, line: str) -> bool:
         """Handle one line; False if it ends the chat. Errors are printed.
@@ -383,7 +411,7 @@ class InteractiveChat:
         """Ask at the terminal; no answer means denial."""
 
         def interrupted() -> bool:
-            return self._received is not None and self._received.signal is not None
+            return self._received is not None and self._received.number is not None
 
         stdin, stdout = self._context.stdin, self._context.stdout
         with self._background_reader.paused() if self._background_reader else nullcontext():
@@ -406,7 +434,7 @@ class InteractiveChat:
                 return work()
             finally:
                 self._received = None
-                self._leaving = received.signal is signal.SIGINT
+                self._leaving = received.number is signal.SIGINT
 
     def _greet(self) -> None:
         greeting = self._agent.greeting

@@ -15,7 +15,7 @@ class Listener:
         self.messages: list[Message] = []
         self.ended: RunEnded | None = None
         self.refused = False
-        """Something was not done, because nobody could be asked."""
+        """Something was not done because no one could be asked."""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, MessageAdded):

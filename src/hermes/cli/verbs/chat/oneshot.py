@@ -33,7 +33,7 @@ EXIT_CODES = {
     Outcome.DONE: 0, Outcome.FAILED: 1, Outcome.EXHAUSTED: 3, Outcome.CANCELLED: 130,
 }  # fmt: skip
 REFUSED = 4
-"""Exit code of a turn in which something was not done, because nobody could be asked."""
+"""Exit code of a turn in which something was not done because no one could be asked."""
 Ask: TypeAlias = Callable[[Question, ReceivedSignal], None]
 _USAGE_FILE_HINT = "Choose another path for --usage-file."
 
@@ -43,7 +43,11 @@ def run_oneshot(args: Namespace, prompt: str, context: CliContext) -> int:
         _check_usage_file(Path(args.usage_file))
     parts = (Text(prompt),) if prompt else ()
     question = UserInput(parts, image_paths(args.image))
-    start = structs.replace(conversation_options(args), attended=_can_ask(args, context))
+    start = structs.replace(
+        conversation_options(args),
+        attended=_can_ask(args, context),
+        refresh=bool(args.usage_file),
+    )
     with connect(context.home(), context.env, start) as agent:
         for note in agent.greeting.notes:
             context.note(f"hermes: {note}")
@@ -92,7 +96,7 @@ def _make_answerer(agent: AgentClient, context: CliContext) -> Ask:
             context.stdout,
             clock,
             attention=terminal_attention(context, style),
-            interrupted=lambda: received.signal is not None,
+            interrupted=lambda: received.number is not None,
         )
         if answer is not None:
             agent.answer(question.id, answer)

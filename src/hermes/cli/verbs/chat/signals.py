@@ -5,6 +5,8 @@ import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
+from msgspec import Struct
+
 from hermes.cli.boundary import INTERRUPTED
 
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -14,15 +16,14 @@ STOP_SECONDS = 5.0
 """Seconds that a turn gets to stop after SIGTERM or SIGHUP."""
 
 
-class ReceivedSignal:
+class ReceivedSignal(Struct):
     """The received signal, if any, and its exit code (128 plus the number)."""
 
-    def __init__(self) -> None:
-        self.signal: signal.Signals | None = None
+    number: signal.Signals | None = None
 
     @property
     def exit_code(self) -> int | None:
-        return None if self.signal is None else 128 + self.signal
+        return None if self.number is None else 128 + self.number
 
 
 class Terminated(BaseException):
@@ -42,7 +43,7 @@ def end_on_signals(end: Callable[[], object]) -> Generator[ReceivedSignal]:
     received = ReceivedSignal()
 
     def on_signal(number: int, frame: object) -> None:
-        received.signal = signal.Signals(number)
+        received.number = signal.Signals(number)
         for other in _not_ignored(*_END_SIGNALS):
             signal.signal(other, signal.SIG_DFL)
         end()
@@ -61,21 +62,21 @@ def stop_on_signals(stop: Callable[[], None], reminder: bytes) -> Generator[Rece
     received = ReceivedSignal()
 
     def interrupt(number: int, frame: object) -> None:
-        if received.signal is not None:
+        if received.number is not None:
             os.write(1, b"\n")
             os._exit(INTERRUPTED)
-        received.signal = signal.SIGINT
+        received.number = signal.SIGINT
         stop()
         signal.setitimer(signal.ITIMER_REAL, REMINDER_SECONDS)
 
     def terminate(number: int, frame: object) -> None:
-        received.signal = signal.Signals(number)
+        received.number = signal.Signals(number)
         stop()
         signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS)
 
     def remind(number: int, frame: object) -> None:
-        if received.signal is not signal.SIGINT:
-            raise Terminated(received.signal or number)
+        if received.number is not signal.SIGINT:
+            raise Terminated(received.number or number)
         # Not through the stream, which is not reentrant in a signal handler.
         os.write(1, reminder)
 
@@ -88,8 +89,8 @@ def stop_on_signals(stop: Callable[[], None], reminder: bytes) -> Generator[Rece
             yield received
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-    if received.signal not in (None, signal.SIGINT):
-        raise Terminated(received.signal)
+    if received.number not in (None, signal.SIGINT):
+        raise Terminated(received.number)
 
 
 @contextmanager

@@ -134,7 +134,7 @@ class LineEditor:
         if text.startswith("@"):
             from hermes.commands.completion import suggestions
 
-            found = [one.text for one in suggestions(text, {}, self._folder)]
+            found = [suggestion.text for suggestion in suggestions(text, {}, self._folder)]
             return found if len(found) == 1 else _with_typed_prefix(text, found)
         return []
 

@@ -38,7 +38,7 @@ def _known_names(kind: str) -> Iterable[str]:
         case "provider":
             from hermes.models.providers import CUSTOM, PROVIDERS
 
-            return [one.name for one in (*PROVIDERS, CUSTOM)]
+            return [provider.name for provider in (*PROVIDERS, CUSTOM)]
         case "toolset":
             from hermes.tools.catalog import known_toolsets
 

@@ -101,6 +101,7 @@ def _set(context: CliContext, key: str, given: str | None, force: bool) -> int:
     value = given if given is not None else _read_value(context, key)
     if is_variable(key):
         set_variable(home, key, value)
+        _print_lint(context, (key,))
         return _say(context, f"{key} set in {home.dotenv}")
     edited = set_setting(home, context.profile_env(), key, value, force=force)
     for warning in edited.warnings:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from hermes.app.setting_problems import name_problems, with_positions
+from hermes.app.unused_platform_settings import unused_keys, unused_variables
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.loader import check_config, load_config
-from hermes.config.problems import Problem
+from hermes.config.problems import Finding, Problem
 from hermes.config.setting_warnings import UNUSED, unused_settings
 from hermes.schema.errors import ConfigError
 
@@ -46,5 +47,22 @@ def lint_values(home: Home, env: Env) -> list[Problem]:
         loaded = load_config(home, env)
     except ConfigError:
         return []
-    unused = unused_settings(loaded.raw)
-    return [*name_problems(loaded, home, env), *(with_positions(unused, home) if unused else ())]
+    # A similar name was suggested when the file was loaded.
+    known = {problem.path for problem in loaded.warnings}
+    settings = [*unused_settings(loaded.raw), *unused_keys(loaded.raw)]
+    unused = [one for one in settings if one.path not in known]
+    return [
+        *name_problems(loaded, home, env),
+        *(with_positions(unused, home) if unused else ()),
+        *(_in_environment(one, home) for one in unused_variables(loaded.config, env)),
+    ]
+
+
+def _in_environment(finding: Finding, home: Home) -> Problem:
+    return Problem(
+        severity=finding.severity,
+        file=home.dotenv,
+        path=finding.path,
+        message=finding.message,
+        hint=finding.hint,
+    )

@@ -44,18 +44,23 @@ def run(args: Namespace, context: CliContext) -> int:
     with _log_checks(context):
         findings = anyio.run(_all_findings, context)
     if args.fix:
-        chosen = (True, *(one.id for one in findings))
+        chosen = (True, *(finding.id for finding in findings))
         if args.fix not in chosen:
             raise UsageError("This problem no longer exists.", hint="hermes doctor --json")
-        findings = [_apply_fix(one) if args.fix in {True, one.id} else one for one in findings]
-    findings = [_for_profile(one, context) for one in findings]
+        findings = [
+            _apply_fix(finding) if args.fix in {True, finding.id} else finding
+            for finding in findings
+        ]
+    findings = [_for_profile(finding, context) for finding in findings]
     if args.json:
         fields = ("id", "check", "grade", "says", "fix", "is_fixable")
-        context.print_json([{name: getattr(one, name) for name in fields} for one in findings])
+        context.print_json(
+            [{name: getattr(finding, name) for name in fields} for finding in findings]
+        )
     else:
         _print(context, findings)
         context.print(f"\n{context.with_profile(_summary(findings))}")
-    return int(any(one.grade is Grade.ERROR for one in findings))
+    return int(any(finding.grade is Grade.ERROR for finding in findings))
 
 
 @contextmanager
@@ -108,7 +113,7 @@ def _home_findings(home: Home) -> list[Finding]:
 
 
 def _is_unusable(findings: Sequence[Finding]) -> bool:
-    return any(one.check == "home" and one.grade is Grade.ERROR for one in findings)
+    return any(finding.check == "home" and finding.grade is Grade.ERROR for finding in findings)
 
 
 def _skipped_checks(names: Sequence[str], until: str) -> Finding:
@@ -172,21 +177,21 @@ def _apply_fix(finding: Finding) -> Finding:
 def _print(context: CliContext, findings: Sequence[Finding]) -> None:
     style = Style(context.stdout, context.env)
     width = max(len(grade) for grade in Grade)
-    checks = max(len(one.check) for one in findings)
-    for one in findings:
-        grade = style(f"{one.grade:<{width}}", _COLORS[one.grade])
-        context.print(f"{grade}  {one.check:<{checks}}  {single_line(one.says)}")
-        if one.fix:
+    checks = max(len(finding.check) for finding in findings)
+    for finding in findings:
+        grade = style(f"{finding.grade:<{width}}", _COLORS[finding.grade])
+        context.print(f"{grade}  {finding.check:<{checks}}  {single_line(finding.says)}")
+        if finding.fix:
             space = " " * (width + checks + 4)
-            context.print(f"{space}{style('→', 'dim')} {single_line(one.fix)}")
+            context.print(f"{space}{style('→', 'dim')} {single_line(finding.fix)}")
 
 
 def _summary(findings: Sequence[Finding]) -> str:
-    counts = {grade: sum(one.grade is grade for one in findings) for grade in Grade}
+    counts = {grade: sum(finding.grade is grade for finding in findings) for grade in Grade}
     if not counts[Grade.ERROR] and not counts[Grade.WARNING]:
         return "No problems found."
     totals = f"{plural(counts[Grade.ERROR], 'error')}, {plural(counts[Grade.WARNING], 'warning')}."
-    problems = [one for one in findings if one.grade in {Grade.ERROR, Grade.WARNING}]
-    fixable = sum(one.repair is not None for one in problems)
+    problems = [finding for finding in findings if finding.grade in {Grade.ERROR, Grade.WARNING}]
+    fixable = sum(problem.repair is not None for problem in problems)
     fix = f" {fixable} can be fixed automatically: hermes doctor --fix" if fixable else ""
     return totals + fix

@@ -1,6 +1,5 @@
 """Check the sandbox by running a command in it, and the programs that tools need."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from hermes.hooks.shell import HookConsents
 from hermes.kit.text import plural
 from hermes.mcp.server_config import StdioEndpoint
 from hermes.mcp.servers import missing_sdk
-from hermes.mcp.settings import ServerContext, server_config
+from hermes.mcp.settings import ServerContext, missing_program, server_config
 from hermes.ports.sandbox import ProcessSpec, Sandbox
 from hermes.sandbox.backends import backend_on, unsupported_reason
 from hermes.sandbox.sandboxes import SandboxDeps, Sandboxes, ssh_sandbox
@@ -52,8 +51,8 @@ async def check_sandbox(context: CheckContext) -> list[Finding]:
             lines = await Sandboxes(parts).check()
         except SandboxError as error:
             return [Finding.error("sandbox", str(error), error.hint or _INSTALL)]
-        lines = [one for one in lines if not one.startswith(_PROBED)]
-        findings = [finding_of_line(one) for one in lines]
+        lines = [line for line in lines if not line.startswith(_PROBED)]
+        findings = [finding_of_line(line) for line in lines]
         wanted = {terminal.backend, *terminal.backend_by_platform.values()}
         if "docker" in wanted:
             findings.append(await _docker(context, spawner))
@@ -91,11 +90,11 @@ async def _docker(context: CheckContext, spawner: Spawner) -> Finding:
                 while await child.read():
                     pass
                 answers = (await child.wait()).exit_code == 0
-                problem = "" if answers else "the engine does not answer"
+                problem = "" if answers else "the daemon does not answer"
     except SandboxError:
         problem = "not installed"
     except TimeoutError:
-        problem = "the engine does not answer"
+        problem = "the daemon does not answer"
     if problem:
         says = f"docker: {problem}, so commands cannot run."
         return Finding.error("sandbox", says, _DOCKER_FIX)
@@ -119,7 +118,9 @@ def finding_of_line(line: str) -> Finding:
 
 
 async def check_servers(context: CheckContext) -> list[Finding]:
-    servers = {name: one for name, one in context.config.mcp_servers.items() if one.enabled}
+    servers = {
+        name: server for name, server in context.config.mcp_servers.items() if server.enabled
+    }
     if not servers:
         return []
     if why := missing_sdk():
@@ -149,9 +150,6 @@ def _server_finding(
         return Finding.from_error("mcp", error)
     if not isinstance(endpoint, StdioEndpoint):
         return None
-    command = endpoint.argv[0]
-    # A relative path starts from the server's working directory.
-    program = str(Path(endpoint.cwd, command)) if "/" in command else command
-    if shutil.which(program, path=endpoint.env.get("PATH")) is None:
+    if program := missing_program(endpoint):
         return Finding.warning("mcp", f"{name}: {program} is not installed.", "hermes config edit")
     return None

@@ -146,11 +146,11 @@ def read_settings(
     # The checks of the model, the sandbox, servers and hooks report these themselves.
     reported_later = (PROVIDER, BACKEND)
     problems = [
-        one
-        for one in check_settings(home, env)
-        if one.path not in reported_later and not is_server_or_hook(one)
+        problem
+        for problem in check_settings(home, env)
+        if problem.path not in reported_later and not is_server_or_hook(problem)
     ]
-    findings = [_settings_finding(one) for one in group_unused(problems)]
+    findings = [_settings_finding(problem) for problem in group_unused(problems)]
     if not findings:
         state = f"{home.config} is valid" if home.config.exists() else "all defaults"
         findings = [Finding.ok("settings", state)]

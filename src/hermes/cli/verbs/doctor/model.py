@@ -62,7 +62,7 @@ async def _check_own_model(context: CheckContext) -> list[Finding]:
         return [Finding.error("model", says, fix)]
     except ConfigError as error:
         why = error.hint.removesuffix(": hermes setup")
-        message = str(error)
+        message = str(error).rstrip(".")
         says = f"{message[:1].upper()}{message[1:]}."
         return [Finding.error("model", says, f"hermes setup   ({why})")]
     except BadRequest as error:

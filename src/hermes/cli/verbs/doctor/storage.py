@@ -56,8 +56,8 @@ async def _database(store: Store) -> list[Finding]:
     counts = f"{plural(stats.sessions, 'session')}, {plural(stats.messages, 'message')}"
     findings = [Finding.ok("database", f"intact; {counts}")]
     if stats.parked:
-        says = f"{plural(stats.parked, 'message')} could not be delivered after many attempts."
-        findings.append(Finding.warning("database", says, "hermes gateway status --deep"))
+        says = f"{plural(stats.parked, 'message')} could not be delivered."
+        findings.append(Finding.warning("database", says, "hermes send --failed"))
     return findings
 
 

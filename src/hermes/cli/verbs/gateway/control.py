@@ -18,13 +18,13 @@ from hermes.cli.verbs.gateway.service import (
     installed_service,
     service_stop_timeout,
 )
-from hermes.cli.verbs.gateway.status import background_goals, changed_since
+from hermes.cli.verbs.gateway.status import background_goals, changed_settings
 from hermes.config.home import Home, ensure_home
 from hermes.kit.clock import SystemClock
 from hermes.kit.http_server import ADDRESS_IN_USE
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
-from hermes.schema.errors import HermesError
+from hermes.schema.errors import ConfigError, HermesError
 
 
 def start(args: Namespace, context: CliContext) -> int:
@@ -33,13 +33,10 @@ def start(args: Namespace, context: CliContext) -> int:
     if running.record is not None:
         if running.served_by is not None:
             raise AlreadyRunning(home, running.record)
-        pid, started = running.record.pid, running.record.started_at
+        pid = running.record.pid
         context.print(f"The gateway of profile {home.profile} is already running (pid {pid})")
-        if changed := changed_since(started, home.config, home.dotenv, home.auth):
-            context.print(
-                f"{', '.join(changed)} changed since it started. "
-                "To apply the changes: hermes gateway restart"
-            )
+        if changed := changed_settings(home, running.record, context.env, logins=True):
+            context.print(changed)
         return 0
     ensure_home(home)
     return _start(context, home, ["--force"] if args.force else [])
@@ -99,6 +96,7 @@ def stop(args: Namespace, context: CliContext) -> int:
 def restart(args: Namespace, context: CliContext) -> int:
     home = context.home()
     gateway = _own_gateway(home)
+    _check_settings(context)
     if gateway.record is not None and _is_inside_turn(context):
         return _signal_gateway(context, home, gateway.record, signal.SIGUSR1, "restarts")
     service = active_service(home, context.env)
@@ -112,6 +110,15 @@ def restart(args: Namespace, context: CliContext) -> int:
         _stop(context, gateway, service, force=args.force, reason="restart")
     ensure_home(home)
     return _start(context, home)
+
+
+def _check_settings(context: CliContext) -> None:
+    """Raise `ConfigError` before the gateway is stopped: it could not start again."""
+    try:
+        context.load_config()
+    except ConfigError:
+        context.note("The gateway was not restarted.")
+        raise
 
 
 def _own_gateway(home: Home) -> GatewayStatus:

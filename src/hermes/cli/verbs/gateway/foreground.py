@@ -28,6 +28,7 @@ def run(args: Namespace, context: CliContext) -> int:
     home = context.home()
     ensure_home(home)
     if options.replace:
+        context.load_config()  # with wrong settings nothing could replace the service
         _stop_service(home, context)
     with ExitStack() as stack:
         if options.verbose:
@@ -150,7 +151,7 @@ class StatusPrinter:
 
 
 def _platform_text(platform: PlatformState) -> str:
-    reason = platform.error_message or platform.error_code
+    reason = platform.error_message or platform.error_code or platform.address
     return single_line(f"{platform.state} ({reason})" if reason else platform.state)
 
 

@@ -123,6 +123,7 @@ def _start_service(context: CliContext, service: SystemdService) -> int:
             f"A gateway is already running outside the service (pid {running.pid}).",
             hint="Run `hermes gateway stop`, then: hermes gateway start",
         )
+    context.load_config()  # with wrong settings it could not start again
     service.restart()
     context.print(f"{service.name} is running (pid {service.main_pid}) and starts when you log in")
     context.print(_LINGER_HINT)

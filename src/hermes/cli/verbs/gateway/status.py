@@ -5,7 +5,6 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 
 import anyio
 import msgspec
@@ -53,7 +52,7 @@ def status(args: Namespace, context: CliContext) -> int:
     if gateway.record is not None:
         rows.append(("process", _process(gateway.record, now)))
     if gateway.state is not None:
-        rows += _state_rows(gateway, gateway.state)
+        rows += _state_rows(gateway, gateway.state, context.env)
     if missing := _unserved(home, context.env):
         rows.append(("not served", single_line(missing)))
     rows += [(name, single_line(text)) for name, text in below.items()]
@@ -82,7 +81,7 @@ def wait_until_settled(
     gateway = look()
     for _ in range(round(SETTLE_SECONDS / POLL_INTERVAL)):
         states = gateway.platforms.values() if gateway.record is not None else ()
-        begun = [one.updated_at for one in states if one.state == CONNECTING]
+        begun = [state.updated_at for state in states if state.state == CONNECTING]
         if not any(at and (now() - at).total_seconds() < SETTLE_SECONDS for at in begun):
             break
         sleep(POLL_INTERVAL)
@@ -93,14 +92,14 @@ def wait_until_settled(
 def list_all(args: Namespace, context: CliContext) -> int:
     gateways = all_gateway_statuses(hermes_root(context.env))
     if args.json:
-        _write_json(context, [_json_status(one) for one in gateways])
+        _write_json(context, [_json_status(gateway) for gateway in gateways])
         return 0
     now = SystemClock().now()
     rows = [("PROFILE", "PID", "SINCE", "GATEWAY")]
-    for one in gateways:
-        pid = str(one.record.pid) if one.record else ""
-        since = relative_time(one.since, now) if one.since else ""
-        rows.append((one.home.profile, pid, since, _condition(one, now)))
+    for gateway in gateways:
+        pid = str(gateway.record.pid) if gateway.record else ""
+        since = relative_time(gateway.since, now) if gateway.since else ""
+        rows.append((gateway.home.profile, pid, since, _condition(gateway, now)))
     Printer(context).table(rows)
     return 0
 
@@ -129,7 +128,7 @@ def _process(record: ProcessRecord, now: datetime) -> str:
     return f"pid {record.pid}{since}"
 
 
-def _state_rows(gateway: GatewayStatus, state: GatewayState) -> list[tuple[str, str]]:
+def _state_rows(gateway: GatewayStatus, state: GatewayState, env: Env) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     if gateway.record is not None:
         if len(state.served_profiles) > 1:
@@ -138,25 +137,29 @@ def _state_rows(gateway: GatewayStatus, state: GatewayState) -> list[tuple[str, 
         rows += [
             ("sandbox", single_line(line.removeprefix("sandbox "))) for line in gateway.sandboxes
         ]
-        home, started = gateway.home, gateway.record.started_at
-        if changed := changed_since(started, home.config, home.dotenv):
-            text = f"{' and '.join(changed)} changed since it started; restart to apply"
-            rows.append(("settings", text))
+        if changed := changed_settings(gateway.home, gateway.record, env, logins=False):
+            rows.append(("settings", single_line(changed)))
     if state.restart_requested:
         rows.append(("restart", "requested"))
     return rows
 
 
-def changed_since(started: datetime | None, *files: Path) -> list[str]:
-    """Names of the files that changed since the gateway started and read them."""
-    changed: list[str] = []
-    if started is None:
-        return changed
-    for file in files:
-        with suppress(OSError):
-            if file.stat().st_mtime > started.timestamp():
-                changed.append(file.name)
-    return changed
+def changed_settings(home: Home, record: ProcessRecord, env: Env, *, logins: bool) -> str:
+    """Which settings changed since the gateway started, and what to do; empty if none did.
+
+    `logins` includes the stored logins, which the gateway may have renewed itself.
+    """
+    names = [name for name in record.changed_settings(home) if logins or name != home.auth.name]
+    if not names:
+        return ""
+    if home.config.name in names:
+        try:
+            load_config(home, profile_env(home.dotenv, env))
+        except ConfigError as error:
+            return f"{home.config.name} changed and is not valid: {error.sentence}"
+    *others, last = names
+    changed = f"{', '.join(others)} and {last}" if others else last
+    return f"{changed} changed since it started. To apply the changes: hermes gateway restart"
 
 
 def _platforms(
@@ -166,13 +169,14 @@ def _platforms(
     if not shown:
         printer.line("No platforms enabled; only `hermes` on this machine can connect.")
         return
-    rows = [("PLATFORM", "STATE", "SINCE", "REASON")]
+    rows = [("PLATFORM", "STATE", "SINCE", "DETAILS")]
     for name, platform in sorted(shown.items()):
         since = relative_time(platform.updated_at, now) if platform.updated_at else ""
         reason = ": ".join(filter(None, [platform.error_code, platform.error_message]))
         if platform.state == CONNECTING:
             reason = "no answer yet"
-        rows.append((single_line(name), single_line(platform.state), since, single_line(reason)))
+        details = single_line(reason or platform.address or "")
+        rows.append((single_line(name), single_line(platform.state), since, details))
     printer.line()
     printer.table(rows)
 
@@ -268,5 +272,6 @@ async def _outbox_counts(home: Home, channels: Sequence[str]) -> dict[str, str]:
         for name in channels:
             waiting = len(await store.queues.topics(outbox_name(name)))
             parked = len(await store.queues.parked(outbox_name(name), 1000))
-            counts[name] = f"{plural(waiting, 'chat')} waiting, {parked} failed"
+            failed = f"{parked} failed (hermes send --failed)" if parked else "0 failed"
+            counts[name] = f"{plural(waiting, 'chat')} waiting, {failed}"
     return counts

@@ -69,11 +69,11 @@ def _print(action: SessionsAction, totals: Totals) -> None:
     counts = f"{plural(totals.sessions, 'session')}, {plural(totals.messages, 'message')}"
     printer.line(f"{counts}, {format_size(totals.bytes)} in {single_line(totals.path)}")
     printer.line()
-    largest = max(one.messages for one in totals.sources)
+    largest = max(source.messages for source in totals.sources)
     rows = [
-        (single_line(one.source) or "-", f"{one.sessions:,}", f"{one.messages:,}",
-         bar(one.messages, largest, _BAR_WIDTH))
-        for one in sorted(totals.sources, key=lambda source: -source.sessions)
+        (single_line(source.source) or "-", f"{source.sessions:,}", f"{source.messages:,}",
+         bar(source.messages, largest, _BAR_WIDTH))
+        for source in sorted(totals.sources, key=lambda found: -found.sessions)
     ]  # fmt: skip
     printer.table([("SOURCE", "SESSIONS", "MESSAGES", ""), *rows], right=(1, 2))
     if totals.models:
@@ -101,7 +101,7 @@ def _cost(models: Sequence[ModelUsage]) -> str:
     known = sum(use.cost for use in models if use.cost is not None)
     unknown = sum(use.cost is None for use in models)
     if unknown == len(models):
-        return f"Cost unknown: {PRICE_UNKNOWN} for {plural(unknown, 'model')}."
+        return f"Cost unknown: no price for {plural(unknown, 'model')}."
     rest = f", not counting {plural(unknown, 'model')} with {PRICE_UNKNOWN}" if unknown else ""
     return f"Cost: ${known:,.4f}{rest}."
 

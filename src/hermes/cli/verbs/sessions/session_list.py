@@ -14,10 +14,10 @@ from hermes.app.session_documents import session_name
 from hermes.cli.dates import local_time, relative_time
 from hermes.cli.verbs.sessions import NO_SESSIONS, SessionsAction
 from hermes.kit.terminal_text import fit, single_line
-from hermes.kit.text import one_line
+from hermes.kit.text import one_line, plural
 from hermes.ports.store import SessionArchive, Store
 from hermes.schema.errors import UsageError
-from hermes.schema.messages import text_of
+from hermes.schema.messages import Trust, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SearchHit, SessionFilter, SessionSummary
 from hermes.subagents.messages import SUBAGENT, goal_of_task_text
@@ -71,8 +71,8 @@ def print_table(action: SessionsAction, summaries: list[SessionSummary]) -> None
 
 def _display_name(summary: SessionSummary) -> str:
     """The title, or the first message in quotes."""
-    if title := single_line(summary.session.title):
-        return title
+    if single_line(summary.session.title):
+        return session_name(summary.session)
     preview = single_line(summary.preview)
     return f"“{preview}”" if preview else "-"
 
@@ -164,6 +164,7 @@ async def matching_sessions(
 
 _HIT_MARKS = re.compile(r">>>(.*?)<<<", re.DOTALL)
 _STORED_ROLE = {"user": "user", "assistant": "assistant", "tool": "result"}
+_OTHER_AUTHORS = {Trust.DATA: "from elsewhere", Trust.PROGRAM: "note to Hermes"}
 _SHOWN_ROLE = {stored: role for role, stored in _STORED_ROLE.items()}
 
 
@@ -200,13 +201,18 @@ def _print(action: SessionsAction, hits: Sequence[SearchHit]) -> None:
         hit, others = best[session], matches[session] - 1
         title = "" if not hit.session.title else f"  {session_name(hit.session)}"
         action.printer.line(style(single_line(session), "bold") + title)
-        more = f", {others} more" if others else ""
-        when = f"{local_time(hit.at)} ({relative_time(hit.at, now)}){more}, {_role(hit)}:"
+        more = f" ({plural(others, 'more match')})" if others else ""
+        when = f"{local_time(hit.at)} ({relative_time(hit.at, now)}), {_author(hit)}{more}:"
         action.printer.line(f"  {style(when, 'dim')}")
         # At a terminal the matches are highlighted; elsewhere only the marks are removed.
         snippet = single_line(hit.snippet)
         shown = _HIT_MARKS.sub(lambda found: style(found[1], "bold", "yellow"), snippet)
         action.printer.line(f"    {shown}")
+
+
+def _author(hit: SearchHit) -> str:
+    """Who wrote it; not every user message is a person's."""
+    return _role(hit) if hit.trust is None else _OTHER_AUTHORS.get(hit.trust, _role(hit))
 
 
 def _role(hit: SearchHit) -> str:

@@ -1,4 +1,4 @@
-"""`sessions show`: print a transcript, with one line per tool call."""
+"""`sessions show`: print a session as a readable transcript, as JSON, or as raw text."""
 
 from collections.abc import Collection, Sequence
 
@@ -7,6 +7,7 @@ from hermes.app.session_export import SessionExport, encode, load_session
 from hermes.cli.dates import local_time
 from hermes.cli.output import Style
 from hermes.cli.verbs.sessions import SessionsAction
+from hermes.kit.readable_result import readable_result
 from hermes.kit.report_text import report_text
 from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.kit.text import plural
@@ -27,30 +28,31 @@ from hermes.schema.messages import (
 from hermes.schema.sessions import StoredMessage
 from hermes.session.recap import INTERRUPTED, interrupted_at
 from hermes.session.recorder import failure_reasons
-from hermes.tui.readable_result import readable_result
 
 _MAX_SUMMARY = 100
 _MAX_REPORT = 300
+_MARGIN = 20
+"""Columns for the indent, the marker and the number of lines."""
 
 
 def show(action: SessionsAction) -> int:
     action.require_sessions()
-    copy, cut = action.with_store(lambda store: _load(store, action.args.session))
+    export, interrupted = action.with_store(lambda store: _load(store, action.args.session))
     if action.args.json:
-        action.printer.data(encode(copy))
+        action.printer.data(encode(export))
     elif action.args.raw:
-        for stored in copy.messages:
+        for stored in export.messages:
             action.printer.data(text_of(stored.message).encode() + b"\n")
     else:
-        _Transcript(action, full=action.args.full).print(copy, cut)
+        _Transcript(action, full=action.args.full).print(export, interrupted)
     return 0
 
 
 async def _load(store: Store, name: str) -> tuple[SessionExport, frozenset[int]]:
-    copy = await load_session(store, name)
-    going_on = await store.leases.held(copy.session.id)
-    ends = await failure_reasons(store, copy.session.id)
-    return copy, interrupted_at(copy.messages, running=going_on, failures=ends)
+    export = await load_session(store, name)
+    is_running = await store.leases.held(export.session.id)
+    failures = await failure_reasons(store, export.session.id)
+    return export, interrupted_at(export.messages, running=is_running, failures=failures)
 
 
 class _Transcript:
@@ -60,16 +62,17 @@ class _Transcript:
         self._full = full
         self._day = ""
 
-    def print(self, copy: SessionExport, cut: Collection[int]) -> None:
-        self._printer.line(self._style(session_name(copy.session), "bold"))
-        for label, value in [*session_facts(copy.session), ("messages", f"{len(copy.messages):,}")]:
+    def print(self, export: SessionExport, interrupted: Collection[int]) -> None:
+        self._printer.line(self._style(session_name(export.session), "bold"))
+        count = ("messages", f"{len(export.messages):,}")
+        for label, value in [*session_facts(export.session), count]:
             self._printer.line(self._style(f"  {label:<9} {value}", "dim"))
-        if not copy.messages:
+        if not export.messages:
             self._printer.line()
             self._printer.line("This session has no messages.")
-        for stored in copy.messages:
+        for stored in export.messages:
             self._message(stored)
-            if stored.seq in cut:
+            if stored.seq in interrupted:
                 self._printer.line(self._style(f"  {INTERRUPTED}", "yellow"))
 
     def _message(self, stored: StoredMessage) -> None:
@@ -92,7 +95,8 @@ class _Transcript:
 
     def _heading(self, speaker: str, color: str, stored: StoredMessage) -> None:
         day, _, _ = local_time(stored.at).partition(" ")
-        same_day, self._day = day == self._day, day
+        same_day = day == self._day
+        self._day = day
         time = f"{stored.at.astimezone():%H:%M}" if same_day else local_time(stored.at)
         self._printer.line()
         self._printer.line(f"{self._style(speaker, 'bold', color)} {self._style(time, 'dim')}")
@@ -111,27 +115,29 @@ class _Transcript:
                     self._call(part)
 
     def _call(self, call: ToolCall) -> None:
-        sign = self._style("●", "cyan")
+        marker = self._style("●", "cyan")
         if self._full:
-            self._printer.line(f"  {sign} {single_line(call.name)}")
+            self._printer.line(f"  {marker} {single_line(call.name)}")
             self._block(call.broken or bytes(call.args).decode("utf-8", "replace"), "dim", "      ")
         else:
-            self._printer.line(f"  {sign} {self._cut(call_label(call))}")
+            self._printer.line(f"  {marker} {self._shorten(call_label(call))}")
 
     def _result(self, result: Result) -> None:
-        sign = self._style("✗", "red") if result.failed else self._style("✓", "green")
+        marker = self._style("✗", "red") if result.failed else self._style("✓", "green")
         text = readable_result(text_of(result))
         if self._full:
-            self._printer.line(f"    {sign}")
+            self._printer.line(f"    {marker}")
             self._block(text, "dim", "      ")
         else:
-            lines = text.count("\n") + 1
+            lines = len(text.splitlines())
             more = f" ({plural(lines, 'line')})" if lines > 1 else ""
-            summary = self._cut(single_line(text[: _MAX_SUMMARY * 20]))
-            self._printer.line(f"    {sign} {self._style(summary + more, 'dim')}")
+            # Enough text for a summary, without processing a huge result.
+            summary = self._shorten(single_line(text[: _MAX_SUMMARY * 20]))
+            self._printer.line(f"    {marker} {self._style(summary + more, 'dim')}")
 
-    def _cut(self, text: str) -> str:
-        return fit(text, min(_MAX_SUMMARY, (self._printer.width or _MAX_SUMMARY + 20) - 20))
+    def _shorten(self, text: str) -> str:
+        width = (self._printer.width or _MAX_SUMMARY + _MARGIN) - _MARGIN
+        return fit(text, max(min(_MAX_SUMMARY, width), 1))
 
     def _block(self, text: str, color: str = "", indent: str = "  ") -> None:
         for line in escape_controls(text.strip("\n")).split("\n"):

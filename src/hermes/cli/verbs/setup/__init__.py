@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from hermes.app.model_settings import PROVIDER_SETTINGS, model_settings
 from hermes.cli.context import CliContext
-from hermes.cli.dialog import TerminalDialog, check_key
+from hermes.cli.dialog import BACK, TerminalDialog, check_key
 from hermes.cli.verbs.setup.local_model import DownloadDeclined, local_model_note, offer_local_model
 from hermes.cli.verbs.setup.other_home import offer_other_home
 from hermes.config.editor import change_settings, set_variable
@@ -21,6 +21,7 @@ from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
 from hermes.config.schema import Config
 from hermes.kit.clock import SystemClock
+from hermes.kit.hosts import parse_host
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import did_you_mean, plural
 from hermes.models.discovery import (
@@ -106,8 +107,14 @@ def set_up(args: Namespace, context: CliContext) -> None:
     if dialog.interactive and settings.default:
         name = "/".join(filter(None, (settings.provider, settings.default)))
         context.print(f"Current model: {single_line(name)}. Press Ctrl+C to keep it.")
-    while (chosen := _choose(setup, context)) is None:
-        continue
+    try:
+        while (chosen := _choose(setup, context)) is None:
+            continue
+    except KeyboardInterrupt:
+        if dialog.interactive:
+            later = context.with_profile("No model was chosen. When you are ready: hermes setup")
+            context.note(f"\n{'The model settings are unchanged.' if settings.default else later}")
+        raise
     _save_choice(home, env, chosen)
     used = f"{single_line(chosen.provider.name)}/{single_line(chosen.model)}"
     context.print(f"Using {used} from now on.")
@@ -120,12 +127,17 @@ def _choose(setup: _SetupContext, context: CliContext) -> ModelChoice | None:
     choice = _choose_provider(setup)
     if choice.provider.name == EMBEDDED:
         return _choose_local(setup, context, choice)
-    try:
-        chosen, models = _try_key(setup, choice)
-    except _Declined as error:
-        if setup.args.provider or setup.args.base_url:
-            raise error.error from error
-        return None
+    while True:
+        try:
+            chosen, models = _try_key(setup, choice)
+            break
+        except _Declined as error:
+            if setup.args.provider or setup.args.base_url:
+                raise error.error from error
+            is_custom = choice.provider is CUSTOM
+            if not is_custom or not (url := _ask_url(setup.dialog, choice.base_url)):
+                return None
+            choice = structs.replace(choice, base_url=url)
     name = _choose_model(setup, chosen, models or {})
     if models is not None and not models and not setup.args.force:
         why = f"{chosen.provider.name} does not list its models"
@@ -210,8 +222,8 @@ def _ask_provider(setup: _SetupContext) -> ModelChoice:
     provider = _search_provider(setup, [*ready, custom], others, default)
     if provider is not CUSTOM:
         return ModelChoice(provider=provider)
-    old = setup.settings.base_url or _EXAMPLE_URL
-    return ModelChoice(provider=provider, base_url=_ask_url(setup.dialog, old))
+    url = _ask_url(setup.dialog, setup.settings.base_url or _EXAMPLE_URL)
+    return ModelChoice(provider=provider, base_url=url) if url else _ask_provider(setup)
 
 
 def _search_provider(
@@ -225,7 +237,7 @@ def _search_provider(
     titles = ", ".join(title for _, title in others[:_NAMED_PROVIDERS])
     setup.dialog.print(
         f"There are {plural(len(others), 'more provider')} ({titles}, …): type a part of the name, "
-        "or ? to list them."
+        "or ? to list them. Press Ctrl+C to stop."
     )
     while True:
         name = setup.dialog.choose(
@@ -247,8 +259,11 @@ def _matching_providers(rows: Sequence[tuple[str, str]], typed: str) -> Sequence
 
 
 def _ask_url(dialog: TerminalDialog, default: str) -> str:
+    """Ask for a server's address; empty to go back to the providers."""
     while True:
-        given = dialog.ask_line("Server address", default)
+        given = dialog.ask_line(f"Server address ({BACK} goes back)", default)
+        if given == BACK:
+            return ""
         try:
             return _check_url(given)
         except UsageError as error:
@@ -282,7 +297,8 @@ def _check_url(given: str | None) -> str:
     if not given:
         return ""
     scheme, named, _ = given.partition("://")
-    if scheme not in {"http", "https"} if named else not {".", ":"} & {*given}:
+    is_url = scheme in {"http", "https"} if named else bool({".", ":"} & {*given})
+    if not is_url or parse_host(host_of(normalize_url(given))) is None:
         raise UsageError(
             f"{given!r} is not a valid address.", hint=f"For example: --base-url {_EXAMPLE_URL}"
         )

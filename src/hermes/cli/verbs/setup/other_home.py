@@ -55,7 +55,7 @@ def _other_homes(home: Home, env: Env) -> Iterator[Home]:
             if _has_settings(other) and not (home.path.exists() and path.samefile(home.path)):
                 yield other
         except OSError:
-            # It belongs to somebody else.
+            # It belongs to someone else.
             continue
 
 
@@ -67,7 +67,7 @@ def _contents(home: Home, env: Env) -> Sequence[str]:
     except ConfigError:
         return ()
     model = config.main_model
-    keys = sum(bool(one.value) and is_secret(one.name) for one in assigned)
+    keys = sum(bool(assignment.value) and is_secret(assignment.name) for assignment in assigned)
     skills = sum(1 for _ in home.skills.rglob("SKILL.md"))
     named = "/".join(filter(None, (model.provider, model.default)))
     parts = [

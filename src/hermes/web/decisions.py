@@ -1,0 +1,31 @@
+"""Decisions that wait for the owner outside a turn: proposed changes, and pairing requests."""
+
+from collections.abc import Sequence
+
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from hermes.gateway.pairing import Pairing, PairingRequest
+from hermes.ports.ledger import Proposal
+from hermes.schema.errors import ConfigError
+from hermes.web.context import ProfileWeb
+
+
+class Decisions(Struct, frozen=True):
+    proposals: Sequence[Proposal]
+    people: Sequence[PairingRequest]
+
+    @property
+    def count(self) -> int:
+        return len(self.proposals) + len(self.people)
+
+
+async def read_decisions(profile: ProfileWeb) -> Decisions:
+    app = profile.app
+    pairing = Pairing(app.home.pairing, app.clock)
+    try:
+        people = await run_sync(pairing.pending)
+    except ConfigError:
+        # The page of the people says what is wrong with the file; the others must still open.
+        people = []
+    return Decisions(await app.learning.ledger.waiting(), people)

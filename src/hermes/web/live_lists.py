@@ -1,0 +1,50 @@
+"""Lists that a page follows: a request for one is answered when the list has changed."""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from hermes.web.context import LOGIN, WebContext, html_response
+from hermes.web.html import Html, h
+from hermes.web.texts import text
+
+HOLD = 40.0
+"""Seconds after which a request is answered although nothing has changed."""
+LOOK_INTERVAL = 2.0
+
+
+def follow_box(target: str, url: str) -> Html:
+    """A box that is checked: the element with the id `target` shows `url` as it changes."""
+    box = h("input", type="checkbox", data_follow=True, checked=True)
+    return h("form", h("label", box, " ", text("live"), class_="row"), data_live=target,
+             data_url=url)  # fmt: skip
+
+
+def live_list(target: str, content: Html) -> Html:
+    """The element that a box follows; its tag names the content that the page has already."""
+    return h("div", content, id=target, data_tag=_tag(content))
+
+
+def _tag(content: Html) -> str:
+    return f'"{hashlib.sha256(content.encode(errors="replace")).hexdigest()[:16]}"'
+
+
+async def send_changed(
+    context: WebContext, request: web.Request, render: Callable[[], Awaitable[Html]]
+) -> web.Response:
+    """The list, at once or when it is no longer that of `If-None-Match`; 304 if it stays so."""
+    known = request.headers.get("If-None-Match")
+    end = context.clock.monotonic() + HOLD
+    with context.streaming(request[LOGIN]):
+        while True:
+            page = await render()
+            tag = _tag(page)
+            if tag != known:
+                response = html_response(page)
+                response.headers["ETag"] = tag
+                return response
+            if context.clock.monotonic() >= end:
+                return web.Response(status=304, headers={"ETag": tag})
+            await context.clock.sleep(LOOK_INTERVAL)
+    raise web.HTTPUnauthorized  # the login was revoked meanwhile

@@ -1,0 +1,181 @@
+"""Ask questions on an emulated platform while its gateway is killed, and check the answers."""
+
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import anyio
+import msgspec
+from msgspec import Struct, structs
+
+from support.chat_platform.state import FakePlatform, PlatformPost, WrittenMessage
+from support.delivery_check import (
+    UNSETTLED,
+    DeliveryReport,
+    answered_pieces,
+    check_delivery,
+    check_outbox,
+    check_stored_questions,
+    question_name,
+)
+from support.failpoints import failpoints
+from support.gateway_instances import (
+    POLL_INTERVAL,
+    GatewayInstance,
+    StartInstance,
+    run_instance,
+)
+from support.gateway_process import GatewaySpec
+
+M = TypeVar("M")
+
+MAX_WAITING = 300
+"""More would not be answered in the time of one process, because of the platforms' limits."""
+
+
+class Said(Struct, frozen=True):
+    """A question that somebody asked."""
+
+    chat: str
+    person: str
+    text: str
+
+
+class ServesUntil(Protocol):
+    async def until(self, condition: Callable[[], bool]) -> None: ...
+
+
+class KillRun(Generic[M]):
+    """The questions of a run, and the answers that are waited for.
+
+    `changes` are the gateway's posts, again at each change; `read` makes them comparable. `server`
+    tells when something has changed, `acknowledged` whether the gateway has taken all updates.
+    """
+
+    def __init__(
+        self,
+        *,
+        account: str,
+        server: ServesUntil,
+        changes: Sequence[M],
+        read: Callable[[M], PlatformPost],
+        database: Path,
+        acknowledged: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.said: list[Said] = []
+        self._account = account
+        self._server = server
+        self._changes = changes
+        self._read = read
+        self._database = database
+        self._acknowledged = acknowledged
+        self._handled = 0
+        self._names: set[str] = set()
+        self._seen: set[str] = set()
+
+    def add(self, one: Said) -> None:
+        self.said.append(one)
+        self._names.add(question_name(one.text))
+
+    @property
+    def waiting(self) -> int:
+        """The number of questions that are not answered yet."""
+        for one in self._changes[self._handled :]:
+            self._seen.update(answered_pieces(self._read(one), {}))
+        self._handled = len(self._changes)
+        self._names -= self._seen
+        return len(self._names)
+
+    async def wait_for_all(self) -> None:
+        while True:
+            with anyio.move_on_after(POLL_INTERVAL):
+                await self._server.until(lambda: not self.waiting and self._acknowledged())
+                return
+            if self._database.exists():
+                self._names.difference_update(check_outbox(self._database).parked)
+
+    async def kill(self, instance: GatewayInstance) -> None:
+        """Kill the process once all is answered, if it has not died before."""
+        await instance.wait_ready()
+        await self.wait_for_all()
+        instance.kill()
+
+    async def end(self, instance: GatewayInstance) -> None:
+        """End the process once all is answered and settled."""
+        await instance.wait_ready()
+        await self.wait_for_all()
+        while any(error.endswith(UNSETTLED) for error in check_outbox(self._database).wrong):  # noqa: ASYNC110 - another process writes the outbox
+            await anyio.sleep(POLL_INTERVAL)
+        instance.end()
+
+    async def judge(self, posts: Iterable[PlatformPost], keys: Mapping[str, str]) -> DeliveryReport:
+        """Compare what was asked with `posts` and the store; `keys` are sessions by chat."""
+        truth = FakePlatform()
+        truth.written += [
+            WrittenMessage(one.text, self._account, one.chat, one.person, one.text)
+            for one in self.said
+        ]
+        truth.posts.update({post.id: post for post in posts})
+        report = check_delivery(truth, check_outbox(self._database).parked)
+        wrong = await check_stored_questions(self._database, truth.written, keys)
+        report.check()
+        if wrong:
+            raise AssertionError(wrong)
+        return report
+
+
+async def run_with_kills(
+    run: KillRun[M],
+    spec: GatewaySpec,
+    start: StartInstance,
+    ask: Callable[[int], Awaitable[None]],
+    *,
+    updates: int,
+    kills: int,
+    seed: int,
+) -> None:
+    """Ask in `kills` parts; in each the gateway dies at a place that the seed chooses."""
+    chance = random.Random(seed)  # noqa: S311 - must be repeatable
+    places = sorted(failpoints())
+    for number in range(kills):
+        await ask(updates * (number + 1) // kills - len(run.said))
+        plan = structs.replace(spec, die_at=chance.choice(places), nth=chance.randrange(1, 60))
+        if not (await run_instance(plan, run.kill, start)).killed:
+            raise AssertionError("The gateway ended by itself.")
+        if run.waiting > MAX_WAITING:
+            await run_instance(spec, run.end, start)
+    if (await run_instance(spec, run.end, start)).report is None:
+        raise AssertionError("The last gateway did not end in order.")
+
+
+def write_home(
+    folder: Path,
+    platform: str,
+    *,
+    model_url: str,
+    extra: Mapping[str, object],
+    variables: Mapping[str, str],
+    settings: Mapping[str, object] | None = None,
+    people: Sequence[str] = (),
+) -> GatewaySpec:
+    """Write the home of a gateway on an emulator and return its spec; the first one is owner."""
+    home, work = folder / "home", folder / "work"
+    home.mkdir(parents=True, exist_ok=True)
+    work.mkdir(exist_ok=True)
+    access = {
+        "allow_from": [*people],
+        "allow_admin_from": [*people][:1],
+        "group_allow_admin_from": [*people][:1],
+    }
+    config: dict[str, object] = {
+        "model": {"default": "mock", "provider": "openai", "base_url": f"{model_url}/main/v1"},
+        "platforms": {platform: {"extra": {**access, **extra}}},
+        "gateway": {"restart_loop_guard": {"enabled": False}, "respawn_storm": {"enabled": False}},
+        "display": {"busy_input_mode": "queue"},
+        **(settings or {}),
+    }
+    (home / "config.yaml").write_bytes(msgspec.json.format(msgspec.json.encode(config)))
+    every = {"OPENAI_API_KEY": "sk-none-of-ours", "MESSAGING_CWD": str(work), **variables}
+    (home / ".env").write_text("".join(f"{name}={value}\n" for name, value in every.items()))
+    return GatewaySpec(folder=str(folder), home=str(home))

@@ -1,0 +1,81 @@
+"""Any text is cut into posts in which an independent reader of CommonMark shows it whole."""
+
+import pytest
+from hypothesis import example, given, settings
+
+from hermes.channels.mattermost import MANIFEST, MAX_TEXT
+from hermes.channels.mattermost.outbound import shown_text
+from hermes.gateway.rendering.posts import compose_posts
+from hermes.ports.channel import ChannelCapabilities, Markup, Outbound
+from hermes.schema.messages import Text
+from support.commonmark import read_commonmark
+from support.rendered_texts import (
+    DOCUMENTS,
+    LONG_TEXTS,
+    PARAGRAPHS,
+    TEXTS,
+    letters,
+    paragraph_numbers,
+    with_limits,
+    word_numbers,
+)
+
+LIMITS = with_limits(MANIFEST.caps, (200, 400))
+
+
+def check_words(text: str, caps: ChannelCapabilities) -> None:
+    """Each word is shown once and in order; those between fences stay there."""
+    whole = read_commonmark(text)
+    posts = compose_posts([Text(text)], caps, reserved=12)
+    assert all(0 < len(shown_text(post)) <= caps.max_text for post in posts)
+    shown = [read_commonmark(shown_text(post)) for post in posts]
+    numbers = word_numbers("".join(one.text for one in shown))
+    assert numbers == word_numbers(whole.text) == [*range(len(numbers))]
+    assert word_numbers("".join(one.code for one in shown)) == word_numbers(whole.code)
+
+
+@given(DOCUMENTS, LIMITS)
+def test_posts_show_every_word_as_it_was_meant(text: str, caps: ChannelCapabilities) -> None:
+    check_words(text, caps)
+
+
+@given(TEXTS, LIMITS)
+def test_posts_fit_and_are_not_blank(text: str, caps: ChannelCapabilities) -> None:
+    for post in compose_posts([Text(text)], caps, reserved=12):
+        assert shown_text(post).strip()
+        assert len(shown_text(post)) <= caps.max_text
+
+
+@pytest.mark.soak
+@given(DOCUMENTS, LIMITS)
+@settings(max_examples=2000)
+def test_many_documents_show_every_word(text: str, caps: ChannelCapabilities) -> None:
+    check_words(text, caps)
+
+
+@given(TEXTS | LONG_TEXTS)
+@example("Title\n---\nText\n===\n- \n-\n1.\n#\n    code\n\n\tcode\n>quote\n+ item")
+def test_text_without_markup_is_shown_as_it_was_written(text: str) -> None:
+    sent = shown_text(Outbound((Text(text),)))
+    if len(sent) > MAX_TEXT or (sent == text and len(text) > MAX_TEXT // 2):
+        return
+    shown = read_commonmark(sent)
+    assert letters(shown.text) == letters(text)
+    assert shown.styles == []
+    assert shown.code == ""
+
+
+@pytest.mark.slow
+def test_text_of_100000_characters_is_cut_into_valid_posts() -> None:
+    posts = compose_posts([Text(PARAGRAPHS)], MANIFEST.caps)
+    shown = "".join(read_commonmark(shown_text(post)).text for post in posts)
+    assert paragraph_numbers(shown) == [*range(2500)]
+
+
+def test_answers_notify_no_whole_channel() -> None:
+    text = "@all, @Channel and (@here): ask @ann, @all-hands or me@here.example"
+    shown = shown_text(Outbound((Text(text),), markup=Markup.MARKDOWN))
+    assert (
+        shown
+        == "\uff20all, \uff20Channel and (\uff20here): ask @ann, @all-hands or me@here.example"
+    )
