@@ -16,7 +16,14 @@ room=$(mktemp -d) && mkfifo "$room/in" || { say "no 28"; exit 0; }
 tree() { grep -lsaF "HERMES_JOB=$mark" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do echo "$pid"; done; }
 signal() { kill "-$1" $(tree) "-$(cat "$room/group")"; }
 alone() { [ -z "$(tree)" ]; }
-settle() { for _ in $1; do alone && return 0; sleep 0.05; done; return 1; }
+# Started after the command, with an empty environment: a process that is about to run another
+# program looks like this for a moment, so it may belong to the tree.
+unclear() {
+    grep -Lsa . /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do
+        [ "$pid" -gt "$(cat "$room/group")" ] && [ -e "/proc/$pid/exe" ] && echo "$pid"
+    done
+}
+settle() { for _ in $1; do alone && [ -z "$(unclear)" ] && return 0; sleep 0.05; done; alone; }
 end() {
     signal TERM; signal CONT
     settle "$grace" || { for _ in 1 2 3 4 5 6 7 8; do signal STOP; signal KILL; settle "1 2" && break; done; }

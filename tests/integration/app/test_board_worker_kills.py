@@ -26,6 +26,7 @@ SETTINGS = f"""
 agent: {{api_max_retries: 0}}
 kanban:
   worker_processes: true
+  max_in_progress: {WORKERS}
   max_in_progress_per_profile: {WORKERS}
   failure_limit: 100
   dispatch_interval_seconds: 1
