@@ -16,7 +16,7 @@ from bench.report import Number
 from bench.spawn import PATH, sandboxes
 from hermes.agent.plan import Plan
 from hermes.agent.tool_calls import FinishedCall, ToolCallRunner
-from hermes.app.message_sender import FollowupRouter
+from hermes.app.followup_router import FollowupRouter
 from hermes.bus.memory import MemoryBus
 from hermes.kit.clock import SystemClock
 from hermes.kit.redact import Redactor
