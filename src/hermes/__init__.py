@@ -12,7 +12,7 @@ _HOMES = {"Agent": "hermes.library", "AIAgent": "hermes.compat.run_agent"}
 
 
 def __getattr__(name: str) -> object:
-    """The library is loaded when it is asked for, so that `hermes --version` need not be."""
+    """Load the library on first use, so that `hermes --version` stays fast."""
     if name not in _HOMES:
         raise AttributeError(f"module 'hermes' has no attribute {name!r}")
     import sys  # noqa: PLC0415 - as light as the rest

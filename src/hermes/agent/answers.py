@@ -78,7 +78,7 @@ class ReceivedAnswer(Struct):
         return self.answer
 
     def partial(self) -> Assistant | None:
-        """The complete answer, or the text that people may have read already."""
+        """Return the complete answer, or the text that may already have been shown."""
         text = "".join(self._texts)
         if self.answer is not None or not text.strip():
             return self.answer
@@ -107,11 +107,11 @@ NEWER_NAMES = {"cronjob_manage": "cronjob", "process_manage": "process", "todo_l
 
 
 def unwrap_call(call: ToolCall, tools: Mapping[str, Tool]) -> ToolCall:
-    """Return the call made through the proxy tool, or the call itself if there is none to run.
+    """Return the call that was made through the proxy tool, or the call itself.
 
-    A tool that the public system has renamed is found by its newer name, too.
-    The transcript keeps the call as the model wrote it. Effects, approvals, the loop guard and
-    hooks see the unwrapped call.
+    A tool that the public system has renamed is found by its newer name, too. The transcript keeps
+    the call as the model wrote it. Effects, approvals, the loop guard and hooks see the unwrapped
+    call.
     """
     if call.name in NEWER_NAMES and call.name not in tools:
         return replace(call, name=NEWER_NAMES[call.name])
@@ -152,7 +152,10 @@ MAX_LOOKED_AT = 4_000
 
 
 def claims_change(text: str) -> bool:
-    """Whether an answer says that it changed files. Code in the answer may be the change itself."""
+    """Whether an answer says that it changed files.
+
+    Code in the answer may itself be the requested change.
+    """
     text = text[:MAX_LOOKED_AT]
     if _CODE.search(text):
         return False
@@ -161,7 +164,7 @@ def claims_change(text: str) -> bool:
 
 
 def _start(text: str, at: int) -> int:
-    """Where the sentence begins that contains the position."""
+    """Return where the sentence at this position begins."""
     return max(text.rfind(end, 0, at) for end in (".", "!", "?", "\n")) + 1
 
 

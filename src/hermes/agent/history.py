@@ -43,7 +43,9 @@ _CallPosition: TypeAlias = tuple[int, int]
 
 
 def valid_history(messages: Sequence[Message]) -> list[Message]:
-    """Every call is followed by its result, no message is empty, roles alternate, a user begins."""
+    """Return a history with a result per call, no empty messages, and alternating roles, user
+    first.
+    """
     return History(messages).valid()
 
 
@@ -289,7 +291,7 @@ def _result_for_call(result: Result, call: ToolCall) -> Result:
 
 
 def join_users(first: User, second: User) -> User:
-    """Join adjacent texts with a blank line, which some providers would omit."""
+    """Join adjacent texts with a blank line, because some providers join them without one."""
     left, right = first.parts[-1], second.parts[0]
     trust = max(first.trust, second.trust, key=_TRUST_ORDER.index)
     if isinstance(left, Text) and isinstance(right, Text):

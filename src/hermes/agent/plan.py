@@ -37,7 +37,7 @@ async def no_steering() -> Sequence[User]:
 
 
 class CompactionNeed(Struct, frozen=True):
-    """The size of the next request, as far as it is known."""
+    """What is known about the size of the next request."""
 
     tokens: int
     emit: Emit
@@ -63,7 +63,10 @@ async def changes_unknown() -> bool | None:
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A plan for a turn of our own. Settings changed meanwhile apply to the next turn."""
+    """The plan of a turn that Hermes runs itself.
+
+    Settings that change meanwhile apply to the next turn.
+    """
 
     scope: Scope
     model: Model
@@ -119,7 +122,7 @@ async def after_tool_call(plan: Plan | RuntimePlan, call: ToolCall, result: Resu
 async def hook_message(
     hooks: "TurnHooks", scope: Scope, messages: Sequence[User], *, new: bool
 ) -> User | None:
-    """What the hooks add to the messages that start a turn."""
+    """Return what the hooks add to the messages that start a turn."""
     text = "\n\n".join(typed_text(message) for message in messages)
     context = await hooks.turn_started(scope, text, new=new)
     if not context.strip():
@@ -128,7 +131,7 @@ async def hook_message(
 
 
 async def after_turn(hooks: "TurnHooks", scope: Scope, outcome: Outcome) -> None:
-    """Also runs for a cancelled turn, but only for a short time."""
+    """Call the hooks that follow a turn; after a cancelled turn they get little time."""
     timeout = CANCELLED_TIMEOUT if outcome is Outcome.CANCELLED else None
     with anyio.move_on_after(timeout, shield=timeout is not None):
         await hooks.turn_ended(scope, outcome)

@@ -56,7 +56,7 @@ ReportCall = Callable[[FinishedCall], Awaitable[None]]
 class ToolCallRunner:
     """Runs one answer's calls; each is reported exactly once, in order, however it ends.
 
-    Only when the turn is suspended are that call and those after it left for the next start.
+    If the turn is suspended, that call and the ones after it run after the next start.
     """
 
     def __init__(
@@ -115,8 +115,8 @@ class ToolCallRunner:
                 for number in batch:
                     group.start_soon(run, number)
         except ExceptionGroup as failures:
-            # Tool failures are results. What gets here is a failed report or a suspended turn,
-            # so the first error is enough.
+            # Tool failures are results, so only a failed report or a suspended turn ends up here;
+            # the first error is enough.
             raise failures.exceptions[0] from None
 
     async def _run_one(self, number: int) -> None:
@@ -217,7 +217,10 @@ class _ApprovalState:
 
     @contextmanager
     def waiting(self, call: str) -> Generator[None]:
-        """Count a call as waiting; after an interruption it stays so, as nothing was done."""
+        """Count a call as waiting.
+
+        It still counts after an interruption, because it has done nothing yet.
+        """
         self._open[call] += 1
         yield
         self._open[call] -= 1
@@ -388,7 +391,7 @@ def _invalid_reason(call: ToolCall) -> str:
 
 
 def interrupted_result(call: str, effect: Effect, *, started: bool) -> Result:
-    """The result for a call whose outcome was not seen."""
+    """The result of a call whose outcome is unknown."""
     if not started:
         text = "Not run: the turn was interrupted before this call started."
     elif effect is Effect.READ:

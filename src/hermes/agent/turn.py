@@ -144,7 +144,7 @@ class _BaseTurn(Generic[AnyPlan]):
         self._untrusted.add(message)
 
     async def _take_steering(self, late: Sequence[User] = ()) -> bool:
-        """Add what people said meanwhile; False if nothing."""
+        """Add the messages that people sent meanwhile; return False if there are none."""
         new = (*late, *await self._plan.steer())
         messages = [message for message in new if has_content(message)]
         for message in messages:
@@ -226,7 +226,7 @@ class _Turn(_BaseTurn[Plan]):
             self._refunded += 1
 
     async def _after_calls(self) -> TurnEnd | None:
-        """A message from a person resets the loop guard."""
+        """Add messages that people sent meanwhile, which reset the loop guard; then check it."""
         if await self._take_steering():
             self._guard = None
         elif self._guard is not None and self._guard.verdict:
@@ -264,7 +264,7 @@ class _Turn(_BaseTurn[Plan]):
     async def _ask(self, specs: Sequence[ToolSpec]) -> Assistant:
         """Return the model's answer, stored; a request that is too long is compacted once more."""
         while True:
-            # Shielded work may have hidden a cancellation; do not start a request then.
+            # Shielded work may have hidden a cancellation; check before starting a request.
             await anyio.lowlevel.checkpoint_if_cancelled()
             if self._plan.check_spend is not None:
                 await self._plan.check_spend()
@@ -291,7 +291,7 @@ class _Turn(_BaseTurn[Plan]):
                 return await self._add_answer(await self._checked(answer))
 
     async def _checked(self, answer: Assistant) -> Assistant:
-        """Add a note to an answer that says files were changed, if none was."""
+        """Add a note to an answer that claims changes to files although no file changed."""
         effects, constraints = self._effects, self._plan.constraints
         if not effects.can_change_files or effects.others or constraints != UNCONSTRAINED:
             return answer
@@ -333,7 +333,7 @@ class _Turn(_BaseTurn[Plan]):
         )
 
     async def _keep_partial(self, received: ReceivedAnswer) -> None:
-        """Add what was already said of an answer that failed."""
+        """Keep the part of a failed answer that was already shown."""
         if partial := received.partial():
             answer = await self._add_answer(partial)
             await self._skip_calls(answer.calls, "the turn was interrupted before this call")
@@ -368,7 +368,7 @@ class _RuntimeTurn(_BaseTurn[RuntimePlan]):
         return ending
 
     async def _run_request(self) -> TurnEnd:
-        # Shielded work may have hidden a cancellation; do not start anything then.
+        # Shielded work may have hidden a cancellation; check before starting anything.
         await anyio.lowlevel.checkpoint_if_cancelled()
         plan = self._plan
         messages = list(self._history)

@@ -267,7 +267,7 @@ def model_names(settings: ApiSettings, app: App) -> list[str]:
 class ChosenModel(Struct, frozen=True, kw_only=True):
     """The model of a request: the agent's own, a route, or one `at_provider`.
 
-    `name` is given in the answer: it says what serves the request, not what was asked for.
+    The answer contains `name`: the model that serves the request, not the one the client asked for.
     """
 
     name: str
@@ -278,10 +278,10 @@ class ChosenModel(Struct, frozen=True, kw_only=True):
 def choose_model(
     settings: ApiSettings, app: App, name: str | None, provider: str | None = None
 ) -> ChosenModel:
-    """Choose the model by the name of a request; the agent answers to names it does not know.
+    """Choose the model by its name in the request; unknown names mean the agent's own model.
 
-    Raises `ApiError` for an unknown name with `strict_models`, and for a route that does not
-    belong to the provider.
+    Raises `ApiError` for an unknown name with `strict_models`, and for a route that does not belong
+    to the provider.
     """
     known = model_names(settings, app)
     if name and (route := settings.model_routes.get(name)):

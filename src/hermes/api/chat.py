@@ -178,7 +178,8 @@ class ChatHandlers:
                     async with keyed_turn:
                         return await self._answer(request, turn, slot)
                 except (StateConflict, SessionBusy):
-                    # The session found only by its opening is in use; try the next one.
+                    # A session that was found only by its opening messages is in use; try the next
+                    # one.
                     if not resolved.unchecked or turn.ended is not None:
                         raise
                 finally:
@@ -328,7 +329,7 @@ class _ChatTurn:
             self.keyed_turn.acted = True
 
     async def flush(self) -> None:
-        """The answer is returned as a whole."""
+        """Do nothing: the answer is returned as a whole."""
 
     def result(self) -> FinishedCompletion:
         """Return the result; call it only after the turn has ended."""

@@ -24,7 +24,7 @@ _PLACEHOLDER = "\x00here\x00"
 _ESCAPED_PLACEHOLDER = msgspec.json.encode(_PLACEHOLDER)
 
 ProviderName: TypeAlias = str | dict[str, Any] | None
-"""A provider of ours; some clients send another service's options here, which are ignored."""
+"""One of our providers; some clients send another service's options here, which are ignored."""
 ContentParts: TypeAlias = Annotated[list[dict[str, Any]], Meta(max_length=1000)]
 
 
@@ -54,7 +54,7 @@ class HistoryCall(Struct, frozen=True):
 
     @property
     def called(self) -> CallFunction:
-        """The call as that of a function."""
+        """Return the call as a function call."""
         if self.custom is not None:
             return CallFunction(self.custom.name, custom_arguments(self.custom.input))
         return self.function or CallFunction("")

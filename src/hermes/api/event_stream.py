@@ -72,7 +72,7 @@ class EventStream:
         self._disconnected = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        # The first frames wait briefly so that they go out with the first text.
+        # Hold back the first frames briefly, so that they go out with the first text.
         self.hold_headers = hold_headers
         first = HELD_SECONDS if hold_headers else FIRST_KEEPALIVE
         self._keepalive_after = min(first, limits.keepalive)
@@ -254,7 +254,7 @@ class FrameReader:
         return self._final_writes(ended, messages)
 
     def end(self, failure: ApiError | None = None) -> None:
-        """Pass the end to the converter; after a failure it was not stored, whatever it says."""
+        """Pass the end to the converter; with `failure`, the end was not stored."""
         last = self._last
         if failure is not None:
             reason, code = str(failure), failure.code

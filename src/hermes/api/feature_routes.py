@@ -22,7 +22,7 @@ _DOWNLOAD = "application/octet-stream"
 
 
 class FeatureError(Struct, frozen=True):
-    """The public system answers these routes in this form."""
+    """An error in the form that the public system uses for these routes."""
 
     error: str
 
@@ -65,7 +65,7 @@ async def _serve(
     except HermesError as error:
         return json_response(FeatureError(error.sentence), error_from_hermes(error).status)
     if isinstance(answer, FileAnswer):
-        # Never shown as a page of this server, whatever the file says that it is.
+        # Browsers must never render an uploaded file as a page of this server.
         headers = {
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(answer.name, safe='')}",
             "X-Content-Type-Options": "nosniff",
@@ -75,7 +75,7 @@ async def _serve(
 
 
 def _uploaded_file(data: bytes, headers: Mapping[str, str]) -> UploadedFile | None:
-    """What the field `file` of a form has; None if the body is no form with such a field."""
+    """Return the field `file` of a form; None if the body is not a form or lacks that field."""
     kind = headers.get("Content-Type", "")
     boundary = _headers(f"Content-Type: {kind}".encode()).get_param("boundary")
     if not kind.startswith("multipart/form-data") or not isinstance(boundary, str):
@@ -89,5 +89,5 @@ def _uploaded_file(data: bytes, headers: Mapping[str, str]) -> UploadedFile | No
 
 
 def _headers(data: bytes) -> EmailMessage:
-    """Only the headers: the mail parser would take a file apart that is a mail itself."""
+    """Parse only the headers: the mail parser would split a file that is itself a mail."""
     return message_from_bytes(data + b"\r\n\r\n", policy=HTTP)

@@ -117,7 +117,7 @@ class FollowupService:
         finally:
             self._serving.discard(session)
             if session in self._woken:
-                # It was skipped because it was being served.
+                # It was skipped because it was busy.
                 self.app.bus.wake_here(SESSION_FOLLOWUPS, session)
 
     async def _answer(self, identity: str) -> bool:

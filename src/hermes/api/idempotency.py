@@ -104,7 +104,7 @@ class KeyedTurn:
         if (claim := self._claim) is None:
             return
         now, expected = self._clock.now(), claim.previous_state
-        # The commit must not be cancelled halfway: the row could not be released.
+        # Cancelling the commit halfway would leave a row that cannot be released.
         with anyio.CancelScope(shield=True):
             try:
                 await self._store.commit(claim.write(self._session, BEGUN, now, expected=expected))

@@ -1,4 +1,4 @@
-"""Generate the OpenAPI document from the routes and Structs the server uses."""
+"""Generate the OpenAPI document from the server's routes and Structs."""
 
 import re
 from collections.abc import Iterator, Sequence

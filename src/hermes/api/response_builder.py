@@ -122,7 +122,7 @@ class ResponseBuilder:
     def response_if_ended(self, ended: RunEnded, messages: Sequence[Message]) -> ResponseObject:
         """Return the response as if the turn ended like this, without streaming anything.
 
-        The last of the messages may not have been passed to `on_event` yet.
+        The last message need not have been passed to `on_event` yet.
         """
         copied = copy.copy(self)
         copied.detach()

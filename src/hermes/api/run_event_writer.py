@@ -67,7 +67,7 @@ class RunResult(Struct, frozen=True, omit_defaults=True):
 class RunEventObject(Struct, frozen=True, kw_only=True):
     """One run event; which fields are present depends on `event`.
 
-    `unheard` are steering messages that arrived too late for the run.
+    `unheard` lists steering messages that arrived too late for the run.
     """
 
     event: str

@@ -89,7 +89,8 @@ class RunInput(Struct, frozen=True, kw_only=True):
 class ResolvedInput(Struct, frozen=True, kw_only=True):
     """The input with its session; `previous` is the response it continues.
 
-    `repeated` is the history in a request that names no session, by which the next one finds it.
+    `repeated` is the history of a request without a session; the next request finds the session by
+    it.
     """
 
     target: ResolvedSession
@@ -138,7 +139,7 @@ class ParsedInput:
     async def resolve(self, app: App, ends: SessionResolver | None = None) -> ResolvedInput:
         """Resolve the session and store images. Raises `ApiError` if the session does not exist.
 
-        With `ends`, a request that names no session continues the one that ends like its history.
+        With `ends`, a request without a session continues the session that ends like its history.
         """
         run_input = self._run_input
         previous = await _previous_response(app, run_input)

@@ -162,7 +162,7 @@ class RunService:
                 return record.status
             requests = StopRequests(store=app.store, clock=app.clock, bus=app.bus)
             if await requests.ask(record.run, StopRequest()) is None:
-                # It may have ended meanwhile.
+                # The run may have ended meanwhile.
                 record = await self.state(app, record.run)
                 if record.status.ended:
                     return record.status
@@ -241,7 +241,7 @@ class RunService:
             try:
                 found.append(await self.state(app, run))
             except NotFound:
-                # It has ended meanwhile, and its session was deleted.
+                # The run ended meanwhile, and its session was deleted.
                 continue
         return [record for record in found if not record.status.ended]
 

@@ -57,9 +57,9 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `model` is a model of `provider`, if there is one. `model_options`, `reasoning_effort` and
     `service_tier` have no effect; the answer lists them as `ignored`.
 
-    Without `later` the run cannot promise results after its end. A caller acting for another person
-    passes that person's `role`, and sets `brought` if the input is untrusted data. Neither grants
-    more than the key does.
+    Without `later`, the model is not offered work that reports after the end of the run. A caller
+    acting for another person passes that person's `role`, and sets `brought` if the input is
+    untrusted data. Neither grants more than the key does.
     """
 
     input: Input

@@ -178,7 +178,7 @@ class SessionChatEvents:
     ) -> None:
         self._label = label
         self._question = question
-        # One for the whole answer: it is known before the messages of the turn are.
+        # One id for the whole answer: it is needed before the turn's messages exist.
         self._message_id = f"msg_{label.id}"
         self._keyed_turn = keyed_turn
         self._clock = clock

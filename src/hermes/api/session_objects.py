@@ -13,7 +13,7 @@ from hermes.schema.messages import Assistant, Result
 from hermes.schema.sessions import Session, SessionSummary, StoredMessage
 
 _FINISH_REASONS = {"end": "stop", "tools": "tool_calls", "refused": "content_filter"}
-"""Names that clients know for our own."""
+"""Our names to the names that clients know."""
 MessageContent: TypeAlias = str | ContentParts
 
 

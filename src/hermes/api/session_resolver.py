@@ -31,7 +31,7 @@ _ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,255}")
 class ResolvedSession(Struct, frozen=True):
     """A turn's session. `history` must still be stored if the session is new.
 
-    With `unchecked` it has not been checked that the session is new; opening it will show.
+    With `unchecked`, opening the session shows whether it is new.
     """
 
     session: Session
@@ -67,7 +67,7 @@ class SessionResolver:
     ) -> ResolvedSession:
         """Find the session by the headers `session_id` and `key`; release it with `release`.
 
-        With `checked`, the id of a new session has been checked to be free.
+        With `checked`, check that the id of a new session is free.
         """
         if session_id:
             resolved = await self._find_named(app, prompt, session_id, key)
@@ -224,7 +224,7 @@ async def discard_unanswered(
 
     Only for requests that name no session: their client cannot know this one.
     """
-    # Without an end, only a history was stored: a session that could not be opened is not ours.
+    # Without an end, only a history was stored; a session that could not be opened is not ours.
     is_ours = created.new and (ended is not None or bool(created.history))
     if not is_ours or (ended is not None and ended.usage != Usage()):
         return

@@ -55,7 +55,7 @@ def is_side_call(request: web.Request, body: ChatRequest, *, has_session_or_key:
 
 
 def _looks_like_side_call(body: ChatRequest) -> bool:
-    # Chats with documents may start the same way, but they are streamed or quote no history.
+    # Chats about documents may start the same way, but they are streamed or quote no history.
     if body.tools or body.stream or len(body.messages) != 1:
         return False
     only = body.messages[0]

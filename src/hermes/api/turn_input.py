@@ -243,5 +243,5 @@ async def require_output_format(app: App, session: Session, route: ModelRoute | 
 
 
 def has_own_model(app: App) -> bool:
-    """Whether turns use a model here, and not another runtime."""
+    """Whether turns run on one of our models, not in another runtime."""
     return not app.runtimes.enabled

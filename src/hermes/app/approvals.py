@@ -1,4 +1,4 @@
-"""Build the approvals of a profile from its settings, with a model's opinion if that is wanted."""
+"""Build a profile's approval service from its settings, with a model's opinion if enabled."""
 
 from functools import partial
 

@@ -12,7 +12,7 @@ from hermes.kit.text import head_and_tail
 from hermes.schema.errors import ConfigError, HermesError
 
 DESCRIPTION_FILE = "profile.yaml"
-"""The public system keeps the description of a profile there, perhaps with other facts."""
+"""The public system stores a profile's description in this file, among other things."""
 _MAX_SOUL = 8_192
 _MAX_SKILLS = 200
 

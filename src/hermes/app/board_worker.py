@@ -65,8 +65,8 @@ def build_board_worker(
 ) -> BoardWorker:
     """All profiles of a process share `lock` and `process_workers`; `process` is its environment.
 
-    For profiles that `starts_for` accepts, it starts worker processes. `channels` are those that
-    the gateway has open for this profile, also with another profile's bot.
+    For profiles that `starts_for` accepts, it starts worker processes. `channels` are the gateway's
+    open channels for this profile, including borrowed ones.
     """
     settings = app.config.kanban
     rules = _rules(app, options)
@@ -94,7 +94,7 @@ def build_board_worker(
 
 
 def _given(option: T | None, setting: T) -> T:
-    """The option, or the setting if it is not given."""
+    """Return the option, or the setting if the option is not given."""
     return setting if option is None else option
 
 

@@ -130,7 +130,7 @@ class App:
 
     @cached_property
     def plugins(self) -> Plugins:
-        """What plugins registered; the services they use are built with the first one."""
+        """What plugins registered; the services that plugins use are built with the first plugin."""
         return Plugins(self._plugin_services)
 
     def _plugin_services(self) -> PluginServices:
@@ -224,7 +224,7 @@ class App:
         )
 
     async def _files_changed(self, scope: Scope) -> bool | None:
-        """Whether a turn changed files; None if unknown, as where commands run elsewhere."""
+        """Whether a turn changed files; None if unknown, for example with a remote sandbox."""
         checkpoints = self.checkpoints
         if checkpoints is None or runs_elsewhere(self.config.terminal, policy_platform(scope)):
             return None
@@ -252,7 +252,7 @@ class App:
         )
 
     def _list_tools(self, platform: str) -> dict[str, Tool]:
-        """The tools of a platform; what they run with is built at the first call of one."""
+        """Return the tools of a platform; their collaborators are built at the first call."""
         collaborators = cache(lambda: self._tool_factory.collaborators(platform))
         return list_tools(collaborators)
 
@@ -432,7 +432,7 @@ class App:
         ]
 
     def start(self) -> None:
-        """Load plugins, recover what dead processes left, connect to servers if this one stays."""
+        """Load plugins, settle dead processes' work, and connect servers if this process stays."""
         self.plugins.load_configured(self.config, self.env)
         self.tasks.start_soon(self.recover)
         codex = self.config.main_model.openai_runtime == CODEX_RUNTIME
@@ -440,7 +440,7 @@ class App:
             self.servers.start()
 
     async def recover(self) -> None:
-        """Settle the background work that dead processes left in the store."""
+        """Settle background work that dead processes left in the store."""
         try:
             if not await self.store.has_background_work():
                 return
@@ -473,7 +473,8 @@ async def open_app(
         await stack.enter_async_context(heartbeat(store.workers, clock))
         if home.legacy_database.is_file():
             await import_public_sessions(store, home, LoggedProgress())
-        # What has no task of its own is closed after all tasks have ended, even if cancelled.
+        # Parts without a task of their own are closed after all tasks have ended, even if
+        # cancelled.
         closing = AsyncExitStack()
         stack.push_async_callback(_close, closing)
         app = App(

@@ -19,7 +19,7 @@ async def check_account(
     env: Mapping[str, str],
     token: str,
 ) -> AccountCheck:
-    """Whose account it is. `env` contains the answers. Raises `HermesError`."""
+    """Return whose account it is; `env` contains the answers. Raises `HermesError`."""
     module, _, name = setup.check.partition(":")
     check = cast("CheckAccount", getattr(import_module(module), name))
     return await check(token, ChatSettings(config).platform(manifest.name).extra, env)

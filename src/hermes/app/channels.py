@@ -119,7 +119,7 @@ class ConfiguredChannels:
         )
         limit = app.config.gateway.platform_connect_timeout
         try:
-            # Not an anyio scope: what the channel opens outlives it.
+            # Not an anyio scope, because tasks that the channel opens outlive it.
             async with asyncio.timeout(limit or None):
                 return await stack.enter_async_context(_load_factory(manifest)(deps))
         except TimeoutError as error:
@@ -178,7 +178,7 @@ def _chat_commands() -> tuple[tuple[str, str], ...]:
 
 
 def _credential(manifest: ChannelManifest, settings: Platform, env: Mapping[str, str]) -> str:
-    """What names the account: its token, or the options of the manifest; empty if not set."""
+    """Return what identifies the account: its token or the manifest's options; empty if not set."""
     option = manifest.account_option
     if not option:
         return (_first_variable(manifest, env) or settings.token).strip()

@@ -78,7 +78,7 @@ class ChatSettings:
 
     def _permissions_on(self, platform: str) -> Mapping[Role, RolePermissions]:
         if platform not in FACTS and platform not in self._config.platforms:
-            return DEFAULT_PERMISSIONS  # not a chat, such as the terminal
+            return DEFAULT_PERMISSIONS  # a session outside chats, such as in the terminal
         known = authenticated_role(platform) is not None
         defaults = AUTHENTICATED_PERMISSIONS if known else DEFAULT_PERMISSIONS
         return role_permissions_from(self.platform(platform).extra, defaults)

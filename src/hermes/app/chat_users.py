@@ -89,9 +89,9 @@ def allow(home: Home, env: Env, platform: str, user: str) -> None:
 
 
 def remove_from_variables(home: Home, env: Env, platform: str, user: str) -> Sequence[str]:
-    """Remove someone from the lists in `.env`; returns the variables set elsewhere that name them.
+    """Remove someone from the lists in `.env`.
 
-    Those cannot be changed from here.
+    Returns the variables set elsewhere that still name them, which cannot be changed from here.
     """
     own, elsewhere = read_dotenv(home.dotenv), list[str]()
     for name in (platform_variable(platform, one) for one in _VARIABLES):
@@ -109,7 +109,7 @@ def remove_from_variables(home: Home, env: Env, platform: str, user: str) -> Seq
 
 
 def remove(home: Home, env: Env, pairing: Pairing, person: tuple[str, str]) -> None:
-    """Take all access away. Raises `UsageError` if a list set elsewhere still names them."""
+    """Revoke all access. Raises `UsageError` if a list set elsewhere still names the person."""
     platform, user = person
     pairing.revoke(platform, user)
     elsewhere = remove_from_variables(home, env, platform, user)

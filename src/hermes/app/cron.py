@@ -134,7 +134,7 @@ async def start_heartbeat(app: App, service: JobService) -> None:
 
 
 def is_serving(home: Home) -> bool:
-    """Whether some program holds the tick lock of this home."""
+    """Whether any program holds the tick lock of this home."""
     lock = FileLock(home.cron / TICK_LOCK)
     try:
         free = lock.try_acquire()

@@ -46,7 +46,7 @@ class DeliveryCheck:
         self._targets = CachedSendTargets(home, env)
 
     def __call__(self, job: Job) -> str:
-        """Return why answers could not be delivered as things are, or "".
+        """Return why answers cannot be delivered at present, or "".
 
         Raises `UsageError` for an invalid target, and an unknown profile or platform.
         """
@@ -142,7 +142,7 @@ class OutboxDelivery:
             try:
                 tools = tuple(self._tools_of(job.enabled_toolsets))
             except UsageError:
-                # The job failed for this reason, which is what is delivered.
+                # The job failed; deliver the reason.
                 tools = ()
         result = DeliveredResult(profile, job.name, text, tools, job.policy.spend_cap)
         return result_row(f"{key}:{TARGET}:{profile}", result)

@@ -13,7 +13,7 @@ from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import Role, Scope
 
 MAX_SESSIONS = 10_000
-"""The most sessions `has_followups` remembers; any other one sees its message in its next turn."""
+"""Maximum sessions that `has_followups` remembers; others see the message in their next turn."""
 SESSION_FOLLOWUPS = "followups"
 """Wake-ups for follow-ups in sessions that are not chats, by session."""
 
@@ -98,6 +98,6 @@ class FollowupRouter:
             return False
         if session in await self._store.queues.topics(INBOX):
             return True
-        if self._wakeups.get(session) is wakeup:  # else one arrived meanwhile
+        if self._wakeups.get(session) is wakeup:  # otherwise, one arrived meanwhile
             del self._wakeups[session]
         return False

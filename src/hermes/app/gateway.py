@@ -1,4 +1,4 @@
-"""Build one profile's gateway from its open app."""
+"""Build the gateway of one open profile."""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

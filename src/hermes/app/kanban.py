@@ -227,7 +227,7 @@ async def _run_once(
 
 
 def _as_left_to_gateway(report: DispatchReport) -> DispatchReport:
-    """Report the tasks as left to the gateway, whose own worker starts them."""
+    """Report these tasks as left for the gateway, whose own worker starts them."""
     left = [(task, "The gateway starts it when a worker is free.") for task in report.started]
     return DispatchReport(promoted=report.promoted, skipped=[*report.skipped, *left])
 

@@ -96,7 +96,7 @@ class Learning:
         from hermes.learning.skills.catalog import SkillEnvironment
 
         def has_program(name: str) -> bool:
-            import shutil  # its modules take longer to load than all skills
+            import shutil  # importing these modules takes longer than reading all skills
 
             return shutil.which(name, path=path) is not None
 

@@ -205,7 +205,7 @@ class LearningCommands:
         return f"Done: {proposal.kind} {proposal.summary}"
 
     async def _try_accept(self, proposal: Proposal) -> str:
-        """Accept one of several: a proposal that cannot be applied does not keep others back."""
+        """Accept one of several; a proposal that cannot be applied does not hold up the others."""
         try:
             return await self._accept(proposal)
         except UsageError as error:

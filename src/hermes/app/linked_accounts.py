@@ -46,7 +46,7 @@ class PeopleCommands:
         return await run_sync(self._people.unlink, account)
 
     async def _notify(self, address: Address, account: str) -> None:
-        """The person must learn of it where the code was shown: it may have been stolen."""
+        """Notify the person where the code was shown, because it may have been stolen."""
         text = f"{account} is now linked with your account. If that is not you: /link remove"
         post = OutboxMessage(address=address, text=text, at=self._app.clock.now())
         await self._app.store.commit(outbox_post(new_id("send"), post))

@@ -167,7 +167,7 @@ class LogFollower:
             return
         yield from self._read(self._file)
         for newer in self._newer(self._file):
-            # It may have grown between the last read and its rotation.
+            # The file may have grown between the last read and its rotation.
             yield from self._read(self._file)
             yield from self._splitter.rest()
             self._file.close()
@@ -205,7 +205,7 @@ class LogFollower:
 
 
 def _open_rotated(path: Path) -> list[BinaryIO]:
-    """Open the rotated files, oldest first, and then the log itself, as they are at one moment."""
+    """Open the rotated files, oldest first, and then the log itself, as one consistent snapshot."""
     if not path.parent.exists():
         return []
     opened: list[BinaryIO] = []
@@ -241,7 +241,7 @@ def _lines_backwards(file: BinaryIO, block: int) -> Iterator[tuple[int, bytes]]:
         lines = _lines(file.read(end - start) + rest, start)
         rest = b""
         if start > 0:
-            # Only the beginning of an overlong line matters, and it comes with the next block.
+            # Only the beginning of an overlong line is kept, and that comes with the next block.
             rest = lines.pop(0)[1][:MAX_RECORD]
         yield from reversed(lines)
         end = start

@@ -34,7 +34,7 @@ CHANGE_RETENTION = timedelta(days=365)
 
 PRUNE_BATCH = 200
 MAX_DUPLICATES = 5
-"""Removals of memory entries proposed at a time."""
+"""Maximum number of memory removals proposed at a time."""
 
 
 class ProfileMaintenance:

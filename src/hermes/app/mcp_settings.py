@@ -66,7 +66,7 @@ class McpSettings:
         return self._set(name, given)
 
     def trouble(self, name: str) -> str:
-        """What is not installed for a server and what to do; empty if nothing can be said."""
+        """Return what a server lacks on this machine, and what to do; empty if nothing."""
         from hermes.mcp.servers import missing_sdk  # noqa: PLC0415 - few calls need it
 
         try:

@@ -72,7 +72,7 @@ class ModelSelector:
         *,
         providers: Callable[[str], BuildModel | None] = no_provider,
     ) -> None:
-        """`providers` finds those of plugins; otherwise they can be chosen, but not used."""
+        """`providers` finds the providers of plugins; without it, they can be chosen but not used."""
         self._home = home
         self._env = env
         self._settings = with_embedded_models(settings, home)
@@ -239,7 +239,7 @@ class ModelSelector:
         return self._built[flags]
 
     async def _replace_built(self) -> None:
-        """Running turns keep their models with the old tokens."""
+        """Rebuild the models; running turns keep theirs, with the old tokens."""
         replaced, self._built = self._built, {}
         for model in replaced.values():
             await model.close_when_idle()
@@ -256,7 +256,7 @@ class ModelSelector:
         )
 
     async def _find_local(self) -> Sequence[LocalServer]:
-        """Local servers, and last the embedded model, if installed."""
+        """Find local servers, then the embedded model if it is installed."""
         from hermes.models.embedded.weights import local_server_under  # noqa: PLC0415 - last resort
 
         return [*await find_local_servers(self._env.get), *local_server_under(self._home.root)]

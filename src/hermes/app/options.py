@@ -1,4 +1,4 @@
-"""The options with which a profile is opened, and what they decide: logs, masked secrets."""
+"""The options for opening a profile, and what follows from them: log files, masked secrets."""
 
 from datetime import timedelta
 

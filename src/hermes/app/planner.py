@@ -143,7 +143,7 @@ class StandardPlanner:
         files_changed: Callable[[Scope], Awaitable[bool | None]],
         ready: Callable[[], Awaitable[None]],
     ) -> None:
-        """`ready` is awaited before every plan, such as for tools still being loaded."""
+        """`ready` is awaited before every plan, for example until tools are loaded."""
         self._models = models
         self._toolbox = toolbox
         self._chats = chats
@@ -264,10 +264,7 @@ class StandardPlanner:
         )
 
     def _short_prompt(self, prompt: str, session: Session, scope: Scope) -> str:
-        """The prompt for a slow embedded model.
-
-        It is the same in all folders, so that it is read once; paths are relative anyway.
-        """
+        """The prompt for a slow embedded model: the same in all folders, so that it is read once."""
         today = self._clock.now().astimezone().date()
         parts = [prompt, f"Today is {today:%A, %Y-%m-%d}.", self.extra_instructions(session, scope)]
         return "\n\n".join(part for part in parts if part)
@@ -309,12 +306,12 @@ class _ToolOffer(Struct, dict=True):
         return [tool for tool in self.tools.values() if isinstance(tool, SupportsRestore)]
 
     def within(self, inherited: Collection[str]) -> "_ToolOffer":
-        """Limit a subagent to the tools that its parent had."""
+        """Limit a subagent to its parent's tools."""
         chosen = {name: tool for name, tool in self.tools.items() if name in inherited}
         return _ToolOffer(self.all_tools, chosen)
 
     def limited(self, toolbox: Toolbox, window: int) -> tuple[Mapping[str, Tool], Collection[str]]:
-        """The tools of a turn, and which of them its requests do not list."""
+        """Return the tools of a turn, and those that its requests do not list."""
         if window not in self._limited:
             limited = toolbox.limit(self.tools, window)
             self._limited[window] = (

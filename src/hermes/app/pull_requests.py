@@ -16,7 +16,7 @@ _NONE = "checks reported"
 
 
 async def check_problem(app: App, address: str) -> str:
-    """Why the checks have not passed; empty if they have, or none is required."""
+    """Return why the required checks have not passed; empty if they have or there are none."""
     scope = Scope(profile=app.home.profile, session="", run="", workspace=str(app.home.path))
     environment = app.child_env(scope)
     program = shutil.which("gh", path=environment.get("PATH"))

@@ -160,7 +160,7 @@ class ChatHandoff:
     async def _destination(
         self, platform: str, caller: HandoffCaller | None, principal: str
     ) -> tuple[Address, Requester, str]:
-        """Where the session goes, whose chat that is, and its session key.
+        """Return where the session goes, whose chat that is, and its session key.
 
         That is the caller's own chat on the platform, for the owner also the home channel, or else
         the chat where they last had a session of their own.

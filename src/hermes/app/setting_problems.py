@@ -1,6 +1,6 @@
 """Find all problems of the settings; chat, gateway, `config check` and `doctor` show the same.
 
-The loader finds unknown keys and words. Here are names: of providers, toolsets, sandboxes,
+The loader finds unknown keys and values. This module checks names: providers, toolsets, sandboxes,
 platforms, profiles and servers.
 """
 
@@ -43,7 +43,7 @@ SOURCES = (
     "local",
     "web",
 )
-"""Where turns come from besides messaging platforms."""
+"""Sources of turns other than messaging platforms."""
 
 PROVIDER: KeyPath = ("model", "provider")
 BACKEND: KeyPath = ("terminal", "backend")
@@ -77,19 +77,19 @@ _Check: TypeAlias = Callable[[KeyPath, str], Iterable[Finding]]
 
 
 def setting_problems(loaded: LoadedConfig, home: Home, env: Env) -> list[Problem]:
-    """What the loader warned about, and names that mean nothing here, in the order of the file."""
+    """Return the loader's warnings and unknown names, in file order."""
     problems = [*loaded.warnings, *name_problems(loaded, home, env)]
     return sorted(problems, key=lambda problem: (problem.line, problem.column))
 
 
 def name_problems(loaded: LoadedConfig, home: Home, env: Env) -> list[Problem]:
-    """Names that mean nothing here."""
+    """Return unknown names in the settings."""
     findings = [*_findings(loaded, home, env)]
     return with_positions(findings, home) if findings else []
 
 
 def is_server_or_hook(problem: Problem) -> bool:
-    """Whether it is about a whole MCP server or an event of hooks."""
+    """Whether the problem concerns a whole MCP server or hook event."""
     return problem.path[:1] in (("mcp_servers",), ("hooks",)) and len(problem.path) == 2
 
 

@@ -26,7 +26,7 @@ from hermes.store.sqlite import open_store
 
 _MAX_LISTED = 1000
 _LONG_IMPORT = 10_000
-"""Rows from which on the progress is logged."""
+"""Imports of at least this many rows log their progress."""
 log = logging.getLogger(__name__)
 
 
@@ -42,7 +42,7 @@ async def open_archive(
 
 
 async def import_public_sessions(store: Store, home: Home, report: ReportProgress) -> None:
-    """Import what is new in the public system's database, if there is one.
+    """Import new sessions from the public system's database, if there is one.
 
     A failure is logged: our own sessions do not depend on it.
     """

@@ -1,4 +1,4 @@
-"""Build what the tools of a profile run with, their checkpoints and the hooks."""
+"""Build the collaborators of a profile's tools, their checkpoints and the hooks."""
 
 import os
 import shutil
@@ -54,7 +54,7 @@ _MB = 1 << 20
 
 
 class ToolFactory(Struct, frozen=True, kw_only=True):
-    """Builds what the tools of a profile run with, at the first call of a tool."""
+    """Builds the collaborators of a profile's tools at the first call of a tool."""
 
     home: Home
     env: Env
@@ -73,7 +73,7 @@ class ToolFactory(Struct, frozen=True, kw_only=True):
     locks: FileLocks = field(default_factory=FileLocks)
 
     def collaborators(self, platform: str) -> ToolCollaborators:
-        """What the tools of a platform share."""
+        """Return what the tools of a platform share."""
         terminal = self.config.terminal
         return replace(
             self._collaborators(),

@@ -1,4 +1,4 @@
-"""Choose what transcribes the recordings that people send."""
+"""Choose the service that transcribes people's recordings."""
 
 import logging
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ PROVIDERS = {
 def configured_transcriber(
     app: "App", providers: Mapping[str, SpeechProvider] = PROVIDERS
 ) -> Transcriber | None:
-    """What the settings name; None if nothing is set up."""
+    """Return the configured transcriber; None if there is none."""
     settings = app.config.stt
     if not settings.enabled:
         return None
@@ -92,7 +92,7 @@ def configured_transcriber(
 
 
 def _key_variable(app: "App", provider: SpeechProvider, base_url: str) -> str:
-    """The first variable that is set; they are for the provider's own address only."""
+    """Return the first variable that is set; its key only goes to the provider's own address."""
     if base_url:
         return ""
     found = (app.env.get(name, "").strip() for name in provider.keys)

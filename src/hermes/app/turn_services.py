@@ -1,4 +1,4 @@
-"""Build what surrounds a turn: compaction before it; titles, reviews and goals after it."""
+"""Build the services around a turn: compaction before it; titles, reviews and goals after it."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -176,7 +176,7 @@ def title_callbacks(
 
 
 def goal_callback(store: Store, features: FeatureServices, tasks: TaskGroup) -> AfterTurn:
-    """Go on with the goal of a session after its turn; goals are loaded if it has one."""
+    """Continue a session's goal after its turn; the goal code is only loaded if there is one."""
 
     async def judge(session: str, outcome: Outcome) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What a home contains that this version does not serve; the one list of it."""
+"""List the features that a home configures but this version does not serve."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -14,7 +14,7 @@ from hermes.kit.text import plural
 
 
 class Unserved(Struct, frozen=True):
-    """Something the owner may expect to work: in a few words, as a sentence, how to turn it off."""
+    """A feature that the owner may expect: a short name, a sentence, and how to turn it off."""
 
     name: str
     sentence: str

@@ -1,6 +1,6 @@
 """Find settings and variables of chat platforms that nothing reads.
 
-What the gateway reads is found by letting it read: its functions get mappings that note names.
+The gateway's own functions are run with mappings that record which names they read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ _HOME_SUFFIXES = ("", "_NAME", "_THREAD_ID")
 
 
 class _NotingEnv(Env):
-    """Variables of which none is set; `names` are those that were asked for."""
+    """An environment without variables that records the requested `names`."""
 
     __slots__ = ("names",)
 
@@ -53,7 +53,7 @@ class _NotingEnv(Env):
 
 
 class _NotingTable(dict[str, object]):
-    """A table without keys; `names` are those that were asked for."""
+    """A table without keys that records the requested `names`."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -76,7 +76,7 @@ def read_variables(manifest: ChannelManifest) -> frozenset[str]:
 
 
 def read_keys(manifest: ChannelManifest) -> frozenset[str]:
-    """The settings that have an effect in the `extra` of a platform, and beside it."""
+    """Return the settings that have an effect inside and outside a platform's `extra`."""
     noted, name = _NotingTable(), manifest.name
     access_rules_from(name, Env({}), Platform(extra=noted))
     command_access(noted, DIRECT_CHAT)
@@ -124,8 +124,8 @@ def _account_paths(block: Mapping[object, object], place: KeyPath) -> Iterator[K
 def unused_variables(config: Config, env: Env) -> Iterator[Finding]:
     """A warning for each variable of a served platform that nothing reads.
 
-    Variables of the process are only looked at for enabled platforms: other programs may have
-    some that begin like ours.
+    Variables of the process are only checked for enabled platforms: other programs may use similar
+    names.
     """
     enabled = {*enabled_platforms(config, env)}
     for manifest in MANIFESTS.values():

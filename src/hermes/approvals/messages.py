@@ -19,7 +19,7 @@ from hermes.schema.questions import (
 from hermes.schema.scope import OWNER, Scope, platform_of
 
 MAX_SHOWN = 8_000
-"""Requests longer than this (in characters) are not put to a person at all."""
+"""Requests longer than this (in characters) are denied without asking a person."""
 MAX_LINES = 400
 MAX_FOLDER = 400
 MAX_REASON = 300
@@ -134,7 +134,7 @@ def request_origin(scope: Scope) -> str:
 
 
 def refusal_notice(scope: Scope, request: ApprovalRequest, why: str) -> str:
-    """Say to the person who started an unattended run what was not done, and what helps."""
+    """Tell the person who started an unattended run what was not done, and how to allow it."""
     what = show_invisible_line(request.action or request.target, MAX_SUBJECT)
     how = " Use `hermes` or `hermes -q` in a terminal, or --yolo." if scope.source == "cli" else ""
     return (
@@ -286,7 +286,7 @@ def late_message(latest: QuestionRecord | None, clock: Clock) -> str:
 
 
 def interrupted_message(row: QuestionRecord) -> str:
-    """Describe to the model what became of a call whose process ended while this was pending.
+    """Tell the model what happened to a call whose process ended while the question was pending.
 
     Empty if it was allowed: then it is unknown how far the call got.
     """

@@ -98,7 +98,7 @@ def parse_choice(question: Question, words: str) -> ApprovalChoice | None:
 
 
 def needs_id(question: Question, words: str) -> bool:
-    """Whether the reply must name it: forwarded questions are never answered by accident."""
+    """Whether the reply must name the question: forwarded ones must not be answered by accident."""
     name = split_answer(words)[1]
     return question.elsewhere and not (name and matches_id(question, name))
 
@@ -339,7 +339,7 @@ class QuestionWaiter:
             await tell(events.QuestionAsked(question))
             row = await self._wait(asked)
         except BaseException:
-            # Cancelled, suspended or never shown: either way this process stops waiting.
+            # Cancelled, suspended or never shown: this process stops waiting.
             with anyio.CancelScope(shield=True):
                 await self._release(asked)
             raise

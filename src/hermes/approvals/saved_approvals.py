@@ -108,7 +108,7 @@ def leaves_sandbox(request: ApprovalRequest) -> bool:
 
 
 def unsealed_runner(request: ApprovalRequest) -> str:
-    """The program that makes a simple command depend on files that cannot be sealed.
+    """Return the program that makes a simple command depend on files that cannot be sealed.
 
     Empty if there is none, and for commands that stay inside the sandbox.
     """

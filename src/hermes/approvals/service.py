@@ -65,7 +65,7 @@ from hermes.schema.questions import (
 from hermes.schema.scope import OWNER, Address, Role, Scope
 
 NO_LIMIT = 30 * 24 * 3600.0
-"""Seconds that stand for "as long as the person needs"; the end of the turn ends the wait."""
+"""Seconds that mean "no time limit"; the wait ends with the turn."""
 
 
 class QuestionTimeouts(Struct, frozen=True, kw_only=True):

@@ -129,7 +129,7 @@ class _ScriptReader:
         self.invalid = self.too_long = False
 
     def read_text(self, text: str) -> None:
-        """Read shell text; what it sets does not outlast it."""
+        """Read shell text; variables set in it do not outlast it."""
         if self._depth >= MAX_DEPTH:
             self.too_long = True
             return
@@ -178,7 +178,7 @@ class _ScriptReader:
                 self._assign(node)
                 return ""
             case "for_statement":
-                # The body is read once, with all values.
+                # The loop body is read once, with all values.
                 values = node.children_by_field_name("value")
                 words = [word for one in values for word in self._words(one)]
                 for name in node.children_by_field_name("variable"):

@@ -67,7 +67,7 @@ def _line(args: Sequence[str]) -> str:
     return "".join(f" {_BLANKS.sub('␣', arg) or _EMPTY}" for arg in args) + " "
 
 
-# What only reads
+# Commands that only read
 
 _PRIVATE_PATH = re.compile(
     r"(^|[/@=])\.(ssh|gnupg|aws|azure|kube|docker|hermes|password-store|mozilla|thunderbird|gcloud"
@@ -104,7 +104,7 @@ _READING_LINES: Mapping[str, str] = {
     **dict.fromkeys(("true", "false", "whoami", "uptime"), " "),
     "date": r"(?: (?:-u|\+\S*))* ", "ps": r"(?: (?:aux|ax|-ef|-e|-A|-f))? ",
     "uniq": r"(?: -[cdui]+)*(?: [^- ]\S*)?(?: -[cdui]+)* ",
-    # Only what runs no program configured by a repository.
+    # Only options that run no program configured by a repository.
     "git": r" status(?: (?:-s|-b|-sb|--short|--porcelain))* "
     r"| log(?: (?:--oneline|--graph|--decorate|--all|-\d{1,4}|-n\d{1,4}|(?!-)[\w./~^@-]+))* "
     r"| branch(?: (?:-a|-r|-v|-vv|--show-current))* "
@@ -153,7 +153,7 @@ def _is_off_limits(path: str, folder: str, context: ShellContext) -> bool:
     return own or is_private_path(path, folder)
 
 
-# What is always denied
+# Commands that are always denied
 
 _PROTECTED = word_set(
     "/ /bin /boot /dev /etc /home /lib /lib32 /lib64 /libx32 /media /mnt /opt /proc /root /run "
@@ -212,7 +212,7 @@ def hard_deny_reason(script: ShellScript, homes: Sequence[str]) -> str:
 
 
 def _passes_names(found: ShellCommand) -> bool:
-    """Whether it passes on the names it receives, nearly all of them."""
+    """Whether it passes on nearly all of the names it receives."""
     if found.name == "grep":
         return any(arg == "." or re.fullmatch(r"-\w*v\w*", arg) for arg in found.argv[1:])
     return found.piped and found.name in {"sort", "cat", "tee", "tr", "uniq", "head", "tail"}
@@ -321,7 +321,7 @@ def _covers_protected(path: str, homes: Sequence[str]) -> bool:
     )
 
 
-# What acts outside the machine: installs, sends, publishes or deploys
+# Commands with effects outside the machine: install, send, publish or deploy
 
 _LOCALHOST = re.compile(
     r"(?:\w+://)?(?:[^/@]*@)?(?:localhost|127(?:\.\d+){3}|0\.0\.0\.0|\[::1\])(?:[:/?]|$)",
@@ -362,7 +362,7 @@ def downloads_files(commands: Sequence[ShellCommand]) -> bool:
     )
 
 
-# What looks dangerous
+# Commands that look dangerous
 
 _SENSITIVE = re.compile(
     r"(^|/)(\.ssh|\.gnupg|\.aws|\.kube|\.hermes)(/|$)|(^|/)\.env(\.|$)|(^|/)(authorized_keys|id_\w+"

@@ -1,8 +1,8 @@
 """The bus of the processes that share a store on one machine: wake-ups reach all of them.
 
 A process that listens has a datagram socket in a folder beside the store. Events stay within the
-process. A wake-up that gets lost costs time only: readers look at their rows regularly, and a
-request to stop a turn is repeated while somebody waits for its answer.
+process. A lost wake-up only costs time: readers poll their rows, and a request to stop a turn is
+repeated until it is answered.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.05
 MAX_TRIES = 100
-"""How often a process that is too busy, or frozen, is tried."""
+"""Attempts to reach a process that is busy or frozen."""
 _PREFIX = "wake_"
-"""How the names of sockets begin; other files in the folder are left alone."""
+"""Prefix of socket names; other files in the folder are left alone."""
 _BATCH = 50
 """Wake-ups in a datagram."""
 _MAX_BYTES = 65_536
@@ -111,8 +111,8 @@ class LocalBus(MemoryBus, dict=True):
             log.info("the process with socket %s cannot be woken: %s", name, error)
 
     def _open_receiver(self) -> None:
-        # A name is never used again: a process that failed to send to the closed socket of that
-        # name may be about to remove its file.
+        # Names are never reused: a process that failed to send to the closed socket may be about to
+        # remove its file.
         self._name = new_id("wake")
         receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         receiver.setblocking(False)

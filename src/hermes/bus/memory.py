@@ -97,7 +97,7 @@ class _Subscription(Struct, eq=False):
         self._arrived.set()
 
     async def read(self) -> Sequence[Event]:
-        # What arrived may be taken before the reader runs.
+        # An arrived event may be taken before the reader runs.
         while not self._unread and not self._closed:
             await self._arrived.wait()
         return self.take()

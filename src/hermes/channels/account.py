@@ -1,4 +1,4 @@
-"""The account of a channel: its options, its token, and the addresses that belong to it."""
+"""Read a channel account's options and token, and check its addresses."""
 
 import re
 from collections.abc import Callable, Collection
@@ -55,7 +55,7 @@ def account_options(
     """Return the current options. Raises `ConfigError` for a value of the wrong type.
 
     The variables of the options in `own`, such as an address or a list of users, belong to the
-    first account. No variable takes precedence over the settings of a further account.
+    first account. For further accounts, variables never override the settings.
     """
     not_for_account = {*own, *deps.settings.extra} if deps.account else frozenset[str]()
     variables = {

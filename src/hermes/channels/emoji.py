@@ -23,10 +23,10 @@ _VARIATION = "\ufe0f"
 
 
 class EmojiNames:
-    """The usual names, and those that only this platform has (`own`)."""
+    """The common names, and those that only this platform has (`own`)."""
 
     def __init__(self, own: Mapping[str, str]) -> None:
-        # The first of several names is the one that is sent.
+        # Of several names, the first one is sent.
         self._by_name = {**own, **_BY_NAME}
         self._names = {
             sign.rstrip(_VARIATION): name for name, sign in reversed(self._by_name.items())

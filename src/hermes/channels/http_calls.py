@@ -16,18 +16,18 @@ class HttpCall(Struct, frozen=True, kw_only=True):
 
 
 class CallResponse(Struct, frozen=True):
-    """An object is sent as JSON, a text as it is."""
+    """A response; an object is sent as JSON, text unchanged."""
 
     status: int = 200
     body: Mapping[str, object] | str = ""
     wait: int = 0
     """Seconds for Retry-After; 0 omits the header."""
     media_type: str = "text/plain"
-    """The type of a text."""
+    """The content type of a text."""
 
 
 class CallRejected(Exception):
-    """The call is rejected; `code` is for programs, the message for people."""
+    """A rejected call; `code` is for programs, the message for people."""
 
     def __init__(self, status: int, code: str, message: str, *, wait: int = 0) -> None:
         super().__init__(message)

@@ -65,7 +65,7 @@ def form_body(fields: Mapping[str, str | bytes], uploads: Sequence[Upload] = ())
         text = value if isinstance(value, str) else value.decode()
         form.add_field(name, text, content_type=kind)
     for upload in uploads:
-        # As a file it is sent in pieces, so that a large one does not hold up the event loop.
+        # Sent as a file, in pieces, so that a large one does not block the event loop.
         form.add_field(
             upload.field,
             BytesIO(upload.data),
@@ -76,7 +76,7 @@ def form_body(fields: Mapping[str, str | bytes], uploads: Sequence[Upload] = ())
 
 
 def _header_text(name: str) -> str:
-    """The name of a file for a header, in which line ends and other controls are not allowed."""
+    """Return a file name for a header, without line breaks and control characters."""
     shown = "".join(sign if sign.isprintable() else " " for sign in name)
     return one_line(shown, 200) or "file"
 
@@ -92,8 +92,8 @@ def retry_after(headers: Mapping[str, str], otherwise: float = 1.0) -> float:
 class HttpClient:
     """Calls of one account. Nothing is retried here.
 
-    `label` is the platform's name in errors. They never contain an address or what aiohttp says
-    about one: it may contain the token.
+    `label` is the platform's name in errors. Errors never contain a URL or aiohttp's own text about
+    one, because it may contain the token.
     """
 
     def __init__(
@@ -118,7 +118,10 @@ class HttpClient:
         *,
         seconds: float = CALL_TIMEOUT,
     ) -> HttpAnswer:
-        """Return whatever the platform answers. Raises `Offline` or `UnknownOutcome`."""
+        """Return the platform's answer, whatever its status.
+
+        Raises `Offline` or `UnknownOutcome`.
+        """
         given = {**(body.headers if body is not None else {}), **(headers or {})}
         try:
             async with self._session.request(
@@ -218,5 +221,5 @@ async def open_http_client(
         try:
             yield HttpClient(session, label=label, proxy=proxy, unreadable=unreadable)
         finally:
-            # Connections are closed in the next rounds of the event loop.
+            # Give the event loop time to close the connections.
             await asyncio.sleep(0)

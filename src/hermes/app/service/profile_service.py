@@ -280,7 +280,7 @@ class ProfileService:
         self.gateway.poll_queues()
 
     async def _recover_regularly(self) -> None:
-        """Settle what dead workers of this store left besides messages."""
+        """Settle everything that dead workers left in this store, except messages."""
         app = self.app
         while True:
             await app.clock.sleep(app.store.workers.ttl.total_seconds())

@@ -97,7 +97,7 @@ def write_state(path: Path, state: GatewayState) -> None:
 class GatewayStatus(Struct, frozen=True, kw_only=True):
     """`record` is the running gateway that serves the home, if any; `state` its last status.
 
-    Without a running gateway, `state` is what the last one left.
+    Without a running gateway, `state` is the last one's final state.
     """
 
     home: Home

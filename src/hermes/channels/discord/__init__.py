@@ -30,7 +30,7 @@ class AllowedMentions(Struct, frozen=True, kw_only=True):
 
 
 class MissedMessages(Struct, frozen=True, kw_only=True):
-    """Which messages are fetched after an outage that Discord does not replay.
+    """Which messages are fetched after an outage if Discord does not replay them.
 
     `channels` restricts this to some channels; `limit` is per channel and `max_dispatches` for all
     channels together. 0 means no limit.
@@ -100,8 +100,8 @@ MANIFEST = ChannelManifest(
     caps=ChannelCapabilities(
         max_text=2000,
         groups=True,
-        rate=20.0,  # a burst of as many may precede it: 40 of the 50 requests in a second
-        chat_rate=5.0,  # the limits of channels are read from Discord's answers
+        rate=20.0,  # with a burst of the same size, at most 40 of the 50 allowed requests per second
+        chat_rate=5.0,  # limits per channel come from Discord's responses
         unit=LengthUnit.UTF16,
         markup=Markup.DISCORD,
         edit=True,

@@ -110,11 +110,11 @@ class DiscordChannel:
         self._commands = own_commands(commands, options)
         self._seen = LastSeen(clock)
         self._signs: LruMap[str, str] = LruMap(MAX_REMEMBERED)
-        """Our reaction to a message: a new one replaces it."""
+        """Our reaction to each message: a new one replaces it."""
         self._direct: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         """Channels of direct messages, by the person's id."""
         self._forum_posts: LruMap[str, str] = LruMap(MAX_REMEMBERED)
-        """Forum posts by the answer they begin; its other parts go into the same post."""
+        """Forum posts by the answer that opened them; its other parts go into the same post."""
 
     async def run(self, deliver: HandleInbound) -> None:
         bot, application = await self._log_in()
@@ -198,7 +198,7 @@ class DiscordChannel:
             channel = await self._destination(to)
             await self._api.show_sign("POST", f"/channels/{channel}/typing")
         except UnknownOutcome as error:
-            # It makes no difference whether people saw it.
+            # A lost indicator does not matter.
             log.info("typing could not be shown: %s", error)
 
     async def react(self, to: Address, message: str, sign: str) -> None:
@@ -272,7 +272,7 @@ class DiscordChannel:
         if channel == to.chat and to.thread:
             reply_to = reply_to or to.thread
         elif reply_to == to.thread:
-            # It stands above the thread already.
+            # It is already shown above the thread.
             reply_to = None
         fields = new_message_fields(post, self._options.allow_mentions, reply_to)
         fields, uploads = await self._with_files(fields, post)

@@ -1,4 +1,4 @@
-"""Look up channels and threads of servers: from the gateway's events, otherwise from the API."""
+"""Look up servers' channels and threads, from gateway events or otherwise from the API."""
 
 import msgspec
 from msgspec import structs
@@ -21,7 +21,7 @@ class ChatDirectory:
         self._known: LruMap[str, Channel] = LruMap(MAX_CHATS)
 
     def read(self, event: GatewayEvent) -> Guild | None:
-        """Read an event; return the server that it describes, if any."""
+        """Update the directory from an event; return the server that it describes, if any."""
         if event.name == "GUILD_CREATE":
             guild = msgspec.json.decode(event.data, type=Guild)
             for chat in (*guild.channels, *guild.threads):
@@ -34,7 +34,7 @@ class ChatDirectory:
         return None
 
     def add(self, chat: Channel) -> None:
-        """Store a chat; updates and interactions do not say who takes part in a thread."""
+        """Store a chat, keeping fields that updates and interactions leave out."""
         if (known := self._known.get(chat.id)) is not None:
             chat = structs.replace(
                 chat,

@@ -75,7 +75,7 @@ async def publish_commands(
     try:
         found = await api.patient_call("GET", path, list[Raw])
         existing = [(msgspec.json.decode(raw, type=Command), raw) for raw in found]
-        # They are sent back as they came: they may have fields that are not read here.
+        # They are sent back unchanged: they may have fields that we do not read.
         others: list[tuple[Command, Raw]] = []
         if options.command_sync_policy == "safe":
             names = {command.name for command in commands}

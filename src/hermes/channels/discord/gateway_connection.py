@@ -124,7 +124,7 @@ class GatewayConnection:
             if failures >= MAX_FAILURES:
                 raise Offline(f"Cannot connect to Discord: {reason}")
             if failures >= MAX_RESUMES:
-                # Discord may refuse the number of the event, or the address may not exist any more.
+                # Discord may reject the event number, or the address may no longer exist.
                 start = None
             log.info("the gateway connection ended (%s); connecting again", reason)
             if failures:
@@ -215,7 +215,7 @@ class _Client(discord.Client):
     def _get_state(self, **options: Any) -> Any:
         self.http = self._own_http
         state = super()._get_state(**options)
-        # We read the events ourselves: one that discord.py cannot read must not end the connection.
+        # We parse events ourselves: one that discord.py cannot parse must not end the connection.
         state.parsers = {}
         return state
 
@@ -225,7 +225,7 @@ class _Client(discord.Client):
 
     async def open(self, start: ResumePoint | None, info: GatewayInfo | None) -> None:
         url = URL(start.url if start else info.url if info else "")
-        # An invalidated session starts again at the address where it was opened.
+        # An invalidated session restarts at the address where it was opened.
         kind = type("_Socket", (DiscordWebSocket,), {"DEFAULT_GATEWAY": url})
         opening = kind.from_client(
             self,

@@ -54,7 +54,7 @@ MAX_EARLIER = 12_000
 MAX_REMEMBERED = 5_000
 MAX_MEMBERS = 1_000
 ROLE_SECONDS = 60.0
-"""Seconds that fetched roles are used; after that, they may have been taken away."""
+"""Seconds for which fetched roles are cached; they may be revoked."""
 _OPENS_THREADS = frozenset({ChannelType.TEXT, ChannelType.ANNOUNCEMENT})
 
 
@@ -141,7 +141,7 @@ class InboundBuilder:
         return inbound
 
     def deletion(self, deleted: MessageDeleted) -> Inbound | None:
-        """Return the update, or None if it is not known who wrote the message."""
+        """Return the update, or None if the author of the message is unknown."""
         if (written := self._written.get(deleted.id)) is None:
             return None
         key = f"{self._bot.id}:{deleted.id}:delete"
@@ -179,7 +179,7 @@ class InboundBuilder:
         )
 
     async def interaction(self, event: Interaction) -> Inbound | None:
-        """A command from Discord's own list, or a pressed button or chosen entry."""
+        """Return the update for a command from Discord's list, a pressed button or a chosen entry."""
         person = event.person
         if person is None or not event.channel_id:
             return None
@@ -276,7 +276,7 @@ class InboundBuilder:
         )
 
     def _address(self, message: Message, origin: Origin, *, mentioned: bool) -> Address:
-        """Return where the conversation takes place: a mention in a channel opens a thread."""
+        """Return the address of the conversation; a mention in a channel opens a thread."""
         if origin.chat is None or origin.is_thread:
             return origin.address
         options = self._options
@@ -349,8 +349,8 @@ class InboundBuilder:
         if not typed and not files:
             if not self._names_bot(message):
                 return []
-            typed = "(no text)"  # a bare mention is a question, too
-        # The first part is what the sender wrote: an attachment never stands there.
+            typed = "(no text)"  # a bare mention counts as a question
+        # The first part is always the sender's text, never an attachment.
         if not typed and (others or _is_attachment(files[0])):
             typed = "(no text)"
         return [*([Text(typed)] if typed else []), *files, *others]
@@ -366,7 +366,7 @@ class InboundBuilder:
         return quoted_text(replied.author_name, text[:MAX_QUOTE]) if text else ""
 
     async def _earlier(self, message: Message, origin: Origin) -> str:
-        """Return what the bot did not see before a mention: the messages since its last post."""
+        """Return the messages since the bot's last post, which it did not receive."""
         options = self._options
         sees_all = (
             origin.chat is None

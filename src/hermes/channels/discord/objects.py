@@ -37,7 +37,7 @@ class MessageFlag(IntFlag):
 
 
 class ApplicationFlag(IntFlag):
-    """Which privileged intents the owner has turned on; `LIMITED` is for bots in few servers."""
+    """Privileged intents that the owner has enabled; `LIMITED` applies to bots in few servers."""
 
     MEMBERS = 1 << 14
     MEMBERS_LIMITED = 1 << 15
@@ -79,7 +79,7 @@ class Member(Struct, frozen=True, kw_only=True):
 class Channel(Struct, frozen=True, kw_only=True):
     """A channel, thread or direct message.
 
-    `owner_id` is who opened the thread; `member` is only there if the bot has joined it.
+    `owner_id` is who opened the thread; `member` is only set if the bot has joined it.
     """
 
     id: str
@@ -268,5 +268,5 @@ class GatewayInfo(Struct, frozen=True, kw_only=True):
 
 
 def snowflake_at(moment: datetime) -> int:
-    """The smallest id that something created at that moment can have."""
+    """Return the smallest possible id of an object created at that moment."""
     return max(0, int((moment - EPOCH) / timedelta(milliseconds=1))) << 22

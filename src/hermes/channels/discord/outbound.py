@@ -13,12 +13,12 @@ from hermes.ports.channel import Attachment, Choice, Markup, NotSent, Outbound
 
 MAX_FILES = 10
 MAX_FILE_BYTES = 24 * 1024 * 1024
-"""All files of a message; Discord accepts 25 MiB with everything around them."""
+"""Maximum bytes of all files of a message; Discord accepts requests of 25 MiB."""
 MAX_TEXT = 2000
 MAX_CUSTOM_ID = 100
 MAX_BUTTONS_PER_ROW = 5
 MAX_AS_BUTTONS = 10
-"""More choices than this are a menu."""
+"""More choices than this are shown as a menu."""
 MAX_OPTIONS = 25
 MAX_OPTION_LABEL = 100
 MENU_ID = "menu"
@@ -52,7 +52,7 @@ def new_message_fields(post: Outbound, mentions: AllowedMentions, reply_to: str 
     if post.key:
         fields |= {"nonce": nonce(post.key), "enforce_nonce": True}
     if reply_to is not None and reply_to.isdecimal():
-        # The message may have been deleted meanwhile: then the post quotes nothing.
+        # If the message was deleted meanwhile, the post quotes nothing.
         fields["message_reference"] = {"message_id": reply_to, "fail_if_not_exists": False}
     return fields
 
@@ -72,7 +72,7 @@ def with_voice(fields: Fields, data: bytes) -> tuple[Fields, Upload]:
 def with_files(
     fields: Fields, files: Sequence[tuple[Attachment, bytes]]
 ) -> tuple[Fields, list[Upload]]:
-    """Return the fields and files of a post. Raises `NotSent` if there is too much."""
+    """Return the fields and files of a post. Raises `NotSent` if they are too large."""
     if len(files) > MAX_FILES:
         raise NotSent(f"A message can have at most {MAX_FILES} files.")
     if sum(len(data) for _, data in files) > MAX_FILE_BYTES:
@@ -107,12 +107,12 @@ def shown_text(post: Outbound) -> str:
     if post.markup is not Markup.PLAIN:
         return post.text
     escaped = escape(post.text)
-    # Escaping makes it longer; a text that does not fit any more is sent as it is.
+    # Escaping makes the text longer; if it no longer fits, it is sent unescaped.
     return escaped if len(escaped) <= MAX_TEXT else post.text
 
 
 def escape(text: str) -> str:
-    """Escape what Discord would take for markup, but not within addresses."""
+    """Escape Discord's markup characters, except within URLs."""
 
     def escaped(found: re.Match[str]) -> str:
         sign = found[0]

@@ -1,4 +1,4 @@
-"""Remember which events are handled, so that the next process continues after them."""
+"""Remember which events were handled, so that the next process continues after them."""
 
 import logging
 from collections import OrderedDict
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 MAX_DIRECT = 200
 """Maximum number of direct chats, the latest, that are searched for missed messages."""
 OVERLAP = timedelta(seconds=60)
-"""How far back messages are fetched again: clocks differ, and the gateway ignores repetitions."""
+"""Overlap when fetching missed messages: clocks differ, and the gateway ignores repetitions."""
 
 
 class Position(Struct, frozen=True, kw_only=True):
@@ -67,12 +67,12 @@ class EventLog:
         return stored
 
     def opened(self, session: str, url: str) -> None:
-        """A new session has begun."""
+        """Record that a new session began."""
         self._session, self._url, self._last = session, url, 0
         self._replayed_since = None
 
     def caught_up(self) -> None:
-        """Discord has replayed everything."""
+        """Record that Discord has replayed everything."""
         self._replayed_since = None
 
     def began(self, event: GatewayEvent) -> None:

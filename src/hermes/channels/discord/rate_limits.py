@@ -12,13 +12,13 @@ from hermes.ports.channel import Throttled
 MOST_CALLS = 45
 """Maximum calls of a bot in `WINDOW`; Discord allows 50 per second."""
 MOST_OPTIONAL = 20
-"""Maximum for progress, reactions and typing; the rest is left to answers."""
+"""Maximum for progress, reactions and typing; the rest is reserved for answers."""
 WINDOW = 1.25
 """Seconds; longer than Discord's window of one, as delayed calls may arrive together."""
 FIRST_CALLS = 15
-"""Maximum calls right after the start: a process that was just killed may have made the others."""
+"""Maximum calls right after the start: a process that was just killed may have used up the rest."""
 FIRST_ANSWER = 2.0
-"""Seconds to wait for the first response about a bucket before another call may find out."""
+"""Seconds to wait for the first response about a bucket before another call may probe it."""
 RETRY = 0.1
 LEAST_WAIT = 0.01
 MAX_BUCKETS = 10_000
@@ -26,7 +26,7 @@ LIMITED = "Discord is limiting requests."
 
 
 class _Bucket(Struct, frozen=True):
-    """`limit` calls in `period` seconds, of which `remaining` are left until `resets_at`."""
+    """A bucket allows `limit` calls per `period` seconds; `remaining` are left until `resets_at`."""
 
     remaining: int
     resets_at: float
@@ -70,7 +70,7 @@ class RateLimits:
             spared = 1 if optional and bucket.limit > 1 else 0
             if bucket.remaining <= spared:
                 raise _throttled(bucket.resets_at - now, one_kind=True)
-            # Calls that are under way count, too.
+            # Calls in progress count, too.
             self._buckets.put(key, structs.replace(bucket, remaining=bucket.remaining - 1))
         self._recent.append(now)
 
@@ -85,7 +85,7 @@ class RateLimits:
             raise _throttled(self._recent[0] + WINDOW - now, one_kind=True)
 
     def _ask(self, key: str, now: float) -> None:
-        """Let one call find out about a bucket; the others wait for its response."""
+        """Let one call probe a bucket; the others wait for its response."""
         asked = self._asked.get(key)
         if asked is not None and now < asked + FIRST_ANSWER:
             raise _throttled(RETRY, one_kind=True)
@@ -111,12 +111,12 @@ class RateLimits:
         if bucket is not None:
             period = max(period, bucket.period)
             if now < bucket.resets_at:
-                # Responses may arrive in another order than that of the calls.
+                # Responses may arrive out of order.
                 remaining = min(remaining, bucket.remaining)
         self._buckets.put(key, _Bucket(remaining, now + reset_after, limit, period))
 
     def pause(self, route: str, major: str, seconds: float, *, everywhere: bool) -> None:
-        """Discord refused a call and says how long to wait."""
+        """Record that Discord refused a call and how long to wait."""
         until = self._clock.monotonic() + seconds
         if everywhere:
             self._quiet_until = max(self._quiet_until, until)

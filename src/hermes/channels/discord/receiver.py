@@ -126,7 +126,7 @@ class Receiver:
         self._events.ended(event)
 
     def _new_session(self, event: GatewayEvent) -> None:
-        """Discord replays nothing in a new session: look for what was missed since the last."""
+        """Search for messages missed since the last session, because Discord replays none."""
         ready = msgspec.json.decode(event.data, type=Ready)
         guilds = msgspec.json.decode(event.data, type=_ReadyGuilds).guilds
         since = self._events.position.handled_until
@@ -152,7 +152,7 @@ class Receiver:
     def _search_guild(self, guild: Guild) -> None:
         if self._since is None:
             return
-        # A server may be described again much later: after it was out of order, or a new one.
+        # A server may be described again much later, for example after an outage.
         self._since = max(self._since, self._oldest())
         after = snowflake_at(self._since)
         for chat in (*guild.channels, *guild.threads):
@@ -196,7 +196,7 @@ class Receiver:
                 found = [await self._builder.message(message, NewMessage())]
             case "MESSAGE_UPDATE":
                 message = msgspec.json.decode(event.data, type=Message)
-                # Previews of links change a message, too, but not what was written.
+                # Link previews also change a message, but not its text.
                 if message.edited_timestamp is not None:
                     found = [await self._builder.message(message, EditedMessage())]
             case "MESSAGE_DELETE":
@@ -221,10 +221,10 @@ class Receiver:
         try:
             messages = await self._messages_since(search)
         except Offline:
-            # The search is not finished: it is repeated with the next connection.
+            # The search is incomplete; it is repeated with the next connection.
             raise
         except NotSent as error:
-            # Such as a channel that the bot may not read.
+            # For example, a channel that the bot may not read.
             log.info("channel %s cannot be searched for missed messages: %s", search.chat, error)
             return
         most = self._missed.max_dispatches
@@ -242,7 +242,7 @@ class Receiver:
                 await self._deliver(inbound)
 
     async def _messages_since(self, search: MissedSearch) -> list[Message]:
-        """Return the latest messages since then, oldest first, as many as the settings allow."""
+        """Return the newest messages since then, oldest first, up to the configured limit."""
         after = snowflake_at(search.since)
         before = str(snowflake_at(self._clock.now() + timedelta(days=1)))
         found: list[Message] = []
@@ -263,7 +263,7 @@ class Receiver:
                 await self._clock.sleep(error.wait)
 
     async def _interaction(self, event: GatewayEvent) -> None:
-        """Store it, and acknowledge it in time even if that takes longer."""
+        """Store it, but acknowledge it in time even if storing takes longer."""
         inbound = interaction = None
         with self._unreadable.skipping(event.data):
             interaction = msgspec.json.decode(event.data, type=Interaction)

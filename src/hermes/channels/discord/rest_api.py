@@ -43,7 +43,7 @@ _TOKEN = re.compile(r"^/(interactions|webhooks)/(\d+)/[^/]+")
 
 
 class UnknownChannel(TargetGone):
-    """There is no channel or thread with this id."""
+    """No channel or thread has this id."""
 
     code = "unknown_channel"
 
@@ -70,7 +70,7 @@ _REFUSALS: Mapping[int, type[NotSent]] = {
     10003: UnknownChannel,
     10008: UnknownMessage,
     50001: NoPermission,
-    50007: TargetGone,  # the person does not take messages of this bot
+    50007: TargetGone,  # the person does not accept messages from this bot
     50013: NoPermission,
     50278: TargetGone,  # the person shares no server with the bot
     160004: ThreadExists,
@@ -145,7 +145,7 @@ class RestApi:
         return await self._http.download(url, most=most)
 
     async def show_sign(self, method: str, path: str) -> None:
-        """Show or remove a reaction or typing indicator; posts have precedence."""
+        """Show or remove a reaction or typing indicator; posts take precedence."""
         await self._request(method, path, None, (), optional=True)
 
     async def patient_call(
@@ -212,7 +212,7 @@ class RestApi:
         try:
             problem = msgspec.json.decode(answer.body, type=_Problem)
         except JSON_ERRORS:
-            # Not Discord answers, but the service before it, which blocks all calls of an address.
+            # The proxy in front of Discord answered: it blocks all calls from this address.
             blocked = answer.status == 429
             problem = _Problem(message=f"status {answer.status}", everywhere=blocked)
         text = problem.message

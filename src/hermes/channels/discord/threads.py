@@ -1,7 +1,7 @@
 """Open threads for conversations in servers' channels, when the answer begins.
 
-A thread that is opened from a message has the message's id. An address can therefore name it before
-it exists, and no thread is opened for people whom the gateway does not answer.
+A thread that is opened from a message has the message's id. An address can therefore name a thread
+before it exists, and no thread is opened for people whom the gateway rejects.
 """
 
 import logging
@@ -37,7 +37,7 @@ class Threads:
         self._refused: LruMap[str, bool] = LruMap(MAX_REMEMBERED)
 
     def expect(self, message: str, text: str) -> None:
-        """Note that the conversation of this message gets a thread."""
+        """Record that the conversation of this message gets a thread."""
         if self._own.get(message) is None:
             self._expected.put(message, thread_name(text))
 
@@ -96,6 +96,6 @@ class Threads:
 
 
 def thread_name(text: str) -> str:
-    """Return a name made of the first line of a message."""
+    """Derive a thread name from the first line of a message."""
     plain = _MENTION.sub("", text).strip()
     return one_line(plain.partition("\n")[0], MAX_NAME - 20) or NO_NAME

@@ -14,7 +14,7 @@ from hermes.ports.channel import (
 )
 
 ATTACHMENT_LIMIT = 18_000_000
-"""Most servers accept mails of 25 MB, and a file grows by a third in a mail."""
+"""Most servers accept mails of 25 MB, and encoding makes a file a third larger."""
 MAIL_LIMIT = 35_000_000
 MAX_HEADER = 256_000
 SEND_SECONDS = 720.0
@@ -29,11 +29,11 @@ Security: TypeAlias = Literal["auto", "tls", "starttls", "none"]
 class EmailOptions(Struct, frozen=True, kw_only=True):
     """The platform's own settings.
 
-    `authserv_id` is the name of the server whose `Authentication-Results` are believed; without it,
-    no sender is. Without `require_authenticated_sender`, or with `trust_from_header`, the `From`
-    header is believed. `imap_security` and `smtp_security` depend on the port unless they are set;
-    `none` is only allowed for servers on this machine. More than `loop_limit` mails of one thread
-    within ten minutes are ignored; a sender may write three times as many.
+    `authserv_id` names the server whose `Authentication-Results` are trusted; without it, no sender
+    is verified. Without `require_authenticated_sender`, or with `trust_from_header`, the `From`
+    header is trusted as it is. `imap_security` and `smtp_security` depend on the port unless they
+    are set; `none` is only allowed for servers on this machine. More than `loop_limit` mails of one
+    thread within ten minutes are ignored; a sender may write three times as many.
     """
 
     address: str = ""

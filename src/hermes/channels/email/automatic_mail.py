@@ -1,4 +1,4 @@
-"""Recognize mail that no person wrote: automatic replies, bounces, lists and loops."""
+"""Recognize mail that was not written by a person: automatic replies, bounces, lists and loops."""
 
 import re
 from datetime import datetime, timedelta
@@ -7,7 +7,7 @@ from email.message import EmailMessage
 from hermes.kit.lru_map import LruMap
 
 LOOP_HEADER = "X-Loop"
-"""Set in our own mails, with our address."""
+"""Header that marks our own mails with our address."""
 MAX_HOPS = 50
 LOOP_WINDOW = timedelta(minutes=10)
 MAX_THREADS = 2_000
@@ -55,7 +55,7 @@ class LoopGuard:
         self._mails: LruMap[tuple[str, str], dict[str, datetime]] = LruMap(MAX_THREADS)
 
     def is_loop(self, sender: str, thread: str, key: str, arrived: datetime) -> bool:
-        """Count a mail, once however often it is fetched; return whether there are too many."""
+        """Count a mail, once even if it is fetched repeatedly; return whether there are too many."""
         of_thread = self._is_over((sender, thread), self._limit, key, arrived)
         return self._is_over((sender, ""), self._limit * SENDER_FACTOR, key, arrived) or of_thread
 

@@ -62,8 +62,10 @@ BATCH = 50
 FIRST_DAYS = timedelta(days=1)
 """At the first start, unread mails up to this age are answered."""
 RENUMBERED_DAYS = timedelta(days=5)
-"""If the server has renumbered the mails, those up to this age are fetched again: the gateway
-recognizes messages for a week, and searches are by day."""
+"""If the server has renumbered the mails, those up to this age are fetched again.
+
+The gateway recognizes messages for a week, and IMAP searches by day.
+"""
 MAX_REFUSALS = 2
 """How often the server may refuse to return a mail, each time on a new connection."""
 
@@ -167,7 +169,7 @@ class EmailChannel:
     ) -> None:
         cursor = self._records.cursor
         first = cursor.next_uid if cursor is not None else folder.next_uid
-        # The server names its last mail even if that is before the first one asked for.
+        # The server returns its last mail even if that precedes the requested range.
         found = [uid for uid in await imap.search(b"UID %d:*" % first) if uid >= first]
         for start in range(0, len(found), BATCH):
             batch = found[start : start + BATCH]
@@ -205,7 +207,7 @@ class EmailChannel:
         }
 
     def _count_refusal(self, uid: int, error: ImapRefused) -> None:
-        """Raise the error if a new connection may help; otherwise skip the mail."""
+        """Raise the error if reconnecting may help; otherwise skip the mail."""
         self._refusals[uid] += 1
         if self._refusals[uid] < MAX_REFUSALS:
             raise error

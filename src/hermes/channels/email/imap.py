@@ -49,7 +49,7 @@ class LoginRefused(Offline):
 class ImapServer(Struct, frozen=True, kw_only=True):
     """Where the mailbox is; `security` is `tls`, `starttls` or `none`.
 
-    A server that does not answer within `patience` seconds counts as gone.
+    A server that does not answer within `patience` seconds counts as disconnected.
     """
 
     host: str
@@ -76,14 +76,14 @@ class SelectedFolder(Struct, frozen=True, kw_only=True):
 
 
 class MailSummary(Struct, frozen=True, kw_only=True):
-    """The size in bytes, and when the server received the mail, if it says so."""
+    """A mail's size in bytes, and when the server received it, if known."""
 
     size: int
     arrived: datetime | None
 
 
 class ImapConnection:
-    """Runs one command at a time. Raises `Offline` when the server is gone or does not answer.
+    """Runs one command at a time. Raises `Offline` if the server is gone or does not answer.
 
     `on_data` is called whenever the server has sent something.
     """
@@ -117,7 +117,7 @@ class ImapConnection:
         if b"STARTTLS" not in self.capabilities:
             raise Offline("The IMAP server does not offer encryption (STARTTLS).")
         await self.command(b"STARTTLS")
-        # What was received before is not protected.
+        # Data received before is not encrypted.
         self._buffer.clear()
         await self.encrypt(host)
         await self.load_capabilities()
@@ -149,7 +149,7 @@ class ImapConnection:
         }
         next_uid = codes.get(b"UIDNEXT")
         if next_uid is None:
-            # Old servers do not say it; the mails that are there must not all count as new.
+            # Old servers do not report it; existing mails must not all count as new.
             next_uid = max(await self.search(b"ALL"), default=0) + 1
         return SelectedFolder(validity=codes.get(b"UIDVALIDITY", 0), next_uid=next_uid)
 

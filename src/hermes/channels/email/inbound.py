@@ -20,9 +20,9 @@ TOO_LARGE = "(The mail is too large to be read: only its header is shown. Say so
 
 
 class InboundRules(Struct, frozen=True, kw_only=True):
-    """Which senders are believed, and what is done with files.
+    """Which senders are trusted, and how files are handled.
 
-    `trust_from`: the `From` header is believed without proof.
+    With `trust_from`, the `From` header is trusted without proof.
     """
 
     trust_from: bool
@@ -65,7 +65,7 @@ class InboundBuilder:
         return self._loops.is_loop(mail.sender, mail.thread, mail.key, arrived)
 
     def delivered(self, mail: ReceivedMail) -> None:
-        """Note that the session has the mail: what replies quote from it need not be repeated."""
+        """Record that the session has the mail, so that quotes from it need not be repeated."""
         self._records.add_thread(mail.sender, mail.thread, bare_subject(mail.subject))
 
     async def build(self, mail: ReceivedMail, *, whole: bool = True) -> Inbound:
@@ -107,7 +107,8 @@ class InboundBuilder:
                 )
             else:
                 files += await self._file(file)
-        # The session of a known thread has what the mail quotes, but not what is answered.
+        # The session of a known thread already has the quoted text, but not an interleaved answer
+        # to it.
         is_repeated = known and mail.is_reply and not mail.text.follows
         quoted = "" if is_repeated else mail.text.quoted
         others = [Text(quoted_text("an earlier mail", _cut(quoted, MAX_QUOTE)))] if quoted else []

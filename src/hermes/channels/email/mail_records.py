@@ -32,7 +32,7 @@ class MailRecords:
         self._path = path
         self._stored = StateFile(path, _File)
         stored = self._stored.read()
-        # Without it, unread mails are still found, and mails that were answered are recognized.
+        # Without the file, unread mails are still found, and answered ones are recognized.
         usable = stored is not None and stored.mailbox == mailbox
         self._file = stored if stored is not None and usable else _File(mailbox=mailbox)
 
@@ -64,5 +64,5 @@ class MailRecords:
 
 
 def _name(sender: str, thread: str) -> str:
-    """Name a thread per sender: the session of one sender has no mails of another."""
+    """Key a thread by sender, so that one sender's session never contains another's mails."""
     return f"{sender} {thread}"

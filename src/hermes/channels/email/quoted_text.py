@@ -29,7 +29,7 @@ _SUBJECT_LINE = re.compile(
 )
 MAX_HEADER_LINES = 6
 MAX_ATTRIBUTION = 600
-# Neither looks beyond the next tag: a mail may consist of tags that do not end.
+# Neither pattern looks beyond the next tag: a mail may consist of unclosed tags.
 _BLOCKQUOTE = re.compile(r"<(/?)blockquote\b[^<>]*>", re.IGNORECASE)
 _QUOTE_MARK = re.compile(
     r"<[a-z]+\b[^<>]{0,400}?(?:class|id)\s*=\s*[\"']?"

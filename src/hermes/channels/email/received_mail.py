@@ -33,7 +33,7 @@ _NO_ATTACHMENTS = frozenset({"application/pgp-signature", "application/pkcs7-sig
 
 
 class _BoundedPolicy(EmailPolicy):
-    """Refuses large fields, for which the standard library needs quadratic time.
+    """Rejects large fields, which the standard library parses in quadratic time.
 
     A field whose parameters have an unknown encoding is read without them.
     """
@@ -76,7 +76,7 @@ class ReceivedMail(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The same each time the mail arrives; a mail from another sender cannot have it."""
+        """A key that stays the same when the mail arrives again; no other sender can produce it."""
         return _digest(f"{self.sender}\n{self.message_id}")[:40]
 
     @property
@@ -99,7 +99,7 @@ def parse_mail(data: bytes) -> ReceivedMail | None:
         return None
     sender = senders[0].addr_spec.lower()
     if not sender.isprintable():
-        # Bytes that are no text: it could not be answered.
+        # The address contains bytes that are not text, so it could not be answered.
         return None
     references = [
         *_MESSAGE_ID.findall(_header(mail, "References")),

@@ -1,4 +1,4 @@
-"""Check the sender of a mail, by the results that the receiving server added (RFC 8601)."""
+"""Verify the sender of a mail by the receiving server's authentication results (RFC 8601)."""
 
 import re
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-# The header may have any size and content, so no expression may look at a character twice.
+# The header may have any size and content, so every pattern must run in linear time.
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _TEXT = re.compile(rf'{_QUOTED.pattern}|[^"();]+|[();"]')
 _IN_COMMENT = re.compile(r"[^()\\]+|\\.?|[()]")
@@ -42,7 +42,7 @@ def parse_results(header: str) -> AuthenticationResults:
 
 
 def problem_with_sender(sender: str, headers: Sequence[str], authserv_id: str) -> str:
-    """Return why the address in `From` cannot be believed; empty if it can.
+    """Return why the address in `From` cannot be trusted; empty if it can.
 
     Only the topmost header counts: the receiving server adds it above whatever the mail had. A
     server that adds none leaves the sender's own at the top, so `authserv_id` is required.
@@ -73,7 +73,7 @@ def _proves(method: AuthenticationMethod, domain: str) -> bool:
 
 
 def _covers(proved: str, domain: str) -> bool:
-    """Whether the domain is the proved one or a subdomain of it, but not a parent domain."""
+    """Whether the domain is the verified one or one of its subdomains, but not a parent domain."""
     return domain == proved or domain.endswith(f".{proved}")
 
 

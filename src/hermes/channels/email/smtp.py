@@ -65,7 +65,7 @@ def _send(server: SmtpServer, sender: str, recipient: str, data: bytes) -> None:
                 smtp.sock.settimeout(DATA_SECONDS)
             smtp.send(_stuffed(data))
         except (smtplib.SMTPException, OSError) as error:
-            # Without the final dot, no server takes the mail.
+            # Servers do not accept the mail without the final dot.
             raise Offline(f"The connection to the SMTP server was lost: {error}") from error
         try:
             smtp.send(b".\r\n")
@@ -145,7 +145,7 @@ def _check_recipient(reply: tuple[int, bytes]) -> None:
 
 
 def _check(reply: tuple[int, bytes], *, all_chats: bool = False) -> None:
-    """Raise `Throttled` for what may be tried again, `NotSent` for what may not."""
+    """Raise `Throttled` if a retry may succeed, otherwise `NotSent`."""
     code, answer = reply
     if 200 <= code < 400:
         return

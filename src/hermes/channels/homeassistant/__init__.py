@@ -1,4 +1,4 @@
-"""Home Assistant: changes of a home's devices are messages, and answers are notifications."""
+"""Home Assistant: device changes arrive as messages, and answers are notifications."""
 
 from msgspec import Struct
 
@@ -13,7 +13,7 @@ class HomeAssistantOptions(Struct, frozen=True, kw_only=True):
 
     `watch_domains` are kinds of devices, such as `light`; `watch_entities` and `ignore_entities`
     are single ones. Without any of them nothing is watched, unless `watch_all` is set. After a
-    change, further ones of the same device are ignored for `cooldown_seconds`.
+    change, further changes of the same device are ignored for `cooldown_seconds`.
     """
 
     url: str = "http://homeassistant.local:8123"

@@ -57,7 +57,7 @@ STATE_EVENT = "state_changed"
 CHANGES, MESSAGES, STATES = 1, 2, 3
 """Ids of the two subscriptions, and of the request for all states."""
 UNKNOWN = frozenset({"unknown", "unavailable"})
-"""States of a device that cannot be reached, such as while Home Assistant starts."""
+"""States of an unreachable device, for example while Home Assistant starts."""
 _SERVICE = re.compile(r"(?:notify\.)?(\w+)")
 
 
@@ -123,7 +123,7 @@ class HomeAssistantChannel:
         return f"{next(_numbers)}_{self._clock.now().timestamp():.6f}".replace(".", "_")
 
     async def _follow(self, deliver: HandleInbound, retries: Retries) -> None:
-        """Report what changed meanwhile, then each change as it happens."""
+        """Report changes made while disconnected, then each change as it happens."""
         parts = urlsplit(self._options.url.rstrip("/"))
         scheme = "wss" if parts.scheme == "https" else "ws"
         url = parts._replace(scheme=scheme, path=f"{parts.path}/api/websocket").geturl()
@@ -187,7 +187,7 @@ class HomeAssistantChannel:
                 await self._deliver(self._inbound(key, said.message, said.user), deliver)
 
     async def _deliver(self, update: Inbound, deliver: HandleInbound) -> None:
-        """Deliver an update; retry while the gateway cannot accept it: Home Assistant does not."""
+        """Deliver an update; retry here, because Home Assistant does not."""
         while True:
             try:
                 return await deliver(update)
@@ -211,7 +211,7 @@ class HomeAssistantChannel:
             await self._report(None, state, deliver)
         for state in watched:
             self._known.remember(state)
-        # The time of the home: its clock may differ from ours.
+        # Home Assistant's time: its clock may differ from ours.
         until = max((state.last_changed for state in states), default=self._clock.now())
         await self._known.finish_missed(until)
 

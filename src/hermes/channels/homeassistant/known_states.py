@@ -1,4 +1,4 @@
-"""Remember the last known states of a home's devices, also after a restart."""
+"""Remember the last known states of devices across restarts."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -21,8 +21,7 @@ class Position(Struct, frozen=True):
 class KnownStates:
     """The last known state of each watched device.
 
-    When Home Assistant starts, it resets the times of all changes, so they do not tell what
-    changed.
+    Home Assistant resets all change times when it starts, so they do not show what changed.
     """
 
     def __init__(self, file: StateFile[Position]) -> None:

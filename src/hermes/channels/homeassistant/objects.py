@@ -38,14 +38,14 @@ class StateChange(Struct, frozen=True, kw_only=True):
 
 
 class SentMessage(Struct, frozen=True, kw_only=True):
-    """What an automation or a dashboard says to the agent."""
+    """A message from an automation or a dashboard to the agent."""
 
     message: str = ""
     user: str = ""
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """Identifies what caused an event; a run of an automation has one for all its events."""
+    """What caused an event; all events of one automation run share it."""
 
     id: str = ""
 

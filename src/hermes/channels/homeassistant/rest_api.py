@@ -23,7 +23,7 @@ class _Refusal(Struct, frozen=True):
 
 
 class Configuration(Struct, frozen=True, kw_only=True):
-    """What a home says about itself."""
+    """The configuration that Home Assistant reports."""
 
     location_name: str = ""
     version: str = ""
@@ -61,7 +61,7 @@ class RestApi:
         except JSON_ERRORS:
             text = ""
         if answer.status == 401:
-            # It may have been replaced: the next attempt has the token that is set now.
+            # The token may have been replaced: the next attempt uses the current one.
             with suppress(ConfigError):
                 self._token.reload()
             return bad_token()

@@ -14,7 +14,7 @@ from hermes.ports.channel import (
 )
 
 MAX_TEXT = 450
-"""Bytes; a line has 512 with the sender and the target."""
+"""Bytes of text; a whole line has 512, including sender and target."""
 SEND_SECONDS = 600.0
 """A post of many short lines is sent slowly, so that the server does not count it as a flood."""
 
@@ -31,13 +31,13 @@ SaslMechanism: TypeAlias = Literal["auto", "plain", "external", "none"]
 class IrcOptions(Struct, frozen=True, kw_only=True):
     """The platform's own settings.
 
-    `server` is a host, HOST:PORT or, without TLS, irc://HOST:PORT; what it says counts more than
-    `port` and `use_tls`. `channel` lists channels to join, each followed by a space and its key, if
-    it has one. Logins use SASL if the server offers it, otherwise NickServ; `sasl_username` is the
+    `server` is a host, HOST:PORT or, without TLS, irc://HOST:PORT; it overrides `port` and
+    `use_tls`. `channel` lists the channels to join, each followed by a space and its key if it has
+    one. Logins use SASL if the server offers it, otherwise NickServ; `sasl_username` is the
     nickname and `sasl_password` the NickServ password unless they are set. `client_cert` is a file
-    with a certificate and its key. With `trust_nicknames`, people are known by their nicknames,
-    which anybody can take. `flood_burst` lines are sent at once, then one every `flood_interval`
-    seconds.
+    with a certificate and its key. With `trust_nicknames`, people are identified by their
+    nicknames, which anyone can take. `flood_burst` lines are sent at once, then one every
+    `flood_interval` seconds.
     """
 
     server: str = ""

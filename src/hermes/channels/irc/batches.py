@@ -15,7 +15,7 @@ _CONCAT = ("multiline-concat", "draft/multiline-concat")
 
 
 class History(Struct, frozen=True):
-    """Messages that were written earlier, oldest first."""
+    """Earlier messages, oldest first."""
 
     target: str
     lines: tuple[IrcLine, ...]
@@ -54,7 +54,7 @@ class Batches:
         sign, name = line.params[0][:1], line.params[0][1:]
         if sign == "+":
             kind = line.param(1)
-            # Lines of other kinds mean the same as on their own.
+            # Other kinds of lines mean the same inside a batch as outside.
             if kind in _HISTORY | _MULTILINE | _TARGETS and len(self._open) < MAX_OPEN:
                 self._open[name] = _Batch(kind, line, [])
             return None

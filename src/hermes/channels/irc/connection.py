@@ -31,7 +31,7 @@ class IrcServer(Struct, frozen=True, kw_only=True):
 
 
 class IrcConnection:
-    """Raises `Offline` when the server is gone; `on_data` is called whenever it sent something."""
+    """Raises `Offline` if the connection is lost; `on_data` is called whenever data arrives."""
 
     def __init__(self, stream: ByteStream, on_data: Callable[[], None]) -> None:
         self._stream = stream

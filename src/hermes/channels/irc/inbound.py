@@ -34,7 +34,10 @@ class InboundBuilder:
         self._own.put(message_id, True)
 
     def message(self, line: IrcLine, welcome: LoginResult, nick: str) -> Inbound | None:
-        """None if the message is not for people; `nick` is the agent's own nickname now."""
+        """Return the update; None if the message is not meant for people.
+
+        `nick` is the agent's current nickname.
+        """
         if line.command == "NICK":
             self._records.saw(line.tags["account"].lower(), line.last)
             return None
@@ -67,7 +70,7 @@ class InboundBuilder:
         )
 
     def _sender(self, line: IrcLine, welcome: LoginResult) -> str:
-        """The account, which the network protects; without one, what can be seen of the person."""
+        """Return the account, which the network protects, or otherwise the visible address."""
         if account := line.tags.get("account", "").lower():
             self._records.saw(account, line.nick)
             return account
@@ -75,7 +78,7 @@ class InboundBuilder:
 
 
 def _written(line: IrcLine) -> str:
-    """The text without styles; empty for what programs send to each other."""
+    """Return the text without styles; empty for messages between programs (CTCP)."""
     text = line.last
     if text.startswith(_ACTION):
         return f"* {line.nick} {without_format(text.removeprefix(_ACTION).rstrip(_CTCP)).strip()}"

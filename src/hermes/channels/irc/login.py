@@ -1,4 +1,4 @@
-"""Log in to an IRC server: capabilities, SASL, nickname, and NickServ where there is no SASL."""
+"""Log in to an IRC server: capabilities, SASL or NickServ, and nickname."""
 
 import base64
 import logging
@@ -23,7 +23,7 @@ WANTED = (
     "sasl", "draft/chathistory", "chathistory", "draft/multiline",
     "multiline", "cap-notify",
 )  # fmt: skip
-"""Capabilities that are asked for where the server has them."""
+"""Capabilities to request if the server has them."""
 _NICK_TAKEN = frozenset({"433", "436", "437"})
 _SASL_ENDS = frozenset({"902", "904", "905", "906", "908"})
 Features: TypeAlias = Mapping[str, str]
@@ -36,7 +36,7 @@ class LoginRefused(Offline):
 
 
 class IrcLogin(Struct, frozen=True, kw_only=True):
-    """Who logs in; `mechanism` is that of SASL, or empty without an account."""
+    """Who logs in; `mechanism` is the SASL mechanism, empty without an account."""
 
     nickname: str
     server_password: str = ""
@@ -46,7 +46,7 @@ class IrcLogin(Struct, frozen=True, kw_only=True):
 
 
 class LoginResult(Struct, frozen=True, kw_only=True):
-    """What the server said at the login.
+    """The outcome of a login.
 
     `source` is how others see the agent, `account` its account if it is logged in.
     """
@@ -61,7 +61,7 @@ class LoginResult(Struct, frozen=True, kw_only=True):
         return capability in self.capabilities
 
     def either(self, name: str) -> str:
-        """The name under which the server has a capability that may be a draft, if it has it."""
+        """Return the server's name for a capability that may be a draft; empty if it has none."""
         return next((spelling for spelling in (name, f"draft/{name}") if self.has(spelling)), "")
 
     def fold(self, name: str) -> str:
@@ -146,7 +146,7 @@ class LoginDialog:
                     pass
 
     async def _until_source(self) -> str:
-        """Read what the server can do, until it has said how others see the agent."""
+        """Read the server's capabilities until it reports how others see the agent."""
         while True:
             line = await self._next()
             if line.command == "302":
@@ -235,7 +235,7 @@ class LoginDialog:
         await self._connection.write("NICK", self._nick)
 
     async def _identify(self) -> None:
-        """Log in with NickServ, which may not exist; it answers with 900 or in words."""
+        """Log in with NickServ, which may not exist; it replies with 900 or in plain text."""
         login = self._login
         words = f"IDENTIFY {login.username} {login.password}"
         await self._connection.write("PRIVMSG", "NickServ", words)

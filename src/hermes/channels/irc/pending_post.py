@@ -9,7 +9,7 @@ from hermes.kit.clock import Clock
 from hermes.ports.channel import NotSent, TargetGone, Throttled, UnknownOutcome
 
 RETRY_SECONDS = 15.0
-"""How long to wait if the server says that messages follow each other too fast."""
+"""Seconds to wait if the server says that messages arrive too fast."""
 _GONE = frozenset({"401", "403", "406"})
 _TOO_FAST = frozenset({"263", "439", "707"})
 REFUSALS = frozenset({
@@ -36,13 +36,13 @@ class FloodLimit:
 
 
 class PendingPost:
-    """The lines of one post that were sent to `target`, and what came back."""
+    """The lines of one post that were sent to `target`, and the server's replies."""
 
     def __init__(self, target: str, label: str) -> None:
         self.target = target
         self.label = label
         self.count = 0
-        """Lines, or one for all of them if they are sent as one message."""
+        """Number of expected confirmations: one per line, or one if they form a single message."""
         self.echoes: list[IrcLine] = []
         self.refusals: list[IrcLine] = []
         self.is_lost = False
@@ -59,11 +59,11 @@ class PendingPost:
 
     @property
     def message_id(self) -> str:
-        """The id of the first line, where the server sends it back."""
+        """The id of the first line, if the server echoes it."""
         return self.echoes[0].tags.get("msgid", "") if self.echoes else ""
 
     def check(self) -> None:
-        """Raise what the sender must know if the post did not arrive."""
+        """Raise an error if the post did not arrive."""
         if self.refusals:
             raise self._refusal()
         if self.is_lost:

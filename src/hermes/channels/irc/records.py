@@ -29,8 +29,8 @@ class _File(Struct, kw_only=True):
 class IrcRecords:
     """The records of one `account`, in a file that `keep_writing` writes.
 
-    Everything until `until` is handled. While messages that were missed are handled, it stays: the
-    next process would have to fetch them again.
+    Everything up to `until` is handled. It does not advance while missed messages are handled, so
+    that a later process fetches them again.
     """
 
     def __init__(self, path: Path, account: str) -> None:
@@ -49,10 +49,10 @@ class IrcRecords:
 
     @property
     def missed_since(self) -> datetime | None:
-        """From when on messages may have been missed; None at the first start."""
+        """Return the time since which messages may have been missed; None at the first start."""
         if self._until is None or self._started is None:
             return None
-        # What was written before the first start is not answered.
+        # Messages from before the first start are not answered.
         return max(self._until - OVERLAP, self._started.replace(microsecond=0))
 
     def is_handled(self, message_id: str) -> bool:
@@ -64,7 +64,7 @@ class IrcRecords:
         return since is not None and at >= since
 
     def begin(self, now: datetime) -> None:
-        """A connection is open: what was missed is fetched next."""
+        """Record that a connection is open; missed messages are fetched next."""
         self._catching_up = True
         self._started = self._started or now
         self._seen_until = self._seen_until or now
@@ -83,7 +83,7 @@ class IrcRecords:
         self._changed.set()
 
     def nick_of(self, account: str) -> str:
-        """The nickname under which an account was seen last; empty if it was not."""
+        """Return the nickname an account was last seen under; empty if it was never seen."""
         return self._nicks.get(account, "")
 
     def saw(self, account: str, nick: str) -> None:

@@ -21,7 +21,7 @@ from hermes.ports.channel import NotSent, Offline
 log = logging.getLogger(__name__)
 
 PATIENCE = 20.0
-"""Seconds of silence after which the server is asked, and that it may take to answer."""
+"""Seconds of silence before the server is pinged, and the time it has to answer."""
 CONFIRM_SECONDS = 60.0
 JOIN_SECONDS = 20.0
 MAX_WAITING = 5_000
@@ -53,7 +53,7 @@ class IrcSession:
         flood: FloodLimit,
         clock: Clock,
     ) -> None:
-        """`channels` are the keys of the channels to join; `waiting` outlives the session."""
+        """`channels` maps the channels to join to their keys; `waiting` outlives the session."""
         self.welcome = welcome
         self.nick = welcome.nick
         self._source = welcome.source
@@ -118,7 +118,7 @@ class IrcSession:
             )
 
     async def enter(self) -> None:
-        """Join the channels; return once the server has replayed what it replays on its own."""
+        """Join the channels; return after the server's own replay."""
         if bot_mode := self.welcome.features.get("BOT"):
             await self._connection.write("MODE", self.nick, f"+{bot_mode}")
         if self.nick != self._login.nickname and self._login.password:
@@ -141,7 +141,7 @@ class IrcSession:
             await self._arrived.wait()
 
     async def missed(self, since: datetime, now: datetime) -> list[IrcLine]:
-        """Messages since then in the server's history, oldest first; none if it keeps none."""
+        """Return the messages since then from the server's history, oldest first."""
         if not self.welcome.either("chathistory"):
             return []
         await self._ask("", "TARGETS", timestamp(since), timestamp(now), str(MAX_TARGETS))
@@ -164,7 +164,7 @@ class IrcSession:
         return list(found.values())
 
     async def _ask(self, target: str, *words: str) -> None:
-        """Ask for history; the answer is in `_history` or `_names`, empty if it is refused."""
+        """Request history; the result is in `_history` or `_names`, empty if refused."""
         self._answered, self._history, self._names = anyio.Event(), (), ()
         self._asked = self._fold(target)
         try:
@@ -300,7 +300,7 @@ class IrcSession:
                 self._take_refusal(line)
 
     def _take_change(self, line: IrcLine) -> None:
-        """Follow the agent's own nickname, host and channels."""
+        """Track changes of the agent's own nickname, host and channels."""
         user = self._source.partition("!")[2]
         match line.command:
             case "NICK" if self._is_own(line.nick):
@@ -333,7 +333,7 @@ class IrcSession:
         post = self._pending
         if post is None or self._fold(line.param(0)) != post.target:
             return
-        # Without labels, someone else with the same account may have written it.
+        # Without labels, another client of the same account may have written it.
         label = line.tags.get("label", "")
         if label.startswith(f"{post.label}.") or not self.welcome.has("labeled-response"):
             post.echoes.append(line)

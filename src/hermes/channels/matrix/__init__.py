@@ -27,11 +27,11 @@ SessionScope: TypeAlias = Literal["auto", "room", "thread"]
 class MatrixOptions(Struct, frozen=True, kw_only=True):
     """The platform's own settings.
 
-    `e2ee_mode` says whether encrypted rooms are served (`optional`), no others are (`required`) or
-    they are left alone (`off`); without it, `encryption` decides between the first and the last.
-    The lists of people and rooms decide here which invitations are accepted; the gateway applies
-    them to messages. `session_scope` is `auto` (a thread is a session of its own), `room` (threads
-    belong to the room's session) or `thread` (each message begins a thread).
+    `e2ee_mode` serves encrypted rooms too (`optional`), only those (`required`) or none of them
+    (`off`); without it, `encryption` chooses `optional` or `off`. Here, the lists of people and
+    rooms decide which invitations are accepted; the gateway applies them to messages.
+    `session_scope` is `auto` (a thread is a session of its own), `room` (threads belong to the
+    room's session) or `thread` (each message begins a thread).
     """
 
     homeserver: str = ""
@@ -102,11 +102,11 @@ MANIFEST = ChannelManifest(
     factory="hermes.channels.matrix.channel:open_channel",
     caps=ChannelCapabilities(
         max_text=MAX_TEXT,
-        send_seconds=320.0,  # more than an upload may take
+        send_seconds=320.0,  # longer than an upload may take
         groups=True,
         rate=10.0,
         chat_rate=2.0,
-        # Text and HTML stand side by side in an event, which is limited in bytes.
+        # An event contains both text and HTML and is limited in bytes.
         unit=LengthUnit.BYTES,
         markup=Markup.HTML,
         edit=True,
@@ -121,7 +121,7 @@ MANIFEST = ChannelManifest(
         ),
         voice=True,
         mention_required=True,
-        # Not a list of its own, but `!help` is a command only if the channel knows it.
+        # Matrix has no command list, but `!help` is a command only if the channel knows it.
         native_commands=True,
         idempotent=True,
     ),

@@ -63,11 +63,11 @@ _OWN = (
     *("homeserver", "user_id", "password", "device_id", "recovery_key"),
     *("allowed_users", "allow_all_users"),
 )
-"""Options whose variables describe the first account."""
+"""Options whose variables apply to the first account only."""
 
 
 class _Sign(Struct, frozen=True):
-    """Our reaction to a message, and the event that it is."""
+    """Our reaction to a message, and its event id."""
 
     sign: str
     event: str
@@ -140,7 +140,7 @@ class MatrixChannel:
     async def edit(self, receipt: Receipt, post: Outbound) -> None:
         room, message = await self._room(receipt.address), event_id(receipt.id)
         content = text_content(post, (await self._rooms.facts(room)).people)
-        # An edit notifies nobody again.
+        # Edits do not notify anyone again.
         content["m.mentions"] = {}
         content = edit_content(content, message)
         key = transaction("")
@@ -151,7 +151,7 @@ class MatrixChannel:
         try:
             await self._api.typing(room, opened.user, on=on)
         except UnknownOutcome as error:
-            # It makes no difference whether people saw it.
+            # A lost indicator does not matter.
             log.info("typing could not be shown: %s", error)
 
     async def react(self, to: Address, message: str, sign: str) -> None:
@@ -246,7 +246,7 @@ class MatrixChannel:
         return await file_content(self._api, attachment, data, encrypted=encrypted)
 
     async def _shown_sign(self, room: str, message: str) -> _Sign | None:
-        """Return the reaction that an earlier process showed."""
+        """Return the reaction that an earlier process set."""
         opened = await self._device.ready()
         try:
             found = await self._api.reactions(room, message)

@@ -42,7 +42,7 @@ _MEDIA = "/_matrix/client/v1/media"
 
 
 class LoggedOut(Offline):
-    """The server does not accept the token; `soft` if the device is still there."""
+    """The server does not accept the token; `soft` if the device still exists."""
 
     code = "logged_out"
 
@@ -52,7 +52,7 @@ class LoggedOut(Offline):
 
 
 class NothingThere(NotSent):
-    """What was asked for is not there."""
+    """The requested object does not exist."""
 
     code = "nothing_there"
 
@@ -165,7 +165,7 @@ class ClientApi:
         return await self.call("GET", f"{_room(room)}/event/{quote(event, safe='')}", Event)
 
     async def messages(self, room: str, start: str, until: str) -> EventPage:
-        """The events before `start`, newest first, not further back than `until`."""
+        """Return the events before `start`, newest first, back to `until`."""
         query = {"dir": "b", "from": start, "limit": str(PAGE)}
         if until:
             query["to"] = until

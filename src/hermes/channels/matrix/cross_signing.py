@@ -61,7 +61,7 @@ async def sign_device(
 ) -> dict[str, str]:
     """Sign the device, and return the account's public key by its name.
 
-    Without a recovery key nothing happens. Raises `ConfigError` if it does not fit.
+    Without a recovery key nothing happens. Raises `ConfigError` if the key does not match.
     """
     if not recovery_key.strip():
         return {}

@@ -37,7 +37,7 @@ class Credentials(Struct, frozen=True, kw_only=True):
 class OpenDevice(Struct, frozen=True, kw_only=True):
     """A device that is logged in; without `encryption`, encrypted rooms are not served.
 
-    `account_keys` are the public keys of the account, if it has some and the device is signed.
+    `account_keys` are the account's public keys, if it has any and the device is signed.
     """
 
     login: Login
@@ -81,7 +81,7 @@ class Device:
             return self._open
 
     async def renew(self, error: LoggedOut) -> None:
-        """Log in again: with a token that was replaced, or with the password."""
+        """Log in again, with a replaced token or the password."""
         given, stored = self._credentials(), await self._stored()
         if given.token:
             if given.token == self._api.token:
@@ -89,7 +89,7 @@ class Device:
         elif not given.password:
             raise error
         elif stored is not None:
-            # The keys of a device that was deleted must not be used any more.
+            # The keys of a deleted device must not be used again.
             device = stored.device_id if error.soft else ""
             await self._store(structs.replace(stored, access_token="", device_id=device))
         self.close_keys()

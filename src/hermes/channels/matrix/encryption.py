@@ -47,13 +47,13 @@ MAX_REQUESTS = 2_000
 
 
 class Undecryptable(HermesError):
-    """The key of a message is not here, or does not fit."""
+    """The key of a message is missing or does not match."""
 
     code = "undecryptable"
 
 
 class LostDevice(Offline):
-    """The server knows this device with other keys: its store was lost."""
+    """The server has other keys for this device, so our key store was lost."""
 
     code = "lost_device"
 
@@ -113,11 +113,11 @@ class Encryption:
         self._store = _KeyStore(login.user_id, login.device_id, str(folder), database_name=name)
         self._olm = Olm(login.user_id, login.device_id, self._store)
         self._recipients: dict[str, frozenset[tuple[str, str]]] = {}
-        """The devices that know the key with which we write to a room."""
+        """The devices that have our current key for a room."""
         self._sharing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._settling = asyncio.Lock()
         self._indexes: LruMap[tuple[str, int], str] = LruMap(MAX_INDEXES)
-        """Which event was encrypted with an index of a key: another one is a repetition."""
+        """The event encrypted with each index of a key; another one with that index is a replay."""
         self._requested: LruMap[str, bool] = LruMap(MAX_REQUESTS)
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class Encryption:
             await self._upload()
 
     def device_keys(self) -> dict[str, object]:
-        """What other people know about the device, signed by itself."""
+        """The public description of the device, signed by itself."""
         user, device = self._login.user_id, self._login.device_id
         keys = self._olm.account.identity_keys
         content: dict[str, object] = {
@@ -161,7 +161,7 @@ class Encryption:
     def receive(
         self, events: Sequence[Event], counts: Mapping[str, int], changed: Collection[str]
     ) -> None:
-        """Take what a sync says about keys, in one transaction of the store."""
+        """Process the keys in a sync response, in one transaction of the store."""
         if counts:
             self._olm.uploaded_key_count = counts.get(SIGNED_KEYS, 0)
         self._olm.add_changed_users(set(changed) & self._olm.tracked_users)
@@ -177,7 +177,7 @@ class Encryption:
         self._olm.tracked_users.difference_update(users)
 
     async def settle(self) -> None:
-        """Do what the last syncs asked for: upload and query keys, repair sessions, answer."""
+        """Do what the last syncs require: upload and query keys, repair sessions, answer requests."""
         async with self._settling:
             if self._olm.should_upload_keys:
                 await self._upload()
@@ -192,7 +192,7 @@ class Encryption:
     async def encrypt(
         self, room: str, people: Collection[str], kind: str, content: Mapping[str, object]
     ) -> dict[str, object]:
-        """The content of an encrypted event that all devices of these people can read."""
+        """Encrypt content so that all devices of these people can read it."""
         async with self._sharing[room]:
             try:
                 await self._share_key(room, people)
@@ -287,11 +287,12 @@ class Encryption:
             if parsed is not None:
                 self._olm.handle_to_device_event(parsed)
         except Exception:
-            # nio lets malformed events of other people through; the next ones must be read.
+            # nio lets other people's malformed events through; the following ones must still be
+            # read.
             log.exception("an event from another device could not be read: %s", event.kind)
 
     def _is_own_request(self, event: Event) -> bool:
-        """What is sent to all of our devices comes back to this one."""
+        """Requests sent to all our devices also come back to this one."""
         if event.kind != "m.room_key_request" or event.sender != self._login.user_id:
             return False
         try:
@@ -300,7 +301,7 @@ class Encryption:
             return True
 
     async def _upload(self) -> None:
-        """The private keys are stored before the server gives the public ones away."""
+        """Upload keys; the private ones are stored before the server hands out the public ones."""
         content = self._olm.share_keys()
         self._olm.save_account()
         answer = await self._api.post_keys("upload", content, _KeyCounts)
@@ -308,7 +309,7 @@ class Encryption:
         self._olm.handle_response(KeysUploadResponse(0, count))
 
     async def _query(self, users: Collection[str]) -> dict[str, dict[str, object]]:
-        """The devices of users, as the server has them: what is signed must not be changed."""
+        """Fetch the devices of users, unchanged: modifying them would invalidate their signatures."""
         fields = {"device_keys": {user: list[str]() for user in users}}
         answer = await self._api.post_keys("query", fields, _QueriedKeys)
         found: dict[str, dict[str, object]] = {}
@@ -329,7 +330,7 @@ class Encryption:
     async def _update_devices(self, users: Collection[str]) -> None:
         found = await self._query(users)
         self._olm.handle_response(KeysQueryResponse(found, {}))
-        # Those whose servers do not answer are asked again when they are needed.
+        # Devices on servers that do not answer are queried again when needed.
         self._olm.users_for_key_query.difference_update(users)
 
     async def _claim(self, devices: Mapping[str, Sequence[str]]) -> None:
@@ -354,7 +355,7 @@ class Encryption:
             self._olm.handle_response(KeysClaimResponse(keys, {}))
 
     async def _share_key(self, room: str, people: Collection[str]) -> None:
-        """Make sure that all devices of these people, and no others, know the room's key."""
+        """Make sure that exactly the devices of these people have the room's key."""
         unknown = [user for user in people if user not in self._olm.tracked_users]
         if changed := {*unknown, *(self._olm.users_for_key_query & set(people))}:
             await self._update_devices(changed)
@@ -366,7 +367,7 @@ class Encryption:
             and not self._olm.is_device_blacklisted(device)
         )
         if self._recipients.get(room) != recipients:
-            # Whoever has left must not read on, and whoever came must not read what was before.
+            # People who left must not read new messages; people who joined must not read old ones.
             self._olm.outbound_group_sessions.pop(room, None)
         if not self._olm.should_share_group_session(room):
             return
@@ -392,7 +393,7 @@ class Encryption:
         return None
 
     async def _check_sender(self, event: Event, session: InboundGroupSession) -> None:
-        """The key must be from a device of the person whom the server names as the sender."""
+        """Check that the key comes from a device of the sender that the server names."""
         if session.forwarding_chain:
             return
         own = self._olm.account.identity_keys["curve25519"]
@@ -410,7 +411,7 @@ class Encryption:
 
 
 def _with_relation(event: Event, outer: EncryptedContent) -> Event:
-    """Some clients put the relation only outside of the encrypted part."""
+    """Some clients put the relation only outside the encrypted part."""
     try:
         related = event.read(Related).relates_to is not None
         content = msgspec.json.decode(event.content, type=dict[str, msgspec.Raw])

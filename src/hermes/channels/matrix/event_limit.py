@@ -1,7 +1,7 @@
 """Learn from a homeserver's refusals how fast this account may send events.
 
-The specification has no numbers, and servers have their own; Synapse's default is a burst of ten
-events and then one in five seconds, in all rooms together.
+The specification gives no numbers; Synapse by default allows a burst of ten events and then one
+every five seconds, over all rooms.
 """
 
 from hermes.kit.clock import Clock
@@ -9,13 +9,14 @@ from hermes.ports.channel import Throttled
 
 LIMITED = "The homeserver is limiting requests."
 MAX_EACH = 5.0
-"""Longest interval between answers in seconds; a longer wait is one pause, not the rate."""
+"""Longest interval between answers in seconds; a longer wait is a single pause, not the rate."""
 RECOVERY = 12
-"""How many intervals after a pause only answers are sent: the burst comes back."""
+"""Number of intervals after a pause in which only answers are sent, until a burst is allowed again.
+"""
 
 
 class EventLimit:
-    """Refuses events that the homeserver would refuse."""
+    """Rejects events that the homeserver would refuse."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -33,11 +34,11 @@ class EventLimit:
         if now < self._next:
             raise Throttled(LIMITED, wait=self._next - now, all_chats=True)
         self._next = now + self._each
-        # The burst does not come back while answers use up the rate.
+        # No burst is regained while answers use up the rate.
         self._limited_until += self._each
 
     def refused(self, wait: float) -> None:
-        """The homeserver refused an event and says how long to wait."""
+        """Record that the homeserver refused an event and how long to wait."""
         now = self._clock.monotonic()
         before = self._each if now < self._limited_until else 0.0
         self._each = min(max(wait, before), MAX_EACH)

@@ -75,9 +75,9 @@ class InboundBuilder:
         self._commands = commands
         self._ignored = [re.compile(pattern) for pattern in options.ignore_user_patterns]
         self._written: LruMap[str, Address] = LruMap(MAX_REMEMBERED)
-        """Where recent messages belong: an edit, a reaction and a deletion do not say it."""
+        """Addresses of recent messages: edits, reactions and deletions do not contain them."""
         self._reactions: LruMap[str, tuple[str, str]] = LruMap(MAX_REMEMBERED)
-        """The message and emoji of recent reactions: a withdrawal names only the reaction."""
+        """Message and emoji of recent reactions: a removal only names the reaction."""
 
     async def build(self, room: str, event: Event, *, encrypted: bool) -> Inbound | None:
         """Return the update; None if it is not for the agent. Raises `MsgspecError`."""
@@ -217,7 +217,7 @@ class InboundBuilder:
         return is_mentioned(content, self._user, name, room_mentions=room_mentions)
 
     def _address(self, origin: Origin, event: Event, content: MessageContent) -> Address:
-        """Where the conversation takes place: a mention in a room opens a thread."""
+        """Return the address of the conversation; a mention in a room opens a thread."""
         options, address = self._options, Address(self._name, origin.room)
         relation = content.relates_to
         thread = relation.thread if relation is not None else ""
@@ -277,9 +277,9 @@ class InboundBuilder:
         if quote := await self._quote(origin, event, content):
             others.append(Text(quote))
         if not typed and not files:
-            # A bare mention is a question, too.
+            # A bare mention counts as a question.
             typed = "(no text)" if self._names_agent(origin, content) else ""
-        # The first part is what the sender wrote: an attachment never stands there.
+        # The first part is always the sender's text, never an attachment.
         if not typed and files and (others or _is_attachment(files[0])):
             typed = "(no text)"
         return [*([Text(typed)] if typed else []), *files, *others] if typed or files else []

@@ -53,7 +53,7 @@ def invitation_rules(options: MatrixOptions, env: Mapping[str, str]) -> Invitati
 
     def listed(variable: str) -> frozenset[str]:
         names = (name.strip() for name in env.get(variable, "").split(","))
-        # The gateway's lists name people of all platforms.
+        # The gateway's lists contain people of all platforms.
         return frozenset(name.removeprefix("matrix:") for name in names if name)
 
     people = frozenset(
@@ -76,7 +76,7 @@ def invitation_rules(options: MatrixOptions, env: Mapping[str, str]) -> Invitati
 
 
 def read_invitation(invited: InvitedRoom, user: str) -> Invitation | None:
-    """What the server tells about the room of an invitation."""
+    """Read what the server reports about the room of an invitation."""
     inviter, direct, public = "", False, False
     for event in invited.invite_state.events:
         try:

@@ -58,13 +58,13 @@ async def file_content(
     try:
         if encrypted:
             ciphertext, keys = await anyio.to_thread.run_sync(encrypt_attachment, data)
-            # Neither its name nor its type is told to the server.
+            # The server learns neither its name nor its type.
             address = await api.upload(ciphertext, OCTETS, "")
             content["file"] = {**keys, "url": address, "v": "v2"}
         else:
             content["url"] = await api.upload(data, media.media_type, name)
     except UnknownOutcome as error:
-        # No one sees a file that no message names.
+        # An uploaded file is invisible until a message refers to it.
         raise Offline(str(error)) from error
     if attachment.caption:
         content["body"] = attachment.caption

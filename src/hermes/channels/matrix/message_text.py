@@ -12,7 +12,7 @@ _COMMAND = re.compile(r"!([a-z][\w-]*)", re.IGNORECASE)
 
 
 def is_mentioned(content: MessageContent, user: str, name: str, *, room_mentions: bool) -> bool:
-    """By `m.mentions` if the client sends it, else by a link to the agent or its name."""
+    """Check `m.mentions` if the client sends it, otherwise look for the agent's link or name."""
     if content.mentions is not None:
         named = user in content.mentions.user_ids
         return named or (room_mentions and content.mentions.room)
@@ -24,7 +24,7 @@ def is_mentioned(content: MessageContent, user: str, name: str, *, room_mentions
 
 
 def written_text(content: MessageContent, user: str, name: str, commands: Collection[str]) -> str:
-    """What the person wrote; `!help` is the command /help, as clients take / for themselves."""
+    """Return the person's text; `!help` stands for /help, because clients intercept slashes."""
     text = content.body
     if content.relates_to is not None and content.relates_to.in_reply_to is not None:
         text = without_fallback(text)
@@ -50,6 +50,6 @@ def without_fallback(text: str) -> str:
 
 
 def _names(user: str, name: str) -> list[str]:
-    """What the agent is called; the longer one first."""
+    """The agent's names, longest first."""
     local = user.removeprefix("@").partition(":")[0]
     return sorted({called for called in (local, name) if called}, key=len, reverse=True)

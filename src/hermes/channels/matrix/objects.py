@@ -29,7 +29,7 @@ class MemberContent(Struct, frozen=True, kw_only=True):
 
 
 class Unsigned(Struct, frozen=True, kw_only=True):
-    """What the server adds; `redacted_because` is there if the event was deleted."""
+    """Data added by the server; `redacted_because` is set if the event was deleted."""
 
     relations: BundledRelations = field(default=BundledRelations(), name="m.relations")
     redacted_because: object = None
@@ -38,7 +38,7 @@ class Unsigned(Struct, frozen=True, kw_only=True):
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """An event of a room, or of a device; the first have an `event_id`."""
+    """An event of a room, which has an `event_id`, or of a device."""
 
     kind: str = field(name="type")
     sender: str = ""
@@ -55,7 +55,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
     @property
     def notes(self) -> Unsigned:
-        """What the server adds, as far as it can be read."""
+        """The data added by the server, as far as it can be read."""
         try:
             return msgspec.json.decode(self.unsigned, type=Unsigned)
         except JSON_ERRORS:
@@ -79,14 +79,14 @@ class Relation(Struct, frozen=True, kw_only=True):
 
     @property
     def replied(self) -> str:
-        """The event that the person replies to; a thread has one for old clients, too."""
+        """The event that the person replies to; events in threads also name one, for old clients."""
         if self.in_reply_to is None or (self.thread and self.is_falling_back):
             return ""
         return self.in_reply_to.event_id
 
 
 class Related(Struct, frozen=True, kw_only=True):
-    """The part of a content that is never encrypted."""
+    """The part of an event's content that is never encrypted."""
 
     relates_to: Relation | None = field(default=None, name="m.relates_to")
 
@@ -191,7 +191,7 @@ class EventPage(Struct, frozen=True, kw_only=True):
 
 
 class Login(Struct, frozen=True, kw_only=True):
-    """Who we are at the server, and with which token."""
+    """Our user id and token at the server."""
 
     user_id: str
     device_id: str

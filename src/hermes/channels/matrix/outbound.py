@@ -16,20 +16,20 @@ _USER = re.compile(r"@[\w.=/+-]+:[\w.-]+(?::\d+)?")
 
 
 def text_content(post: Outbound, people: Collection[str]) -> Content:
-    """The content of a message; `people` are those whom it may notify."""
+    """Return the content of a message; `people` are the ones it may notify."""
     is_html = post.markup is Markup.HTML
     text = (post.plain if is_html else post.text) or post.plain or post.text
     content: Content = {"msgtype": "m.text", "body": text}
     if is_html and post.text and post.text != escape(text, quote=False):
         content |= {"format": HTML, "formatted_body": post.text}
     named = dict.fromkeys(user for user in _USER.findall(text) if user in people)
-    # Without it, clients would look for names in the text.
+    # Without this field, clients would search the text for names.
     content["m.mentions"] = {"user_ids": list(named)} if named else {}
     return content
 
 
 def with_relation(content: Content, thread: str | None, reply_to: str | None) -> Content:
-    """The content in a thread, or as a reply."""
+    """Add the relation that places the content in a thread or makes it a reply."""
     if thread:
         replied = reply_to if reply_to and reply_to != thread else None
         relation: Content = {
@@ -45,7 +45,7 @@ def with_relation(content: Content, thread: str | None, reply_to: str | None) ->
 
 
 def edit_content(content: Content, message: str) -> Content:
-    """The content of an event that replaces another one's."""
+    """Return the content of an event that replaces another one's content."""
     return {
         **content,
         "body": f"* {content['body']}",
@@ -59,7 +59,7 @@ def reaction_content(message: str, sign: str) -> Content:
 
 
 def transaction(key: str) -> str:
-    """The id of a request, the same for each attempt at a post."""
+    """Return a request id that is the same for each attempt to send a post."""
     if not key:
         return new_id("txn")
     return f"hermes-{hashlib.sha256(key.encode()).hexdigest()[:32]}"

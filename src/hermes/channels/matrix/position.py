@@ -45,13 +45,13 @@ class Position:
         self._writing = anyio.Lock()
 
     async def load(self, user: str, device: str) -> None:
-        """Read the file; what another account left there is ignored."""
+        """Read the file; a position of another account is ignored."""
         stored = await anyio.to_thread.run_sync(self._stored.read) or _File()
         self._encrypted |= set(stored.encrypted)
         if stored.user != user:
             stored = _File()
         elif stored.device != device:
-            # The keys that they wait for are sent to the old device.
+            # The missing keys would be sent to the old device.
             stored.waiting = []
         stored.user, stored.device = user, device
         self._file = stored

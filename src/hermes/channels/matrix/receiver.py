@@ -37,12 +37,12 @@ T = TypeVar("T")
 
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 MAX_PAGES = 50
-"""Pages of 100 events that are fetched of a room after an outage."""
+"""Maximum number of pages of 100 events fetched per room after an outage."""
 SYNC_PAUSE = 0.5
 
 
 class Receiver:
-    """Passes what happens in the rooms to `deliver`, and stores the sync token afterwards."""
+    """Passes room events to `deliver`, and then stores the sync token."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Receiver:
                 self._retries.succeeded()
 
     async def _take(self, answer: SyncAnswer) -> None:
-        """Handle a batch. Nothing of it is acknowledged before all of it is durable."""
+        """Handle a batch; it is acknowledged only once all of it is durable."""
         self._heard()
         await self._take_keys(answer)
         for event in answer.account_data.events:
@@ -124,7 +124,7 @@ class Receiver:
         try:
             await encryption.settle()
         except Throttled as error:
-            # What is left is done after the next sync.
+            # The rest is done after the next sync.
             log.info("keys cannot be exchanged now: %s", error)
 
     async def _read_rooms(self, rooms: Mapping[str, JoinedRoom]) -> dict[str, str]:
@@ -134,7 +134,7 @@ class Receiver:
         try:
             async with anyio.create_task_group() as group:
                 for room, joined in rooms.items():
-                    # What was written before the first start is not answered.
+                    # Messages from before the first start are not answered.
                     if since or room in self._position.joining:
                         group.start_soon(self._read_room, room, joined, since, last)
         except ExceptionGroup as failures:
@@ -155,10 +155,10 @@ class Receiver:
             last[room] = others[-1]
 
     async def _all_events(self, room: str, joined: JoinedRoom, since: str) -> Sequence[Event]:
-        """The events since the last sync, also those that the answer left out.
+        """Return the events since the last sync, including those that the response left out.
 
-        In a room that was just joined, those since the invitation count: people write before
-        the agent has accepted.
+        In a newly joined room, return those since the invitation, because people may write before
+        the agent accepts it.
         """
         timeline, user = joined.timeline, self._device.user
         events = list(timeline.events)
@@ -174,7 +174,7 @@ class Receiver:
         return events[start:]
 
     async def _missed(self, room: str, start: str, until: str, *, is_new: bool) -> list[Event]:
-        """Oldest first; in a new room, back to the invitation."""
+        """Fetch missed events, oldest first; in a new room, back to the invitation."""
         found: list[Event] = []
         for _ in range(MAX_PAGES):
             page = await self._patiently(partial(self._api.messages, room, start, until))
@@ -222,7 +222,7 @@ class Receiver:
                 log.warning("declined the invitation from %s to %s", invitation.inviter, room)
                 await self._patiently(partial(self._api.leave, room))
                 return
-            # Stored before the room is joined, so that what was written meanwhile is read.
+            # Stored before joining, so that messages written meanwhile are read.
             self._position.joining[room] = invitation.inviter
             await self._position.save()
             await self._patiently(partial(self._api.join, room))
@@ -251,7 +251,7 @@ class Receiver:
 
 
 def _membership(event: Event, user: str) -> str:
-    """What the event says about the user's membership; empty if it does not."""
+    """Return the user's membership in the event; empty if it is about something else."""
     if event.kind != "m.room.member" or event.state_key != user:
         return ""
     try:
@@ -261,7 +261,7 @@ def _membership(event: Event, user: str) -> str:
 
 
 def _joins(event: Event, user: str) -> bool:
-    """A change of the name is a membership event, too."""
+    """Whether someone joins; a change of name is also a membership event."""
     if _membership(event, user) != "join":
         return False
     before = event.notes.prev_content

@@ -1,4 +1,4 @@
-"""Send events into rooms: encrypted into encrypted ones, never plain."""
+"""Send events to rooms; in encrypted rooms always encrypted."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -13,7 +13,7 @@ from hermes.ports.channel import NotSent
 
 MAX_PLAIN = 60_000
 MAX_ENCRYPTED = 44_000
-"""Bytes of a content: an event may have 65,536, and encryption makes it a third larger."""
+"""Maximum bytes of the content: an event may have 65,536, and encryption adds a third."""
 
 
 class RoomSender:

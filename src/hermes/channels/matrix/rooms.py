@@ -1,4 +1,4 @@
-"""What is known about the rooms: encrypted or not, direct or not, who is in them."""
+"""Facts about rooms: whether they are encrypted or direct, and who is in them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -38,7 +38,7 @@ class RoomFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def readers(self) -> list[str]:
-        """Whose devices get the keys of new messages."""
+        """The people whose devices get the keys of new messages."""
         return [
             user for user, person in self.people.items() if person.joined or self.invited_may_read
         ]
@@ -112,7 +112,7 @@ class RoomDirectory:
         self._direct: frozenset[str] = frozenset()
 
     def observe(self, room: str, events: Sequence[Event]) -> None:
-        """Learn from state that a sync reports: what is cached may be outdated."""
+        """Drop cached facts that the state in a sync may have changed."""
         for event in events:
             if event.state_key is None or event.kind not in _STATE:
                 continue
@@ -129,7 +129,7 @@ class RoomDirectory:
         self._direct = frozenset(room for rooms in content.values() for room in rooms)
 
     async def add_direct(self, user: str, other: str, room: str) -> None:
-        """Remember in the account's data that the room is a direct chat with someone."""
+        """Record in the account's data that the room is a direct chat with someone."""
         content = await self._api.account_data(user, DIRECT, dict[str, list[str]]) or {}
         content[other] = [*(known for known in content.get(other, []) if known != room), room]
         await self._api.set_account_data(user, DIRECT, content)
@@ -182,7 +182,7 @@ class RoomDirectory:
             try:
                 reader.read(event)
             except JSON_ERRORS:
-                # Anyone with the right to change the state may write nonsense there.
+                # Anyone who may change the state can put invalid content there.
                 if event.kind == "m.room.encryption":
                     reader.encrypted = True
         if reader.encrypted:

@@ -15,10 +15,10 @@ class Threads:
         self._known: LruMap[tuple[str, str], str] = LruMap(MAX_THREADS)
         """Threads by room and first event: `yes` or `no`."""
         self._of: LruMap[str, str] = LruMap(MAX_THREADS)
-        """In which thread a message is whose session is that of the room."""
+        """The thread of each message that belongs to the room's session."""
 
     def join(self, room: str, thread: str) -> None:
-        """The agent has written there."""
+        """Record that the agent has written in the thread."""
         self._known.put((room, thread), "yes")
 
     def remember(self, message: str, thread: str) -> None:
@@ -28,7 +28,7 @@ class Threads:
         return self._of.get(message) if message else None
 
     async def takes_part(self, room: str, thread: str, user: str) -> bool:
-        """Whether `user`, the agent, has begun the thread or written there."""
+        """Whether `user`, the agent, started the thread or wrote in it."""
         known = self._known.get((room, thread))
         if known is None:
             known = "yes" if await self._ask(room, thread, user) else "no"

@@ -64,7 +64,7 @@ class UnreadableEvents:
         await self._ask(waiting)
 
     async def resume(self, read: ReadEvent) -> None:
-        """Ask again for what was missing when the last process ended."""
+        """Request the keys that were missing when the last process ended."""
         for waiting in list(self._position.waiting):
             await self._ask(waiting)
         await self.retry(read)
@@ -76,7 +76,7 @@ class UnreadableEvents:
             if waiting.since < oldest:
                 self._position.waiting.remove(waiting)
             elif await self._is_readable(waiting):
-                # Removed afterwards: a repetition is recognized, a loss is not.
+                # Removed afterwards: a duplicate is recognized, but a lost message is not.
                 await read(waiting.room, waiting.event)
                 self._position.waiting.remove(waiting)
                 await self._position.save()

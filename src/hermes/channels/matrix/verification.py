@@ -1,7 +1,7 @@
 """Verification by emoji (SAS): people confirm in their client that a device is the agent's.
 
-matrix-nio's own is not used: its commitment is hexadecimal, its emoji are others than in the
-specification, and it does not know requests.
+matrix-nio's own implementation is not used: its commitment is hexadecimal, its emoji differ from
+the specification, and it does not support requests.
 """
 
 import base64
@@ -36,7 +36,7 @@ MAX_OPEN = 20
 
 Content: TypeAlias = dict[str, object]
 Reply: TypeAlias = Callable[[str, Content], Awaitable[None]]
-"""Sends an event of a verification, the way it was begun."""
+"""Sends an event of a verification over the path on which it began."""
 
 
 def is_verification(event: Event) -> bool:
@@ -47,7 +47,7 @@ def is_verification(event: Event) -> bool:
 
 
 class VerificationContent(Struct, frozen=True, kw_only=True):
-    """All that the events of a verification may have."""
+    """All fields that events of a verification may have."""
 
     from_device: str = ""
     method: str = ""
@@ -69,7 +69,7 @@ class _Transaction(Struct, frozen=True, kw_only=True):
 
 
 class _Verification(Struct, kw_only=True):
-    """One that is under way; `device` is set once the other side has begun."""
+    """A verification in progress; `device` is set once the other side has begun."""
 
     user: str
     reply: Reply
@@ -80,10 +80,10 @@ class _Verification(Struct, kw_only=True):
 
 
 class Verifications:
-    """Answers requests of people for whom `is_trusted` is true; it never asks by itself.
+    """Answers verification requests of trusted people; it never starts one.
 
-    The emoji are written to the log. The agent cannot compare them: it confirms once the person
-    has, who compares what the client shows with the log.
+    The emoji are written to the log. The agent cannot compare them, so the person compares the
+    client's emoji with the log, and the agent confirms after the person has.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Verifications:
         self._encryption = encryption
         self._is_trusted = is_trusted
         self._more_keys = more_keys
-        """Keys besides the device's that are confirmed: that of the account, if it is known."""
+        """Keys that are confirmed in addition to the device's: the account's key, if known."""
         self._open: LruMap[str, _Verification] = LruMap(MAX_OPEN)
 
     async def receive_in_room(self, room: str, event: Event) -> None:
@@ -122,7 +122,7 @@ class Verifications:
         await self._receive(event, transaction, reply)
 
     async def receive_from_device(self, event: Event) -> None:
-        """Those between devices carry their name."""
+        """Handle an event sent between devices, which names its verification."""
         try:
             named = event.read(_Transaction)
         except JSON_ERRORS:

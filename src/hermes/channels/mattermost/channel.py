@@ -89,7 +89,7 @@ class MattermostChannel:
         self._bot: User | None = None
         self._directory = Directory(api)
         self._signs: LruMap[str, str] = LruMap(MAX_REMEMBERED)
-        """Our reaction to a post: a new one replaces it."""
+        """Our reaction to each post: a new one replaces it."""
         self._direct: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         """Channels of direct messages, by the person's id."""
         self._handled: LruMap[str, bool] = LruMap(MAX_REMEMBERED)
@@ -205,7 +205,7 @@ class MattermostChannel:
         try:
             return await self._api.create_post(fields)
         except RootRefused:
-            # The beginning of the thread was deleted.
+            # The first post of the thread was deleted.
             fields.pop("root_id", None)
             return await self._api.create_post(fields)
 

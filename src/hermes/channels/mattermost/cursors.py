@@ -1,4 +1,4 @@
-"""Remember until when each channel is handled, so that the next process continues there."""
+"""Remember how far each channel was handled, so that the next process continues there."""
 
 import logging
 
@@ -31,13 +31,13 @@ class Cursors:
         self._changed = anyio.Event()
 
     async def load(self) -> bool:
-        """Whether there is a position; otherwise call `begin`."""
+        """Load the position; return False if there is none, then call `begin`."""
         stored = await anyio.to_thread.run_sync(self._file.read) or Position()
         self._began, self._channels = stored.began, dict(stored.channels)
         return bool(stored.began)
 
     async def begin(self, at: int) -> None:
-        """Everything from now on is new."""
+        """Start with an empty position: everything from now on is new."""
         self._began = at
         await self._file.write(self._position)
 

@@ -37,7 +37,7 @@ class EventSocket:
         while True:
             frame = await self._socket.receive(Frame)
             if frame.status == "FAIL":
-                # The token was revoked: pings are answered, but no events are sent any more.
+                # The token was revoked: pings are still answered, but no more events are sent.
                 raise Offline("Mattermost no longer accepts the connection.")
             if not frame.event:
                 continue

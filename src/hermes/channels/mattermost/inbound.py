@@ -60,7 +60,7 @@ class Directory:
         return known
 
     async def root_of(self, post: str) -> str:
-        """The first post of its thread; the post itself if it is in none."""
+        """Return the first post of the thread, or the post itself if it is in no thread."""
         if (known := self._roots.get(post)) is None:
             self.add_post(await self._api.post(post))
             known = self._roots.get(post) or post
@@ -68,7 +68,7 @@ class Directory:
 
 
 class InboundBuilder:
-    """Builds updates for one bot; None means that something is not for it."""
+    """Builds updates for one bot; None means that an event is not meant for it."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class InboundBuilder:
         return channel, await self._directory.user(post.user_id)
 
     def _address(self, post: Post, channel: Channel) -> Address:
-        """With threads as answers, a message in a channel is the beginning of one."""
+        """Return the address of the conversation, a new thread if answers open threads."""
         opens = self._options.reply_mode == "thread" and channel.type != DIRECT
         return Address(self._name, post.channel_id, post.root_id or (post.id if opens else None))
 
@@ -191,7 +191,7 @@ class InboundBuilder:
             for info in await self._file_infos(post):
                 files += await self._fetch(info)
         if not text and (not files or _is_attachment(files[0])):
-            # A bare mention is a question, too; an attachment is never what someone wrote.
+            # A bare mention counts as a question; the first part is always the sender's text.
             text = "(no text)" if files or mentioned else ""
         return [*([Text(text)] if text else []), *files]
 

@@ -1,4 +1,4 @@
-"""The objects of Mattermost's API, as far as they are used."""
+"""Objects of Mattermost's API, with the fields that the channel reads."""
 
 from collections.abc import Mapping
 

@@ -13,15 +13,15 @@ _FULLWIDTH_AT = "\uff20"
 
 
 def shown_text(post: Outbound) -> str:
-    """The text as Mattermost takes it: it notifies no whole channel, and plain text is escaped."""
+    """Return the text for Mattermost: without channel-wide mentions, and plain text escaped."""
     captions = [attachment.caption for attachment in post.attachments if attachment.caption]
     text = post.text or "\n".join(captions)[:MAX_TEXT]
-    # The API has no field for this; the other sign keeps the length and notifies nobody.
+    # The API has no field for this; a lookalike sign keeps the length and notifies no one.
     text = _MENTION_OF_ALL.sub(_FULLWIDTH_AT, text)
     if post.markup is not Markup.PLAIN:
         return text
     escaped = literal_markdown(text)
-    # Escaping makes it longer; a text that does not fit any more is sent as it is.
+    # Escaping makes the text longer; if it no longer fits, it is sent unescaped.
     return escaped if len(escaped) <= MAX_TEXT else text
 
 
