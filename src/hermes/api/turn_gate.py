@@ -205,7 +205,7 @@ class TurnGate:
             share.count_turn(reading.ended)
 
     async def _addressed(self, app: App, request: TurnRequest) -> TurnRequest:
-        """Add where the turn comes from, and whether results can reach its client after the answer."""
+        """Add the origin of the turn, and whether results can reach its client after the answer."""
         session = request.session.id
         later = request.async_delivery or await self.has_callback(app, session)
         return structs.replace(

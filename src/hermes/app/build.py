@@ -130,7 +130,7 @@ class App:
 
     @cached_property
     def plugins(self) -> Plugins:
-        """What plugins registered; the services that plugins use are built with the first plugin."""
+        """What plugins registered; the services that plugins use are built along with them."""
         return Plugins(self._plugin_services)
 
     def _plugin_services(self) -> PluginServices:

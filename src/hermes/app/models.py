@@ -72,7 +72,7 @@ class ModelSelector:
         *,
         providers: Callable[[str], BuildModel | None] = no_provider,
     ) -> None:
-        """`providers` finds the providers of plugins; without it, they can be chosen but not used."""
+        """`providers` finds plugins' providers; without it, they can be chosen but not used."""
         self._home = home
         self._env = env
         self._settings = with_embedded_models(settings, home)

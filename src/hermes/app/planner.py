@@ -264,7 +264,7 @@ class StandardPlanner:
         )
 
     def _short_prompt(self, prompt: str, session: Session, scope: Scope) -> str:
-        """The prompt for a slow embedded model: the same in all folders, so that it is read once."""
+        """The prompt for a slow embedded model, the same in all folders, so it is read once."""
         today = self._clock.now().astimezone().date()
         parts = [prompt, f"Today is {today:%A, %Y-%m-%d}.", self.extra_instructions(session, scope)]
         return "\n\n".join(part for part in parts if part)

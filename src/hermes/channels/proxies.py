@@ -30,7 +30,7 @@ _MAX_HEAD = 16_384
 _HTTP = ("http", "https")
 _VARIABLES = {"http": "http", "ws": "http", "https": "https", "wss": "https"}
 _SOCKS = {"socks4": "socks4", "socks4a": "socks4", "socks5": "socks5", "socks5h": "socks5"}
-"""The proxy always looks up the names of hosts, whatever the scheme says about that."""
+"""The proxy always resolves host names, whatever the scheme says."""
 
 
 class ProxySettings(Struct, frozen=True):
@@ -66,7 +66,7 @@ class ProxySettings(Struct, frozen=True):
 
 
 def _is_in(host: str, exception: str) -> bool:
-    """Whether it is the host, a domain or network that it belongs to, or `*`."""
+    """Whether an entry is `*`, the host, or a domain or network that contains it."""
     if "/" in exception:
         try:
             return ip_address(host) in ip_network(exception, strict=False)
@@ -98,7 +98,7 @@ class Proxy(Struct, frozen=True):
         try:
             parts = urlsplit(url)
         except ValueError:
-            return None  # aiohttp says what is wrong with the address
+            return None  # aiohttp reports what is wrong with the address
         found = self.settings.proxy_for(parts.hostname or "", parts.scheme)
         return None if not found or _socks_url(found) else found
 
@@ -243,9 +243,9 @@ class SocketProxy(Struct, frozen=True):
 
 
 def _http_connected(url: str, target: str, seconds: float) -> socket.socket:
-    """A connection by `CONNECT`.
+    """Connect with `CONNECT`.
 
-    The answer is read byte by byte: mail servers speak first, and what follows belongs to them.
+    The answer is read byte by byte, because mail servers speak first and the rest is theirs.
     """
     parts = urlsplit(url)
     login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
@@ -291,10 +291,10 @@ def socket_proxy(label: str, host: str, settings: ProxySettings) -> SocketProxy 
 
 
 def connect_failure(error: OSError) -> str:
-    """Why a connection failed, in words."""
+    """Describe why a connection failed."""
     if isinstance(error, socket.gaierror):
         return "the name cannot be resolved"
-    # The number in other errors may be that of TLS or SMTP.
+    # In other errors the number may be a TLS or SMTP code.
     if isinstance(error, ConnectionError) and error.errno:
         return os.strerror(error.errno)
     return str(error)
@@ -310,8 +310,8 @@ async def connect_tcp(
 
 
 def stays_here(host: str, proxy: SocketProxy | None) -> bool:
-    """Whether what is sent to the host surely does not leave this machine.
+    """Whether data for the host certainly stays on this machine.
 
-    A proxy may be on another machine, also behind a local address, and it looks up the name.
+    A proxy resolves the name itself and may forward to another machine.
     """
     return proxy is None and is_loopback(host)

@@ -35,7 +35,7 @@ RecordingKind: TypeAlias = Literal["", "audio", "video"]
 class AttachedFile(Struct, frozen=True, kw_only=True):
     """A file of a message that is not downloaded yet.
 
-    `kind` is what people call it: a file, photo, video, or a recording such as a voice note.
+    `kind` is the word for people: a file, photo, video, or a recording such as a voice note.
     """
 
     name: str
@@ -47,7 +47,7 @@ class AttachedFile(Struct, frozen=True, kw_only=True):
 
     @property
     def is_voice(self) -> bool:
-        """Whether the sender says something with it, instead of sending a file."""
+        """Whether it is the sender's speech rather than a file."""
         return self.kind in VOICE_KINDS
 
 
@@ -88,7 +88,7 @@ class ReceivedFiles:
         return await self.add_recording(file, data)
 
     async def add_recording(self, file: AttachedFile, data: bytes) -> list[Text | Media]:
-        """The gateway transcribes it when the sender is admitted: that costs money."""
+        """Store a recording, to be transcribed for admitted senders only, as that costs money."""
         media = await self._blobs.put(data, file.media_type, file.name)
         described = f"{file.kind} of {file.seconds:.0f} seconds" if file.seconds else file.kind
         if file.recording == "video":
@@ -118,7 +118,7 @@ class ReceivedFiles:
 
     async def _stored(self, media: Media, data: bytes) -> Path:
         name = _UNSAFE.sub("_", PurePosixPath(media.name).name).strip(". ") or "file"
-        # File systems limit the bytes of a name, not its letters.
+        # File systems limit a name in bytes, not in characters.
         end = name.encode()[-MAX_NAME:].decode("utf-8", "ignore")
         path = self._folder / f"{media.digest[:12]}-{end}"
         folder = anyio.Path(self._folder)
@@ -128,7 +128,7 @@ class ReceivedFiles:
 
 
 def received_files(deps: ChannelDeps, most: int) -> ReceivedFiles:
-    """The files that the people of this account send."""
+    """Return the store for files that people send to this account."""
     folder = deps.home / "cache" / "blobs" / "received"
     return ReceivedFiles(deps.blobs, deps.clock, folder=folder, most=most)
 

@@ -1,4 +1,4 @@
-"""A file in which a channel remembers something between runs, such as how far it has read."""
+"""Store a channel's state between runs, such as how far it has read."""
 
 import logging
 from functools import partial
@@ -29,7 +29,7 @@ class StateFile(Generic[T]):
         self._kind = kind
 
     def read(self) -> T | None:
-        """What was stored last; None if there is nothing that can be used."""
+        """Return the stored state; None if there is no usable one."""
         try:
             return msgspec.json.decode(read_regular_file(self._path, MAX_FILE), type=self._kind)
         except FileNotFoundError:
@@ -39,7 +39,7 @@ class StateFile(Generic[T]):
             return None
 
     async def write(self, state: T) -> None:
-        """Replace the file as a whole. Raises `OSError`."""
+        """Replace the file atomically. Raises `OSError`."""
         # Encoded here: the state may change while the thread writes.
         await run_sync(partial(self._write, msgspec.json.encode(state)))
 

@@ -36,7 +36,7 @@ CONTENT_ERRORS = (
     SyntaxError,  # of XML
     MessageError,
 )
-"""Errors that an update's content can cause; after others, the update may succeed later."""
+"""Errors that an update's content can cause; after other errors, the update may succeed later."""
 
 
 class UnreadableUpdate(Struct, frozen=True, kw_only=True):
@@ -57,10 +57,10 @@ class UnreadableUpdates:
         self._known: LruMap[bytes, bool] = LruMap(MAX_REMEMBERED)
 
     def skipping(self, update: object, key: str = "") -> "_Skipping":
-        """Skip an update whose reading fails: it would fail again each time it is sent.
+        """Skip an update that cannot be read, because it would fail again each time it is sent.
 
-        Errors that its content cannot cause, as those of the platform, the disk and the memory,
-        are raised. `key` is the same each time it is sent, if the content is not.
+        Errors that its content cannot cause, such as those of platform, disk and memory, are
+        raised. `key` identifies the update if its content differs each time it is sent.
         """
         return _Skipping(self, update, key)
 

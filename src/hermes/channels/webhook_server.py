@@ -15,7 +15,7 @@ from hermes.ports.channel import Offline, Throttled, UnknownOutcome
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 30.0
-"""Between two checks: well below the time after which a channel counts as silent."""
+"""Seconds between checks, well below the silence after which a channel counts as dead."""
 
 
 class WebhookServer(HttpListener):
@@ -66,7 +66,7 @@ class WebhookServer(HttpListener):
 async def serve_with_checks(
     server: WebhookServer, check: Callable[[], Awaitable[None]], clock: Clock, seen: LastSeen
 ) -> None:
-    """Listen, and ask the platform regularly: without calls, only that shows that it is there."""
+    """Listen, and check the platform regularly, as a quiet one may have gone."""
     retries = Retries(clock, pause=1.0)
     async with server:
         while True:

@@ -32,7 +32,10 @@ class SocketClosed(Offline):
 
 
 class WebSocket:
-    """One connection; `heard` is called for all that arrives. Its methods raise `Offline`."""
+    """One connection; `heard` is called for everything that arrives.
+
+    Its methods raise `Offline`.
+    """
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class WebSocket:
     async def keep_alive(
         self, ping: Callable[[], Mapping[str, object]], *, every: float = PING_SECONDS
     ) -> None:
-        """Send pings without end; raises `Offline` if nothing arrives."""
+        """Send pings until cancelled; raises `Offline` if nothing arrives."""
         while True:
             await self._clock.sleep(every)
             if self._clock.monotonic() - self._heard_at > SILENT_SECONDS:
@@ -82,7 +85,7 @@ class WebSocket:
 async def open_websocket(
     label: str, url: str, *, proxy: Proxy, clock: Clock, heard: Callable[[], None]
 ) -> AsyncGenerator[WebSocket]:
-    """Connect. Raises `Offline`; its text does not contain the address."""
+    """Connect. Raises `Offline`, whose text does not contain the URL."""
     async with aiohttp.ClientSession(connector=proxy.connector()) as session:
         try:
             with anyio.fail_after(CONNECT_SECONDS):

@@ -20,7 +20,7 @@ POLL_INTERVAL = 0.2
 
 def ask(stdin: TextIO, out: TextIO, prompt: str) -> str:
     """Return the line typed after the prompt with its line break; empty at the end of input."""
-    # Before the prompt is shown, so that a Ctrl+C right after it counts.
+    # Done before the prompt is shown, so that an immediate Ctrl+C counts.
     with _interruptible():
         out.write(prompt)
         out.flush()
@@ -47,7 +47,7 @@ def _interruptible() -> Generator[None]:
 
 
 def _is_in_loop() -> bool:
-    """Whether this is the main thread, which gets the signals, and it runs an event loop."""
+    """Whether this is the main thread, which receives signals, and an event loop runs in it."""
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         return current_thread() is main_thread()
@@ -58,7 +58,7 @@ BACK = "<"
 """The answer that returns to the previous question."""
 MAX_CHOICES = 30
 _ROW_INDENT = " " * 21
-"""Up to where the description of a row begins."""
+"""Column at which descriptions begin at the latest."""
 
 
 class TerminalDialog:
@@ -71,7 +71,7 @@ class TerminalDialog:
         self.interactive = interactive and context.stdin.isatty()
 
     def print(self, text: str) -> None:
-        """Print a line; outside a dialog it says which program it comes from."""
+        """Print a line; when not interactive, prefix it with the program's name."""
         prefix = "" if self.interactive else "hermes: "
         self._out.write(self._style.wrap_text(f"{prefix}{single_line(text)}") + "\n")
         self._out.flush()

@@ -1,11 +1,11 @@
-"""Show on a terminal how far an import of sessions has come."""
+"""Show the progress of a session import on a terminal."""
 
 from hermes.cli.context import CliContext
 from hermes.cli.output import Style
 from hermes.kit.terminal_text import fit
 
 _MIN_ROWS = 1_000
-"""Fewer rows are imported before a bar could be read."""
+"""Smaller imports finish too fast for a bar."""
 _WIDTH = 30
 
 

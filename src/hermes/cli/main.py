@@ -82,7 +82,7 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     if argv is None:
         import gc
 
-        gc.freeze()  # the process ends now: its last collections would scan every module
+        gc.freeze()  # the process is ending: final collections would only waste time
     return code
 
 

@@ -23,7 +23,7 @@ class Style:
         self._stream = stream
         self.is_terminal = stream.isatty()
         self.can_rewrite = self.is_terminal and env.get("TERM") != "dumb"
-        """Whether a line on the screen can be rewritten."""
+        """Whether a line on the screen can be redrawn."""
         self.has_color = self.can_rewrite and not env.get("NO_COLOR")
 
     def __call__(self, text: str, *names: str) -> str:

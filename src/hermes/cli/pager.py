@@ -31,7 +31,7 @@ def show_in_pager(text: str, env: Mapping[str, str]) -> bool:
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> None:
-    """Wait for the end; Ctrl+C is meant for the pager, which gets it, too."""
+    """Wait for the pager to exit; Ctrl+C is meant for the pager."""
     while True:
         try:
             process.wait()

@@ -13,7 +13,7 @@ from hermes.schema.errors import UsageError
 from hermes.schema.shell import ShellResult
 
 MAX_OUTPUT = 100_000
-"""Characters kept of the output: its end."""
+"""Maximum characters kept from the end of the output."""
 _READ_SIZE = 64 * 1024
 _CLIPBOARD_SECONDS = 5
 _CLIPBOARD_COMMANDS = (

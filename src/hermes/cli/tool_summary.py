@@ -20,11 +20,11 @@ class ResultSummary(Struct, frozen=True):
     lines: tuple[str, ...] = ()
     diff: tuple[DiffLine, ...] = ()
     folded: bool = False
-    """Only a part of the output is in `lines`."""
+    """Whether `lines` contains only a part of the output."""
 
 
 def describe_result(result: Result, tool: str = "", hint: str = "") -> ResultSummary:
-    """`hint` says how the rest of a long output can be seen."""
+    """`hint` says how to see the rest of a long output."""
     head = failure_text(result, tool) if result.failed else ""
     lines = result.shown.splitlines()
     if result.shown.startswith("--- "):

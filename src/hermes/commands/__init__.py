@@ -1,1 +1,1 @@
-"""Slash commands, once for every surface: what they do, never how the answer is shown."""
+"""Slash commands, implemented once for all surfaces, which decide how answers are shown."""

@@ -196,7 +196,7 @@ async def _by_day(context: CommandContext, days: int) -> dict[str, _DayUsage]:
         f"{today - timedelta(days=back):%Y-%m-%d}"
         for back in range(min(days, _CHART_DAYS) - 1, -1, -1)
     ]
-    # Days without use belong to the picture, but not before the first use.
+    # Include days without use, but none before the first use.
     first = next((place for place, day in enumerate(shown) if day in found), len(shown))
     return {day: found.get(day, _DayUsage()) for day in shown[first:]}
 

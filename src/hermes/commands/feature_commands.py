@@ -12,7 +12,10 @@ from hermes.schema.terminal import CommandReply, SubmitReply, TextReply
 
 
 def feature_command(feature: str, verb: Verb[Any]) -> Command:
-    """The service of the feature comes with the context; most actions are for the owner."""
+    """Return the command of a feature; the context provides its service.
+
+    Most actions are owner-only.
+    """
 
     async def run(context: CommandContext, args: str) -> CommandReply:
         services = context.services.features
@@ -60,7 +63,7 @@ def action_first(verb: Verb[Any], words: list[str]) -> list[str]:
 
 
 async def _scope(context: CommandContext, *, opened: bool) -> Scope:
-    """The session of the command; in a chat that has none it is `opened`."""
+    """Return the scope of the command's session; in a chat without one, that of `opened`."""
     session, caller = context.conversation.session, context.caller
     if opened and context.in_chat and not context.conversation.started:
         session = (await context.control.start_session("")).session
@@ -93,7 +96,7 @@ def parse_action(verb: Verb[Any], args: str) -> tuple[Action[Any], dict[str, Arg
 
 
 def _names_action(verb: Verb[Any], args: str) -> bool:
-    """Whether the text is an action; one without arguments must stand alone."""
+    """Whether the text begins with an action; one without arguments must stand alone."""
     name, _, rest = args.strip().partition(" ")
     names = {alias: action for action in verb.actions for alias in (action.name, *action.aliases)}
     if not name:

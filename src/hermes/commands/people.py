@@ -35,7 +35,7 @@ async def _link(context: CommandContext, args: str) -> CommandReply:
             raise UsageError("This account is not linked.")
         return TextReply(f"{caller.account} is a separate person again.")
     if context.is_owner:
-        # A code that the owner is made to send must not give the owner's rights to anyone.
+        # Tricking the owner into sending a code must not give anyone the owner's rights.
         raise UsageError(
             "The owner's accounts are linked on the command line.",
             hint=f"Run: hermes people link {caller.account} PLATFORM:USER",

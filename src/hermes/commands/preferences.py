@@ -114,7 +114,7 @@ def _personalities(context: CommandContext, settings: SettingsControl) -> str:
     width = max((len(name) for name in known), default=0)
     lines: list[str] = []
     for name, text in sorted(known.items()):
-        # Headings are much alike.
+        # Personalities may begin with similar headings.
         body = [line for line in text.splitlines() if not line.startswith("#")]
         lines.append(f"  {name:<{width}}  {one_line(' '.join(body), 60)}")
     return "\n".join([f"The personality is {current}. Available:", *lines, "  none"])

@@ -21,7 +21,7 @@ class ModelControl(Protocol):
     """Choose the model of sessions."""
 
     async def choose(self, name: str, provider: str | None) -> Model:
-        """Return the model of that name. Raises `ConfigError` if it cannot be used."""
+        """Return the model of this name. Raises `ConfigError` if it cannot be used."""
         ...
 
     async def check_name(self, name: str, provider: str | None) -> str:
@@ -174,7 +174,7 @@ class PeopleControl(Protocol):
     """The accounts that belong to one person. All raise `UsageError`."""
 
     async def accounts(self, account: str) -> Sequence[str]:
-        """The accounts that are linked with this one, and itself; empty if there are none."""
+        """Return this account and those linked with it; empty if there are none."""
         ...
 
     async def issue(self, account: str, address: Address, person: Person) -> str:

@@ -73,7 +73,7 @@ async def _title(context: CommandContext, args: str) -> CommandReply:
     if not args:
         session = context.conversation.session
         if context.conversation.started:
-            # It may have been named in the background.
+            # A background task may have set the title meanwhile.
             session = await context.conversation.archive.get(session.id)
         return TextReply(session.title or "This session has no title.")
     await context.conversation.change(SessionChange(title=args))

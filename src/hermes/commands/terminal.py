@@ -81,7 +81,7 @@ def _split_path(args: str) -> tuple[str, str]:
 
 
 async def _save(suffix: str, context: CommandContext, args: str) -> CommandReply:
-    """`suffix` is that of the file if none is named."""
+    """`suffix` is used if no file is named."""
     session = context.conversation.session
     rows = await context.conversation.messages()
     if not rows:

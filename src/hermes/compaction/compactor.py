@@ -376,5 +376,5 @@ def _with_cost(
 
 
 def _total_cost(costs: Sequence[float | None]) -> float | None:
-    """Unknown if any of them is."""
+    """Sum the costs; the total is unknown if any of them is."""
     return None if None in costs else sum(cost for cost in costs if cost is not None)

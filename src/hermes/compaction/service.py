@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class CompactionOptions(Struct, frozen=True, kw_only=True):
-    """What a person, or the automatic trigger, asks for."""
+    """What to compact, as requested by a person or the automatic trigger."""
 
     focus: str = ""  # what the summary should pay attention to
     turns: int | None = None  # how many of the last turns to keep

@@ -126,7 +126,7 @@ def _tail_start_of_turns(messages: Sequence[Message], limits: CutLimits) -> int:
 
 
 def _unpruned_start(messages: Sequence[Message], start: int, budget: int) -> int:
-    """Everything after the last answer; before it as much as the budget allows."""
+    """Return where full results begin: after the last answer, or earlier within the budget."""
     total, index = 0, len(messages)
     answered = max(_last_index(messages, lambda message: isinstance(message, Assistant)), start)
     while index > start:

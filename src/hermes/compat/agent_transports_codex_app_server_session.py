@@ -133,7 +133,7 @@ class CodexAppServerSession:
                 turn_end = TurnEnd(Outcome.FAILED, error.sentence)
         self._running = None
         self._messages += messages
-        # There is none if it failed before it began.
+        # There is no end event if the turn failed before it began.
         turn = runtime.last_turn if runtime.last_turn is not turn_before else None
         return _result(turn_end, messages, turn)
 

@@ -204,7 +204,7 @@ _DROPPED = object()
 
 
 def settle_choices(raw: dict[str, object], findings: list[Finding]) -> dict[str, object]:
-    """Spell the known words as the program does; leave out unknown ones, with a warning."""
+    """Normalize known words; drop unknown ones with a warning."""
     settled: object = raw
     for name, words in CHOICES.items():
         settled = _replaced(settled, tuple(name.split(".")), (), _Choice(words, findings))

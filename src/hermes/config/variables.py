@@ -217,7 +217,7 @@ def _all() -> Iterator[Variable]:
 VARIABLES: Mapping[str, Variable] = {variable.name: variable for variable in _all()}
 
 _PLATFORM_BEGINNINGS = tuple(f"{one.prefix}_" for one in PLATFORMS)
-"""Platforms have more variables than are described."""
+"""Additional variables of platforms, without descriptions."""
 _SECRET_ENDINGS = (
     "_KEY", "_TOKEN", "_SECRET", "_PASS", "_PWD", "_PAT", "_CREDENTIAL", "_CREDENTIALS", "_DSN",
     "_AUTH", "APIKEY", "PASSWORD", "PASSWD", "PASSPHRASE", "COOKIE", "COOKIES", "WEBHOOK",

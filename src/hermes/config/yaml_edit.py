@@ -184,7 +184,7 @@ def _round_trip(text: str) -> _RoundTripYaml:
 
 
 def _styled(value: object) -> object:
-    """The value with the quotes and brackets in which ruamel.yaml shall write it."""
+    """The value with the quotes and brackets that ruamel.yaml should write."""
     return _round_trip("").load(render_inline(value))
 
 

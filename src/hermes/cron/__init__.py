@@ -1,1 +1,1 @@
-"""Scheduled jobs: what they are, when they fire, and how a fire is run."""
+"""Scheduled jobs: definitions, schedules and runs."""

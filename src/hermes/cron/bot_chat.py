@@ -1,4 +1,4 @@
-"""`bot-chat`: a session of a profile to which jobs deliver, and in which the profile answers."""
+"""`bot-chat`: the session of a profile in which it answers results that jobs deliver to it."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,7 +37,7 @@ TARGET = "bot-chat"
 TITLE = "Bot Chat"
 """The title of the session, as in the public system."""
 KEY = f"{SOURCE}:{TARGET}"
-"""The session key: anyone can give this title to a session of their own."""
+"""The session key; the title alone is not enough, because anyone can use it."""
 QUEUE = "bot_chat"
 BUSY_SECONDS = 10.0
 """Seconds between attempts while the session is in use."""
@@ -48,7 +48,7 @@ _PROMPT = Path(__file__).with_name("bot_chat.md")
 
 
 class DeliveredResult(Struct, frozen=True):
-    """The body of an inbox row: what a job delivers to a profile.
+    """The body of an inbox row: a job's result for a profile.
 
     The answer may use the job's `tools` (None: all) and cost as much as a run of it.
     """
@@ -81,7 +81,7 @@ def result_row(key: str, result: DeliveredResult) -> Write:
 
 
 class _Progress(Struct, frozen=True):
-    """The session of the answer, and the ids of messages by which attempts began there."""
+    """The session of the answer, and the ids of the messages that began attempts there."""
 
     session: Session
     new: bool = False
@@ -89,7 +89,7 @@ class _Progress(Struct, frozen=True):
 
 
 class BotChat:
-    """Answers the results one after the other; `forward` hands one to another profile's store."""
+    """Answers results one at a time; `forward` passes one to another profile's store."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class BotChat:
                     log.warning("job results will be answered later: %s", error)
                     is_waiting = True
                 except Exception:
-                    # The jobs go on.
+                    # Keep the jobs running.
                     log.exception("the result of a job could not be answered")
                     is_waiting = True
                 if is_waiting:
@@ -151,7 +151,7 @@ class BotChat:
         except HermesError as error:
             await self._park(item, error.sentence)
         except Exception as error:
-            # It would fail again, and those behind it would wait.
+            # It would fail again and block the rows behind it.
             log.exception("the answer to the result of a job failed")
             await self._park(item, f"An error in Hermes: {error}")
         return True
@@ -173,7 +173,7 @@ class BotChat:
         self, item: QueueItem, result: DeliveredResult, *, waits_if_busy: bool
     ) -> bool:
         progress = await self._progress(item)
-        # A row that a process left is due at the same time as before, unlike one that was put back.
+        # A row left by a dead process keeps its due time, unlike one that was put back.
         left = [one for one in progress.begun if one.startswith(_resumed_prefix(item))]
         if len(left) >= MAX_RESUMED:
             await self._park(item, "Hermes stopped several times during the answer.")
@@ -208,7 +208,7 @@ class BotChat:
         return await run.run(await self._turn(item, result, progress))
 
     def _end(self, item: QueueItem, ended: RunResult) -> Sequence[Write]:
-        """A result that was answered is done, together with the end of the turn."""
+        """Complete the answered result, together with the end of the turn."""
         return () if ended.failure else (CompleteItem(item.key, self._holder),)
 
     async def _park(self, item: QueueItem, reason: str) -> None:
@@ -258,13 +258,13 @@ class BotChat:
 
 
 def _resumed_prefix(item: QueueItem) -> str:
-    """How the ids of messages begin that continue the answer since the row was last put back."""
+    """Return the prefix of message ids that continue the answer since the row was last put back."""
     due = 0.0 if item.due is None else item.due.timestamp()
     return f"{item.key}:resumed:{due}:"
 
 
 def _delay(ended: RunResult, attempts: int) -> timedelta | None:
-    """After what time to try again; None if that would not help."""
+    """Return the delay before the next attempt; None if retrying would not help."""
     may_retry = ended.code == Unreachable.code and not ended.used
     return (
         UNREACHABLE_DELAYS[attempts] if may_retry and attempts < len(UNREACHABLE_DELAYS) else None

@@ -1,4 +1,4 @@
-"""Where the result of a job goes; the app implements it with the outbox."""
+"""The port for delivering job results; the app implements it with the outbox."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,7 +11,7 @@ from hermes.schema.scope import Address
 
 
 class PlannedDelivery(Struct, frozen=True):
-    """The rows that deliver a text, whom to wake after the commit, and what cannot be reached."""
+    """The rows that deliver a text, whom to wake after the commit, and unreachable targets."""
 
     writes: Sequence[Write] = ()
     addresses: Sequence[Address] = ()
@@ -21,7 +21,7 @@ class PlannedDelivery(Struct, frozen=True):
 
 class JobDelivery(Protocol):
     def plan(self, job: Job, fire: Fire, text: str, *, failed: bool = False) -> PlannedDelivery:
-        """The rows to commit with the result; a fire's rows are made once, by their key."""
+        """Return the rows to commit with the result; keys ensure that a fire's rows exist once."""
         ...
 
     def wake(self, planned: PlannedDelivery) -> None: ...

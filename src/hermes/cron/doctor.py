@@ -1,4 +1,4 @@
-"""Look for jobs that cannot do what they are for, before they fire."""
+"""Find jobs that will fail, before they fire."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ class JobProblem(Struct, frozen=True):
 
 
 async def find_problems(service: JobService, not_serving: str) -> list[JobProblem]:
-    """What is wrong with the jobs; `not_serving` says why none of them run, if so."""
+    """Return the jobs' problems; `not_serving` says why none of them run, or is empty."""
     jobs = await service.jobs(disabled=True)
     labels = job_labels(jobs)
     found = [JobProblem("", not_serving)] if not_serving and jobs else []
@@ -51,7 +51,7 @@ def _problems(service: JobService, job: Job, jobs: list[Job]) -> list[str]:
             found.append(problem)
     except UsageError as error:
         found.append(str(error))
-    # A cause that is still there is listed once, with what it led to.
+    # A persisting cause is listed once, with its consequence.
     found = [text for text in found if text != job.last_error] + _last_results(job)
     if job.enabled and job.next_run_at is None and job.schedule.kind is not ScheduleKind.EVENT:
         found.append("It has no next run.")

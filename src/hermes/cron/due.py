@@ -12,11 +12,11 @@ from hermes.ports.jobs import Job, MissedFires, ScheduleKind
 from hermes.schema.errors import UsageError
 
 MAX_COUNTED = 1000
-"""How many missed instants are counted; a longer gap is named by its ends."""
+"""Maximum number of missed instants to count; a longer gap is described by its ends."""
 MAX_FIRES = 100
-"""How many fires of one job are started at once."""
+"""Maximum fires of one job that are started at once."""
 ON_TIME = timedelta(seconds=120)
-"""A fire this late is not a missed one."""
+"""A fire that is at most this late does not count as missed."""
 _LATENESS = (timedelta(minutes=2), timedelta(hours=2))
 DOWN = "Hermes was not running, or the clock was set forward"
 SUPERSEDED = "a later run makes up for it"
@@ -38,7 +38,7 @@ class DueFires(Struct, frozen=True):
 
 
 def max_lateness(job: Job, at: datetime) -> timedelta:
-    """How late a fire may be: as the policy says, or half the period, 2 minutes to 2 hours."""
+    """Return how late a fire may be: by policy, or half the period (2 minutes to 2 hours)."""
     if job.policy.max_lateness is not None:
         return _seconds(job.policy.max_lateness)
     if job.schedule.kind is ScheduleKind.ONCE:
@@ -56,7 +56,7 @@ def jitter_of(job: Job, at: datetime) -> timedelta:
 
 
 def _seconds(number: float) -> timedelta:
-    """At most a year, so that times computed with it exist."""
+    """Convert seconds, at most a year, so that computed times stay valid."""
     return timedelta(seconds=min(number, 366 * 86_400))
 
 
@@ -67,7 +67,7 @@ def remaining(job: Job) -> int | None:
 
 
 def due_fires(job: Job, now: datetime) -> DueFires:
-    """What to do with the instants from the job's next one up to now."""
+    """Decide about all instants from the job's next one up to now."""
     first, left = job.next_run_at, remaining(job)
     if first is None or first > now:
         return DueFires((), (), first)

@@ -50,7 +50,7 @@ MAX_KEPT = 8000
 """Characters of the output that are stored with a fire."""
 MAX_RESUMED = 3
 _QUEUE_INTERVAL = timedelta(seconds=10)
-"""How often a queued fire looks whether it is its turn."""
+"""Seconds between checks of a queued fire for its turn."""
 UNREACHABLE_DELAYS = (timedelta(minutes=5), timedelta(minutes=15), timedelta(minutes=30))
 _INTERRUPTED = "Hermes stopped while the script ran, so its outcome is unknown"
 _CRASHED = "Hermes stopped several times while it ran"
@@ -163,7 +163,7 @@ class FireRunner:
         return "" if file is None else await anyio.to_thread.run_sync(read_tasks, file)
 
     async def _end_quietly(self, job: Job, fire: Fire) -> Fire:
-        """Nothing is due: no model is asked, nothing is delivered and no file is written."""
+        """End a fire with nothing to do: no model call, no delivery, no file."""
         now = self._clock.now()
         ended = structs.replace(
             fire,
@@ -178,7 +178,7 @@ class FireRunner:
         return ended
 
     async def _end_script(self, job: Job, fire: Fire, script: ScriptResult) -> Fire | None:
-        """A script that failed, needs no agent, or says that there is nothing to do."""
+        """End a fire whose script failed, needs no agent, or reported nothing to do."""
         text = script.output if job.no_agent and script.wakes else ""
         result = RunResult(text=text, failure=script.failure)
         if again := self._retry(job, fire, result):
@@ -212,7 +212,7 @@ class FireRunner:
         return await self._finish(job, ended, planned, result.text or result.failure)
 
     def _ended(self, job: Job, fire: Fire, result: RunResult) -> tuple[Fire, PlannedDelivery]:
-        """The fire after its end, and the delivery of its result."""
+        """Return the ended fire and the delivery of its result."""
         failed, reason = bool(result.failure), failure_reason(result, job.policy.spend_cap)
         fire = structs.replace(
             fire,
@@ -232,12 +232,12 @@ class FireRunner:
         return fire, planned
 
     def _final(self, fire: Fire) -> list[Write]:
-        """The end of a fire; it fails if another worker has taken it over."""
+        """Return the write that ends a fire; it fails if another worker took the fire over."""
         done = CompleteItem(fire.key, self._store.workers.own)
         return [SaveFire(fire, (FireState.CLAIMED, FireState.RUNNING)), done]
 
     def _alert(self, job: Job, fire: Fire) -> PlannedDelivery:
-        """Tell the job's chat after the configured number of failures, once in a row."""
+        """Notify the job's chat after the configured number of consecutive failures, once."""
         streak, after = job.failure_streak + 1, job.policy.alert_after
         once = job.schedule.kind is ScheduleKind.ONCE or fire.trigger is not FireTrigger.SCHEDULE
         if not after or (streak != after and not once):
@@ -247,7 +247,7 @@ class FireRunner:
         return self._delivery.plan(job, fire, text, failed=True)
 
     def _retry(self, job: Job, fire: Fire, result: RunResult) -> Fire | None:
-        """The fire to run again after a failure; None if it is over."""
+        """Return the fire to retry after a failure; None if it is over."""
         if not result.failure:
             return None
         done, now = fire.attempt - 1, self._clock.now()
@@ -272,7 +272,7 @@ class FireRunner:
         return fire
 
     async def _must_wait(self, job: Job, fire: Fire) -> bool:
-        """Whether the job runs its fires one after the other, and an earlier one is not over."""
+        """Whether the job runs one fire at a time and an earlier one has not ended."""
         if job.policy.overlap is not Overlap.QUEUE or fire.state is FireState.RUNNING:
             return False
         return any(one.at < fire.at for one in await self._store.jobs.open_fires(job.id))
@@ -291,7 +291,7 @@ class FireRunner:
     async def _finish(
         self, job: Job, fire: Fire, planned: PlannedDelivery, text: str
     ) -> Fire | None:
-        """What follows the commit: the outbox is woken, the job and its files are updated."""
+        """After the commit, wake the outbox and update the job and its files."""
         self._delivery.wake(planned)
         if planned.problem:
             log.warning("job %s: %s", job.id, planned.problem)
@@ -316,7 +316,7 @@ class FireRunner:
             await self._store.jobs.forget(job.id, keep)
 
     async def _left_session(self, fire: Fire) -> Session | None:
-        """The session in which an earlier process began the fire; None if it did not get there."""
+        """Return the session in which an earlier process began the fire, if it did."""
         if not fire.session or fire.state is not FireState.RUNNING:
             return None
         archive = self._store.archive_for(OWNER)
@@ -333,7 +333,7 @@ class FireRunner:
         now, key = self._clock.now(), f"{SOURCE}:{job.id}"
         if job.attach_to_session:
             before = await self._store.archive_for(OWNER).by_key(key)
-            # Another person's session may have any key: jobs are the owner's.
+            # Jobs are the owner's, but another person's session may have any key.
             if before is not None and before.principal == OWNER:
                 return before, False
         name, (model, provider) = new_session_id(now), self._model_of(job)
@@ -351,9 +351,9 @@ class FireRunner:
         return session, True
 
     def _model_of(self, job: Job) -> tuple[str, str]:
-        """Model and provider: the job's own, those of all jobs, or those of its creation.
+        """Return model and provider: the job's own, those for all jobs, or those at its creation.
 
-        The model of all jobs is not one of the job's own provider.
+        The model for all jobs is not used with the job's own provider.
         """
         if job.model:
             return job.model, job.provider or ""
@@ -405,7 +405,7 @@ class FireRunner:
         return await total_spend_cap(self._store, session.id, cap)
 
     async def _message(self, job: Job, fire: Fire) -> User:
-        """The prompt after the instructions of the skills; its id names the fire."""
+        """Return the prompt, preceded by the skills' instructions; its id names the fire."""
         texts = [await self._skill_text(name, fire.session) for name in job.all_skills]
         prompt = (job.prompt or "").strip() or "Do what this job is for."
         if job.id == HEARTBEAT_JOB:
@@ -414,7 +414,7 @@ class FireRunner:
         return User(f"{fire.key}:{fire.attempt}", parts, Trust.OWNER)
 
     async def _note(self, job: Job, fire: Fire, script: ScriptResult) -> User | None:
-        """What the script and other jobs produced: data, never instructions."""
+        """Return the output of the script and of other jobs: data, never instructions."""
         parts: list[str] = [fire.data] if fire.data else []
         if job.script:
             parts.append(f"Output of the script {job.script}:\n\n{script.output or '(none)'}")
@@ -436,7 +436,7 @@ class FireRunner:
 
 
 async def total_spend_cap(store: Store, session: str, cap: float | None) -> float | None:
-    """What the session may have cost in all, so that one more run costs `cap` at most."""
+    """Return the session's total cost limit that lets one more run cost `cap` at most."""
     if cap is None:
         return None
     used = await store.archive_for(OWNER).usage(session)
@@ -444,7 +444,7 @@ async def total_spend_cap(store: Store, session: str, cap: float | None) -> floa
 
 
 def failure_reason(result: RunResult, spend_cap: float | None) -> str:
-    """Why a run failed; the limit is that of the run, not of its session."""
+    """Return why a run failed; a limit in the text is the run's, not the session's."""
     if result.code == SpendCapReached.code and spend_cap is not None:
         return f"It reached its limit of ${spend_cap:g}."
     return result.failure

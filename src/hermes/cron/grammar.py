@@ -1,4 +1,4 @@
-"""Read what people write as a schedule."""
+"""Parse schedules as people write them."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -206,7 +206,7 @@ def _day_fields(when: str) -> str | None:
 
 
 def _month_fields(when: str) -> str | None:
-    """The same for a day of the month."""
+    """Return the last three fields for a day of the month."""
     month = re.sub(r"\s+(of|in) (the|each|every) month$", "", when).removeprefix("the ")
     if month == when and not when.startswith(("last ", "first ")):
         return None

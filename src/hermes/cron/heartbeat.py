@@ -1,4 +1,4 @@
-"""The heartbeat: a job that works on `HEARTBEAT.md`, and asks no model if nothing is listed."""
+"""The heartbeat: a job that works on `HEARTBEAT.md`, without a model call if nothing is listed."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ _DONE = re.compile(r"\s*[-*] \[[xX]\]")
 
 
 def open_tasks(text: str) -> str:
-    """The list without comments, headings and what is ticked off; empty if nothing is left."""
+    """Return the open tasks, without comments, headings and ticked entries."""
     lines = _COMMENT.sub("", text[:MAX_TEXT]).splitlines()
     kept = [line for line in lines if line.strip() and not _DONE.match(line)]
     tasks = [line for line in kept if not line.lstrip().startswith("#")]
@@ -34,7 +34,7 @@ def read_tasks(file: Path) -> str:
 
 
 async def ensure_heartbeat(service: JobService, file: Path, every: str) -> None:
-    """Create the job once the file exists; later it is changed and paused as any other."""
+    """Create the job once the file exists; it can then be changed and paused like any other."""
     if not every or not await anyio.Path(file).is_file():
         return
     try:

@@ -32,7 +32,7 @@ class Incident(Struct, frozen=True, kw_only=True):
 
 
 def incidents_of(job: Job, fires: Sequence[Fire]) -> list[Incident]:
-    """Of a job's fires, newest first; the incidents are newest first, too."""
+    """Return the incidents in a job's fires; both are ordered newest first."""
     found: list[Incident] = []
     group: list[Fire] = []
     for fire in reversed(fires):

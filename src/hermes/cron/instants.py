@@ -1,6 +1,6 @@
-"""The instants at which a schedule fires, exact over changes of daylight saving time.
+"""Compute when a schedule fires, exactly, across daylight saving changes.
 
-As in Debian's cron: a fixed time that the clock skips fires right after the gap, one that occurs
+As in Debian's cron, a fixed time that the clock skips fires right after the gap, one that occurs
 twice fires once, and a schedule with wildcards for minutes or hours follows the clock as it is.
 Intervals count in real time.
 """
@@ -116,7 +116,7 @@ def _cron(expr: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
 
 
 def _fixed_times(expr: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
-    """After a time that occurs twice, cronsim may return earlier ones again."""
+    """Yield fixed times; after a time that occurs twice, cronsim may repeat earlier ones."""
     for local in CronSim(expr, after.astimezone(zone)):
         yield local.astimezone(UTC)
 

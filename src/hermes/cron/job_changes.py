@@ -43,7 +43,7 @@ _PLAIN = (
 
 
 def changed_job(job: Job, change: JobChange, now: datetime) -> Job:
-    """The job after the change, which may be one that cannot run. Raises `UsageError`."""
+    """Return the changed job, even if it cannot run. Raises `UsageError`."""
     given = {name: getattr(change, name) for name in _PLAIN}
     fields: dict[str, object] = {name: one for name, one in given.items() if one is not UNSET}
     if change.timezone is not UNSET:

@@ -1,7 +1,7 @@
 """Keep `cron/jobs.json` of the public system in step with the store.
 
-The store is the truth. What others changed in the file since it was last written is taken over,
-job by job; then the file is written again, if it differs.
+The store is authoritative. Changes that others made to the file are imported job by job; then the
+file is rewritten if it differs.
 """
 
 import logging
@@ -27,7 +27,7 @@ class _File(Struct, frozen=True):
 
 
 class FileChanges(Struct, frozen=True):
-    """What others changed: jobs to save, ids of jobs that were removed."""
+    """Changes made by others: jobs to save, and ids of removed jobs."""
 
     saved: tuple[StoredJob, ...] = ()
     removed: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class JobsFile:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     def _keep_aside(self, error: Exception, now: datetime) -> None:
-        """A file that cannot be read is kept under another name, never overwritten."""
+        """Keep an unreadable file under another name; it is never overwritten."""
         try:
             aside = keep_aside(self.path, now)
         except OSError:
@@ -115,13 +115,13 @@ class JobsFile:
 
 
 def exported_form(stored: StoredJob) -> bytes:
-    """The job as it stands in the file."""
+    """Return the job as written in the file."""
     fields = msgspec.json.decode(msgspec.json.encode(stored.job), type=dict[str, Raw])
     return _canonical({**fields, **stored.other})
 
 
 def _canonical(fields: Mapping[str, Raw]) -> bytes:
-    """The same bytes for the same job, whatever the order and spacing of the file."""
+    """Return the same bytes for the same job, regardless of order and spacing in the file."""
     return msgspec.json.encode(msgspec.json.decode(msgspec.json.encode(fields)), order="sorted")
 
 
@@ -135,7 +135,7 @@ def _decode(data: bytes) -> list[dict[str, Raw]]:
 def _merged(
     known: StoredJob | None, job: Job, body: bytes, other: Mapping[str, Raw], now: datetime
 ) -> StoredJob:
-    """The file's job over ours."""
+    """Merge the file's job into ours; the file's fields win."""
     if known is None:
         return StoredJob(job=job, checked_at=now, exported=body, other=other)
     return structs.replace(known, job=job, checked_at=now, exported=body, other=other)

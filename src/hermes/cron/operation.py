@@ -1,4 +1,4 @@
-"""What the surfaces do with jobs besides changing them: run one now, run what is due."""
+"""Run a job now, or run the jobs that are due, for the surfaces."""
 
 from collections.abc import Awaitable, Callable, Sequence
 

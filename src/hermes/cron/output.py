@@ -34,7 +34,7 @@ class OutputFolder:
             f"## Prompt\n\n{job.prompt or '(none)'}",
             f"## Response\n\n{text or '(none)'}",
         ]
-        # The transcript has the text, too; many fires at once would make every commit wait.
+        # Not synced: the transcript has the text, and syncing many files would delay every commit.
         write_atomic(path, ("\n\n".join(parts) + "\n").encode(), mode=0o600, durable=False)
         self._prune(path.parent)
         return path

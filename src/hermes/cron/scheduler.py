@@ -33,7 +33,7 @@ _MAX_REPLANNED = 10_000
 
 
 class Scheduler:
-    """Any number of schedulers may work on one store: a fire is made once, by its key."""
+    """Any number of schedulers may work on one store: its key makes each fire unique."""
 
     def __init__(self, *, store: Store, clock: Clock, delivery: JobDelivery) -> None:
         self._store = store
@@ -58,7 +58,7 @@ class Scheduler:
             self._wake_delivery()
             advanced += done
             if not done:
-                break  # others are at it; the next wake-up looks again
+                break  # other schedulers are at work; try again at the next wake-up
         return advanced
 
     async def next_wake(self) -> datetime | None:
@@ -81,7 +81,7 @@ class Scheduler:
         return advanced
 
     async def _without_known_fires(self, writes: Sequence[Write]) -> list[Write]:
-        """After the clock was set back, the instants ahead of it may have fired before."""
+        """Leave out fires that happened before the clock was set back."""
         job = next(one.job.job for one in writes if isinstance(one, SaveJob))
         kept: list[Write] = []
         known: set[str] = set()
@@ -152,7 +152,7 @@ class Scheduler:
             self._delivery.wake(report)
 
     async def _replan_after_step_back(self) -> None:
-        """Plan again by the clock as it is now, without repeating a fire."""
+        """Plan again by the current clock, without repeating a fire."""
         now = self._clock.now()
         for stored in await self._store.jobs.ahead_of(now):
             following = next_after(stored.job, now)
@@ -182,7 +182,7 @@ def _advanced(job: Job, fires: int, next_at: datetime | None, *, missed: bool) -
 
 
 def _broken(stored: StoredJob, now: datetime, reason: str) -> Write:
-    """A schedule that cannot be read stops the job, visibly."""
+    """Stop a job whose schedule cannot be read, and report it."""
     job = structs.replace(
         stored.job, enabled=False, state="error", last_status="error", last_error=reason
     )

@@ -1,4 +1,4 @@
-"""Run the script of a job, and read what it says about waking the agent."""
+"""Run the script of a job, and read whether it wakes the agent."""
 
 import sys
 from collections.abc import Callable

@@ -50,7 +50,7 @@ _LOCK_INTERVAL = 0.05
 
 
 class AmbiguousJob(UsageError):
-    """A name that several jobs have."""
+    """Several jobs have this name."""
 
     def __init__(self, name: str, matches: Sequence[Job]) -> None:
         ids = ", ".join(job.id for job in matches)
@@ -59,7 +59,7 @@ class AmbiguousJob(UsageError):
 
 
 class ModelDefaults(Struct, frozen=True):
-    """The profile's model, which a job keeps that names none of its own."""
+    """The profile's model, which is stored with jobs that name none."""
 
     model: str = ""
     provider: str = ""
@@ -150,11 +150,11 @@ class JobService:
         return await self._modify(name, lambda job, now: paused_job(job, now, reason))
 
     async def resume(self, name: str) -> Job:
-        """Continue with the next fire after now; what was due meanwhile is not made up for."""
+        """Continue with the next fire after now; fires that were due meanwhile are skipped."""
         return await self._modify(name, resumed_job)
 
     async def resnap(self, name: str | None) -> list[Job]:
-        """Take over the default model of now for one job or all that have none of their own."""
+        """Store the current default model with one job, or with all that name none."""
         jobs = [await self.find(name)] if name else await self.jobs(disabled=True)
 
         def taken(job: Job, now: datetime) -> Job:

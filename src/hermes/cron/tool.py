@@ -261,7 +261,7 @@ async def _run_now(cron: CronOperation, name: str) -> RunResult:
 
 
 async def _require_approval(args: CronjobArgs, ctx: ToolContext) -> None:
-    """A job acts later, unattended: untrusted content must not become its prompt unseen."""
+    """Require approval: a job runs later, unattended, so its prompt must not be untrusted."""
     prompt = args.prompt if isinstance(args.prompt, str) else ""
     if why := injection_reason(prompt):
         raise UsageError(f"The prompt of a job must not be one that {why}.")

@@ -1,4 +1,4 @@
-"""Fire jobs for events: a file that changed, a call of a webhook route."""
+"""Fire jobs on events: a changed file, or a call to a webhook route."""
 
 import logging
 import os
@@ -53,7 +53,7 @@ class Triggers:
         self._worker = worker
 
     async def fire_due(self) -> int:
-        """Make the fires of what happened since; return how many."""
+        """Create fires for new events; return how many."""
         return await self._fire_calls() + await self._fire_changes()
 
     async def folders(self) -> set[Path]:
@@ -79,8 +79,7 @@ class Triggers:
             state = await anyio.to_thread.run_sync(file_state, path)
             if state == stored.job.watched:
                 continue
-            # The first state is what later ones are compared with. A change during a fire is
-            # noticed again at its end.
+            # The first state is the baseline. A change during a fire is noticed again at its end.
             first = stored.job.watched is None
             if not first and await self._store.jobs.busy([stored.job.id]):
                 continue
@@ -128,7 +127,7 @@ class Triggers:
         return jobs[0] if len(jobs) == 1 else None
 
     async def _due(self, job: str) -> datetime | None:
-        """When a change fires: later and later for a job that changes what it watches itself."""
+        """Return when a change fires: with growing delays for a job that changes its own files."""
         before, pause, due = self._clock.now(), _PAUSE, None
         for fire in await self._store.jobs.fires(job, _MAX_COUNTED):
             follows = fire.ended_at is not None and before - fire.ended_at < _PAUSE
@@ -162,7 +161,7 @@ class Triggers:
 
 
 def _counted(job: Job) -> Job:
-    """The job after one more fire; fires besides a schedule do not count."""
+    """Count one more fire of the job; fires outside the schedule do not count."""
     if job.schedule.kind is not ScheduleKind.EVENT:
         return job
     repeat = structs.replace(job.repeat, completed=job.repeat.completed + 1)
@@ -188,7 +187,7 @@ def _folder(path: Path) -> Path:
 
 
 def file_state(path: Path) -> str:
-    """Equal for equal states of a file, or of the entries of a folder."""
+    """Return a value that changes with a file, or with the entries of a folder."""
     try:
         found = path.stat()
         if not path.is_dir():
@@ -208,6 +207,6 @@ def _entries_state(path: Path, found: os.stat_result) -> str:
             one = entry.lstat()
         except FileNotFoundError:
             continue  # deleted meanwhile
-        name = os.fsencode(entry.name)  # not every name is valid text
+        name = os.fsencode(entry.name)  # the name may not be valid text
         digest.update(name + f"\0{one.st_mtime_ns}\0{one.st_size}\0".encode())
     return digest.hexdigest()

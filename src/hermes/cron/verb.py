@@ -200,7 +200,7 @@ async def _show(cron: "CronOperation", call: ActionCall) -> ActionReply:
 
 
 async def _next(cron: "CronOperation", call: ActionCall) -> ActionReply:
-    """Of a schedule that is given, of one job, or of all jobs together."""
+    """Show the next fires of a given schedule, of one job, or of all jobs."""
     count, words = _limit(call, "count", 10), call.text("schedule")
     if words:
         fires = [(at, "") for at in cron.service.preview(words, count, call.text("timezone"))]

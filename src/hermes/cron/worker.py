@@ -32,9 +32,9 @@ DEFAULT_PARALLEL = 8
 LOCK_INTERVAL = 5.0
 """Seconds between attempts to get the tick lock, while another program has it."""
 CHANGES_INTERVAL = 0.1
-"""Seconds between two wake-ups by changes in a watched folder."""
+"""Minimum seconds between wake-ups by changes in a watched folder."""
 EXPORT_INTERVAL = 1.0
-"""Seconds between two writings of `jobs.json`."""
+"""Minimum seconds between writes of `jobs.json`."""
 START_INTERVAL = 0.05
 """Seconds between the starts of two fires."""
 MAX_START_DELAY = 0.5
@@ -103,7 +103,7 @@ class CronWorker:
                 self._tick_lock.release()
 
     async def run_once(self) -> Sequence[Fire]:
-        """Run what is due now, and return how it ended; nothing if another program serves."""
+        """Run what is due now and return the ended fires; none if another program serves."""
         if not await anyio.to_thread.run_sync(self._tick_lock.try_acquire):
             return []
         try:
@@ -137,7 +137,7 @@ class CronWorker:
                 log.warning("another program runs the scheduled jobs of this home; waiting for it")
                 await self._tick_lock.acquire(self._clock, LOCK_INTERVAL)
         except OSError as error:
-            # A home that cannot be written: no one else can hold the lock, either.
+            # The home is not writable, so no one else can hold the lock, either.
             log.warning("the lock of the scheduled jobs cannot be taken: %s", error)
         log.info("serving scheduled jobs")
 
@@ -162,7 +162,7 @@ class CronWorker:
             self._bus.wake_here(BOT_CHAT_QUEUE)
 
     async def _sleep(self, until: datetime | None, wakeups: Wakeups) -> None:
-        """Sleep until then or a wake-up; what is due and not started waits for a run to end."""
+        """Sleep until then or a wake-up; due fires that have not started wait for a run to end."""
         full = self._draining or self._running >= self._parallel
         async with anyio.create_task_group() as group:
 
@@ -170,7 +170,7 @@ class CronWorker:
                 if until is None or (full and until <= self._clock.now()):
                     return
                 if until <= self._clock.now():
-                    # Another worker holds it: look again when that one may have died.
+                    # Another worker holds it: check again when that worker may have died.
                     await self._clock.sleep(self._store.workers.ttl.total_seconds())
                 else:
                     await self._clock.sleep_until(until)
@@ -195,7 +195,7 @@ class CronWorker:
         try:
             await self._wait_to_start()
             if self._draining:
-                # The next gateway starts it.
+                # Leave it for the next gateway.
                 await self._store.queues.retry(item.key, self._clock.now(), "shutdown")
                 return
             fire = await self._runner.run(item)
@@ -203,7 +203,7 @@ class CronWorker:
                 self._ended.append(fire)
                 del self._ended[:-100]
         except Exception as error:
-            # One fire must not end the others.
+            # A failed fire must not end the others.
             log.exception("run %s failed", item.key)
             await self._put_back(item, error)
         finally:
@@ -213,7 +213,7 @@ class CronWorker:
             self._bus.wake(LANE)
 
     async def _wait_to_start(self) -> None:
-        """Let chats go first, and do not write for many fires at the same moment."""
+        """Give chats priority, and spread the writes of many fires."""
         async with self._starting:
             since = self._clock.monotonic() - self._last_start
             if since < self._start_interval:
@@ -222,7 +222,7 @@ class CronWorker:
             self._last_start = self._clock.monotonic()
 
     async def _put_back(self, item: QueueItem, error: Exception) -> None:
-        """Try a fire again that failed for a reason of ours, such as a full disk."""
+        """Put back a fire that failed through no fault of its own, such as on a full disk."""
         await self._clock.sleep(RETRY_SECONDS)
         try:
             if item.attempts >= MAX_ATTEMPTS:
@@ -242,7 +242,7 @@ class CronWorker:
             group.start_soon(self._watch_folder, folder, self._watched[folder])
 
     async def _watch_folder(self, folder: Path, scope: anyio.CancelScope) -> None:
-        """In `cron/`, other processes and people change jobs, or touch a file to wake this one."""
+        """Watch a folder; in `cron/`, others change jobs or touch a file to wake this process."""
         told = False
         with scope:
             while True:
@@ -255,7 +255,7 @@ class CronWorker:
                     if not told:
                         log.warning("changes of %s are noticed late: %s", folder, error)
                     told = True
-                # The folder may appear again, or for the first time.
+                # The folder may still appear.
                 await self._clock.sleep(RETRY_SECONDS)
                 self._bus.wake(LANE)
 

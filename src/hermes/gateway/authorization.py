@@ -131,7 +131,7 @@ def decide_access(sender: Sender, rules: AccessRules) -> AccessDecision:
 
 
 def _refusal(sender: Sender, rules: AccessRules) -> AccessReason | None:
-    """Return why no rule can admit the sender, or None."""
+    """Return why no rule may admit the sender, or None."""
     if WILDCARD in rules.denied or not rules.denied.isdisjoint(sender.ids):
         return AccessReason.DENIED
     return AccessReason.CHATS_DISABLED if _policy(sender, rules) == "disabled" else None

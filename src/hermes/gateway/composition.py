@@ -60,7 +60,7 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
     a slash command. `namespace`: the profile's part of session keys. `resolve_targets`: resolve
     target names. `on_contact`: called for every admitted message. `running_processes`: when a
     session's processes started. `tools`: the tools offered on a platform. `urgent`: commands of the
-    gateway itself. `rate_limiters`: those of channels that other profiles use, too.
+    gateway itself. `rate_limiters`: those of channels that are shared with other profiles.
     """
 
     store: Store

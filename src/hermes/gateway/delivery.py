@@ -102,7 +102,7 @@ class Delivery:
         self._idle = anyio.Event()
 
     async def drain(self) -> None:
-        """Deliver what can be delivered now, without waiting for retries."""
+        """Deliver what is possible now, without waiting for retries."""
         self._draining = True
         for wait in self._waits:
             wait.cancel()
@@ -284,7 +284,7 @@ class Delivery:
         return outbox_amendment(item.key, reply, self._holder)
 
     def _posts(self, reply: OutboxMessage) -> list[Outbound]:
-        # Reserve space for the mark, so that the posts stay the same if it is added.
+        # Reserve space for the mark, so that adding it does not change how the text is split.
         return compose_posts(reply.blocks, self._channel.caps, reserved=len(RECOVERED_MARK))
 
     def _records_for(self, pending: PendingDelivery, post: str) -> list[Write]:
@@ -353,7 +353,7 @@ class Delivery:
             raise
         except Exception as error:  # noqa: BLE001 - the text is still to be sent as a new post
             log.info("the progress message of %s cannot be edited: %r", pending.item.key, error)
-            # This edit, or one before a crash, may have arrived, so the text may appear twice.
+            # This edit, or one from before a crash, may have arrived, so the text may appear twice.
             may_repeat = reply.may_repeat or not isinstance(error, NotSent)
             pending.reply = structs.replace(reply, may_repeat=may_repeat)
             return False

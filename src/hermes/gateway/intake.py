@@ -168,7 +168,7 @@ class Intake:
     async def _accept_update(
         self, key: str, admitted: Admitted, inbound: Inbound, message: InboxMessage
     ) -> bool:
-        """Store what the update asks for; return whether it is new."""
+        """Store the update; return whether it is new."""
         match inbound.update:
             case NewMessage():
                 return await self._accept_new(key, admitted, inbound, message)
@@ -186,7 +186,7 @@ class Intake:
         update: EditedMessage | DeletedMessage | ChangedReaction,
         message: InboxMessage,
     ) -> InboxMessage | None:
-        """Return what is stored about a change to an earlier message; None if it is ignored."""
+        """Return the row for a change to an earlier message; None if it is ignored."""
         match update:
             case EditedMessage():
                 is_text = message.user.parts and self._command_line(message) is None
@@ -255,7 +255,7 @@ class Intake:
         if new:
             failpoint("intake.after_store")
         self._outages.remember(admitted.key, message.address)
-        # Wake for a known key, too: the first attempt may have been interrupted before it.
+        # Wake even for a known key: the first attempt may have been interrupted before waking.
         self._bus.wake(INBOX, admitted.key)
         return new
 

@@ -156,7 +156,7 @@ class People:
             ]
             if tuple(kept) == people:
                 return False
-            # An account alone is no link.
+            # A single account is not a link.
             rest = tuple(person for person in kept if len(person.accounts) > 1)
             self._write(self._links, _People(rest))
         return True

@@ -47,7 +47,7 @@ MAX_WORD = 30
 """Characters after the last space that may be the beginning of a word."""
 
 UNFINISHED = "…"
-"""A post that shows nothing else, or ends with it if there is no cursor."""
+"""Shown when there is nothing else to show, or at the end if there is no cursor."""
 ANSWER_BELOW = "The answer is below."
 NO_ANSWER = "Nothing to reply."
 
@@ -125,7 +125,7 @@ class ProgressText:
 
     @property
     def waits_since(self) -> float | None:
-        """When the answer began, if its first words are held back because more may come."""
+        """When the answer began, if its first words are held back in case more follow."""
         return self._answer_since if self._answer.strip() and not self.stalled else None
 
     def render(self, *, posted: bool) -> str:
@@ -270,14 +270,14 @@ class ProgressMessage:
             self._on_final_edit(*self.final_edit)
 
     async def _edit_loop(self) -> None:
-        """The first post is made at once; edits follow at the interval of the settings."""
+        """Make the first post at once; edits follow at the configured interval."""
         while not self._frozen.is_set() and self._failures < MAX_FAILURES:
             await self._wait_for_change()
             if self._frozen.is_set() or self._render() == self._shown:
                 continue
             if not await self._acquire():
                 return
-            # Newer text may have come while it waited, or the text may be gone.
+            # While waiting, newer text may have arrived, or the text may be gone.
             text = self._render()
             if text == self._shown:
                 continue
@@ -287,7 +287,7 @@ class ProgressMessage:
             if wait is None:
                 self._failures += 1
             if self._maybe_posted and not self._channel.caps.idempotent:
-                # Another post would show the same below it.
+                # A second post would repeat the text below the first.
                 return
             if self._shown != self._render():
                 self._changed.set()
@@ -308,7 +308,7 @@ class ProgressMessage:
         return not self._frozen.is_set()
 
     async def _wait_for_change(self) -> None:
-        """Wait for an event, or until a short text that does not grow is worth a post."""
+        """Wait for an event, or until a short text has stopped growing."""
         since = self._text.waits_since if self._receipt is None else None
         if since is not None:
             due = since + self._timing.edit - self._clock.monotonic()
@@ -327,7 +327,7 @@ class ProgressMessage:
     async def _show(self, text: str) -> None:
         post = Outbound((Text(text),), key=self._key, progress=True)
         if not await self._held():
-            # Another worker shows the progress now.
+            # Another worker now shows the progress.
             self._failures = MAX_FAILURES
             return
         if self._receipt is None:

@@ -103,7 +103,7 @@ class QuestionAnswers:
         return None if outcome is None or outcome.is_new_message else outcome.message
 
     async def press(self, admitted: Admitted, message: InboxMessage, value: str) -> str:
-        """Apply the answer of a pressed button and return the reply."""
+        """Apply the answer of the pressed button and return the reply."""
         question, _, word = value.rpartition(":")
         if not question:
             return CLOSED
@@ -117,7 +117,7 @@ class QuestionAnswers:
         return found or (NOT_A_QUESTION if message.reply_to else "")
 
     async def _choice(self, answerer: Answerer, text: str) -> ApprovalChoice | None:
-        """Return what a yes or no in reply to another post decides; None for a normal message.
+        """Return the decision of a yes or no in reply to another post; None for a normal message.
 
         It may be about that post, so it only decides a question it names; without a name, the user
         is asked which one is meant. The post may be a question whose receipt was not stored.

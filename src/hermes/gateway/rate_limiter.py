@@ -28,16 +28,16 @@ TYPING_RATE = 0.5
 """Typing indicators per second in a chat; platforms show one for several seconds."""
 
 REACTION_BURST = 2
-"""Reactions in a chat that may follow each other at once: seen, and done."""
+"""Burst of reactions in a chat: seen, and done."""
 
 CHAT_SHARE = 0.9
-"""Share of a chat's rate that is used: delays on the way can bring calls closer together."""
+"""Share of a chat's rate that is used, because network delays can bring calls closer together."""
 
 CHAT_BURST = 2
-"""Calls to a chat that may follow each other at once: progress, and the answer after it."""
+"""Burst of calls to one chat: progress, and the answer after it."""
 
 GROUP_BURST = 4
-"""Calls to a group that may follow each other at once."""
+"""Burst of calls to one group."""
 
 
 class _Bucket:
@@ -46,7 +46,7 @@ class _Bucket:
     def __init__(self, rate: float, burst: float = 1.0) -> None:
         self._each = 1 / rate
         self._more = max(burst, rate) - 1
-        """Calls that may follow the first one at once."""
+        """Calls that may immediately follow the first one."""
         self._next = float("-inf")
 
     def wait(self, now: float, reserved: float = 0.0) -> float:
@@ -123,7 +123,7 @@ class RateLimiter:
                     return
 
     async def _chat_spare(self, to: Address) -> None:
-        """Wait until the chat itself has a call to spare."""
+        """Wait until the chat itself has spare capacity."""
         while True:
             now = self._clock.monotonic()
             own = self._buckets(to)[1:] if self._all else self._buckets(to)

@@ -61,7 +61,7 @@ class RunDisplay:
         self._default_display = default_display
         self._without_reactions = without_reactions
         self._reactions: dict[tuple[Address, str], str] = {}
-        """The messages that are being reacted to, each with the reaction that comes next."""
+        """Messages with a reaction in progress, each with the reaction that follows."""
         self._shown = 0
         self._idle = anyio.Event()
 
@@ -137,7 +137,7 @@ class RunDisplay:
     async def _react_in_order(
         self, channel: SupportsReactions, address: Address, message: str, emoji: str
     ) -> None:
-        """Show a reaction, and then the one that came meanwhile, so that the last one stays."""
+        """Show a reaction, then any newer one, so that the last one stays."""
         try:
             while emoji:
                 await self._try_sign(address, partial(channel.react, address, message, emoji))

@@ -37,7 +37,7 @@ class SessionKeys:
         self._known: OrderedDict[str, ChatId] = OrderedDict()
 
     async def assign(self, key: str, chat: ChatId, address: Address) -> str:
-        """Return the key for this chat: the given one, unless another chat has it."""
+        """Return the chat's key: the given one, unless another chat has it."""
         own = key
         while True:
             holder = self._known.get(own) or await self._recorded(own)

@@ -146,7 +146,7 @@ class StaleProgress:
         edit = FinalEdit(body) if isinstance(body, str) else body
         run = item.key.partition(":")[0]
         if edit.text == INTERRUPTED_BY_RESTART and (shown := await shown_text(self._store, run)):
-            # People have read it: the post keeps it.
+            # Keep text that people have already read.
             words = f"{head_and_tail(shown.strip(), MAX_KEPT)}\n\n({INTERRUPTED_BY_RESTART})"
             edit = FinalEdit(edit.post, words)
         done = CompleteItem(item.key, self._holder)

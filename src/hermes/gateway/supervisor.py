@@ -190,7 +190,7 @@ class Supervisor:
                 log.info("channel %s stays claimed until this process ends: %s", name, error)
 
     async def _wait_until_lost(self, name: str) -> None:
-        """Return once another worker receives for the account, after a freeze of this one."""
+        """Return once another worker has taken over the account, such as after this one froze."""
         while claim := self._claims.get(name):
             await self._clock.sleep(self._rules.claim_interval)
             try:
@@ -274,7 +274,7 @@ class Supervisor:
         )
 
     def _is_connecting(self, name: str) -> bool:
-        """Whether it was started but has not given a sign of life since."""
+        """Whether it was started but has shown no sign of life since."""
         if not self.online(name) or not isinstance(self._channels[name], SupportsLiveness):
             return False
         last = self._last(name)

@@ -144,7 +144,7 @@ def resolve_targets(
 
 
 def target_name(target: Target) -> str:
-    """How `parse_targets` reads the target."""
+    """Return the text that `parse_targets` reads as this target."""
     match target:
         case HomeTarget(platform):
             return platform
@@ -208,7 +208,7 @@ def _from_variables(platform: str, env: Mapping[str, str]) -> ChatTarget | None:
             return ChatTarget(platform, chat, env.get(f"{name}_THREAD_ID", "").strip() or None)
     other = facts_of(platform).other_home
     listed = parse_list(env.get(platform_variable(platform, other), "")) if other else ()
-    # What stands behind a space is the key of the chat.
+    # The text after a space is the key of the chat.
     return ChatTarget(platform, listed[0].partition(" ")[0]) if listed else None
 
 

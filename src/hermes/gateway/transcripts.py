@@ -15,7 +15,7 @@ from hermes.schema.messages import Media, Text, sent_file_text
 log = logging.getLogger(__name__)
 
 MAX_RECORDINGS = 5
-"""More in one message are not transcribed."""
+"""Further recordings in a message are not transcribed."""
 
 
 MAX_ECHO = 1_000
@@ -24,9 +24,9 @@ _HEARD = ", transcribed by speech recognition:)\n"
 
 
 class Transcripts:
-    """Without a `transcriber`, a note in the message says that nothing is set up.
+    """Without a `transcriber`, a note in the message says so.
 
-    With `echo`, people see in the chat what was understood.
+    With `echo`, the chat shows what was understood.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Transcripts:
         pending, text = _pending(recording), await self._text(recording)
         parts = list(message.user.parts)
         for index, part in enumerate(parts):
-            # A time may be written before it.
+            # A timestamp may precede it.
             if isinstance(part, Text) and part.text.endswith(pending):
                 parts[index] = Text(part.text.removesuffix(pending) + text)
                 break
@@ -69,7 +69,7 @@ class Transcripts:
         return structs.replace(message, user=user, recordings=tuple(rest))
 
     def echo(self, message: InboxMessage) -> str:
-        """Return what the chat is shown about a message whose recordings are transcribed."""
+        """Return the text that shows a chat the transcripts of its recordings."""
         if not self._echo or message.kind is InboxKind.EDIT:
             return ""
         texts = (part.text for part in message.user.parts if isinstance(part, Text))
@@ -82,7 +82,7 @@ class Transcripts:
         except TranscriptionFailed as error:
             reason = str(error).removesuffix(".")
         except Exception:
-            # The rest of the message must not be lost with it.
+            # A failure must not lose the rest of the message.
             log.exception("a %s was not transcribed", recording.described)
             reason = "an internal error"
         else:

@@ -1,4 +1,4 @@
-"""Recover a turn that an earlier process left: deliver its answer, resume it or park it."""
+"""Recover a turn left by an earlier process: deliver its answer, resume it or park it."""
 
 import logging
 from collections.abc import Sequence

@@ -24,7 +24,7 @@ NOTICE_INTERVAL = 60.0
 """Seconds between two notices to the same user."""
 
 REJECTED = "rejected"
-"""Queue of rejected messages, so that a repetition is rejected, too."""
+"""Queue of rejected messages, so that repetitions are rejected, too."""
 
 TOO_FAST_NOTICE = (
     "You are writing too fast. Your last message was not accepted, and messages sent within the "
@@ -111,7 +111,7 @@ class TurnQuotas:
         limit = max(quota.per_hour or 0, quota.per_day or 0)
         turns = await chats.started_turns(principal, limit)
         if self._counter.knows(principal):
-            # Another chat of the same user was counted meanwhile.
+            # Another chat of the same user loaded them meanwhile.
             return
         self._counter.recall(principal, [(now - turn).total_seconds() for turn in turns])
 

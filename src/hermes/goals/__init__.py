@@ -1,1 +1,1 @@
-"""Work over several turns until a judge says that a goal is met."""
+"""Goals: work over several turns until a judge says that the goal is met."""

@@ -1,4 +1,4 @@
-"""How the goals of a session reach it and its people; the app implements it."""
+"""The port through which goals reach a session and its chat; the app implements it."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,11 +9,11 @@ from hermes.schema.scope import Scope
 
 class GoalDelivery(Protocol):
     def turn_rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
-        """The inbox row of the session's next turn, once per key."""
+        """Return the inbox row of the session's next turn, once per key."""
         ...
 
     def drop_rows(self, prefix: str, begun: Sequence[str]) -> Sequence[Write]:
-        """Removes the inbox rows of turns, by how their keys begin, except the ones `begun`."""
+        """Return writes that remove the inbox rows of turns by key prefix, except those `begun`."""
         ...
 
     def wake(self, scope: Scope) -> None:
@@ -29,7 +29,7 @@ class GoalDelivery(Protocol):
         ...
 
     def continues_alone(self, scope: Scope) -> bool:
-        """Whether the gateway runs the session's turns, without a client that asks for them."""
+        """Whether the gateway runs the session's turns without a client requesting them."""
         ...
 
     def can_continue(self, scope: Scope) -> bool:

@@ -41,7 +41,7 @@ class Verdict(StrEnum):
 
 
 class Judgment(Struct, frozen=True):
-    """The judge's answer."""
+    """The judge's verdict."""
 
     verdict: Verdict
     reason: str = ""
@@ -90,7 +90,7 @@ class Judge:
         )
 
     async def draft(self, session: Session, text: str) -> Sequence[str]:
-        """Conditions by which one can tell that the goal is met. Raises as `judge` does."""
+        """Return conditions that show whether the goal is met. Raises the errors of `judge`."""
         found = await self._ask(session, "draft", text, _Draft)
         return [
             one_line(condition, _MAX_REASON) for condition in found.conditions if condition.strip()
@@ -114,7 +114,7 @@ class Judge:
 
 
 def parse_answer(text: str, kind: type[T]) -> T:
-    """The JSON object in an answer, also if a model wrote something around it."""
+    """Return the JSON object in an answer, even if the model added other text."""
     start, end = text.find("{"), text.rfind("}")
     try:
         return msgspec.json.decode(text[start : end + 1], type=kind)
@@ -129,7 +129,7 @@ def goal_text(goal: Goal) -> str:
 
 
 def transcript_text(messages: Sequence[Message]) -> str:
-    """The messages as the judge sees them; what Hermes itself said is left out."""
+    """Return the messages as the judge sees them, without those from Hermes itself."""
     return "\n\n".join(filter(None, map(_shown, messages)))
 
 
@@ -155,16 +155,16 @@ def _shown(message: Message) -> str:
 
 
 def said_text(messages: Sequence[Message]) -> str:
-    """What the assistant answered and its tools returned, as far as the judge sees it.
+    """Return what the assistant answered and its tools returned, as far as the judge sees it.
 
-    Neither labels nor arguments of calls are evidence.
+    Labels and call arguments are not evidence.
     """
     said = [message for message in messages if not isinstance(message, User)]
     return "\n\n".join(_shortened(text_of(one).strip()) for one in said)
 
 
 def _indented(text: str) -> str:
-    """Only labels stand at the beginning of a line, so that a text cannot imitate them."""
+    """Indent text, so that only labels start a line and text cannot imitate them."""
     return "\n  ".join(text.splitlines())
 
 
@@ -176,7 +176,7 @@ def _shortened(text: str) -> str:
 
 
 def found_quotes(quotes: Sequence[str], said: str) -> list[str]:
-    """The quotations that occur, in whole words, in what the assistant and its tools said."""
+    """Return the quotations that occur, as whole words, in the assistant's and tools' text."""
     said = _comparable(said)
     return [quote for quote in quotes if _occurs(_LABELS.sub("", _comparable(quote)), said)]
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 MAX_TEXT = 4_000
 MAX_SUBGOALS = 20
 MAX_DOUBTS = 3
-"""Unusable results of the judge in a row after which the goal is paused."""
+"""Consecutive unusable verdicts after which the goal is paused."""
 _CONTINUE = Path(__file__).with_name("continue.md")
 _FLAG = re.compile(r"--(max-turns|max-cost)[ =](\S+)\s+")
 _HINT = "/goal resume continues, /goal clear drops it."
@@ -122,7 +122,7 @@ class GoalService:
         return scope
 
     async def draft(self, scope: Scope, text: str) -> Goal:
-        """A paused goal with conditions that a model wrote; `resume` starts it."""
+        """Return a paused goal whose conditions a model wrote; `resume` starts it."""
         goal = await self._new_goal(scope, *self._parse(text))
         session = await self._session(goal) or Session(id=scope.session, started_at=goal.created_at)
         conditions = await self._judge.draft(session, goal.text)
@@ -144,7 +144,7 @@ class GoalService:
         return saved
 
     async def resume(self, session: str) -> Goal:
-        """Go on at once, with as many turns and as much money again."""
+        """Continue immediately, with a fresh budget of turns and money."""
         goal = await self.find(session)
         if goal.state is GoalState.DONE:
             raise UsageError("The goal is already met.", hint="Set a new one: /goal TEXT")
@@ -216,7 +216,7 @@ class GoalService:
         self._tasks.start_soon(self._after_turn, session, outcome)
 
     async def recover(self) -> None:
-        """Go on with the goals that a process left, where a session continues by itself."""
+        """Resume goals left by a dead process, in sessions that continue by themselves."""
         try:
             for goal in await self._store.goals.active():
                 if not self._delivery.continues_alone(goal.scope):
@@ -243,7 +243,7 @@ class GoalService:
             log.exception("the goal of session %s cannot be pursued", session)
 
     async def _try_to_handle_end(self, goal: Goal, outcome: Outcome) -> Goal | None:
-        """The current goal, which may have been changed since, such as its parts."""
+        """Reload the goal: it may have changed since, such as its parts."""
         try:
             await self._handle_end(goal, outcome)
         except StateConflict as error:
@@ -251,7 +251,7 @@ class GoalService:
         else:
             return None
         changed = await self._store.goals.get(goal.session)
-        # Another goal starts with a turn of its own.
+        # A different goal starts with a turn of its own.
         same = changed is not None and changed.created_at == goal.created_at
         return changed if same else None
 
@@ -259,7 +259,7 @@ class GoalService:
         scope = await self._delivery.current_scope(goal.scope)
         goal = structs.replace(goal, scope=scope)
         if await self._delivery.is_busy(scope):
-            return  # a message of the user goes first; its end is judged
+            return  # the user's message goes first; the end of that turn is judged
         match outcome:
             case Outcome.CANCELLED:
                 await self._pause(goal, STOPPED)
@@ -293,7 +293,7 @@ class GoalService:
             goal = structs.replace(goal, doubts=0)
         failpoint("goals.judged")
         if await self._delivery.is_busy(goal.scope):
-            await self._save(goal)  # someone wrote meanwhile: the end of that turn is judged
+            await self._save(goal)  # a message arrived meanwhile: the end of its turn is judged
             return
         await self._apply(goal, judgment)
 
@@ -309,7 +309,7 @@ class GoalService:
                 await self._proceed(goal)
 
     async def _proceed(self, goal: Goal) -> Goal:
-        """The next turn, unless a limit is reached."""
+        """Start the next turn, unless a limit is reached."""
         if goal.turns >= goal.max_turns:
             return await self._pause(goal, f"It took {plural(goal.turns, 'turn')}, the limit.")
         if goal.max_cost is not None and (spent := await self.cost(goal)) >= goal.max_cost:
@@ -349,7 +349,7 @@ class GoalService:
         return saved
 
     async def _drop_turns(self, goal: Goal) -> Sequence[Write]:
-        """A turn that waits behind another one must not run for a goal that is not pursued."""
+        """Drop waiting turns: they must not run for a goal that is no longer pursued."""
         prefix = f"goal:{goal.session}:"
         try:
             stored = await self._store.archive_for(OWNER).messages(goal.session)
@@ -377,7 +377,7 @@ class GoalService:
         )
 
     def _parse(self, text: str) -> tuple[str, int, float | None]:
-        """The text without the limits that it begins with. Raises `UsageError`."""
+        """Split leading limits off the text. Raises `UsageError`."""
         turns, cost, rest = self._max_turns, self._max_cost, f"{text.strip()} "
         while found := _FLAG.match(rest):
             name, value = found.groups()

@@ -168,7 +168,7 @@ def hook_seal(command: str) -> str:
 
 
 class HookCall(Struct, frozen=True, kw_only=True):
-    """What a hook gets as input."""
+    """The input of a hook."""
 
     event: str
     scope: Scope
@@ -178,7 +178,7 @@ class HookCall(Struct, frozen=True, kw_only=True):
 
 
 class HookAnswer(Struct, frozen=True):
-    """What a hook printed; `failure` says why there is no answer."""
+    """The output of a hook; `failure` says why there is no answer."""
 
     fields: Mapping[str, str] = {}
     failure: str = ""
@@ -193,7 +193,7 @@ class HookAnswer(Struct, frozen=True):
 
 
 class HookDeps(Struct, frozen=True, kw_only=True):
-    """What shell hooks need."""
+    """The dependencies of shell hooks."""
 
     sandbox: Sandbox
     env: Callable[[Scope], Mapping[str, str]]
@@ -377,7 +377,7 @@ def _answer(value: object) -> HookAnswer:
 
 
 def matches_tool(matcher: str, tool: str) -> bool:
-    """An invalid pattern matches every tool, so that a check is not skipped."""
+    """Whether the pattern matches; an invalid one matches all, so that no check is skipped."""
     pattern = _pattern(matcher)
     return pattern is None or pattern.fullmatch(tool) is not None
 

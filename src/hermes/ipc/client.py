@@ -17,13 +17,13 @@ ShowEvent: TypeAlias = Callable[[Event], None]
 
 
 class ConversationOptions(Struct, frozen=True, kw_only=True):
-    """What a client asks for when it opens a conversation.
+    """A client's options for opening a conversation.
 
     `moved`: `cwd` was given explicitly. `resume` names a session to continue, `latest` continues
-    the last one. `person`: an interactive user can be greeted and asked; `attended`: someone can
-    be asked; `screen`: their terminal can be cleared and has a clipboard. `yolo` skips approvals.
+    the last one. `person`: an interactive user can be greeted and asked; `attended`: someone can be
+    asked; `screen`: their terminal can be cleared and has a clipboard. `yolo` skips approvals.
     `unheard` are ids of steering messages of an interrupted turn that the client will send again.
-    `refresh`: the client looks at the session again after a turn.
+    `refresh`: the client reloads the session after a turn.
     """
 
     cwd: str

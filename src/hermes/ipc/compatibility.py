@@ -21,7 +21,7 @@ FileStamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 
 class Compatibility:
-    """What an app was built from: settings, environment and version."""
+    """What an app was built from: its settings, environment and version."""
 
     def __init__(self, app: App, fingerprint: EnvFingerprint) -> None:
         self._files = (app.home.config, app.home.dotenv, app.home.auth)
@@ -47,7 +47,7 @@ class Compatibility:
         return ""
 
     def _settings_changed(self) -> bool:
-        """Whether their content changed; the files are only read again if they were touched."""
+        """Whether the settings changed; files are only read again if they were touched."""
         if _file_stamps(self._files) == self._stamps:
             return False
         return [content_digest(file) for file in self._files] != self._digests

@@ -28,7 +28,7 @@ GATEWAY_BACK = "Reconnected to the gateway."
 GATEWAY_GONE = "The gateway has stopped; this chat continues without it."
 TURN_CUT_OFF = "The gateway stopped during this turn. Everything up to then is saved."
 _TRIES = 2
-"""Attempts with a gateway that ends before it starts the request."""
+"""Maximum attempts if a gateway ends before it starts the request."""
 
 T = TypeVar("T")
 Wait: TypeAlias = Callable[[float], bool]

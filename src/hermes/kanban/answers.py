@@ -1,4 +1,4 @@
-"""A person's answer to a task that waits for them, such as from a chat."""
+"""Apply a person's answer, for example from a chat, to a task that waits for it."""
 
 from hermes.kanban.lifecycle import Completion, complete_task, unblock_task
 from hermes.kanban.tasks import comment_on, find_task
@@ -8,7 +8,7 @@ from hermes.schema.errors import StateConflict
 
 
 def waits_for_person(task: Task) -> bool:
-    """Whether nothing happens before a person acts."""
+    """Whether the task only continues after a person acts."""
     if task.status in {TaskStatus.BLOCKED, TaskStatus.TRIAGE}:
         return True
     is_theirs = (task.assignee or "").startswith("@")
@@ -16,7 +16,7 @@ def waits_for_person(task: Task) -> bool:
 
 
 def how_to_answer(task: Task) -> str:
-    """A line for the message about the task; empty if no answer is needed."""
+    """Return a line that says how to answer; empty if no answer is needed."""
     if not waits_for_person(task):
         return ""
     if task.status is TaskStatus.REVIEW:
@@ -37,7 +37,7 @@ def answer_task(rows: BoardRows, task_id: str, text: str, author: str, now: int)
         comment_on(rows, task_id, author, text, now)
         return unblock_task(rows, task_id, now)
     if task.status is TaskStatus.REVIEW:
-        # The result stays that of the author.
+        # Keep the author's result.
         comment_on(rows, task_id, author, text, now)
         return complete_task(rows, task_id, Completion(summary=text, result=task.result), now)
     return complete_task(rows, task_id, Completion(summary=text, result=text), now)

@@ -96,6 +96,6 @@ def read_completion(call: ActionCall) -> Completion:
 
 
 def task_ids(call: ActionCall) -> list[str]:
-    """All tasks of a call: by position and with `--ids`."""
+    """Return all task ids of a call: positional ones and those of `--ids`."""
     more = ",".join(call.texts("ids")).replace(",", " ")
     return [*call.text("tasks").split(), *call.text("task").split(), *more.split()]

@@ -1,4 +1,4 @@
-"""Files that workers deliver from a scratch workspace, which is deleted when the task is done."""
+"""Keep files that workers deliver from scratch workspaces, which are deleted with the task."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from hermes.schema.errors import UsageError
 
 
 class KeptArtifacts(Struct, frozen=True):
-    """Copies that nothing names until they are stored together with the end of the run."""
+    """Copies that become visible only when they are stored with the end of the run."""
 
     task_id: str
     folder: Path
@@ -26,7 +26,7 @@ class KeptArtifacts(Struct, frozen=True):
     """The copies by the real path of the artifact."""
 
     def store(self, rows: BoardRows, now: int) -> None:
-        """Add the rows of the copies; runs that named the artifacts name the copies from now on."""
+        """Add rows for the copies, and make runs refer to the copies instead of the originals."""
         for file in self.files.values():
             add_attachment(rows, file, now)
         for run in rows.runs(self.task_id) if self.files else ():
@@ -49,10 +49,10 @@ class KeptArtifacts(Struct, frozen=True):
 async def keep_artifacts(
     service: BoardService, board: str, task_id: str, named: Sequence[str]
 ) -> KeptArtifacts:
-    """Copy what this run and earlier ones delivered; only files in the workspace are theirs.
+    """Copy what this run and earlier ones delivered from the workspace.
 
-    Copied before the task is completed: a crash in between leaves a file that no one names,
-    instead of a finished task without its files. Raises `UsageError` for a file that is too large.
+    The copy comes before the completion: a crash in between leaves an unused file, not a finished
+    task without its files. Raises `UsageError` for a file that is too large.
     """
 
     def work(rows: BoardRows) -> tuple[Task, Sequence[TaskRun]]:
@@ -90,7 +90,7 @@ def _inside(named: Sequence[str], folder: Path) -> list[Path]:
 
 
 def _read(path: Path, folder: Path) -> bytes:
-    # The worker may replace a part of the path by a link to another file at any time.
+    # The worker may replace any part of the path by a link at any time.
     try:
         return read_file_below(folder.resolve(), path, MAX_ATTACHMENT)
     except OSError as error:

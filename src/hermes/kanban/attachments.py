@@ -1,4 +1,4 @@
-"""Files of tasks: copied into the board's folder, so that they outlive a scratch workspace."""
+"""Store files of tasks in the board's folder, so that they outlive a scratch workspace."""
 
 import mimetypes
 import re
@@ -102,7 +102,7 @@ async def read_attachment(
         raise NotFound(f"There is no attachment {number}.")
     folder = service.boards.paths(board).attachments
     try:
-        # The path stands in a file that other programs write, too.
+        # The path comes from a database that other programs also write.
         data = await _in_thread(read_file_below, folder, Path(found.stored_path), MAX_ATTACHMENT)
     except (OSError, ValueError) as error:
         raise NotFound(f"The file of attachment {number} cannot be read.") from error
@@ -127,7 +127,7 @@ async def remove_attachment(service: BoardService, slug: str | None, number: int
 
 
 def _delete_below(folder: Path, file: Path) -> None:
-    """Delete a file of the folder; other programs write the rows, and may name any file."""
+    """Delete a file in the folder; rows, which other programs write, may name any file."""
     if file.resolve().is_relative_to(folder.resolve()):
         file.unlink(missing_ok=True)
 
@@ -153,7 +153,7 @@ async def remove_unnamed_files(service: BoardService, slug: str, before: int) ->
 
 
 def _stored_names(rows: BoardRows, task_id: str) -> set[str] | None:
-    """The names of the task's files, also after the home was moved; None if any is elsewhere."""
+    """Return the names of the task's files; None if any is outside the folder."""
     stored = [Path(attachment.stored_path) for attachment in rows.attachments(task_id)]
     is_known = all(path.parent.name == task_id for path in stored)
     return {path.name for path in stored} if is_known else None
@@ -164,9 +164,9 @@ def _older_files(folder: Path, before: int) -> list[Path]:
 
 
 def safe_name(name: str) -> str:
-    """The last part of a name, without characters that mean something in a path."""
+    """Return the last part of a name, without characters that are special in paths."""
     plain = _UNSAFE.sub("_", Path(name).name).strip(". ")
-    # File systems limit the bytes of a name, not its letters.
+    # File systems limit a name in bytes, not in characters.
     return plain.encode()[:MAX_NAME].decode("utf-8", "ignore") or "file"
 
 

@@ -55,8 +55,8 @@ async def get_board(service: BoardService, request: RouteRequest) -> JsonObject:
 
 
 def _card_details(rows: BoardRows, problems: Sequence[Problem]) -> Callable[[Task], JsonObject]:
-    """What a card shows besides its task: how it is linked, how far it is, what is wrong."""
-    # Children count also if a filter hides them; archived ones are no longer part of the work.
+    """Return what a card shows besides its task: links, progress and problems."""
+    # Children hidden by a filter still count; archived ones do not.
     counted = {task.id: task.status for task in rows.tasks(TaskFilter())}
     parents, children = Counter[str](), defaultdict[str, list[str]](list)
     for parent, child in rows.links():
@@ -130,7 +130,7 @@ _PLANNER = "default"
 
 
 class OrchestrationBody(Struct, frozen=True, kw_only=True):
-    """What is missing stays; an empty profile removes the setting."""
+    """Changed settings: omitted ones stay, an empty profile removes one."""
 
     orchestrator_profile: str | None = None
     default_assignee: str | None = None
@@ -207,7 +207,7 @@ async def describe_profile(service: BoardService, request: RouteRequest) -> Json
 
 
 async def describe_automatically(service: BoardService, request: RouteRequest) -> JsonObject:
-    """Let the model describe a profile. That it did not is an answer, too, as `ok: false`."""
+    """Let the model describe a profile; a failure is returned as `ok: false`."""
     body: AutomaticBody = request.body
     profile = request.path["name"]
     _check_profile(service, profile, NotFound)

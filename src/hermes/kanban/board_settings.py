@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class ViewSettings(Struct, frozen=True, kw_only=True):
-    """How programs that show boards should show them."""
+    """Display settings for programs that show boards."""
 
     default_tenant: str = ""
     lane_by_profile: bool = True
@@ -16,7 +16,7 @@ class ViewSettings(Struct, frozen=True, kw_only=True):
 
 
 class Orchestration(Struct, frozen=True, kw_only=True):
-    """Who plans tasks, and who gets those without an assignee; empty is the default."""
+    """The profiles that plan tasks and get unassigned ones; empty means the default."""
 
     orchestrator_profile: str = ""
     default_assignee: str = ""
@@ -24,21 +24,21 @@ class Orchestration(Struct, frozen=True, kw_only=True):
 
 
 class ProfileDescription(Struct, frozen=True):
-    """What a profile is good at; `automatic` if a model wrote it."""
+    """What a profile can do; `automatic` if a model wrote the description."""
 
     text: str = ""
     automatic: bool = False
 
 
 class BoardSettings(Protocol):
-    """Reads and writes files; the settings are those of the service's own profile."""
+    """Reads and writes the board settings of the service's own profile."""
 
     def view(self) -> ViewSettings: ...
 
     def orchestration(self) -> Orchestration: ...
 
     def change_orchestration(self, changes: Mapping[str, str | bool]) -> None:
-        """Write some of the settings; an empty text removes one."""
+        """Change the given settings; an empty text removes one."""
         ...
 
     def description(self, profile: str) -> ProfileDescription: ...

@@ -132,7 +132,7 @@ class BoardWorker:
         return bool(await self._service.read(board, lambda rows: rows.tasks(running)))
 
     async def _plan_tasks(self, board: str) -> None:
-        """Beside the passes: a model takes its time."""
+        """Runs alongside the passes, because a model takes time."""
         await self._plan(board)
 
     async def _sleep(self, wakeups: Wakeups, *, busy: bool) -> None:
@@ -159,7 +159,7 @@ class BoardWorker:
         self._bus.wake(BOARD_TOPIC)
 
     async def _try_lock(self) -> bool:
-        # What the thread took must be known even if this task is cancelled meanwhile.
+        # The result of the thread must be known even if this task is cancelled meanwhile.
         with anyio.CancelScope(shield=True):
             try:
                 self._holds_lock = await anyio.to_thread.run_sync(self._lock.try_acquire)
@@ -173,7 +173,7 @@ class BoardWorker:
             self._lock.release()
 
     def _watch_folders(self, group: anyio.abc.TaskGroup) -> None:
-        """Watch the folders of all boards, also of new ones, and none that are gone."""
+        """Keep watching the folders of all boards, as boards are added and removed."""
         self._seen = self._service.boards.signature()
         folders = {(folder, _number(folder)): folder for folder in self._service.boards.folders()}
         for key in self._watches.keys() - folders.keys():
@@ -183,7 +183,7 @@ class BoardWorker:
             group.start_soon(self._watch_files, folders[key], scope)
 
     async def _watch_files(self, folder: Path, scope: anyio.CancelScope) -> None:
-        """Notice changes that other processes make, also the public system."""
+        """Notice changes made by other processes, including the public system."""
         with scope:
             async with aclosing(self._changes(folder)) as changes:
                 async for _ in changes:
@@ -206,7 +206,7 @@ class BoardWorker:
 
 
 def _number(folder: Path) -> int:
-    """Tells a folder from one that replaced it."""
+    """Return a number that distinguishes a folder from its replacement."""
     try:
         return folder.stat().st_ino
     except OSError:

@@ -35,7 +35,7 @@ class BoardInfo(Struct, frozen=True, kw_only=True):
     archived: bool = False
     project_id: str | None = None
     access: Mapping[str, Access] = {}
-    """What the agents of single profiles may do; if empty, all may do everything."""
+    """Permissions of single profiles' agents; if empty, all may do everything."""
 
     people: Mapping[str, tuple[str, ...]] = {}
     """Names of assignees and their accounts, as PLATFORM:USER or PLATFORM:CHAT."""
@@ -161,7 +161,7 @@ class Boards:
         return [folder for folder in found if folder.is_dir()]
 
     def signature(self) -> Sequence[tuple[str, int, int]]:
-        """Differs after a change of the files, not only of others in the same folders."""
+        """Return a value that changes with the board's files, but not with their neighbors."""
         databases = [self.paths(info.slug).database for info in self.all()]
         files = [Path(f"{database}{end}") for database in databases for end in ("", "-wal")]
         return [file_signature(file) for file in (*files, self.wake_file, self._folder / "current")]
@@ -172,7 +172,7 @@ class Boards:
         return self._folder / ".wake"
 
     def take_scratch_tip(self) -> bool:
-        """Whether the tip on scratch workspaces is due: once in a home, also if others gave it."""
+        """Whether to show the tip about scratch workspaces: once per home, by whichever program."""
         try:
             (self._root / ".scratch_tip_shown").touch(mode=0o600, exist_ok=False)
         except OSError:
@@ -196,10 +196,10 @@ def _read_object(file: Path) -> dict[str, object]:
 
 
 def kanban_folder(root: Path, environment: Mapping[str, str]) -> Path:
-    """Where the files of boards are."""
+    """Return the folder of the boards' files."""
     return Path(environment.get("HERMES_KANBAN_HOME") or root) / "kanban"
 
 
 def dispatcher_lock(root: Path, environment: Mapping[str, str]) -> Path:
-    """Held, also by the public system, by the program that starts the tasks of all boards."""
+    """Return the lock held by the program, ours or the public system, that starts all tasks."""
     return kanban_folder(root, environment) / ".dispatcher.lock"

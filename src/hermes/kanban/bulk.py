@@ -1,4 +1,4 @@
-"""Change fields of several tasks at once; each succeeds or fails for itself."""
+"""Change fields of several tasks at once; each succeeds or fails separately."""
 
 from collections.abc import Sequence
 
@@ -40,7 +40,7 @@ class ChangeBody(Struct, frozen=True, kw_only=True):
 
 
 class BulkBody(ChangeBody, frozen=True, kw_only=True):
-    """The same changes to several tasks; each succeeds or fails for itself."""
+    """The same changes to several tasks; each succeeds or fails separately."""
 
     ids: list[str]
     archive: bool = False
@@ -110,7 +110,7 @@ def _apply(rows: BoardRows, service: BoardService, task_id: str, body: ChangeBod
 def _move(
     rows: BoardRows, service: BoardService, task: Task, status: TaskStatus, body: ChangeBody
 ) -> Task:
-    """Change a status by the verb that leads to it."""
+    """Change a status with the action that leads to it."""
     now, reason = service.now(), body.reason or "changed on the board"
     match status:
         case TaskStatus.DONE:

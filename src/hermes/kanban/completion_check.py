@@ -1,4 +1,4 @@
-"""Check what a worker reports as done: by the judge of goals and by the completion contract."""
+"""Check a reported completion: with the goal judge and against the completion contract."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ _REMINDER = Path(__file__).with_name("goal_turn.md")
 
 
 def pursues_goal(rows: BoardRows, task: Task) -> bool:
-    """Whether the task's worker goes on until a judge says that it is done; a reviewer does not."""
+    """Whether the worker continues until a judge says that the task is done; reviewers do not."""
     return task.goal_mode and not is_under_review(rows, task.id)
 
 
@@ -65,7 +65,7 @@ async def goal_reminder(
 
 
 def check_block(rows: BoardRows, task: Task, kind: BlockKind) -> None:
-    """Raise `UsageError` if a worker that pursues a goal gives up by itself."""
+    """Raise `UsageError` if a worker that pursues a goal gives up on its own."""
     if pursues_goal(rows, task) and kind not in _GOAL_BLOCKS:
         raise UsageError(
             "This task runs until it is done.",

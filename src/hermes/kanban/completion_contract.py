@@ -1,4 +1,4 @@
-"""What a task asks for besides the worker's word: a pull request whose required checks passed."""
+"""What a task requires besides the worker's word: a pull request whose required checks passed."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The text that tells a worker about its task: what to do, and what happened before."""
+"""Describe a task to its worker: what to do, and what happened before."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ def worker_context(rows: BoardRows, details: TaskDetails, now: int) -> str:
 
 
 def review_text(rows: BoardRows, task: Task) -> str:
-    """What a reviewer has to do; empty if the task is not in review."""
+    """Return instructions for a reviewer; empty if the task is not in review."""
     if task.status is not TaskStatus.REVIEW and not is_under_review(rows, task.id):
         return ""
     asked = rows.last_event(task.id, ("review_requested",))

@@ -34,7 +34,7 @@ async def create(service: BoardService, args: CreateArgs, ctx: ToolContext) -> J
 def _new_task(
     service: BoardService, args: CreateArgs, ctx: ToolContext, parent: Task | None
 ) -> NewTask:
-    """A task that a worker creates has the worker's workspace and project unless it says more."""
+    """Return the new task; by default it has the workspace and project of its creator."""
     kind, path = args.workspace_kind, args.workspace_path
     if parent is not None and not kind:
         kind, path = parent.workspace_kind, parent.workspace_path
@@ -63,7 +63,7 @@ def _new_task(
 
 
 async def _require_approval(args: CreateArgs, ctx: ToolContext) -> None:
-    """A task is worked on later, unattended: untrusted text must not become one unseen."""
+    """Require approval: a task runs later, unattended, so it must not be untrusted text."""
     if why := injection_reason(f"{args.title}\n{args.body}"):
         raise UsageError(f"A task must not be one that {why}.")
     folder = _folder_outside(args, ctx)

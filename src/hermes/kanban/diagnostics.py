@@ -1,4 +1,4 @@
-"""Find tasks that will not go on by themselves, and say what to do about each."""
+"""Find tasks that are stuck, and say what to do about each."""
 
 from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
@@ -48,7 +48,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 def find_problems(
     rows: BoardRows, now: int, profiles: Collection[str], task_id: str | None = None
 ) -> list[Problem]:
-    """The worst first; tasks that are done or archived have none."""
+    """Return the problems, worst first; tasks that are done or archived have none."""
     if task_id is not None:
         task = rows.task(task_id)
         tasks: Sequence[Task] = [task] if task is not None else []

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class DispatchRules(Struct, frozen=True, kw_only=True):
-    """The limits of the settings; None is unlimited."""
+    """Limits from the settings; None is unlimited."""
 
     failure_limit: int = 2
     default_assignee: str = ""
@@ -80,7 +80,7 @@ class Dispatcher:
         is_gone: Callable[[TaskRun], bool],
         is_alive: Callable[[TaskRun], bool],
     ) -> None:
-        """`is_gone` and `is_alive` are about workers of other processes, where that is known."""
+        """`is_gone` and `is_alive` judge workers of other processes, as far as known."""
         self._service = service
         self._rules = rules
         self._workers = workers
@@ -201,7 +201,7 @@ class Dispatcher:
     def _end_dead_runs(self, rows: BoardRows, board: str, now: int) -> list[str]:
         """End runs that lost their worker, exceeded their time or stopped reporting.
 
-        A worker that lives may be late, for example because the machine slept: it keeps its claim.
+        A living worker may be late, for example because the machine slept; it keeps its claim.
         """
         ended: list[str] = []
         for task in rows.tasks(TaskFilter(statuses=(TaskStatus.RUNNING,))):
@@ -229,7 +229,7 @@ class Dispatcher:
         self, board: str, task: Task, run: TaskRun, now: int
     ) -> tuple[RunOutcome, str] | None:
         limit = task.max_runtime_seconds
-        # A limit of 0 is none, as for the worker.
+        # A limit of 0 means none, as for the worker.
         if limit and now - run.started_at > limit:
             return RunOutcome.TIMED_OUT, f"It ran longer than {limit} s."
         grace = self._rules.crash_grace_seconds
@@ -249,7 +249,7 @@ class Dispatcher:
         return self._is_gone(run)
 
     def _lives(self, board: str, run: TaskRun) -> bool:
-        """Whether the worker of a run is known to live, in this process or in another one."""
+        """Whether the worker of a run is known to be alive, in this process or in another one."""
         if run.claim_lock == self._workers.lock:
             return self._workers.is_running(Worker(board, run.task_id, run.id))
         return self._is_alive(run)

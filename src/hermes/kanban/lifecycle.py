@@ -18,12 +18,12 @@ from hermes.schema.board import (
 from hermes.schema.errors import LeaseLost, StateConflict, UsageError
 
 MAX_BLOCK_RECURRENCES = 2
-"""Blocked for the same kind of reason this often, a task goes back to triage."""
+"""A task blocked this often for the same kind of reason goes back to triage."""
 MAX_SUMMARY = 400
 CLAIM_SECONDS = 900
 """How long a claim lasts unless a heartbeat extends it."""
 ENDED_BY_HAND = "ended_by_hand"
-"""In the metadata of a run that its worker did not end."""
+"""Marks the metadata of a run that its worker did not end."""
 AUTHOR = "hermes"
 """The author of automatic comments."""
 CLAIMABLE = frozenset({TaskStatus.READY, TaskStatus.REVIEW})
@@ -32,7 +32,7 @@ UNCLAIMED = TaskChange(claim_lock=None, claim_expires=None, worker_pid=None, cur
 
 
 class ClaimTerms(Struct, frozen=True, kw_only=True):
-    """By whom a task is claimed, and until when (Unix seconds)."""
+    """Who claims a task, and until when (Unix seconds)."""
 
     lock: str
     expires: int
@@ -172,7 +172,7 @@ def record_heartbeat(
 
 
 def extend_claim(rows: BoardRows, task: Task, run: TaskRun, expires: int, now: int) -> None:
-    """Renew the expired claim of a worker that lives, although it has not reported in time."""
+    """Renew the expired claim of a worker that is alive but late."""
     rows.change_task(task.id, TaskChange(claim_expires=expires))
     rows.change_run(run.id, RunChange(claim_expires=expires))
     payload: JsonObject = {
@@ -189,7 +189,7 @@ def extend_claim(rows: BoardRows, task: Task, run: TaskRun, expires: int, now: i
 def complete_task(
     rows: BoardRows, task_id: str, done: Completion, now: int, run_id: int | None = None
 ) -> Task:
-    """Finish a task and make ready what waited for it."""
+    """Finish a task and make the tasks that waited for it ready."""
     task = find_task(rows, task_id)
     check_claim(task, run_id)
     if task.status in CLOSED:
@@ -348,7 +348,7 @@ def fail_run(
 
 
 def release_rate_limited(rows: BoardRows, task_id: str, run_id: int, error: str, now: int) -> Task:
-    """Return a task whose provider refused to serve it for now; this is no failure of the task."""
+    """Return a task whose provider is rate-limited; this does not count as a failure."""
     task = find_task(rows, task_id)
     check_claim(task, run_id)
     ended = end_run(rows, task, RunOutcome.RATE_LIMITED, now, error=error)
@@ -359,7 +359,7 @@ def release_rate_limited(rows: BoardRows, task_id: str, run_id: int, error: str,
 
 
 def _restart_status(rows: BoardRows, task_id: str) -> TaskStatus:
-    """Where a task waits for its next worker; a review stays one until it is decided."""
+    """Return the status in which a task waits for its next worker; a review stays in review."""
     return TaskStatus.REVIEW if is_under_review(rows, task_id) else TaskStatus.READY
 
 
@@ -376,7 +376,7 @@ def end_run(
 ) -> int | None:
     """Close the task's open run; work without a claim is recorded as a separate run.
 
-    `by_hand`: not by the worker of the run, which has to be stopped.
+    `by_hand`: someone other than the run's worker ended it, so the worker has to be stopped.
     """
     metadata = _metadata(done)
     run_id = task.current_run_id

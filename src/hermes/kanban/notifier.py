@@ -31,7 +31,7 @@ NOTIFIED = WAKING | {"status"}
 MAX_EVENTS = 1_000
 """Events read at once for each subscription."""
 MAX_FILES = 10
-"""The most files that are sent with one message."""
+"""Maximum number of files in one message."""
 _MAX_TITLE = 120
 
 
@@ -154,7 +154,7 @@ class Notifier:
             await self._store.commit(RemoveBoardWatch(watch))
 
     async def _park(self, watch: BoardWatch, problem: str) -> None:
-        """Keep the events for later, and say once why nothing is sent."""
+        """Keep the events for later, and log once why nothing is sent."""
         if watch.problem != problem:
             log.warning("board %s: %s is not notified: %s", watch.board, watch.task, problem)
             await self._store.commit(PutBoardWatch(structs.replace(watch, problem=problem)))

@@ -1,4 +1,4 @@
-"""People other than the owner who are assignees: they answer their own tasks from a chat."""
+"""Let assignees other than the owner answer their own tasks from a chat."""
 
 from msgspec import structs
 
@@ -10,7 +10,7 @@ from hermes.schema.scope import Role, Scope
 
 
 def for_assignees(action: Action[BoardService]) -> Action[BoardService]:
-    """The action, also for the person to whom the board assigned the task."""
+    """Return the action, made available to the person assigned to the task."""
 
     async def run(service: BoardService, call: ActionCall) -> ActionReply:
         if call.scope is not None and call.scope.role is not Role.OWNER:
@@ -21,7 +21,7 @@ def for_assignees(action: Action[BoardService]) -> Action[BoardService]:
 
 
 def author_of(service: BoardService, call: ActionCall) -> str:
-    """Who acts: the owner under any name, other people under the one that the board knows."""
+    """Return the author: the owner under any name, other people under the board's name for them."""
     scope = call.scope
     if scope is None or scope.role is Role.OWNER:
         asker = "" if scope is None else scope.asker.name or scope.asker.user

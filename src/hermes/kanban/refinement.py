@@ -105,7 +105,7 @@ async def decompose(
 def _smaller_task(
     task: Task, planned: PlannedTask, assignee: str | None, parents: Sequence[str], author: str
 ) -> NewTask:
-    """A part of a task; it belongs to the same project and works in the same place."""
+    """Return a smaller task in the same project and workspace."""
     return NewTask(
         title=planned.title.strip()[:200] or task.title,
         body=planned.body or None,
@@ -148,7 +148,7 @@ def _prompt(name: str) -> str:
 
 
 def _parse(answer: str, kind: type[T]) -> T:
-    """Models like to wrap JSON in words or a fence."""
+    """Parse JSON that a model may have wrapped in text or a fence."""
     found = _JSON.search(answer)
     try:
         return msgspec.json.decode(found[0] if found else answer, type=kind)
@@ -166,7 +166,7 @@ _DECIDING = ("created", "block_loop_detected", FAILED)
 
 
 class TriagePlanner:
-    """`limit`: how many tasks of a board at a time; 0 leaves all of them to people."""
+    """`limit`: how many tasks of a board at a time; 0 disables planning."""
 
     def __init__(self, *, service: BoardService, limit: int) -> None:
         self._service = service

@@ -9,7 +9,7 @@ from hermes.schema.board import BlockKind, JsonObject, RunOutcome, Task, TaskSta
 from hermes.schema.errors import StateConflict, UsageError
 
 MAX_ROUNDS = 3
-"""Sent back this often, a task is blocked: a person has to decide."""
+"""A task sent back this often is blocked, for a person to decide."""
 PERSON = "@owner"
 """Reviews work without a named reviewer."""
 
@@ -57,7 +57,7 @@ def request_review(
 def request_changes(
     rows: BoardRows, task_id: str, reason: str, now: int, *, author: str, run_id: int | None = None
 ) -> Task:
-    """Send reviewed work back to who did it, with a comment by `author`."""
+    """Send reviewed work back to its author, with a comment by `author`."""
     task = find_task(rows, task_id)
     check_claim(task, run_id)
     runs_review = task.status is TaskStatus.RUNNING and is_under_review(rows, task_id)

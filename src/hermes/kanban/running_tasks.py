@@ -1,4 +1,4 @@
-"""The tasks that this process works on, and what it records on the board about their runs."""
+"""Track the tasks that this process works on, and record their runs on the board."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -70,13 +70,13 @@ class RunRecords:
             log.warning("%s stays claimed until it expires: %s", worker.task, error)
 
     async def lost(self, workers: Sequence[Worker]) -> Sequence[Worker]:
-        """Those of one board whose task was taken away; one that settled its task is not."""
+        """Return the runs of one board whose task was taken away, except those that settled it."""
         return await self._service.read(
             workers[0].board, lambda rows: [worker for worker in workers if _is_lost(rows, worker)]
         )
 
     def ended(self, worker: Worker) -> None:
-        """Its task can be started again."""
+        """Record that the run ended; its task can be started again."""
         self._service.wake(worker.board)
 
 
@@ -164,7 +164,7 @@ class RunningTasks:
         try:
             await self._work_on(worker, task)
         except Exception as error:
-            # One task must not end the others, and must not be started again for ever.
+            # A failed task must not end the others, and must not be restarted forever.
             log.exception("run %d of %s failed", worker.run, worker.task)
             try:
                 await self._records.fail(worker, str(error) or type(error).__name__)

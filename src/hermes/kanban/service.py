@@ -1,4 +1,4 @@
-"""Work on boards: choose a board, change it in one transaction, and wake who waits for changes."""
+"""Work on boards: choose one, change it in a transaction, and announce the change."""
 
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -63,7 +63,7 @@ class TaskDetails(Struct, frozen=True, kw_only=True):
 
 
 class DispatchReport(Struct, frozen=True, kw_only=True):
-    """What a pass over a board did, or with a dry run would do."""
+    """What a pass over a board did, or in a dry run would do."""
 
     promoted: Sequence[str] = ()
     started: Sequence[str] = ()
@@ -73,7 +73,7 @@ class DispatchReport(Struct, frozen=True, kw_only=True):
 
 
 class ServeOptions(Struct, frozen=True, kw_only=True):
-    """What differs from the settings while boards are served on the command line."""
+    """Options that override the settings while boards are served on the command line."""
 
     interval: int | None = None
     max_workers: int | None = None
@@ -102,7 +102,7 @@ class GoalVerdict(Struct, frozen=True):
 
 
 class BoardAgents(Protocol):
-    """What needs an open profile: workers, models that plan and judge tasks, and the network."""
+    """Operations that need an open profile: workers, models and the network."""
 
     async def dispatch(
         self, boards: Sequence[str], options: ServeOptions, *, dry_run: bool
@@ -139,7 +139,7 @@ class BoardAgents(Protocol):
 
 
 class KnownChats(Struct, frozen=True):
-    """The platforms that some profile of the home has, and the home channels of this one."""
+    """The platforms of all profiles of the home, and this profile's home channels."""
 
     platforms: Collection[str] = ()
     homes: Mapping[str, Address] = {}
@@ -206,7 +206,7 @@ class BoardService:
         return await board.write(work)
 
     def wake(self, slug: str) -> None:
-        """Tell who waits for changes that there is one."""
+        """Announce a change."""
         self._wake(BOARD_TOPIC, slug)
 
     @contextmanager

@@ -11,7 +11,7 @@ from hermes.ports.board import BoardRows
 from hermes.schema.errors import UsageError
 
 BLACKBOARD = "[swarm:blackboard] "
-"""Begins the comments on the root task that all agents of a swarm share."""
+"""Prefix of comments on the root task that all agents of a swarm share."""
 
 
 class SwarmWorker(Struct, frozen=True):

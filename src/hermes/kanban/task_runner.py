@@ -110,7 +110,7 @@ class TaskRunner:
         except HermesError as error:
             await self._records.fail(worker, str(error))
         finally:
-            # A run that was taken away or failed is cancelled, but it has cost something.
+            # Record the cost even of a run that was cancelled.
             with anyio.CancelScope(shield=True):
                 await self._try_record_cost(worker)
         await self._try_clean_up(worker)
@@ -124,7 +124,7 @@ class TaskRunner:
                 await self._try_clean_up(Worker(board, run.task_id, run.id))
 
     async def _explain_scratch(self, worker: Worker, task: Task) -> None:
-        """Say once in a home, in its log and on the task, that scratch workspaces are deleted."""
+        """Explain once per home, in log and task, that scratch workspaces are deleted."""
         if task.workspace_kind != WorkspaceKind.SCRATCH:
             return
         if await run_sync(self._service.boards.take_scratch_tip):
@@ -180,7 +180,7 @@ class TaskRunner:
             await self._records.fail(worker, result.failure)
 
     async def _end_unsettled(self, worker: Worker, turns: int, *, pursues: bool) -> None:
-        """A person decides about a goal that was not reached; other work counts as failed."""
+        """End an unsettled run: a person decides on an unreached goal, other work failed."""
         if not pursues:
             error = "The worker ended without a result."
             await self._records.fail(worker, error, cause="protocol_violation")
@@ -203,7 +203,7 @@ class TaskRunner:
         """`spent`: seconds that earlier turns of this run took."""
         total = None
         if task.max_runtime_seconds:
-            # A limit of 0 is none; the first moment of the turn ends it then.
+            # A limit of 0 would mean none, so use the smallest one, which ends the turn at once.
             total = max(task.max_runtime_seconds - spent, 0.001)
         limits = RunLimits(idle=self._settings.idle, total=total)
 
@@ -246,7 +246,8 @@ class TaskRunner:
     async def _first_message(self, worker: Worker, task: Task, session: Session) -> User:
         skills = [await self._skill_text(name, session.id) for name in task.skills]
         body = head_and_tail(task.body or "", MAX_BODY)
-        # Said as the owner: text on the board, which others write, must not start or end a review.
+        # Uses the owner's trust level: text on the board, which others write, must not start or end
+        # a review.
         review = await self._service.read(worker.board, lambda rows: review_text(rows, task))
         what = "Review" if review else "Work on"
         text = f"{what} the task {task.id}: {task.title}\n\n{body}".strip()
@@ -294,7 +295,7 @@ class TaskRunner:
             log.warning("the cost of %s is not recorded: %s", worker.task, error)
 
     async def _record_cost(self, worker: Worker) -> None:
-        """Store with the run what its model calls used; an unknown price leaves the cost out."""
+        """Store the run's usage of models; the cost is left out if a price is unknown."""
         archive = self._store.archive_for(OWNER)
         session = await archive.by_key(worker.session_key(self._settings.profile))
         used = await archive.usage(session.id) if session is not None else ()
@@ -332,7 +333,7 @@ class TaskRunner:
             await self._workspaces(worker.board).remove(task)
 
     async def _keep_artifacts(self, worker: Worker) -> None:
-        """Copy what is left: a person, or another program, completes a task without copying."""
+        """Copy remaining artifacts: people and other programs complete tasks without copying."""
         kept = await keep_artifacts(self._service, worker.board, worker.task, ())
         if kept.files:
             await self._service.write(

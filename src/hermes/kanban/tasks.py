@@ -26,7 +26,7 @@ INITIAL_STATUSES = frozenset({TaskStatus.BLOCKED, TaskStatus.RUNNING})
 
 
 class NewTask(Struct, frozen=True, kw_only=True):
-    """What the author gives; the board sets the rest of the task."""
+    """The fields an author sets; the board sets the others."""
 
     title: str
     body: str | None = None
@@ -90,7 +90,7 @@ def create_task(rows: BoardRows, new: NewTask, now: int) -> Task:
 
 
 def tell_person(rows: BoardRows, task: Task, now: int) -> None:
-    """No worker starts a person's task, so its subscribers are notified that it is ready."""
+    """Notify subscribers that a person's task is ready, because no worker starts it."""
     if task.status is TaskStatus.READY and (task.assignee or "").startswith("@"):
         payload: JsonObject = {"status": task.status.value, "assignee": task.assignee}
         rows.add_event(task.id, "status", now, payload, None)
@@ -239,7 +239,7 @@ def assign_task(rows: BoardRows, task_id: str, assignee: str | None, now: int) -
 
 
 def edit_task(rows: BoardRows, task_id: str, change: TaskChange, now: int) -> Task:
-    """Change fields that have no rules of their own: texts, priority, limits, model."""
+    """Change fields without rules of their own: texts, priority, limits, model."""
     find_task(rows, task_id)
     if change.status is not UNSET or change.assignee is not UNSET:
         raise UsageError("Use the commands for status and assignee to change them.")

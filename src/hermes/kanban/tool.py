@@ -312,7 +312,7 @@ async def attach_url(
 
 
 async def _require_approval(url: str, ctx: ToolContext) -> None:
-    """Untrusted text must not send something out as a part of an address, unseen."""
+    """Require approval: untrusted text must not leak data as part of a URL."""
     if not ctx.foreign:
         return
     request = ApprovalRequest(

@@ -1,4 +1,4 @@
-"""Take back the last change that a person made to a task."""
+"""Undo the last change that a person made to a task."""
 
 import msgspec
 from msgspec import Struct
@@ -25,7 +25,7 @@ class _Change(Struct, frozen=True, kw_only=True):
 
 
 def remember_change(rows: BoardRows, before: Task, action: str, now: int) -> None:
-    """Store what a change by hand did, so that it can be taken back."""
+    """Store the columns that a manual change overwrites, so that it can be undone."""
     after = find_task(rows, before.id)
     old, new = (_columns(task) for task in (before, after))
     changed = [name for name in _COLUMNS if old[name] != new[name]]
@@ -55,7 +55,7 @@ def undo_change(rows: BoardRows, task_id: str, now: int) -> Task:
         raise StateConflict(f"{task_id} has changed since: {', '.join(differs)}.")
     before = dict(change.before)
     if before.get("status") == TaskStatus.RUNNING:
-        # Its worker is gone: someone has to start again.
+        # Its worker is gone, so the task cannot return to running.
         before["status"] = TaskStatus.READY.value
     rows.change_task(task_id, msgspec.convert(before, TaskChange))
     payload: JsonObject = {"event": last.id, "action": change.action, "fields": list(before)}

@@ -1,4 +1,4 @@
-"""Which task a turn works on: known from the key of its session, or from its environment."""
+"""Find the task that a turn works on, from its session key or its environment."""
 
 from collections.abc import Mapping
 

@@ -24,7 +24,7 @@ CLAIM_LOCK = "HERMES_KANBAN_CLAIM_LOCK"
 _ERROR_LENGTH = 300
 """Characters of a failed worker's output that are stored with its run."""
 _TAIL = 4_096
-"""Bytes that are kept for it: a secret that is cut in two would not be found."""
+"""Bytes kept to build it: more than is stored, because a secret cut in two would not be masked."""
 
 
 class WorkerProcesses:
@@ -137,7 +137,7 @@ def take_run(rows: BoardRows, worker: Worker, pid: int, lock: str) -> Task:
 
 
 def _has_program(run: TaskRun) -> bool:
-    """Whether a program claimed the run, which works on it unless that program has ended."""
+    """Whether a program claimed the run and has not ended."""
     _, _, instance = (run.claim_lock or "").partition(":")[2].partition(":")
     return bool(instance) and not claimer_is_gone(run)
 
@@ -152,7 +152,7 @@ def claimer_is_gone(run: TaskRun) -> bool:
     if host != socket.gethostname():
         return False
     if instance and not is_surely_dead(instance):
-        return False  # That process looks after its own workers.
+        return False  # That process watches its own workers.
     if run.worker_pid is None:
         return bool(instance)
     return bool(instance and not shares_boot(instance)) or not pid_exists(run.worker_pid)

@@ -49,7 +49,7 @@ class Workspaces:
                 return Workspace(await run_sync(_scratch, self._scratch_path(task)))
 
     async def remove(self, task: Task) -> None:
-        """Delete a scratch workspace; other folders belong to someone else."""
+        """Delete a scratch workspace; other folders are not ours."""
         if task.workspace_kind == WorkspaceKind.SCRATCH:
             path = self._scratch_path(task)
             await run_sync(lambda: shutil.rmtree(path, ignore_errors=True))
@@ -67,9 +67,8 @@ class Workspaces:
         return Workspace(path, branch)
 
     async def _add_worktree(self, repository: Path, path: Path, branch: str) -> None:
-        """Check out a branch, a new one if needed, without a program that the repository names.
-
-        A model may have written the repository's settings, and git runs outside of the sandbox.
+        """Check out a branch, a new one if needed, without running programs that the repository
+        configures. A model may have written its settings, and git runs outside the sandbox.
         """
         environment = _git_environment(_GIT_SETTINGS)
         ref = f"refs/heads/{branch}"

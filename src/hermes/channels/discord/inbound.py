@@ -179,7 +179,7 @@ class InboundBuilder:
         )
 
     async def interaction(self, event: Interaction) -> Inbound | None:
-        """Return the update for a command from Discord's list, a pressed button or a chosen entry."""
+        """Return the update for a listed command, a pressed button or a chosen entry."""
         person = event.person
         if person is None or not event.channel_id:
             return None

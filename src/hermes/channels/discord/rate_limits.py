@@ -26,7 +26,7 @@ LIMITED = "Discord is limiting requests."
 
 
 class _Bucket(Struct, frozen=True):
-    """A bucket allows `limit` calls per `period` seconds; `remaining` are left until `resets_at`."""
+    """Allows `limit` calls per `period` seconds; `remaining` are left until `resets_at`."""
 
     remaining: int
     resets_at: float

@@ -55,7 +55,7 @@ class LoopGuard:
         self._mails: LruMap[tuple[str, str], dict[str, datetime]] = LruMap(MAX_THREADS)
 
     def is_loop(self, sender: str, thread: str, key: str, arrived: datetime) -> bool:
-        """Count a mail, once even if it is fetched repeatedly; return whether there are too many."""
+        """Count a mail once, even if fetched repeatedly; return whether there are too many."""
         of_thread = self._is_over((sender, thread), self._limit, key, arrived)
         return self._is_over((sender, ""), self._limit * SENDER_FACTOR, key, arrived) or of_thread
 

@@ -177,7 +177,7 @@ class Encryption:
         self._olm.tracked_users.difference_update(users)
 
     async def settle(self) -> None:
-        """Do what the last syncs require: upload and query keys, repair sessions, answer requests."""
+        """Do what the last syncs require: upload and query keys, repair sessions, reply."""
         async with self._settling:
             if self._olm.should_upload_keys:
                 await self._upload()
@@ -309,7 +309,7 @@ class Encryption:
         self._olm.handle_response(KeysUploadResponse(0, count))
 
     async def _query(self, users: Collection[str]) -> dict[str, dict[str, object]]:
-        """Fetch the devices of users, unchanged: modifying them would invalidate their signatures."""
+        """Fetch users' devices unchanged: modifying them would invalidate their signatures."""
         fields = {"device_keys": {user: list[str]() for user in users}}
         answer = await self._api.post_keys("query", fields, _QueriedKeys)
         found: dict[str, dict[str, object]] = {}

@@ -79,7 +79,7 @@ class Relation(Struct, frozen=True, kw_only=True):
 
     @property
     def replied(self) -> str:
-        """The event that the person replies to; events in threads also name one, for old clients."""
+        """The event that the person replies to; thread events also name one, for old clients."""
         if self.in_reply_to is None or (self.thread and self.is_falling_back):
             return ""
         return self.in_reply_to.event_id

@@ -1,4 +1,4 @@
-"""Receive the events of one connection, in order per channel, and posts that were missed."""
+"""Receive the events of one connection in order per channel, and fetch missed posts."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 OVERLAP = 5_000
-"""Milliseconds that are looked at again: posts of the same moment may appear in another order."""
+"""Overlap in milliseconds when fetching: posts of the same moment may appear out of order."""
 EDITED_WITHIN = 3_600_000
-"""Milliseconds after the last post in which changes of it are looked for."""
+"""Milliseconds after a channel's last post during which changes to it are still fetched."""
 OLDEST = 6 * 86_400_000
 """The gateway recognizes messages that it has seen for a week."""
 _POSTS = frozenset({"posted", "post_edited", "post_deleted"})
@@ -37,7 +37,7 @@ _REACTIONS = frozenset({"reaction_added", "reaction_removed"})
 
 
 class _Missed(Struct, frozen=True):
-    """Look for missed posts in a channel; everything until `cursor` is handled."""
+    """A search for missed posts in a channel; everything up to `cursor` is handled."""
 
     channel: str
     cursor: int
@@ -101,7 +101,7 @@ class Receiver:
             # The connection ends, and the post is fetched with the next one.
             raise
         except NotSent as error:
-            # It would fail again each time, such as in a channel that the bot has left.
+            # It would fail every time, for example in a channel that the bot has left.
             log.warning("an event from Mattermost is skipped: %s", error)
 
     async def _post_event(self, frame: Frame) -> None:
@@ -121,7 +121,7 @@ class Receiver:
             case "post_deleted":
                 return await self._builder.deletion(post)
             case _:
-                # Previews of links change a post, too, but not what was written.
+                # Link previews also change a post, but not its text.
                 changed = EditedMessage()
                 return await self._builder.message(post, changed) if post.edit_at else None
 
@@ -151,7 +151,7 @@ class Receiver:
             self._cursors.advance(missed.channel, max(post.update_at, post.delete_at))
 
     async def _missed_updates(self, post: Post, cursor: int, since: int) -> list[Inbound]:
-        """The gateway recognizes what it has seen before by the key."""
+        """Return the updates of missed posts; the gateway recognizes known ones by their key."""
         known = post.create_at <= cursor
         found: list[Inbound | None] = []
         if post.delete_at:

@@ -51,7 +51,7 @@ class _Refusal(Struct, frozen=True, kw_only=True):
 
 
 class Refused(NotSent):
-    """The server refused the call; `error_id` is its name for the reason."""
+    """The server refused the call; `error_id` is its code for the reason."""
 
     def __init__(self, message: str, *, status: int, error_id: str) -> None:
         super().__init__(message)
@@ -107,7 +107,7 @@ class MattermostApi:
         """Posts written, changed or deleted after that time, oldest first."""
         found = await self._posts(channel, since=since)
         if len(found) < SINCE_LIMIT:
-            # A list by time also has the first posts of the threads in it.
+            # A list by time also contains the first posts of its threads.
             return [post for post in found if max(post.update_at, post.delete_at) > since]
         by_id = {post.id: post for post in found}
         for page in range(MAX_PAGES):
@@ -218,7 +218,7 @@ class MattermostApi:
         except JSON_ERRORS:
             refusal = _Refusal()
         if answer.status == 401:
-            # It may have been replaced: the next attempt has the token that is set now.
+            # The token may have been replaced: the next attempt uses the current one.
             with suppress(ConfigError):
                 self._token.reload()
             return BadToken(
@@ -242,7 +242,7 @@ def _reset(headers: Mapping[str, str]) -> float:
 
 
 def _part(text: str) -> str:
-    """A part of a path: ids come from people, too."""
+    """Escape a part of a path, because ids may come from people."""
     return quote(text, safe="") or "-"
 
 

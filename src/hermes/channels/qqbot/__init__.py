@@ -17,7 +17,7 @@ MAX_BUTTONS = 25
 FILE_LIMIT = 100 * 1024 * 1024
 """The largest file that is downloaded."""
 UPLOAD_LIMIT = 10 * 1024 * 1024
-"""The largest file that is sent; it is a part of a JSON request."""
+"""The largest file that is sent, as part of a JSON request."""
 
 
 class QqbotOptions(Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ MANIFEST = ChannelManifest(
         media_out=MediaLimits(
             image=UPLOAD_LIMIT, audio=UPLOAD_LIMIT, video=UPLOAD_LIMIT, document=UPLOAD_LIMIT
         ),
-        send_seconds=340.0,  # more than an upload and the message that follows it may take
+        send_seconds=340.0,  # longer than an upload and the following message may take
     ),
     enabled_by=("QQ_CLIENT_SECRET",),
     account_option="app_id",

@@ -1,4 +1,4 @@
-"""The access token: made from the app's secret, valid for two hours, renewed in time."""
+"""Get access tokens with the app's secret; they are valid for two hours and renewed in time."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ EARLY = 50.0
 
 
 class AccessTokens:
-    """`secret` returns the app's id and secret as they are set now."""
+    """`secret` returns the app's current id and secret."""
 
     def __init__(
         self, http: HttpClient, url: str, secret: Callable[[], tuple[str, str]], clock: Clock
@@ -29,7 +29,7 @@ class AccessTokens:
         self._until = 0.0
 
     async def current(self, refused: str = "") -> str:
-        """A token that is valid now; `refused` is one that QQ no longer accepts."""
+        """Return a valid token; `refused` is one that QQ no longer accepts."""
         async with self._lock:
             soon = self._clock.monotonic() + EARLY
             if not self._value or self._value == refused or self._until <= soon:
@@ -44,7 +44,7 @@ class AccessTokens:
             answer = await self._http.call("POST", self._url, body)
             token = self._http.decode(answer, AccessToken)
         except UnknownOutcome as error:
-            # It has no effect, so it is certain that nothing was sent.
+            # Getting a token has no effect, so certainly nothing was sent.
             raise Offline(str(error)) from error
         if answer.status == 429 or answer.status >= 500:
             error = self._http.error(answer.status, token.message or f"status {answer.status}")

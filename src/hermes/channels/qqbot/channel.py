@@ -77,7 +77,7 @@ CLOSED = (
 
 
 class QqbotChannel:
-    """Implements `Channel` with liveness; never sends a post again that may have been sent."""
+    """Implements `Channel` with liveness; never repeats a post that may have been sent."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class QqbotChannel:
                 await retries.failed(error)
 
     def _after_end(self, error: Exception) -> None:
-        """Decide whether the session goes on. Raises `Offline` for a bot that is suspended."""
+        """Decide whether to resume the session. Raises `Offline` for a suspended bot."""
         self._events.interrupted()
         code = error.close_code if isinstance(error, SocketClosed) else 0
         if code in BANNED:
@@ -198,7 +198,7 @@ class QqbotChannel:
         self._events.ended(frame.s or 0)
 
     async def _acknowledge(self, interaction: str) -> None:
-        """Otherwise the button seems to be busy; the press itself counts anyway."""
+        """Acknowledge a press, or the button looks busy; the press counts in any case."""
         try:
             await self._api.acknowledge(interaction)
         except (NotSent, UnknownOutcome) as error:
@@ -249,9 +249,9 @@ class QqbotChannel:
         make: Callable[[Permissions], dict[str, object]],
         image: Upload | None = None,
     ) -> str:
-        """Send to the first open question that QQ accepts, with what the bot may send.
+        """Reply to the first open question that QQ accepts, with the permitted kinds of content.
 
-        Each further attempt follows a refusal, so that nothing is sent twice.
+        Each further attempt follows a refusal, so nothing is sent twice.
         """
         links = True
         while True:
@@ -274,7 +274,7 @@ class QqbotChannel:
                 await self._learn(chat, reply, error)
 
     async def _learn(self, chat: str, reply: Reply | None, refusal: NotSent) -> None:
-        """Do without what was refused from now on."""
+        """Stop using what QQ refused."""
         match refusal:
             case ReplyRefused():
                 await self._windows.spent(chat, reply)
@@ -288,7 +288,7 @@ class QqbotChannel:
 
 
 def _withdrawn(allowed: bool, what: str) -> bool:
-    """Do without it from now on. Raises `NotSent` if that was done before."""
+    """Stop using this permission. Raises `NotSent` if it was not in use."""
     if not allowed:
         raise NotSent(f"QQ refuses {what}, although the message has none.")
     log.warning("QQ does not let this bot use %s; messages are sent without", what)

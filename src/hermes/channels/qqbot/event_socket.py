@@ -33,17 +33,17 @@ INTENTS = (
     PUBLIC_GUILD_MESSAGES | DIRECT_MESSAGE,
     PUBLIC_GUILD_MESSAGES,
 )
-"""Sets of events, best first: QQ refuses a set with one that the bot has no permission for."""
+"""Event sets, best first: QQ refuses a set that contains an event the bot may not receive."""
 REFUSED_INTENTS = frozenset({4013, 4014})
 BANNED = frozenset({4914, 4915})
 NEW_SESSION = frozenset({4006, 4007, *range(4900, 4914)})
 """Close codes after which a session cannot be resumed."""
 MAX_HEARTBEAT = 30.0
-"""Seconds: a dead connection is to be noticed in 90, whatever interval QQ gives."""
+"""Seconds: a dead connection must be noticed within 90, whatever interval QQ gives."""
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """Where to go on: QQ sends the events after `sequence` again."""
+    """Where to resume: QQ repeats the events after `sequence`."""
 
     id: str
     sequence: int

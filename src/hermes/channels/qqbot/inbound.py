@@ -133,13 +133,13 @@ class InboundBuilder:
         if kind.in_guild:
             text = html.unescape(_MENTION.sub(" ", text, count=1).strip())
         elif kind is ChatKind.GROUP:
-            # What remains of the mention.
+            # Remove the rest of the mention.
             text = text.strip()
         files: list[Text | Media] = []
         for attachment in message.attachments or ():
             files += await self._fetch(attachment)
         if not text.strip() and (not files or _is_attachment(files[0])):
-            # A bare mention is a question, too; an attachment is never what someone wrote.
+            # A bare mention counts as a question; the first part is always the sender's text.
             text = "(no text)" if files or kind is not ChatKind.USER else ""
         return [*([Text(text)] if text.strip() else []), *files]
 
@@ -180,7 +180,7 @@ def _place(press: Interaction) -> tuple[ChatKind, str]:
         return ChatKind.GROUP, press.group_openid
     if press.channel_id:
         return ChatKind.CHANNEL, press.channel_id
-    # Some events only have the person among the data of the button.
+    # Some events name the person only in the button's data.
     return ChatKind.USER, press.user_openid or press.data.resolved.user_id
 
 

@@ -1,4 +1,4 @@
-"""The objects of QQ's bot API, as far as they are used."""
+"""Objects of QQ's bot API, with the fields that the channel reads."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ RECONNECT, INVALID_SESSION, HELLO, HEARTBEAT_ACK = 7, 9, 10, 11
 
 
 class ChatKind(StrEnum):
-    """Where a message is written; each has its own address in the API and its own limits."""
+    """Kinds of chats; each has its own path in the API and its own limits."""
 
     USER = "user"
     GROUP = "group"
@@ -48,7 +48,7 @@ class Ready(Struct, frozen=True, kw_only=True):
 
 
 class Author(Struct, frozen=True, kw_only=True):
-    """Which of the ids there are depends on the kind of chat."""
+    """Which ids are set depends on the kind of chat."""
 
     id: str = ""
     user_openid: str = ""
@@ -64,7 +64,7 @@ class ReceivedFile(Struct, frozen=True, kw_only=True):
     size: int = 0
     voice_wav_url: str = ""
     asr_refer_text: str = ""
-    """What QQ's speech recognition understood."""
+    """The result of QQ's speech recognition."""
 
 
 class Message(Struct, frozen=True, kw_only=True):

@@ -20,9 +20,9 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 class Permissions(Struct):
-    """What the bot may send, as far as it is known: QQ grants Markdown and buttons on request.
+    """What the bot may send, as far as known.
 
-    Links are permitted by domain.
+    QQ grants Markdown and buttons on request, and links by domain.
     """
 
     markdown: bool = True
@@ -58,7 +58,7 @@ def message_fields(post: Outbound, kind: ChatKind, may: Permissions) -> dict[str
 
 def text_fields(text: str, kind: ChatKind, may: Permissions) -> dict[str, object]:
     if kind.in_guild:
-        # There, only `content` has these signs escaped.
+        # There, only `content` has these characters escaped.
         return {"content": _harmless(text, may, tags=False).translate(_ESCAPES)}
     return {"msg_type": TEXT, "content": _harmless(text, may)}
 
@@ -70,7 +70,7 @@ def media_fields(caption: str, file_info: str, may: Permissions) -> dict[str, ob
 
 
 def _harmless(text: str, may: Permissions, *, tags: bool = True) -> str:
-    """The text without tags that would call people, and without links if they are refused."""
+    """Remove tags that would mention people, and links if they are refused."""
     if not may.links:
         text = _LINK.sub(lambda found: found[1].replace(".", "[.]"), text)
     return _TAG.sub(lambda found: f"{found[0]}\u200b", text) if tags else _everyone(text)

@@ -1,4 +1,4 @@
-"""Remember which events are handled, so that a session is resumed after them."""
+"""Remember which events were handled, so that a session is resumed after them."""
 
 import logging
 
@@ -35,7 +35,7 @@ class EventLog:
         self._under_way.clear()
 
     def opened(self, session: str, sequence: int) -> None:
-        """A new session has begun; nothing of an earlier one comes again."""
+        """Record that a new session began; QQ repeats nothing from earlier ones."""
         self._session, self._last = session, sequence
         self._under_way.clear()
         self._changed.set()

@@ -1,7 +1,7 @@
 """Track which messages can be replied to: QQ accepts a few replies, for some minutes.
 
-A reply has a number (`msg_seq`). The same one is used whenever a post is sent again: QQ refuses the
-repetition, so that it is shown once.
+A reply has a number (`msg_seq`), which is reused when a post is repeated: QQ refuses the
+repetition, so the post is shown once.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 MAX_CHATS = 5_000
 MAX_MESSAGES = 20
-"""Messages of a chat that are remembered; the latest."""
+"""Maximum number of messages remembered per chat."""
 MARGIN = 5.0
 """Seconds for the call itself."""
 _SECONDS = {
@@ -30,7 +30,7 @@ _SECONDS = {
     ChatKind.DIRECT: 300.0,
 }
 _REPLIES = {ChatKind.USER: 5, ChatKind.GROUP: 5}
-"""Maximum number of replies to one message; guilds have no such limit."""
+"""Maximum replies to one message; guilds have no such limit."""
 
 
 class Question(Struct):
@@ -75,14 +75,14 @@ class ReplyWindows:
         self._lock = anyio.Lock()
 
     async def kind_of(self, chat: str) -> ChatKind:
-        """What is known from received messages; ids of guilds are numbers, openids are not."""
+        """Return the chat's kind, known from its messages; only guild ids are numbers."""
         known = (await self._load()).get(chat)
         if known is not None:
             return known.kind
         return ChatKind.CHANNEL if chat.isdecimal() else ChatKind.USER
 
     async def opened(self, chat: str, kind: ChatKind, question: Question) -> None:
-        """Someone wrote in the chat. The file is written before the message is acknowledged."""
+        """Record a new message; the file is written before the message is acknowledged."""
         async with self._lock:
             chats = await self._load()
             known = chats.pop(chat, None) or Chat(kind)
@@ -95,10 +95,10 @@ class ReplyWindows:
             await self._write()
 
     async def next_reply(self, chat: str, key: str, preferred: str | None) -> Reply | None:
-        """How the post with this key is sent: the same way as before, or to an open question.
+        """Choose how to send the post with this key: as before, or as a reply to an open question.
 
-        The `preferred` question is used if it is open, otherwise the latest. None if no question is
-        open.
+        The `preferred` question is used if it is open, otherwise the latest one. None if no
+        question is open.
         """
         async with self._lock:
             known = (await self._load()).get(chat)
@@ -119,7 +119,7 @@ class ReplyWindows:
             return Reply(free[-1].id, len(free[-1].replies), free[-1].event)
 
     async def spent(self, chat: str, reply: Reply | None) -> None:
-        """Note that QQ accepts no more replies to the message of this reply."""
+        """Record that QQ accepts no more replies to this message."""
         async with self._lock:
             known = (await self._load()).get(chat)
             for question in known.questions if known is not None else ():
@@ -153,7 +153,7 @@ class ReplyWindows:
 
 
 def written_at(timestamp: str, now: datetime) -> float:
-    """Return when a message was written, but never a time after now: clocks differ."""
+    """Return when a message was written, never later than now: clocks differ."""
     try:
         written = datetime.fromisoformat(timestamp)
     except ValueError:

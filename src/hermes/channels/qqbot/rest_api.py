@@ -51,12 +51,12 @@ _LIMITED = frozenset({20028, 1100100, 1100308})
 _NOT_CONNECTED = 304018
 _REPEATED = 40054005
 _REPLY = frozenset({22009, 304026, 304027, 304028, 40034024, 40034025, 40034026, 40034027})
-"""The message that is replied to is unknown, too old, or was replied to too often."""
+"""The message to reply to is unknown, too old, or has too many replies."""
 _PUSH = frozenset(
     {22009, 304022, 304035, 304045, 304046, 304047, 304048, 304049, 304050}
     | {40034100, 40034102, 40034105}
 )
-"""A message that is not a reply is not permitted, or no longer permitted."""
+"""A message that is not a reply is not (or no longer) permitted."""
 _NO_MARKDOWN = frozenset({50056, 304036})
 _MARKDOWN = frozenset(
     {50037, 50041, 50042, 50054, 50055, 50057}
@@ -86,7 +86,7 @@ class _Refusal(Struct, frozen=True, kw_only=True):
 
 
 class ReplyRefused(NotSent):
-    """The message that this one replies to can no longer be replied to."""
+    """The message can no longer be replied to."""
 
 
 class PushRefused(NotSent):
@@ -136,7 +136,7 @@ class QqApi:
         return (await self._call("GET", "/gateway", Gateway)).url
 
     async def authorization(self) -> str:
-        """The value of the header that all calls and the websocket need."""
+        """Return the header value that all calls and the websocket need."""
         return f"QQBot {await self._tokens.current()}"
 
     async def send(
@@ -156,7 +156,7 @@ class QqApi:
         reply = "msg_id" in fields or "event_id" in fields
         answer = await self._answer("POST", f"{_path(kind, chat)}/messages", body, reply=reply)
         sent = self._http.decode(answer, SentMessage)
-        # A message that is checked by people first has only the id of that check.
+        # A message that people review first only has the id of that review.
         return sent.id or _refusal(answer).audit_id or "sent"
 
     async def upload(self, kind: ChatKind, chat: str, file: Upload, file_type: int) -> str:
@@ -249,7 +249,7 @@ async def open_qq_api(
     clock: Clock,
     env: Mapping[str, str],
 ) -> AsyncGenerator[QqApi]:
-    """`secret` returns the app's id and secret as they are set now."""
+    """`secret` returns the app's current id and secret."""
     settings = ProxySettings(options.proxy_url, "QQ_PROXY", env)
     async with open_http_client("QQ", settings) as http:
         tokens = AccessTokens(http, options.token_url, secret, clock)

@@ -108,7 +108,8 @@ class SignalChannel:
             files=self._files,
             sent=self._sent,
         )
-        # With an unknown id, the daemon sends all events it has, also those before our time.
+        # With an unknown id, the daemon sends all its events, even those from before the first
+        # start.
         last = "" if found is None else stored.event or UNKNOWN_EVENT
         oldest = stored.began if last == UNKNOWN_EVENT else 0
 
@@ -186,7 +187,7 @@ class SignalChannel:
         return self._seen.at
 
     def _target(self, to: Address) -> dict[str, object]:
-        """A person, the account itself, or a group, also written as `group:ID`."""
+        """Return the recipient: a person, the account itself, or a group (also as `group:ID`)."""
         if to.chat == "group" and to.thread:
             return {"groupId": to.thread}
         if to.chat == self._options.account:

@@ -35,7 +35,7 @@ _RECORDINGS: dict[str, RecordingKind] = {"audio": "audio", "video": "video"}
 class InboundBuilder:
     """Builds updates for one account; None means that something is not for it.
 
-    The id of a message is its author and its time, because Signal knows it by both.
+    Message ids combine author and time, because Signal identifies messages by both.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class InboundBuilder:
         return self._story(envelope, sender)
 
     async def _own_note(self, envelope: Envelope, sender: str, *, own: bool) -> Inbound | None:
-        """A note to self of the account's owner; what they write to others is not for the agent."""
+        """Read a note to self; what the account's owner writes to others is not for the agent."""
         sent = envelope.sync_message.sent_message if envelope.sync_message is not None else None
         if not own or sent is None or sent.group_info is not None:
             return None
@@ -168,7 +168,7 @@ class InboundBuilder:
         return self._inbound(envelope, sender, message, target, NewMessage(), parts=parts)
 
     def _is_heard(self, message: DataMessage) -> bool:
-        """Whether to read a message: groups must be listed; a group's changes are no messages."""
+        """Whether to read a message: groups must be listed, and group changes do not count."""
         group = message.group_info
         if group is None:
             return True

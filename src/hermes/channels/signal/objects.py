@@ -1,4 +1,4 @@
-"""The events of signal-cli, as far as they are used."""
+"""Events of signal-cli, with the fields that the channel reads."""
 
 from msgspec import Struct
 
@@ -15,7 +15,7 @@ class Attachment(_Object, frozen=True, kw_only=True):
 
 
 class Mention(_Object, frozen=True, kw_only=True):
-    """A placeholder in the text stands for a person; places are in UTF-16 units."""
+    """A placeholder for a person in the text; positions are in UTF-16 units."""
 
     name: str | None = None
     number: str | None = None
@@ -54,7 +54,7 @@ class Sticker(_Object, frozen=True, kw_only=True):
 
 
 class DataMessage(_Object, frozen=True, kw_only=True):
-    """What someone wrote, or did to a message."""
+    """A message, or a change to one."""
 
     timestamp: int = 0
     message: str | None = None
@@ -78,7 +78,7 @@ class EditMessage(_Object, frozen=True, kw_only=True):
 
 
 class SyncMessage(_Object, frozen=True, kw_only=True):
-    """What the owner of the account did on another device."""
+    """Something that the account's owner did on another device."""
 
     sent_message: SentMessage | None = None
 

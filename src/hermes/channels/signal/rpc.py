@@ -31,9 +31,9 @@ from hermes.schema.errors import HermesError
 T = TypeVar("T")
 
 CALL_SECONDS = 60.0
-"""A message to a large group takes a while."""
+"""Sending to a large group takes a while."""
 RATE_WAIT = 60.0
-"""How long to wait if signal-cli does not say so."""
+"""Seconds to wait if signal-cli does not say how long."""
 CHECK_SECONDS = 15.0
 SILENT_SECONDS = 60.0
 """The daemon sends a comment every 15 seconds."""
@@ -110,7 +110,7 @@ class SignalRpc:
             raise Offline(f"A file could not be read: {error}") from error
 
     async def accounts(self) -> set[str]:
-        """The accounts of the daemon; empty if it serves only one, which it does not tell."""
+        """Return the daemon's accounts; empty if it serves only one, which it does not name."""
         try:
             found = await self.call("listAccounts", tuple[_Account, ...], {})
         except NotSent as error:

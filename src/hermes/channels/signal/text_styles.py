@@ -10,7 +10,7 @@ STYLES = {
 
 
 class _StyleReader(HTMLParser):
-    """Reads the HTML subset that the gateway renders; places are in UTF-16 units."""
+    """Reads the HTML subset that the gateway renders; positions are in UTF-16 units."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -33,7 +33,7 @@ class _StyleReader(HTMLParser):
                 return
 
     def handle_data(self, data: str) -> None:
-        # Signs of quotes are added before what follows them, so that places stay right.
+        # Quote marks are inserted before the text after them, so that positions stay correct.
         self.text += data.replace("\n", "\n> ") if self._quoted else data
 
     def _close(self, tag: str, start: int, url: str) -> None:
@@ -42,7 +42,7 @@ class _StyleReader(HTMLParser):
         elif url and url != self.text[start:]:
             self.text += f" ({url})"
         length = _units(self.text[start:])
-        # A block of code often has two tags around the same text.
+        # A code block often has two tags around the same text.
         style = f"{_units(self.text[:start])}:{length}:{STYLES.get(tag, '')}"
         if tag in STYLES and length and style not in self.styles:
             self.styles.append(style)

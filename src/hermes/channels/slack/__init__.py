@@ -16,7 +16,7 @@ DOWNLOAD_LIMIT = 20 * 1024 * 1024
 
 
 class SuggestedPrompt(Struct, frozen=True, kw_only=True):
-    """A prompt that Slack offers when somebody opens a new conversation with the assistant."""
+    """A prompt that Slack offers at the start of a conversation with the assistant."""
 
     title: str
     message: str
@@ -60,7 +60,7 @@ MANIFEST = ChannelManifest(
     label="Slack",
     factory="hermes.channels.slack.channel:open_channel",
     caps=ChannelCapabilities(
-        max_text=10_000,  # an edited text must fit into blocks (decision 0106)
+        max_text=10_000,  # an edited text must fit in blocks (decision 0106)
         groups=True,
         rate=4.0,  # Slack allows a workspace several hundred messages per minute
         chat_rate=1.0,
@@ -82,7 +82,7 @@ MANIFEST = ChannelManifest(
         ),
         mention_required=True,
         native_commands=True,
-        send_seconds=320.0,  # more than an upload may take
+        send_seconds=320.0,  # longer than an upload may take
     ),
     enabled_by=("SLACK_BOT_TOKEN",),
     options=SlackOptions,

@@ -31,7 +31,7 @@ class _Shown(Struct, frozen=True):
 
 
 class Assistant:
-    """All of it is optional: what Slack refuses is left out. `status` may be the settings' own."""
+    """Everything is optional: what Slack refuses is left out. `status` is the configured text."""
 
     def __init__(self, clock: Clock, options: SlackOptions, status: str) -> None:
         self._clock = clock
@@ -43,7 +43,7 @@ class Assistant:
         """Tokens that may not set a status."""
 
     async def show_status(self, api: WebApi, to: Address, *, on: bool) -> None:
-        """Show in a thread that the agent works, or no longer; there is no such sign elsewhere."""
+        """Show or clear the status in a thread; Slack has no typing indicator elsewhere."""
         now = self._clock.monotonic()
         shown = self._shown.get(to)
         if not to.thread or api.token in self._refused:
@@ -65,7 +65,7 @@ class Assistant:
         self._shown.keep(to, _Shown(now + STATUS_SECONDS) if on else None)
 
     def posted(self, to: Address) -> None:
-        """A new message has removed the status."""
+        """Record that a new message removed the status."""
         self._shown.drop(to)
 
     async def greet(self, workspace: Workspace, thread: AssistantThread) -> None:

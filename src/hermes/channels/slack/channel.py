@@ -58,7 +58,7 @@ SEEN = "👀"
 MAX_REMEMBERED = 5_000
 REACTION_PATIENCE = 15.0
 MAX_EDIT_WAIT = 5.0
-"""How long an answer waits for an edit; there are 50 per minute in a workspace."""
+"""Seconds an answer waits for a free edit; a workspace has 50 per minute."""
 
 
 class SlackChannel:
@@ -146,16 +146,16 @@ class SlackChannel:
         except Throttled as error:
             if post.progress or error.wait < MAX_EDIT_WAIT:
                 raise
-            # The gateway sends the answer as a new post instead: those have another limit.
+            # The gateway then sends the answer as a new post, which has a separate limit.
             raise NotSent("Slack allows no more edits for now.") from error
 
     async def typing(self, to: Address, on: bool) -> None:
-        """The assistant's status; it can only be shown in threads."""
+        """Show the assistant's status, which is only possible in threads."""
         api, _ = await self._destination(to.chat)
         try:
             await self._assistant.show_status(api, to, on=on)
         except UnknownOutcome as error:
-            # It makes no difference whether people saw it.
+            # A lost indicator does not matter.
             log.info("the status could not be shown: %s", error)
 
     async def react(self, to: Address, message: str, sign: str) -> None:
@@ -191,7 +191,7 @@ class SlackChannel:
                 return
 
     async def _destination(self, chat: str) -> tuple[WebApi, str]:
-        """The client for a chat and its id: a person's id stands for the direct messages."""
+        """Return client and id for a chat; a person's id stands for their direct messages."""
         api = await self._workspaces.api_of(chat)
         if not chat.startswith(("U", "W")):
             return api, chat

@@ -14,7 +14,7 @@ MAX_REMEMBERED = 5_000
 
 
 class Directory:
-    """Without the scopes that reading names needs, ids are shown instead."""
+    """If the app lacks the scopes for names, ids are shown instead."""
 
     def __init__(self) -> None:
         self._people: LruMap[str, Person] = LruMap(MAX_REMEMBERED)
@@ -23,7 +23,7 @@ class Directory:
     async def person(self, api: WebApi, user: str) -> Person:
         if (known := self._people.get(user)) is None:
             known = Person(id=user)
-            # Bots without a user have ids of another kind.
+            # Bots without a user have a different kind of id.
             if user.startswith(("U", "W")):
                 try:
                     known = await api.person(user)

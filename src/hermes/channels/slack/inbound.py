@@ -82,7 +82,7 @@ class InboundBuilder:
         self._commands = frozenset(commands)
         self._patterns = compile_patterns(options.mention_patterns)
         self._last_threads: LruMap[tuple[str, str], str] = LruMap(MAX_REMEMBERED)
-        """Where a person last wrote in a chat: slash commands do not say it."""
+        """The thread in which each person last wrote: slash commands do not name it."""
 
     async def message(
         self, workspace: Workspace, message: Message, update: NewMessage | EditedMessage
@@ -110,13 +110,13 @@ class InboundBuilder:
         )
 
     async def edit(self, workspace: Workspace, event: Message) -> Inbound | None:
-        """A changed message. Previews of links change it, too, but not what was written."""
+        """Return the update for an edit. Link previews also change a message, but not its text."""
         message, before = event.message, event.previous_message
         if message is None:
             return None
         message = structs.replace(message, channel=event.channel, channel_type=event.channel_type)
         if message.subtype == "tombstone":
-            # The first message of a thread is not removed, but emptied.
+            # The first message of a thread is emptied instead of removed.
             return self.deletion(workspace, event)
         same = before is not None and (before.text, before.files) == (message.text, message.files)
         if message.edited is None or same:
@@ -186,7 +186,7 @@ class InboundBuilder:
         )
 
     def command(self, workspace: Workspace, event: SlashCommand) -> Inbound | None:
-        """A slash command; it is meant for the thread in which the person wrote last."""
+        """Return the update for a slash command, which goes to the person's last thread."""
         line = command_line(event)
         if not line or not event.channel_id:
             return None
@@ -278,8 +278,8 @@ class InboundBuilder:
         if not typed and not files:
             if not origin.mentioned:
                 return []
-            typed = "(no text)"  # a bare mention is a question, too
-        # The first part is what the sender wrote: an attachment never stands there.
+            typed = "(no text)"  # a bare mention counts as a question
+        # The first part is always the sender's text, never an attachment.
         if not typed and (others or _is_attachment(files[0])):
             typed = "(no text)"
         return [*([Text(typed)] if typed else []), *files, *others]
@@ -288,7 +288,7 @@ class InboundBuilder:
         return not self._options.require_mention or chat in self._options.free_response_channels
 
     async def _earlier(self, message: Message, origin: _Origin) -> str:
-        """Return what was said in a thread before the bot took part, as the bot did not see it."""
+        """Return the messages of a thread from before the bot took part."""
         chat, thread, api = message.channel, message.thread_ts, origin.workspace.api
         if not thread or origin.is_direct or self._position.takes_part(chat, thread):
             return ""

@@ -38,13 +38,13 @@ def readable(text: str, names: Mapping[str, str]) -> str:
             return address
         return f"[{label}]({target})"
 
-    # Only the three entities that Slack writes: others are what someone typed.
+    # Decode only the three entities that Slack writes; people may type others.
     plain = _MARK.sub(shown, text)
     return re.sub(r"&(?:amp|lt|gt);", lambda found: unescape(found[0]), plain)
 
 
 def with_command(text: str, commands: frozenset[str]) -> str:
-    """Slack sends no slash commands from threads: there, `!stop` is `/stop`."""
+    """Slack sends no slash commands from threads, so there `!stop` means `/stop`."""
     found = _COMMAND.match(text)
     if found is None or found[1].lower() not in commands:
         return text
@@ -52,7 +52,7 @@ def with_command(text: str, commands: frozenset[str]) -> str:
 
 
 def forwarded_text(message: Message) -> str:
-    """What the message forwards, or what another app shows in it."""
+    """Return what the message forwards, or what another app shows in it."""
     parts = [
         "\n".join(
             part

@@ -22,14 +22,17 @@ WINDOW = timedelta(hours=6)
 
 
 class Outage(Struct, frozen=True):
-    """Messages since then may be missing; `number` is that of the position."""
+    """An outage: messages since then may be missing.
+
+    `number` is the number of its position entry.
+    """
 
     since: datetime
     number: int
 
 
 class MissedSearch(Struct, frozen=True):
-    """Look in a chat for messages since then; `number` is that of the position."""
+    """A search of a chat for messages since then; `number` is the number of its position entry."""
 
     workspace: Workspace
     chat: str
@@ -43,11 +46,12 @@ class MissedMessages:
         self._position = position
         self._clock = clock
         self._searching = anyio.Lock()
-        """One search at a time: after a restart it is not known how many calls are left, and those
-        that are under way when Slack refuses one would be refused, too."""
+        """One search at a time: after a restart the remaining rate is unknown, and when Slack
+        refuses one call, all concurrent ones fail.
+        """
 
     def outage(self) -> Outage | None:
-        """The time without a connection; None before the very first one."""
+        """Return the last outage; None before the first connection."""
         until = self._position.handled_until
         if until is None:
             return None
@@ -55,7 +59,7 @@ class MissedMessages:
         return Outage(since, self._position.began(since))
 
     async def searches(self, workspace: Workspace, outage: Outage) -> list[MissedSearch]:
-        """What is to be searched in a workspace."""
+        """Return the searches needed in a workspace."""
         since = outage.since
         return [
             MissedSearch(workspace, chat.id, chat.is_im, since, self._position.began(since))
@@ -83,7 +87,7 @@ class MissedMessages:
             except Throttled as error:
                 await self._clock.sleep(error.wait)
             except Offline:
-                # The search is not finished: it is repeated with the next connection.
+                # The search is incomplete; it is repeated with the next connection.
                 raise
             except NotSent as error:
                 log.info("%s cannot be searched for missed messages: %s", search.chat, error)
@@ -97,7 +101,7 @@ class MissedMessages:
         # A thread that began earlier is not in the history.
         for thread in dict.fromkeys([*threads, *self._position.threads_in(chat)]):
             for reply in await api.replies(chat, thread, oldest=oldest):
-                # The first message of a thread comes along, however old it is.
+                # The first message of a thread is always included, however old it is.
                 if ts_order(reply.ts) >= ts_order(oldest):
                     found[reply.ts] = reply
         kind = "im" if search.is_direct else "channel"

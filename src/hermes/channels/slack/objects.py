@@ -1,4 +1,4 @@
-"""The objects of Slack's API, with the fields that are used here."""
+"""Objects of Slack's API, with the fields that the channel reads."""
 
 import msgspec
 from msgspec import Raw, Struct

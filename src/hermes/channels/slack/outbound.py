@@ -12,7 +12,7 @@ MAX_TEXT = 40_000
 MAX_SECTION = 3_000
 MAX_BLOCKS = 50
 MAX_DIVIDED = 20
-"""Blocks with rules between them; each takes room of the message."""
+"""Maximum number of blocks separated by rules; each rule takes up space."""
 MAX_BUTTONS_IN_ROW = 5
 MAX_VALUE = 2_000
 MAX_LABEL = 75
@@ -51,7 +51,7 @@ def new_message_fields(
     plain = post.markup is Markup.PLAIN
     short = MAX_SECTION if plain else MAX_UPDATE
     if not post.choices and not options.rich_blocks and len(post.text) > short:
-        # It fits into a new message as it is.
+        # It fits in a new message unchanged.
         text = escape(post.text) if plain else post.text
         fields = {"text": text[:MAX_TEXT], "mrkdwn": not plain}
     elif not fields["blocks"]:
@@ -63,7 +63,7 @@ def new_message_fields(
 
 
 def edited_message_fields(chat: str, ts: str, post: Outbound, options: SlackOptions) -> Fields:
-    """Blocks are always given: without them, the former ones would stay."""
+    """Return the fields of an edit, always with blocks: otherwise the old ones would remain."""
     fields = message_fields(post, options)
     fields.pop("mrkdwn", None)
     return {**fields, "channel": chat, "ts": message_ts(ts)}
@@ -82,12 +82,12 @@ def escape(text: str) -> str:
 def _cut_short(text: str) -> str:
     if len(text) <= MAX_UPDATE:
         return text
-    # Not within an entity or a link.
+    # Do not cut inside an entity or a link.
     return re.sub(r"[&<][^;>]*$", "", text[: MAX_UPDATE - 1]) + "…"
 
 
 def comment(post: Outbound) -> str:
-    """The text beside files; captions have no markup."""
+    """Return the text that accompanies files; captions have no markup."""
     if post.text and post.markup is not Markup.PLAIN:
         return post.text
     return escape(
@@ -96,13 +96,13 @@ def comment(post: Outbound) -> str:
 
 
 def _all_sections(text: str) -> list[Fields]:
-    """Rules divide sections, unless there are so many that the blocks would be too many."""
+    """Divide sections by rules, unless that would make too many blocks."""
     sections = [*_sections(text, _RULE)]
     return sections if len(sections) <= MAX_DIVIDED else [*_sections(text, "")]
 
 
 def _sections(text: str, rule: str) -> Iterator[Fields]:
-    """Text in pieces that fit into sections; a block of code that is cut goes on in the next."""
+    """Split text into sections; a code block that is cut continues in the next one."""
     piece: list[str] = []
     size, open_fence = 0, False
     for line in _lines(text):
@@ -130,7 +130,7 @@ def _section(piece: Sequence[str], *, fenced: bool) -> Iterator[Fields]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Lines that leave room for fences; longer ones are cut."""
+    """Split into lines, short enough to leave room for fences."""
     most = MAX_SECTION - 2 * (len(_FENCE) + 1)
     for line in text.split("\n"):
         yield from _cut(line, most) if line else [""]
@@ -150,7 +150,7 @@ def _cut(text: str, most: int) -> Iterator[str]:
 
 
 def _plain_section(text: str) -> Fields:
-    # Slack takes no section of spaces alone.
+    # Slack rejects sections that contain only spaces.
     shown = text if text.strip() else "\u200b"
     return {"type": "section", "text": {"type": "plain_text", "text": shown, "emoji": False}}
 

@@ -1,4 +1,4 @@
-"""Remember until when everything is handled, and the threads that the bot takes part in.
+"""Remember the time up to which everything is handled, and the bot's threads.
 
 After an outage, messages since then are fetched. Without the file, only messages that arrived while
 no gateway ran would be missed.
@@ -24,7 +24,7 @@ MAX_THREADS = 1_000
 MAX_REMEMBERED = 5_000
 MAX_CHATS = 2_000
 IDLE_WRITE = timedelta(seconds=60)
-"""How much older than now the stored time may be while nothing happens."""
+"""Seconds by which the stored time may lag while nothing happens."""
 
 
 class StoredPosition(Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class StoredPosition(Struct, frozen=True, kw_only=True):
 
 
 class Position:
-    """What is under way and what was handled, written to a file while `keep_writing`."""
+    """Tracks what is in progress and what was handled; `keep_writing` stores it in a file."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._file = StateFile(path, StoredPosition)
@@ -58,7 +58,7 @@ class Position:
         self._under_way.clear()
 
     def began(self, since: datetime | None = None) -> int:
-        """Something arrived, or is searched since then; return its number for `ended`."""
+        """Record the start of an event or a search; return its number for `ended`."""
         number = next(self._numbers)
         self._under_way[number] = since or self._clock.now()
         return number
@@ -76,7 +76,7 @@ class Position:
         return self._stored.get(key) is not None
 
     def is_alive(self) -> None:
-        """The connection works; if nothing is under way, everything until now is handled."""
+        """Record that the connection works; if nothing is in progress, all is handled."""
         now = self._clock.now()
         if not self._under_way and (self._until is None or now - self._until > IDLE_WRITE):
             self._until = now

@@ -1,4 +1,4 @@
-"""Slack's rate limits: per method and workspace, and the pauses that it asks for."""
+"""Keep Slack's rate limits: per method and workspace, and the pauses it asks for."""
 
 from collections import defaultdict, deque
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from hermes.ports.channel import Throttled
 
 WINDOW = 60.0
 OPTIONAL_SHARE = 0.7
-"""What progress and signs may use; the rest of a limit is left to answers."""
+"""The share that progress and reactions may use; the rest of a limit is reserved for answers."""
 OPTIONAL_BURST = 10
-"""Optional calls that may follow each other at once; more are spread over the minute."""
+"""Optional calls that may be made at once; further ones are spread over the minute."""
 MAX_PAUSES = 10_000
 LIMITED = "Slack is limiting requests."
 _TIER_2, _TIER_3 = 20, 50
@@ -58,10 +58,10 @@ class RateLimits:
                 self._next_optional[method] = max(self._next_optional[method], now) + _each(most)
 
     def pause(self, method: str, chat: str, seconds: float) -> None:
-        """Slack refused a call and says how long to wait."""
+        """Record that Slack refused a call and how long to wait."""
         self._quiet.put((method, chat), self._clock.monotonic() + seconds)
 
 
 def _each(most: int) -> float:
-    """The seconds between optional calls after a burst, of which there are so many per minute."""
+    """Return the seconds between optional calls after a burst, given their number per minute."""
     return WINDOW / (most * OPTIONAL_SHARE - OPTIONAL_BURST)

@@ -39,7 +39,7 @@ _QUEUED = frozenset(
 
 
 class _Event(Struct):
-    """An event under way, and the envelopes in which it arrived so far."""
+    """An event in progress, and the envelopes in which it has arrived so far."""
 
     payload: EventPayload
     head: EventHeader
@@ -75,13 +75,13 @@ class Receiver:
         self._done: LruMap[str, bool] = LruMap(MAX_REMEMBERED)
         self._listings = 0
         self._held: list[_Event] = []
-        """Events that wait until it is known which chats are searched: older messages go first."""
+        """Events held until the chats to search are known, because older messages go first."""
 
     async def has_room(self) -> None:
         await self._queues.has_room()
 
     def connected(self, gap: bool) -> None:
-        """Look for what was missed, if there was a time without a connection."""
+        """Search for missed messages after an outage."""
         for workspace in self._workspaces.known if gap else ():
             if (outage := self._missed.outage()) is not None:
                 self._listings += 1
@@ -119,7 +119,7 @@ class Receiver:
     def _receive_event(self, frame: Frame, link: SocketLink) -> None:
         payload = msgspec.json.decode(frame.payload, type=EventPayload)
         if (known := self._under_way.get(payload.event_id)) is not None:
-            # Slack became impatient: all of the envelopes are acknowledged in the end.
+            # Slack sent it again; all of its envelopes are acknowledged in the end.
             known.envelopes.append((link, frame.envelope_id))
             return
         head = msgspec.json.decode(payload.event, type=EventHeader)
@@ -204,7 +204,7 @@ class Receiver:
         await link.acknowledge(frame.envelope_id)
 
     async def _command(self, event: SlashCommand, frame: Frame, link: SocketLink) -> None:
-        """Store it, then show the command to the person alone: Slack itself does not."""
+        """Store a command, then show it to the person alone, because Slack does not."""
         workspace = self._workspaces.of_event([event.team_id])
         inbound = None
         with self._unreadable.skipping(frame.payload):

@@ -21,9 +21,9 @@ CONNECT_TIMEOUT = 30.0
 CLOSE_TIMEOUT = 2.0
 PING_SECONDS = 10.0
 SILENCE_SECONDS = 30.0
-"""A connection without any sign of life for so long is replaced."""
+"""Seconds of silence after which a connection is replaced."""
 OVERLAP_SECONDS = 10.0
-"""How long an old connection stays open beside its successor, to acknowledge what it brought."""
+"""Seconds an old connection stays open beside its successor, to acknowledge its envelopes."""
 MAX_FAILURES = 5
 """Attempts in a row without a connection, after which the channel is reopened."""
 _ENDS_SOON = frozenset({"warning", "refresh_requested"})
@@ -88,8 +88,8 @@ class SocketLink:
 class SocketConnection:
     """Receives envelopes during `run`: `receive` gets each one at once, `has_room` pauses reading.
 
-    `connected` is called for each new connection, with whether there was a time without one;
-    `heard` for whatever arrives afterwards.
+    `connected` is called for each new connection and told whether there was an outage; `heard` for
+    everything that arrives afterwards.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class SocketConnection:
                     return link
                 reason = "it closed the connection"
             except (OSError, aiohttp.ClientError, TimeoutError, *self._proxy.errors) as error:
-                # Not the error's own text: it may contain the address, which has a ticket in it.
+                # Not the error's own text: it may contain the URL and its ticket.
                 reason = type(error).__name__
                 if link is not None:
                     link.stale.set()
@@ -178,7 +178,7 @@ class SocketConnection:
             await link.close()
 
     async def _watch(self, link: SocketLink, group: TaskGroup) -> None:
-        """End the connection when it is silent, or some time after it was to be replaced."""
+        """Close the connection when it is silent, or some time after it should be replaced."""
         async with anyio.create_task_group() as watchers:
             watchers.start_soon(self._ping, link, group)
             await link.stale.wait()

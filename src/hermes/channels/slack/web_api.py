@@ -78,7 +78,7 @@ class UnknownMessage(NotSent):
 
 
 class AlreadySo(NotSent):
-    """The reaction is set, or removed, already."""
+    """The reaction is already set or removed."""
 
     code = "already_so"
 
@@ -123,7 +123,7 @@ _HINTS: Mapping[str, str] = {
 
 
 class WebAccess(Struct, frozen=True):
-    """How Slack is reached: the socket and downloads need the session itself."""
+    """The HTTP session and URLs for reaching Slack."""
 
     session: aiohttp.ClientSession
     http: HttpClient
@@ -202,7 +202,7 @@ class WebApi:
             target = await self.patient_call("files.getUploadURLExternal", UploadTarget, fields)
             async with self._session.post(
                 target.upload_url,
-                # As a file it is sent in pieces, so that it does not hold up the event loop.
+                # Sent as a file, in pieces, so that it does not block the event loop.
                 data=BytesIO(data),
                 headers={"Content-Type": media_type},
                 proxy=self._proxy.url_for(target.upload_url),
@@ -229,7 +229,7 @@ class WebApi:
                 proxy=self._proxy.url_for(url),
                 timeout=_timeout(UPLOAD_TIMEOUT),
             ) as response:
-                # Slack shows its login page to whom it does not let in.
+                # Slack answers with its login page when it denies access.
                 login = response.content_type == "text/html" and not is_page
                 if login or response.status in {302, 303, 401, 403}:
                     raise MissingScope(
@@ -247,7 +247,7 @@ class WebApi:
             raise Offline(f"A file could not be downloaded: {_reason(error)}") from error
 
     def _is_slack(self, url: str) -> bool:
-        """The token goes to Slack's own hosts only."""
+        """Whether the host is Slack's: the token is sent to no other."""
         given, own = urlsplit(url), urlsplit(self._base)
         host = given.hostname or ""
         same = (given.scheme, given.netloc) == (own.scheme, own.netloc)
@@ -297,7 +297,7 @@ class WebApi:
         raise error
 
     def _problem(self, response: HttpAnswer) -> HermesError | None:
-        """The error of a call; refusals have the status 200, too."""
+        """Return the error of a call; refusals also have status 200."""
         if response.status == 429:
             return Throttled(LIMITED, wait=max(retry_after(response.headers), 0.05), one_kind=True)
         answer = self._http.decode(response, _Answer)
@@ -315,7 +315,7 @@ class WebApi:
 
 
 def ts_order(ts: str) -> tuple[int, int]:
-    """Timestamps in the order of time: they are ids, not numbers."""
+    """Return a sort key for timestamps, which are ids rather than numbers."""
     seconds, _, rest = ts.partition(".")
     return (int(seconds), int(rest or 0)) if seconds.isdecimal() else (0, 0)
 
@@ -337,7 +337,7 @@ def _error(response: HttpAnswer, answer: _Answer) -> HermesError:
 
 
 def _form(fields: Fields) -> HttpBody:
-    """All methods take forms, but only some take JSON; tables are JSON within a field."""
+    """Encode a form, which all methods accept; tables become JSON in a field."""
     given = {
         name: value
         if isinstance(value, str)
@@ -356,7 +356,7 @@ def _timeout(total: float) -> aiohttp.ClientTimeout:
 
 
 def _reason(error: Exception) -> str:
-    """What failed, without the address: that of a connection contains a ticket."""
+    """Return what failed, without the URL, which may contain a ticket."""
     if isinstance(error, aiohttp.ClientConnectorError):
         return str(error.os_error.strerror or type(error.os_error).__name__)
     return "timed out" if isinstance(error, TimeoutError) else type(error).__name__
@@ -374,5 +374,5 @@ async def open_web(
             http = HttpClient(session, label=LABEL, proxy=proxy, unreadable=unreadable)
             yield WebAccess(session, http, proxy)
         finally:
-            # Connections are closed in the next rounds of the event loop.
+            # Give the event loop time to close the connections.
             await asyncio.sleep(0)

@@ -45,7 +45,7 @@ class Workspaces:
         self._known: dict[str, Workspace] = {}
 
     async def log_in(self) -> None:
-        """Ask Slack whose the current tokens are."""
+        """Ask Slack which workspaces the current tokens belong to."""
         known = {api.token: api for api in self._apis}
         self._apis = [known.get(token) or self._make_api(token) for token in self._tokens()]
         found: dict[str, Workspace] = {}

@@ -19,9 +19,9 @@ MEDIA_LIMIT = 5_000_000
 class SmsOptions(Struct, frozen=True, kw_only=True):
     """The platform's own settings.
 
-    `phone_number` is the agent's number, or the id of a messaging service (`MG…`). `webhook_url`
-    is the public address that Twilio calls; signatures cover it. With `insecure_no_signature`
-    anybody who reaches the port can write as anybody.
+    `phone_number` is the agent's number, or the id of a messaging service (`MG…`). `webhook_url` is
+    the public address that Twilio calls; signatures cover it. With `insecure_no_signature`, anyone
+    who can reach the port can send messages as anyone.
     """
 
     account_sid: str = ""

@@ -57,14 +57,14 @@ MAX_HANDLED = 5_000
 OPT_OUT_WORDS = frozenset(
     {"STOP", "STOPALL", "UNSUBSCRIBE", "CANCEL", "END", "QUIT", "START", "UNSTOP", "HELP", "INFO"}
 )
-"""Answered by Twilio itself. YES also is, but here it approves."""
+"""Twilio answers these words itself. It also answers YES, which here means approval."""
 _RECORDINGS: Mapping[str, RecordingKind] = {"audio": "audio", "video": "video"}
 _ACCOUNT = re.compile(r"AC[0-9a-fA-F]{32}")
 _NUMBER = re.compile(r"\+[1-9]\d{4,14}|\d{3,8}|MG[0-9a-fA-F]{32}")
 
 
 class Position(Struct, frozen=True):
-    """Until when all messages are handled."""
+    """The time up to which all messages are handled."""
 
     until: datetime
 
@@ -122,7 +122,7 @@ class SmsChannel:
             host=self._options.webhook_host,
             port=self._options.webhook_port,
         )
-        # Twilio does not repeat a call that failed: the list of messages has it.
+        # Twilio does not repeat a failed call; the message is fetched from the list later.
         check = partial(self._fetch_missed, deliver)
         await serve_with_checks(self._server, check, self._clock, self._seen)
 
@@ -157,11 +157,11 @@ class SmsChannel:
         return CallResponse(200, NO_ANSWER, media_type="text/xml")
 
     async def _fetch_missed(self, deliver: HandleInbound) -> None:
-        """Deliver what was not posted to this machine, such as while it was down."""
+        """Deliver messages that were not posted to this machine, for example while it was down."""
         self._token.reload()
         position = self._position.read()
         if position is None:
-            # Nothing older than the first start is answered.
+            # Messages from before the first start are not answered.
             since = self._clock.now()
         else:
             since = max(position.until, self._clock.now() - OLDEST) - OVERLAP
@@ -187,13 +187,13 @@ class SmsChannel:
         except (Offline, Throttled):
             raise
         except NotSent as error:
-            # Deleted meanwhile, for example.
+            # It may have been deleted meanwhile.
             log.warning("the files of message %s cannot be listed: %s", message, error)
             return []
         return [(self._api.media_url(media), media.content_type) for media in found]
 
     async def _handle(self, message: _Received, deliver: HandleInbound) -> None:
-        # A list and a call may bring the same message at the same time.
+        # A list and a call may deliver the same message at the same time.
         order = self._orders.setdefault(message.sender, anyio.Lock())
         async with order:
             if self._handled.get(message.sid) or self._is_ignored(message):

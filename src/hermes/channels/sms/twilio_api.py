@@ -58,7 +58,7 @@ class SmsMessage(Struct, frozen=True, kw_only=True):
 
     @property
     def sent_at(self) -> datetime:
-        """A message without a readable time counts as one of long ago."""
+        """Return when it was sent; without a readable time it counts as very old."""
         try:
             return parsedate_to_datetime(self.date_sent or "")
         except ValueError:
@@ -154,7 +154,7 @@ class TwilioApi:
 
     async def received_since(self, since: datetime) -> ReceivedMessages:
         """List the messages to the agent's number since then."""
-        # The list can be filtered by days only.
+        # The list can only be filtered by day.
         query: dict[str, object] = {"DateSent>": since.date().isoformat(), "PageSize": PAGE_SIZE}
         if not self._is_service:
             query["To"] = self._options.phone_number
@@ -230,7 +230,7 @@ class TwilioApi:
 
 
 def _date(answer: HttpAnswer) -> datetime:
-    """Twilio's own time, because the clock of this machine may differ."""
+    """Return Twilio's own time, because this machine's clock may differ."""
     try:
         return parsedate_to_datetime(answer.headers.get("Date", ""))
     except ValueError:
@@ -249,7 +249,7 @@ def signature(token: str, url: str, fields: Sequence[tuple[str, str]]) -> str:
 
 
 def is_signed(token: str, url: str, fields: Sequence[tuple[str, str]], given: str) -> bool:
-    """Whether the signature fits; Twilio signs the address with or without its port."""
+    """Whether the signature matches; Twilio signs the URL with or without its port."""
     return any(
         hmac.compare_digest(
             signature(token, spelling, fields).encode(), given.encode("utf-8", "surrogateescape")

@@ -23,8 +23,8 @@ SEND_SECONDS = 320.0
 class CommandMenu(Struct, frozen=True, kw_only=True):
     """The list of commands that Telegram shows: how many, and which ones first.
 
-    `priority_mode` says whether `priority` stands before the commands that come first otherwise,
-    after them, or in their place.
+    `priority_mode` puts `priority` before or after the commands that normally come first, or in
+    their place.
     """
 
     max_commands: int = 60
@@ -64,8 +64,8 @@ MANIFEST = ChannelManifest(
     caps=ChannelCapabilities(
         max_text=4096,
         groups=True,
-        # A burst of as many may precede it: 24 in any second. Telegram counts to 30, but calls
-        # that are delayed on their way may arrive together.
+        # With a burst of the same size: at most 24 in any second. Telegram allows 30, but delayed
+        # calls may arrive together.
         rate=12.0,
         chat_rate=1.0,
         group_rate=20 / 60,

@@ -15,7 +15,7 @@ class TelegramFile(AttachedFile, frozen=True, kw_only=True):
 
 def attached_files(message: Message) -> Iterator[TelegramFile]:
     if message.photo:
-        # The sizes of one photo; the largest is the one people see.
+        # A photo comes in several sizes; the largest is the one people see.
         best = max(message.photo, key=lambda size: size.width * size.height)
         yield TelegramFile(
             file_id=best.file_id,

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 POLL_SECONDS = 25
 POLL_GRACE = 15.0
-"""How much longer than asked an answer to a poll may take before the connection counts as dead."""
+"""Seconds by which the answer to a poll may be late before the connection counts as dead."""
 
 
 class OtherPoller(Offline):
@@ -117,7 +117,7 @@ class BotApi:
         return await self.call("getMe", User)
 
     async def get_updates(self, offset: int, seconds: int = POLL_SECONDS) -> list[Raw]:
-        """Wait for updates from `offset` on; the ones before it are acknowledged."""
+        """Wait for updates from `offset` on; this acknowledges the earlier ones."""
         fields = {"offset": offset, "timeout": seconds, "allowed_updates": ALLOWED_UPDATES}
         return await self.call("getUpdates", list[Raw], fields, seconds=seconds + POLL_GRACE)
 
@@ -204,7 +204,7 @@ def _form_text(value: object) -> str:
 
 
 def _bot_url(base: str) -> str:
-    """The URL up to the token; the public system also accepts it with `/bot` at its end."""
+    """Return the URL up to the token; like the public system, accept it with `/bot` at its end."""
     return base if base.endswith("/bot") else f"{base}/bot"
 
 

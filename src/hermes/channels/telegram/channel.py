@@ -61,11 +61,12 @@ log = logging.getLogger(__name__)
 
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 ALBUM_SECONDS = 0.8
-"""How long the parts of an album may be apart."""
+"""Seconds that may pass between the parts of an album."""
 MAX_ALBUM_WAITS = 5
 POLL_PAUSE = 0.5
 CHECK_SECONDS = 20.0
-"""Between two checks of a webhook: well below the time after which a channel counts as silent."""
+"""Seconds between checks of a webhook, well below the silence after which a channel counts as dead.
+"""
 LOCAL_LIMIT = 128 * 1024 * 1024
 MAX_MOVED_CHATS = 1_000
 _TOKEN = re.compile(r"(\d+:[\w-]+)")
@@ -145,7 +146,7 @@ class TelegramChannel:
             try:
                 await self._api.call("sendChatAction", bool, fields)
             except UnknownOutcome as error:
-                # It makes no difference whether people saw it.
+                # A lost indicator does not matter.
                 log.info("typing could not be shown: %s", error)
 
     async def react(self, to: Address, message: str, sign: str) -> None:
@@ -186,7 +187,7 @@ class TelegramChannel:
         return bot
 
     async def _poll(self, builder: InboundBuilder, deliver: HandleInbound) -> None:
-        """Ask for updates; each request acknowledges the batch before it, durable by then."""
+        """Poll for updates; each request acknowledges the previous batch, durable by then."""
         offset, retries = 0, Retries(self._clock, pause=POLL_PAUSE)
         while True:
             try:
@@ -221,7 +222,7 @@ class TelegramChannel:
             if not batch.album_sizes:
                 break
             await self._clock.sleep(ALBUM_SECONDS)
-            # The same offset again: nothing of the batch is acknowledged yet.
+            # Use the same offset again, so that nothing of the batch is acknowledged yet.
             more = UpdateBatch(await self._updates(batch.first_id, 0))
             self._seen.mark()
             grown = more.album_sizes != batch.album_sizes
@@ -279,7 +280,7 @@ class TelegramChannel:
             raise first_error(failures) from None
 
     async def _acknowledge_press(self, update: Update) -> None:
-        """End the button's waiting sign; it is too late for that if the press is old."""
+        """Acknowledge a press, so that the button stops waiting; too late if the press is old."""
         if update.callback_query is None:
             return
         fields = {"callback_query_id": update.callback_query.id}

@@ -127,13 +127,13 @@ class InboundBuilder:
             others.append(Text(quote))
         if not typed and not files:
             return []
-        # The first part is what the sender wrote: an attachment never stands there.
+        # The first part is always the sender's text, never an attachment.
         if not typed and (others or _is_attachment(files[0])):
             typed.append("(no text)")
         return [*([Text("\n".join(typed))] if typed else []), *files, *others]
 
     def _quote(self, message: Message, replied: Message) -> str:
-        """What the message replies to: the marked part, or the whole text of someone else."""
+        """Return the quoted part of the replied message, or another sender's whole text."""
         own = replied.sender is not None and replied.sender.id == self._bot.id
         if message.quote is not None and message.quote.text:
             text = message.quote.text
@@ -196,7 +196,7 @@ def _is_attachment(part: Text | Media) -> bool:
 
 
 def thread_of(chat: Chat, message: Message) -> str | None:
-    """The topic of a message; in other groups, a thread is only a chain of replies."""
+    """Return the topic of a message; without topics, a thread is only a chain of replies."""
     if message.is_topic_message and message.message_thread_id:
         return str(message.message_thread_id)
     return GENERAL_TOPIC if chat.is_forum and chat.type == "supergroup" else None

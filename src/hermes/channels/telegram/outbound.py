@@ -10,11 +10,11 @@ from hermes.ports.channel import Attachment, Choice, Markup, NotSent, Outbound
 from hermes.schema.scope import Address
 
 MAX_CALLBACK = 64
-"""Bytes of the value that a button reports."""
+"""Maximum bytes of the value that a button reports."""
 MAX_CAPTION = 1024
 PHOTO_LIMIT = 10_000_000
 LABELS_PER_ROW = 32
-"""Characters of labels next to each other in one row of buttons."""
+"""Maximum characters of all labels in one row of buttons."""
 _PHOTO_TYPES = frozenset({"image/jpeg", "image/png", "image/webp"})
 _VOICE_TYPES = frozenset({"audio/ogg", "audio/opus"})
 _AUDIO_TYPES = frozenset({"audio/mpeg", "audio/mp4", "audio/m4a", "audio/x-m4a"})
@@ -69,7 +69,7 @@ def file_call(to: Address, post: Outbound, attachment: Attachment, data: bytes) 
 
 
 def reply_fields(message: str | None) -> Mapping[str, object] | None:
-    """The message may have been deleted meanwhile: then the post quotes nothing."""
+    """Return the fields of a reply; if the message is gone, the post quotes nothing."""
     if message is None or not message.isdecimal():
         return None
     return {"message_id": int(message), "allow_sending_without_reply": True}
@@ -82,7 +82,7 @@ def message_number(message: str) -> int:
 
 
 def chat_id(chat: str) -> int | str:
-    """A number, or the public name of a group or channel."""
+    """Return the chat id: a number, or the public name of a group or channel."""
     return int(chat) if chat.removeprefix("-").isdecimal() else chat
 
 
@@ -106,7 +106,7 @@ def _method(attachment: Attachment, size: int) -> tuple[str, str]:
 
 
 def _keyboard(choices: Sequence[Choice]) -> Mapping[str, object] | None:
-    """Buttons in rows that fit on a phone."""
+    """Arrange buttons in rows that fit on a phone."""
     if not choices:
         return None
     rows: list[list[Mapping[str, str]]] = []

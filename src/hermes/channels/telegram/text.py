@@ -1,4 +1,4 @@
-"""Read the text of a message: its entities, mentions of the bot, and what others wrote in it."""
+"""Read the text of a message: its entities, mentions of the bot, and quotes of others."""
 
 import re
 from collections.abc import Sequence

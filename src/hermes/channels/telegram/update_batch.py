@@ -1,4 +1,4 @@
-"""A batch of updates: ordered, grouped by chat, with the parts of an album together."""
+"""Order a batch of updates, group it by chat, and keep the parts of an album together."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from hermes.channels.unreadable_updates import UnreadableUpdates
 
 
 def read_update(data: bytes, unreadable: UnreadableUpdates) -> Update:
-    """One that cannot be read is empty, so that it is acknowledged with the others.
+    """Read an update; an unreadable one becomes empty, so that it is acknowledged with the others.
 
     Raises `MsgspecError` if it has no number.
     """

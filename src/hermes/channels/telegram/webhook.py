@@ -1,4 +1,4 @@
-"""The updates that Telegram posts to this machine, in batches; each is answered once durable."""
+"""Receive the updates that Telegram posts to this machine, and answer each once it is durable."""
 
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
@@ -69,7 +69,7 @@ class WebhookUpdates:
         return CallResponse()
 
     async def _accept(self, update: Update) -> None:
-        """Wait until the update is stored, together with all that came while others were."""
+        """Wait until the update is stored, in one batch with all that arrived meanwhile."""
         entry = _Arrived(update)
         self._waiting.append(entry)
         async with self._lock:
@@ -95,7 +95,7 @@ class WebhookUpdates:
 
 
 class _Arrived:
-    """An update whose request waits for an answer."""
+    """A received update whose request waits for an answer."""
 
     def __init__(self, update: Update) -> None:
         self.update = update

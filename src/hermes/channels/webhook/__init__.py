@@ -1,4 +1,4 @@
-"""Signed HTTP calls from other programs start turns."""
+"""Webhooks: signed HTTP calls from other programs start turns."""
 
 from hermes.ports.channel import ChannelCapabilities, ChannelManifest
 

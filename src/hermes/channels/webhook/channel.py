@@ -111,7 +111,7 @@ class WebhookChannel:
             self._deliver = None
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
-        """Log the answer to a call that is delivered nowhere else."""
+        """Log the answer to a call that has no other delivery target."""
         kind, _, rest = to.chat.partition(":")
         route, _, delivery = rest.partition(":")
         if to.channel != NAME or kind != NAME or not route or not delivery:

@@ -14,7 +14,7 @@ from hermes.config.values import as_mapping, describe_value
 from hermes.schema.errors import ConfigError
 
 INSECURE = "INSECURE_NO_AUTH"
-"""Instead of a secret: any program on this machine may call."""
+"""Used instead of a secret: any program on this machine may call."""
 
 SETTINGS_PATH = "platforms.webhook.extra"
 HOST = "127.0.0.1"

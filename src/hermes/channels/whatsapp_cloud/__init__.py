@@ -22,9 +22,9 @@ SEND_SECONDS = 340.0
 class WhatsAppOptions(Struct, frozen=True, kw_only=True):
     """The platform's own settings.
 
-    `phone_number_id` is the id of the agent's number, not the number. `verify_token` is a text of
-    your choice that Meta sends when the webhook is set up; `app_secret` signs its calls. Each post
-    begins with `reply_prefix`.
+    `phone_number_id` is the id of the agent's number, not the number. `verify_token` is any text,
+    which Meta sends when the webhook is set up; `app_secret` signs Meta's calls. Each post begins
+    with `reply_prefix`.
     """
 
     phone_number_id: str = ""
@@ -48,7 +48,8 @@ MANIFEST = ChannelManifest(
     factory="hermes.channels.whatsapp_cloud.channel:open_channel",
     caps=ChannelCapabilities(
         max_text=4096,
-        # Meta allows 80 in a second, and one to the same person in six after a burst.
+        # Meta allows 80 messages per second, and after a burst one every six seconds to the same
+        # person.
         rate=40.0,
         chat_rate=1.0,
         markup=Markup.WHATSAPP,

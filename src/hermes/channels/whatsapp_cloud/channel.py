@@ -112,7 +112,7 @@ class WhatsAppChannel:
         self._unreadable = unreadable
         self._seen = LastSeen(clock)
         self._newest: LruMap[str, str] = LruMap(MAX_CHATS)
-        """The newest message of each chat: an answer to it is shown as being written."""
+        """The newest message of each chat, to which the typing indicator refers."""
         self._orders: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._server: WebhookServer | None = None
 
@@ -160,7 +160,7 @@ class WhatsAppChannel:
         try:
             await self._api.mark({"message_id": newest, "typing_indicator": {"type": "text"}})
         except UnknownOutcome as error:
-            # It makes no difference whether people saw it.
+            # A lost indicator does not matter.
             log.info("typing could not be shown: %s", error)
 
     async def react(self, to: Address, message: str, sign: str) -> None:
@@ -180,7 +180,8 @@ class WhatsAppChannel:
     def _is_genuine(self, call: HttpCall) -> bool:
         if self._has_secret(call):
             return True
-        # It may have been replaced since the last check, as when the webhook is set up again.
+        # The token may have been replaced since the last check, for example by a new setup of the
+        # webhook.
         with suppress(ConfigError):
             self._secrets.reload_if_due()
         return self._has_secret(call)
@@ -201,7 +202,7 @@ class WhatsAppChannel:
             if call.query.get("hub.mode") != "subscribe":
                 raise CallRejected(400, "mode", "Only hub.mode=subscribe is known.")
             return CallResponse(200, call.query.get("hub.challenge", ""))
-        # Meta would repeat a refused call for days.
+        # Accept the call anyway: Meta would repeat a refused one for days.
         notification = self._unreadable.decode(call.body, Notification) or Notification()
         for entry in notification.entry:
             for change in entry.changes:
@@ -210,7 +211,7 @@ class WhatsAppChannel:
                 if number in {"", self._options.phone_number_id}:
                     await self._take(value, deliver)
                 elif value.messages:
-                    # Meta calls one address for all numbers of an app unless told otherwise.
+                    # By default, Meta uses one callback URL for all numbers of an app.
                     log.warning(
                         "messages to the phone number ID %s were dropped: %s serves another; "
                         "give that number its own callback URL",
@@ -243,7 +244,7 @@ class WhatsAppChannel:
 
 
 def _bytes(text: str) -> bytes:
-    """The bytes of a header as they were received, even if they are no UTF-8."""
+    """Return the bytes of a header as received, even if they are not UTF-8."""
     return text.encode("utf-8", "surrogateescape")
 
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 PRODUCT = "whatsapp"
 MEDIA_HOST = "lookaside.fbsbx.com"
-"""Where Meta keeps files; the access token is sent to no other server."""
+"""Meta's file servers; the access token is sent to no other server."""
 BAD_TOKEN = frozenset({0, 190})
 BUSY = {4: 60.0, 80007: 60.0, 130429: 5.0, 131048: 60.0}
 """Limits of the whole account, and the seconds to wait; the API does not say how long."""
@@ -111,7 +111,7 @@ class GraphApi:
         return await self._call("GET", f"{account}/subscribed_apps", SubscribedApps)
 
     async def callback_url(self, app: str, secret: str) -> str:
-        """Where Meta posts messages to; empty if it does not."""
+        """Return the URL to which Meta posts messages; empty if there is none."""
         headers = {"Authorization": f"Bearer {app}|{secret}"}
         answer = await self._http.call("GET", f"{self._base}/{app}/subscriptions", headers=headers)
         if not answer.ok:

@@ -42,7 +42,7 @@ class InboundBuilder:
         self._files = files
 
     async def build(self, message: Message, user_name: str) -> Inbound | None:
-        """What the message means; None if it has nothing that can be read."""
+        """Return the update for a message; None if nothing in it can be read."""
         update, subject = _update(message)
         parts = await self._parts(message) if isinstance(update, NewMessage) else []
         if isinstance(update, NewMessage) and not parts:
@@ -86,7 +86,7 @@ class InboundBuilder:
 
 
 def _update(message: Message) -> tuple[Update, str]:
-    """What happened, and the id of the message that it is about."""
+    """Return the kind of update, and the id of the message that it is about."""
     if message.reaction is not None:
         emoji = message.reaction.emoji
         return ChangedReaction(emoji, removed=not emoji), message.reaction.message_id

@@ -1,4 +1,4 @@
-"""What Meta sends: the parts of webhook calls and answers that the channel uses."""
+"""Objects of webhook calls and of the Graph API, with the fields that the channel reads."""
 
 from msgspec import Raw, Struct, field
 
@@ -52,7 +52,7 @@ class Context(Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """A message of a person; `type` names the member that is set."""
+    """A person's message; `type` names the field that is set."""
 
     id: str
     type: str
@@ -85,7 +85,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """What became of a post: sent, delivered, read or failed."""
+    """The delivery status of a post: sent, delivered, read or failed."""
 
     id: str = ""
     status: str = ""

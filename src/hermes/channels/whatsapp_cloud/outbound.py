@@ -1,4 +1,4 @@
-"""Messages as the Cloud API takes them."""
+"""Turn posts into messages of the Cloud API."""
 
 from collections.abc import Mapping
 
@@ -37,14 +37,14 @@ _KINDS: Mapping[str, str] = {
 }
 """The types of files that the Cloud API accepts, and the kinds of messages that show them."""
 _OTHER_NAMES = {"audio/3gpp": "video/3gpp"}
-"""Types that Python guesses from a file's name."""
+"""Types that Python guesses from file names."""
 LIST_BUTTON = "Choose"
 
 Fields = dict[str, object]
 
 
 def spaced_prefix(prefix: str) -> str:
-    """The prefix with a space behind it; variables cannot end with one."""
+    """Return the prefix followed by a space, because variables cannot end with one."""
     return f"{prefix} " if prefix and not prefix[-1].isspace() else prefix
 
 
@@ -64,7 +64,7 @@ def with_prefix(post: Outbound, prefix: str) -> Outbound:
 
 
 def message_fields(to: str, post: Outbound) -> Fields:
-    """A text, with buttons or a list if there is something to choose."""
+    """Return the fields of a text, with buttons or a list if there are choices."""
     fields: Fields = {"recipient_type": "individual", "to": to}
     if post.reply_to:
         fields["context"] = {"message_id": post.reply_to}
@@ -74,7 +74,7 @@ def message_fields(to: str, post: Outbound) -> Fields:
 
 
 def _interactive(post: Outbound) -> Fields:
-    """At most three buttons, or a list, which may also have a longer text."""
+    """Return at most three buttons, or a list, which also allows a longer text."""
     text = {"text": post.text}
     if len(post.choices) <= MAX_REPLY_BUTTONS and len(post.text) <= MAX_BUTTON_TEXT:
         buttons = [

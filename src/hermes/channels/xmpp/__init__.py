@@ -18,10 +18,10 @@ _FILES = MediaLimits(image=FILE_LIMIT, audio=FILE_LIMIT, video=FILE_LIMIT, docum
 class XmppOptions(Struct, frozen=True, kw_only=True):
     """The platform's own settings.
 
-    `host` and `port` are looked up in DNS unless the host is set. `muc_rooms` are rooms to join,
+    `host` and `port` are looked up in DNS if the host is not set. `muc_rooms` are rooms to join,
     each followed by a space and its password if it has one, under the nickname `muc_nick`.
-    `use_tls` can be turned off on this machine only. Through a proxy, the server's name is that of
-    the address unless the host is set: DNS is not asked.
+    `use_tls` can be turned off on this machine only. Through a proxy, DNS is not used: without
+    `host`, the server is the domain of the address.
     """
 
     jid: str = ""

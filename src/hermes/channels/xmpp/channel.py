@@ -99,9 +99,9 @@ class XmppChannel:
         """Messages that are not stored yet; they outlive a connection."""
         self._open: tuple[XmppConnection, XmppSession] | None = None
         self._signs: LruMap[str, str] = LruMap(MAX_REMEMBERED)
-        """The id that a room gave to a message of ours, for reactions."""
+        """The ids that rooms gave to our messages, for reactions."""
         self._warned: LruMap[str, bool] = LruMap(MAX_REMEMBERED)
-        """Chats that were told that encrypted messages cannot be read."""
+        """Chats that were notified that encrypted messages cannot be read."""
 
     async def run(self, deliver: HandleInbound) -> None:
         while True:
@@ -221,11 +221,11 @@ class XmppChannel:
         archive: str,
         deliver: HandleInbound,
     ) -> None:
-        """Fetch what the archive has got since it was last read."""
+        """Fetch messages added to the archive since it was last read."""
         position = self._records.position(archive)
         found = await session.missed(connection, archive, position)
         if position is None:
-            # At the first start, what was written before is not answered.
+            # Messages from before the first start are not answered.
             last = found[-1].archive_id if found else ""
             self._records.advance(archive, ArchivePosition(last, self._clock.now()))
             return
@@ -260,7 +260,7 @@ class XmppChannel:
             self._records.advance(message.archive, ArchivePosition(message.archive_id, at))
         if message.wants_receipt and message.kind != "groupchat" and message.id:
             receipt = element(RECEIPTS, "received", id=message.id)
-            # Without it the sender only does not know that the message has arrived.
+            # Without the receipt, the sender just does not know that the message arrived.
             with suppress(Offline):
                 connection.send_message(message.sender, message.kind, new_id("receipt"), [receipt])
 
@@ -271,7 +271,7 @@ class XmppChannel:
                 and bool(message.nick)
                 and (message.nick != self._rooms.nick)
             )
-        # Private messages of people in rooms come from the room; who they are is not known.
+        # Private messages in rooms come from the room, so the sender is unknown.
         is_private = any(message.chat == room for room, _ in self._room_list)
         return (
             message.kind in {"chat", "normal"}
@@ -289,7 +289,7 @@ class XmppChannel:
 
 
 def _message_id(key: str) -> str:
-    """The same each time a post is sent again."""
+    """Return a message id that is the same for each attempt to send a post."""
     name = hashlib.sha256(key.encode()).hexdigest()[:32] if key else new_id("m")
     return f"{OWN_ID}{name}"
 

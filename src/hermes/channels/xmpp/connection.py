@@ -95,7 +95,7 @@ class XmppConnection:
         """Connect and log in. Raises `BadToken` or `Offline`."""
         self._started, self._lost, self._failure = anyio.Event(), anyio.Event(), None
         account = self._account
-        # A proxy looks up the name itself.
+        # A proxy resolves the name itself.
         host = account.host or (self.own.partition("@")[2] if account.proxy else "")
         if host:
             self._client.connect(host, account.port)
@@ -120,7 +120,7 @@ class XmppConnection:
     async def ping(self) -> None:
         """Return once the server has handled what was sent before."""
         server = self.own.partition("@")[2]
-        # A server that does not know pings has handled them, too.
+        # A server that does not support pings has answered, too.
         with suppress(RequestRefused):
             await self.ask("get", server, element(PING, "ping"))
 
@@ -256,7 +256,7 @@ async def open_xmpp(
     on_data: Callable[[], None],
 ) -> AsyncGenerator[XmppConnection]:
     """Log in. Raises `BadToken` or `Offline`."""
-    # Reading the certificates of the system takes time.
+    # Loading the system's certificates takes time.
     context = await run_sync(ssl.create_default_context)
     connection = XmppConnection(
         account, context, on_message=on_message, on_presence=on_presence, on_data=on_data

@@ -20,7 +20,7 @@ class FileUpload:
         self._service = ""
 
     async def share(self, connection: XmppConnection, attachment: Attachment) -> list[Element]:
-        """Put the file on the server; its address is also the text."""
+        """Upload the file; its URL is also the message's text."""
         media = attachment.media
         data = await self._blobs.read(media.digest)
         slot = await self._slot(connection, media, len(data))
@@ -32,7 +32,7 @@ class FileUpload:
         try:
             answer = await self._http.call("PUT", put.get("url", ""), HttpBody(data, headers))
         except UnknownOutcome as error:
-            # A file that no one has the address of was not sent.
+            # A file whose URL nobody has was not sent.
             raise NotSent(str(error)) from error
         if not answer.ok:
             raise NotSent(f"The XMPP server refused the file: {answer.status}")
@@ -58,7 +58,7 @@ class FileUpload:
         return slot
 
     async def _find_service(self, connection: XmppConnection) -> str:
-        """The server's service for files, found among its parts."""
+        """Find the server's upload service among its components."""
         if self._service:
             return self._service
         server = connection.own.partition("@")[2]

@@ -22,12 +22,12 @@ from hermes.schema.scope import Address
 
 MAX_REMEMBERED = 5_000
 MIN_ID = 8
-"""Shorter ids of messages may be counters that begin anew with each session."""
+"""Shorter message ids may be counters that restart with each session."""
 _RECORDINGS: dict[str, RecordingKind] = {"audio": "audio", "video": "video"}
 
 
 class Rooms:
-    """Who is in the rooms, by address in the room, and under which nickname the agent is."""
+    """The occupants of rooms by their room address, and the agent's nickname in each room."""
 
     def __init__(self, nick: str) -> None:
         self.nick = nick
@@ -73,18 +73,18 @@ class InboundBuilder:
         """Reactions of a person to a message."""
 
     def sent(self, message: str, room_id: str) -> None:
-        """A room has passed on a message of ours."""
+        """Record that a room passed on a message of ours."""
         if room_id:
             self._own_posts.put(room_id, message)
 
     def keys(self, message: XmppMessage) -> tuple[str, ...]:
-        """What identifies the message: its id in the archive, and that of its sender."""
+        """Return the keys that identify the message: its archive id and its sender's id."""
         archived = f"{message.archive}:{message.archive_id}" if message.archive_id else ""
         own = f"{message.sender}:{message.id}" if len(message.id) >= MIN_ID else ""
         return tuple(filter(None, (archived, own)))
 
     async def updates(self, message: XmppMessage, key: str) -> list[Inbound]:
-        """What happened; nothing if the message is not for people."""
+        """Return the updates in a message; none if it is not meant for people."""
         if message.reactions is not None:
             return list(self._reaction_updates(message, message.reactions, key))
         message_id = self._message_id(message)
@@ -132,7 +132,7 @@ class InboundBuilder:
         )
 
     def _message_id(self, message: XmppMessage) -> str:
-        """In rooms it is the id that the room gave, as replies and reactions name it."""
+        """Return the message id; in rooms, the room's own id, which replies and reactions use."""
         if message.kind == "groupchat":
             return message.archive_id or message.id
         return message.id or message.archive_id
@@ -142,7 +142,7 @@ class InboundBuilder:
             self._room_ids.put((message.sender, message.id), message_id)
 
     def _known_id(self, message: XmppMessage, given: str) -> str:
-        """Corrections name a message by the id of its sender."""
+        """Return our id of a message; corrections use the sender's id."""
         return self._room_ids.get((message.sender, given)) or given
 
     def _reaction_updates(
@@ -169,7 +169,7 @@ class InboundBuilder:
             recording = _RECORDINGS.get(kind.partition("/")[0], "")
             file = AttachedFile(name=name, media_type=kind, recording=recording)
             files += await self._files.fetch(file, lambda url=url: self._download(url))
-        # The address of a file is also its text, for clients that show no files.
+        # A file's URL is repeated as text for clients that cannot show files.
         written = "" if files and text.strip() in message.files else text
         if not written and (not files or isinstance(files[0], Text)):
             written = "(no text)"
@@ -177,7 +177,7 @@ class InboundBuilder:
 
 
 def _is_of(url: str, server: str) -> bool:
-    """Whether a file is on the account's own server: others could lead anywhere."""
+    """Whether a file is on the account's own server; URLs of others could point anywhere."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -42,7 +42,7 @@ class XmppRecords:
         self._changed = anyio.Event()
 
     def position(self, archive: str) -> ArchivePosition | None:
-        """None if the archive was never read: what is in it is not answered."""
+        """Return the position; None if the archive was never read."""
         return self._archives.get(archive)
 
     def is_handled(self, keys: tuple[str, ...]) -> bool:

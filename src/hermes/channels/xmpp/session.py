@@ -32,7 +32,7 @@ from hermes.ports.channel import NotSent, Offline, TargetGone, Throttled, Unknow
 log = logging.getLogger(__name__)
 
 PATIENCE = 20.0
-"""Seconds between two signs of life that are asked for."""
+"""Seconds between pings."""
 CONFIRM_SECONDS = 40.0
 RETRY_SECONDS = 30.0
 MAX_WAITING = 5_000
@@ -160,7 +160,7 @@ class XmppSession:
                 if error.condition != "item-not-found" or position is None or start is not None:
                     log.info("%s has no archive: %s", archive, error)
                     return found
-                # The archive no longer has the last message: the time has to do.
+                # The archive no longer has the last message, so continue by time.
                 after, start = "", position.at
                 continue
             found += page
@@ -185,7 +185,7 @@ class XmppSession:
         end = answer.find(f"{{{MAM}}}fin")
         complete = end is None or end.get("complete") == "true"
         last = end.findtext(f"{{{RSM}}}set/{{{RSM}}}last") if end is not None else None
-        # Only what the archive itself has sent counts.
+        # Only accept results from the archive itself.
         return [message for message in messages if message.archive == archive], complete or not last
 
     @asynccontextmanager

@@ -35,14 +35,14 @@ _STANZAS = "urn:ietf:params:xml:ns:xmpp-stanzas"
 
 
 class Reactions(Struct, frozen=True):
-    """All reactions of a person to a message, instead of those before."""
+    """All reactions of a person to a message; they replace earlier ones."""
 
     message: str
     emojis: tuple[str, ...]
 
 
 class StanzaProblem(Struct, frozen=True):
-    """Why a stanza was refused; `kind` says whether it may be tried again."""
+    """Why a stanza was refused; `kind` says whether a retry makes sense."""
 
     condition: str
     kind: str
@@ -77,7 +77,7 @@ class XmppMessage(Struct, frozen=True, kw_only=True):
 
     @property
     def nick(self) -> str:
-        """Who wrote it in a room."""
+        """The sender's nickname in a room."""
         return self.sender.partition("/")[2]
 
 
@@ -137,7 +137,7 @@ def parse_archived(xml: Element, own: str) -> ArchivedMessage | None:
 
 
 def _body(xml: Element, *, is_reply: bool) -> str:
-    """The text without the quotation that clients add for those that know no replies."""
+    """Return the text without the quotation added for clients that do not support replies."""
     text = next(iter(_texts(xml, f"{{{CLIENT}}}body")), "")
     if not is_reply:
         return text
@@ -160,7 +160,7 @@ def _attribute(xml: Element, namespace: str, tag: str, name: str) -> str:
 
 
 def _archive_id(xml: Element, archive: str) -> str:
-    """Only the id that the archive itself has given: a sender can write any other."""
+    """Return the id assigned by the archive itself; senders can forge any other."""
     return next(
         (
             child.get("id", "")
@@ -196,7 +196,7 @@ def _problem(xml: Element) -> StanzaProblem:
 
 
 class RoomPresence(Struct, frozen=True, kw_only=True):
-    """Somebody in a room, with their address if the room shows it; `own` if it is the agent."""
+    """A person in a room, with their address if the room shows it; `own` if it is the agent."""
 
     sender: str
     available: bool
@@ -206,7 +206,7 @@ class RoomPresence(Struct, frozen=True, kw_only=True):
 
 
 def parse_presence(xml: Element) -> RoomPresence | None:
-    """None if the presence is not that of somebody in a room."""
+    """Return None if the presence is not that of a person in a room."""
     details, kind = xml.find(f"{{{MUC_USER}}}x"), xml.get("type", "")
     if details is None and not (kind == "error" and xml.find(f"{{{MUC}}}x") is not None):
         return None
@@ -230,7 +230,7 @@ def element(namespace: str, tag: str, text: str = "", **attributes: str) -> Elem
 
 
 def text_elements(text: str, *, styled: bool) -> list[Element]:
-    """The body of a message; without styles of ours, clients are asked to find none in it."""
+    """Return the body of a message; plain text is marked so that clients find no styles in it."""
     body = element(CLIENT, "body", text)
     return [body] if styled else [body, element(STYLING, "unstyled")]
 
@@ -244,7 +244,7 @@ def reactions_element(message: str, emojis: Sequence[str]) -> Element:
 
 def join_element(password: str) -> Element:
     made = element(MUC, "x")
-    # What was written before is asked for from the room's archive.
+    # Earlier messages are fetched from the room's archive.
     SubElement(made, f"{{{MUC}}}history", {"maxstanzas": "0"})
     if password:
         SubElement(made, f"{{{MUC}}}password").text = password

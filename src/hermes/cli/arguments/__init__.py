@@ -1,4 +1,4 @@
-"""The arguments of every command, apart from the commands: parsing loads none of them."""
+"""The arguments of every command, separate from their code, which parsing does not load."""
 
 from importlib import import_module
 

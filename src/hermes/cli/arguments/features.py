@@ -11,14 +11,14 @@ from hermes.ports.feature import Action, Argument, ArgumentKind
 from hermes.ports.feature_catalog import FEATURES, feature_verb
 
 BEFORE_ACTION = "before_"
-"""Begins the names of values that were given before the action."""
+"""Prefix for the names of values that precede the action."""
 
 
 def add_verb(name: str, parser: ArgumentParser) -> None:
     """Add the actions of a feature's verb, each with `--json`."""
     verb = feature_verb(name)
     for option in verb.options:
-        # Under another name: the default of the action's own flag would replace the value.
+        # Use another name, because the default of the action's own flag would replace the value.
         dest = f"{BEFORE_ACTION}{option.key}"
         parser.add_argument(option.name, dest=dest, metavar=option.key.upper(), help=option.help)
     actions = add_actions(parser)

@@ -126,7 +126,7 @@ def _found(action: _BundlesAction, found: T | None) -> T:
 
 
 def _apply(action: _BundlesAction, summary: str, edit: FileEdit) -> str:
-    """Apply and log the edit; return the id of the change."""
+    """Apply the edit and record it in the ledger; return the id of the change."""
 
     async def carry_out() -> str:
         async with open_archive(action.home, action.clock) as store:

@@ -1,4 +1,4 @@
-"""`hermes send --failed`, `--retry` and `--discard`: messages that were given up."""
+"""`hermes send --failed`, `--retry` and `--discard`: messages that could not be delivered."""
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ _REQUESTED = "requested with hermes send --retry"
 
 
 class FailedMessage(Struct, frozen=True, kw_only=True):
-    """`chat` is where it should have gone to, or for a received message where it came from."""
+    """`chat` is the destination of the message, or the origin of a received one."""
 
     id: str
     chat: str

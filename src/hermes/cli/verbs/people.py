@@ -1,4 +1,4 @@
-"""`hermes people`: say which accounts on chat apps belong to the same person."""
+"""`hermes people`: link the chat accounts that belong to the same person."""
 
 from argparse import Namespace
 
@@ -40,7 +40,7 @@ def run(args: Namespace, context: CliContext) -> int:
 
 
 def _note_accounts_by_code(context: CliContext, person: LinkedPerson) -> None:
-    """Accounts that were linked in chats are merged, too; the owner may not know of them."""
+    """Point out merged accounts that were linked in chats, which the owner may not know."""
     by_code = [
         single_line(account.account) for account in person.accounts if account.proof == "code"
     ]

@@ -75,7 +75,7 @@ def _print_credentials(context: CliContext, source: Home, home: Home, everything
 
 
 def _chat_apps(home: Home) -> list[str]:
-    """The chat apps that the settings of a copied home still turn on, such as IRC by its server."""
+    """Return the chat apps that a copied home still enables, such as IRC by its server."""
     from hermes.app.channels import enabled_platforms
     from hermes.config.env import Env, profile_env
     from hermes.config.loader import load_config

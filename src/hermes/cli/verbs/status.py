@@ -42,13 +42,13 @@ _STOPPED, _DIED = "not running", "crashed or killed"
 
 
 class PendingWork(Struct, frozen=True, kw_only=True):
-    """Counts of items that wait for an answer, an end or a delivery."""
+    """Counts of open questions, running tasks and undelivered messages."""
 
     questions: int = 0
     processes: int = 0
     delegations: int = 0
     proposals: int = 0
-    reports: Sequence[str] = ()  # the session of each report of ended work
+    reports: Sequence[str] = ()  # the sessions with reports of finished work
     messages: int = 0
     given_up: int = 0
 

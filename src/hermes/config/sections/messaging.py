@@ -16,7 +16,7 @@ from hermes.config.sections import (
 from hermes.config.values import join_lists
 
 DENIED = "deny_from"
-"""A list that is joined: no place can remove what another one denies."""
+"""A list that is merged from all places, so that no place can lift another's denial."""
 
 
 class SessionReset(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
@@ -138,7 +138,7 @@ class ChannelOverride(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class PlatformAccount(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """A further account of a platform; what it does not set is as for the platform."""
+    """A further account of a platform; unset fields are inherited from the platform."""
 
     enabled: bool = True
     token: str = ""

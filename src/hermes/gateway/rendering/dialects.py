@@ -35,7 +35,7 @@ def _always(before: str, after: str) -> bool:
 
 
 def _between_words(before: str, after: str) -> bool:
-    """Some platforms show a style's markup as text inside a word, or next to other markup."""
+    """Whether markup would touch a word or other markup, where some platforms show it as text."""
     return not any(one.isalnum() or one in {*"*_~`"} for one in (before, after))
 
 
@@ -52,7 +52,7 @@ def _label_and_url(label: str, url: str) -> str:
 
 
 class LineDialect(Struct, frozen=True, kw_only=True):
-    """A dialect of marked lines: quotes and list items begin with a sign.
+    """A dialect of marked lines: quotes and list items begin with a marker.
 
     Styles never span lines, because most platforms end them there.
     """
@@ -65,7 +65,7 @@ class LineDialect(Struct, frozen=True, kw_only=True):
     heading: tuple[str, str] = ("", "")
     code_block: Callable[[str, str], str] = _code_only
     quote: tuple[str, str] = ("> ", "")
-    quote_lines: bool = True  # the sign stands before each line
+    quote_lines: bool = True  # the marker precedes each line
     quote_code: bool = True  # blocks of code in quotes are quoted, too
     indent_code: bool = True  # blocks of code in lists are indented like text
     bullet: str = "•"
@@ -116,7 +116,7 @@ class LineDialect(Struct, frozen=True, kw_only=True):
         for place, span in enumerate(pieces):
             styled = self.takes_style(*_neighbors(pieces, place))
             text = self._span(span, outer, styled=styled)
-            # Where two styles meet, their signs would be read as others.
+            # Where two styles meet, their markers would be misread.
             rendered += f"\u200b{text}" if rendered[-1:] == text[:1] == "*" else text
         return rendered
 
@@ -270,7 +270,7 @@ _DISCORD_SPECIAL = re.compile(
 
 
 def _escape_discord(text: str) -> str:
-    """Escape what Discord would take for markup, but not within addresses."""
+    """Escape Discord's markup characters, except within URLs."""
 
     def escaped(found: re.Match[str]) -> str:
         if found[1]:
@@ -329,7 +329,7 @@ _SLACK = LineDialect(
     link=_slack_link,
     heading=("*", "*"),
     code_block=_slack_code,
-    # Slack would show the signs in the code.
+    # Slack would show the markers in the code.
     quote_code=False,
 )
 _WHATSAPP = LineDialect(

@@ -199,7 +199,7 @@ _STYLES = {"strong": Style.BOLD, "em": Style.ITALIC, "s": Style.STRIKE}
 
 
 def _joined(spans: Iterable[Span]) -> Iterator[Span]:
-    """Join spans of the same style: signs that follow each other directly mean something else."""
+    """Join spans of the same style: adjacent markers would mean something else."""
     last: Span | None = None
     for given in spans:
         span = structs.replace(given, styles=tuple(dict.fromkeys(given.styles)))

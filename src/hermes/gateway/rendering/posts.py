@@ -31,7 +31,7 @@ _BREAKS = (
 )
 """Where text is cut, best first: lines, sentences, words."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-"""They are invisible, but they are formatting codes on IRC and break XML and mails."""
+"""Invisible characters that are formatting codes on IRC and break XML and mails."""
 
 
 class RenderedText(Struct, frozen=True):
@@ -232,7 +232,7 @@ class _Packer:
         if at <= 0:
             if held.size:
                 return None, unit
-            # Not even one character fits with its markup.
+            # Not even one character fits together with its markup.
             return _bare(unit, max(low, 1))
         rest = _without_leading_space(unit.tail(at))
         return unit.head(len(text[:at].rstrip()) or at), rest if rest.text.strip() else None
@@ -267,7 +267,7 @@ def _bare(unit: TextUnit, at: int) -> tuple[TextUnit, TextUnit | None]:
 
 
 def _without_leading_space(unit: TextUnit) -> TextUnit:
-    """Drop the white space at a cut; code keeps its indentation."""
+    """Drop white space at a cut; code keeps its indentation."""
     text = unit.text
     kept = text.lstrip("\n" if unit.kind is BlockKind.CODE else None)
     return unit.tail(len(text) - len(kept)) if kept != text else unit

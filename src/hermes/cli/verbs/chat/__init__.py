@@ -41,7 +41,7 @@ def run(args: Namespace, context: CliContext) -> int:
 
 
 def _import_sessions(context: CliContext) -> None:
-    """Show how a first import advances; without a terminal it runs when the agent is opened."""
+    """Show the progress of a first import; without a terminal it runs when the agent is opened."""
     import anyio
 
     from hermes.app.storage import import_public_sessions, open_archive

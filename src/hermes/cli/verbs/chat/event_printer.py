@@ -52,14 +52,14 @@ class EventPrinter(Listener):
         *,
         kept: KeptOutput,
     ) -> None:
-        """`kept` receives what is shown only in part, and the todo list."""
+        """`kept` receives outputs that are only partly shown, and the todo list."""
         super().__init__()
         self._kept = kept
         self._display_options = options
         self._out = out
         self._style = style
         self._clock = clock
-        # Without colors reasoning could not be told from the answer.
+        # Without colors, reasoning would look like the answer.
         self._reasoning = style.has_color and options.reasoning
         self._markdown: MarkdownPrinter | None = None
         self._mode = ""
@@ -111,7 +111,7 @@ class EventPrinter(Listener):
                 self._add_note("" if answer else "(no answer in time)")
 
     def _forget_wait(self) -> None:
-        """The time that a person took does not count as duration of a call."""
+        """Exclude the time a person took from the duration of a call."""
         waited = self._clock.monotonic() - self._asked_at
         self._running = {id_: (call, at + waited) for id_, (call, at) in self._running.items()}
 
@@ -144,7 +144,7 @@ class EventPrinter(Listener):
             self._line(self._style(single_line(text), "red" if error else "yellow"))
 
     def _show_passing(self, text: str) -> None:
-        """Show what is soon over; where lines stay, only the first of several."""
+        """Show a transient notice; where lines cannot be redrawn, only the first of several."""
         if self._style.can_rewrite:
             self._break()
             self._show_hint(f"({text})")
@@ -174,7 +174,7 @@ class EventPrinter(Listener):
             self._out.write(self._style(shown, "dim") if mode == "reasoning" else shown)
 
     def _markdown_printer(self) -> "MarkdownPrinter | None":
-        """What renders answers; None where they are shown as they are."""
+        """Return the Markdown renderer; None if answers are shown as they are."""
         if self._markdown is None and self._style.has_color and not self._display_options.raw:
             from hermes.cli.markdown import MarkdownPrinter
 
@@ -182,14 +182,14 @@ class EventPrinter(Listener):
         return self._markdown
 
     def _write_markdown(self, markdown: "MarkdownPrinter", text: str) -> None:
-        """Write what is complete, and show the line that is being written."""
+        """Write complete blocks, and show the current line as a preview."""
         done = markdown.feed(text)
         self._clear_hint()
         self._out.write(done)
         self._out.write(self._hint_text(markdown.pending))
 
     def _break(self) -> None:
-        """Move to the beginning of an empty line."""
+        """Start a new line unless already at the beginning of one."""
         if self._mode == "text" and self._markdown is not None:
             self._clear_hint()
             self._out.write(self._markdown.flush())

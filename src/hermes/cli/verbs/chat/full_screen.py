@@ -91,7 +91,7 @@ def terminal_theme(env: Env) -> str:
 def _print_ending(
     context: CliContext, now: ConversationState, text: str, continued: int = 0
 ) -> None:
-    """Print the end of the conversation on the restored screen, and what goes on without it."""
+    """Print the end of the conversation on the restored screen, and the tasks that continue."""
     lines = text.splitlines()
     if len(lines) > _MAX_LINES:
         lines = [f"… {len(lines) - _MAX_LINES:,} earlier lines …", *lines[-_MAX_LINES:]]

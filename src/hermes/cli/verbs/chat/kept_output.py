@@ -1,4 +1,4 @@
-"""What the line-mode chat can show again: long outputs of tools, and the todo list."""
+"""Keep what the line-mode chat can show again: long tool outputs and the todo list."""
 
 from collections import deque
 
@@ -9,7 +9,7 @@ MAX_KEPT = 20
 
 
 class KeptOutput:
-    """`hint` tells where an output is folded how to see all of it."""
+    """`hint` is shown at a folded output and says how to see all of it."""
 
     def __init__(self, hint: str = "") -> None:
         self.hint = hint
@@ -21,7 +21,7 @@ class KeptOutput:
         self._outputs.append(text)
 
     def output(self, number: int) -> str:
-        """The last output for 1, the one before it for 2. Raises `UsageError`."""
+        """Return the output numbered from the newest, which is 1. Raises `UsageError`."""
         if not self._outputs:
             raise UsageError("No long output was folded in this chat so far.")
         if number > len(self._outputs):

@@ -105,7 +105,7 @@ def _make_answerer(agent: AgentClient, context: CliContext) -> Ask:
 
 
 def _ask_nobody(question: Question, received: ReceivedSignal) -> None:
-    """The question is answered elsewhere, or expires."""
+    """Ask no one here: the question is answered elsewhere, or expires."""
 
 
 def _check_usage_file(path: Path) -> None:

@@ -106,7 +106,7 @@ class LineEditor:
                     raise
                 lines.clear()
                 continue
-            # First of all: now `NewsArrived` can no longer discard the line.
+            # Do this first, so that `NewsArrived` can no longer discard the line.
             lines.append(line)
             self.add_to_history(line)
             if not line.endswith(_CONTINUATION):

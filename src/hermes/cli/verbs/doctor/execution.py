@@ -32,7 +32,7 @@ from hermes.tools.search.ripgrep import find_rg
 _INSTALL = "Reinstall Hermes with `make install`, which includes bubblewrap; see docs/sandbox.md."
 
 _PROBED = ("sandbox docker:", "sandbox ssh:")
-"""Lines that are replaced by the result of a probe."""
+"""Placeholders, replaced by the results of the probes."""
 _USE_AUTO = "hermes config set terminal.backend auto"
 _DOCKER_FIX = f"{_USE_AUTO}   (or fix docker: docker info)"
 PROBE_TIMEOUT = 5.0

@@ -28,7 +28,7 @@ MODEL_TIMEOUT = 5.0
 
 
 def _codex_finding(context: CheckContext) -> Finding | None:
-    """What runs the turns if codex does: it has a login of its own and needs no key here."""
+    """Report codex if it runs the turns: it has its own login and needs no key here."""
     if not codex_runs_turns(context.config):
         return None
     program = codex_program(context.env)

@@ -130,7 +130,7 @@ def backup(action: SessionsAction) -> int:
 
 
 def adopt(action: SessionsAction) -> int:
-    """Import what is new in the public system's database now, and say so if that fails."""
+    """Import new sessions from the public system's database now; report a failure."""
     path = action.context.home().legacy_database
     if not path.exists():
         raise StoreError(f"There is no database {path} to import.")

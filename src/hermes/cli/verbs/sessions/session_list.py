@@ -211,7 +211,7 @@ def _print(action: SessionsAction, hits: Sequence[SearchHit]) -> None:
 
 
 def _author(hit: SearchHit) -> str:
-    """Who wrote it; not every user message is a person's."""
+    """Return the author; not every user message comes from a person."""
     return _role(hit) if hit.trust is None else _OTHER_AUTHORS.get(hit.trust, _role(hit))
 
 

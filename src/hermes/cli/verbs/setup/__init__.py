@@ -54,7 +54,7 @@ CUSTOM_KEY = "CUSTOM_API_KEY"
 """The variable with the key of a custom server; the settings refer to it."""
 _MAX_ATTEMPTS = 3
 _NAMED_PROVIDERS = 4
-"""Of the providers that were not found, these many are named; the others are searched."""
+"""Number of unconfigured providers that are listed; the others are found by search."""
 _EXAMPLE_URL = "http://127.0.0.1:8000/v1"
 _USAGE_HINT = "hermes setup --provider NAME --key-stdin, or --base-url URL for your own server"
 
@@ -232,7 +232,7 @@ def _search_provider(
     others: Sequence[tuple[str, str]],
     default: str,
 ) -> Provider:
-    """Offer what was found; the others are found by a part of their name."""
+    """Offer the providers that were found; search the others by part of their name."""
     rows = found
     titles = ", ".join(title for _, title in others[:_NAMED_PROVIDERS])
     setup.dialog.print(

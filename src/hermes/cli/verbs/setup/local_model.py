@@ -45,7 +45,7 @@ class DownloadDeclined(UsageError):
 
 
 class DownloadableModel(Struct, frozen=True, kw_only=True):
-    """A model of the catalog; `here` is whether it is already installed."""
+    """A model of the catalog; `here` means that it is already installed."""
 
     name: str
     title: str

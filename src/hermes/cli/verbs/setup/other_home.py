@@ -16,7 +16,7 @@ from hermes.kit.text import plural
 from hermes.schema.errors import ConfigError
 
 CONTAINER_HOME = Path("/opt/data")
-"""Where the home lies in the public system's container."""
+"""The path of the home in the public system's container."""
 
 
 def offer_other_home(context: CliContext, home: Home, dialog: TerminalDialog) -> bool:
@@ -55,7 +55,7 @@ def _other_homes(home: Home, env: Env) -> Iterator[Home]:
             if _has_settings(other) and not (home.path.exists() and path.samefile(home.path)):
                 yield other
         except OSError:
-            # It belongs to someone else.
+            # The home belongs to another user.
             continue
 
 
