@@ -121,7 +121,7 @@ class Agent:
         await self.app.conversation.resume(name)
 
     async def ask(self, prompt: str) -> str:
-        """Return the answer's text. Raises if the turn did not complete; `answer` never does."""
+        """Return the answer's text. Raises if the turn did not complete, unlike `answer`."""
         answer = await self.answer(prompt)
         if answer.ended.outcome is not Outcome.DONE:
             raise error_of_run(answer.ended)

@@ -12,7 +12,7 @@ _CLOCK_REALTIME = 0
 _ABSOLUTE = 1
 _CANCEL_ON_SET = 2
 _CHECK_SECONDS = 60.0
-"""How often to look at the clock on systems without a timer that notices."""
+"""Seconds between checks of the clock on systems without a timer that notices changes."""
 
 
 class _TimeSpec(ctypes.Structure):
@@ -46,7 +46,7 @@ async def _readable(file: int) -> None:
 
 
 def _open_timer(at: datetime) -> int | None:
-    """A timer of the kernel that becomes readable; None if there is none."""
+    """Open a kernel timer that becomes readable; None if the system has none."""
     libc = ctypes.CDLL(None, use_errno=True)
     try:
         file: int = libc.timerfd_create(_CLOCK_REALTIME, os.O_NONBLOCK | os.O_CLOEXEC)

@@ -45,12 +45,12 @@ class FileLock:
         return True
 
     async def acquire(self, clock: Clock, interval: float) -> None:
-        """Wait for the lock, looking again after each interval."""
+        """Wait for the lock, trying again after each interval."""
         while not await anyio.to_thread.run_sync(self.try_acquire):
             await clock.sleep(interval)
 
     def release(self) -> None:
-        """Give back what one `try_acquire` took."""
+        """Release one successful `try_acquire`."""
         with self._guard:
             self._holders -= 1
             if self._file is not None and self._holders <= 0:

@@ -42,7 +42,7 @@ def read_regular_file(path: Path, limit: int = MAX_SMALL_FILE) -> bytes:
 
 
 def read_file_below(folder: Path, path: Path, limit: int = MAX_SMALL_FILE) -> bytes:
-    """As `read_regular_file`, but from the folder down no link is followed, also a new one."""
+    """Like `read_regular_file`, but follow no links below the folder, not even new ones."""
     *folders, name = path.relative_to(folder).parts
     handle = os.open(folder, _READ | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -74,7 +74,7 @@ def _read_opened(handle: int, path: Path, limit: int) -> bytes:
 
 
 def file_signature(file: Path) -> tuple[str, int, int]:
-    """Differs after a change of the file."""
+    """Return a value that changes with the file."""
     try:
         found = file.stat()
     except OSError:
@@ -83,7 +83,7 @@ def file_signature(file: Path) -> tuple[str, int, int]:
 
 
 def content_digest(file: Path) -> str:
-    """Differs after a change of the content; a file that cannot be read counts as empty."""
+    """Return a digest of the content; an unreadable file counts as empty."""
     from hashlib import blake2b  # noqa: PLC0415 - slow to load, and most readers do not need it
 
     try:
@@ -116,7 +116,7 @@ def file_error(error: OSError, message: str, hint: str = "") -> ConfigError:
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None, durable: bool = True) -> None:
     """Replace `path` atomically; an existing file keeps its permissions unless `mode` is given.
 
-    What is not `durable` may be lost when the machine loses power, but does not slow down others.
+    Without `durable`, the content may be lost on a power failure, but the write is fast.
     """
     import tempfile  # noqa: PLC0415 - slow to load, and readers do not need it
 

@@ -1,4 +1,4 @@
-"""Wait for changes of the files in a folder, without looking at it again and again."""
+"""Wait for changes of the files in a folder, without polling."""
 
 import asyncio
 import ctypes
@@ -26,7 +26,7 @@ _READ = 65536
 async def folder_changes(folder: Path) -> AsyncGenerator[None]:
     """Yield after each change, or burst of changes.
 
-    Raises `OSError` if it cannot be watched, or no longer.
+    Raises `OSError` if it cannot be watched (any longer).
     """
     inotify = _Inotify.of_this_loop() if sys.platform == "linux" else None
     if inotify is None:

@@ -31,7 +31,7 @@ _WORKER_PARTS = 5
 
 
 def process_id() -> str:
-    """`host/boot.pids/pid/start`: a pid used again after a crash has another start time."""
+    """`host/boot.pids/pid/start`: a reused pid has a different start time."""
     pid = os.getpid()
     return f"{socket.gethostname()}/{_boot()}.{_pid_namespace()}/{pid}/{_start(pid)}"
 

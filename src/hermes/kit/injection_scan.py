@@ -41,7 +41,7 @@ _INVISIBLE = re.compile(
 
 
 def injection_reason(text: str) -> str:
-    """What is wrong with the text, to complete "it …"; empty if nothing."""
+    """Return what is wrong with the text, to complete "it …"; empty if nothing is."""
     if _INVISIBLE.search(text):
         return "contains invisible characters"
     plain = unicodedata.normalize("NFKC", text)

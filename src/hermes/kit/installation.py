@@ -1,4 +1,4 @@
-"""How packages get into the environment that the program runs in."""
+"""Find out how to install packages into the environment that the program runs in."""
 
 import shlex
 import sys
@@ -21,9 +21,9 @@ def pip_module() -> tuple[str, ...]:
 
 
 def extra_requirements(extra: str) -> list[str]:
-    """The packages of an extra, by the metadata of this installation.
+    """Return the packages of an extra, from the metadata of this installation.
 
-    They are not named `hermes[extra]`: a registry may have another program of that name.
+    The name `hermes[extra]` is avoided: a registry may have another program of that name.
     """
     try:
         lines = requires("hermes") or []
@@ -34,7 +34,7 @@ def extra_requirements(extra: str) -> list[str]:
 
 
 def install_command(*requirements: str) -> str:
-    """The command with which the user installs packages into this environment."""
+    """Return the command for the user to install packages into this environment."""
     names = shlex.join(requirements)
     if find_spec("pip") is not None:
         return f"{sys.executable} -m pip install {names}"

@@ -1,8 +1,8 @@
-"""What decoding JSON from outside can raise."""
+"""The errors that decoding untrusted JSON can raise."""
 
 from typing import Final
 
 import msgspec
 
 JSON_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Invalid UTF-8 and very deep nesting are not errors of msgspec's own."""
+"""For invalid UTF-8 and very deep nesting, msgspec raises built-in errors."""

@@ -3,7 +3,7 @@
 import re
 
 _SPECIAL = re.compile(
-    # A backslash after an address would become a part of it.
+    # A backslash after a URL would become part of it.
     r"(https?://[^\s<]+)|[\\*_~`|\[\]]|^ {0,3}(?:#{1,6}(?=[ \t]|$)|[-+](?=[ \t]|$)|-(?=-)|=|>)"
     r"|^ {0,3}\d+(?=[.)](?:[ \t]|$))",
     re.MULTILINE,
@@ -12,7 +12,7 @@ _INDENT = re.compile(r"^(?: {0,3}\t| {4})[ \t]*", re.MULTILINE)
 
 
 def literal_markdown(text: str) -> str:
-    """Escape signs, but not within addresses; indentation that would mean code is kept as space."""
+    """Escape markup, except within URLs; indentation that would mean code is kept as space."""
     lines = re.sub(r"\r\n?", "\n", text)
     return _SPECIAL.sub(_escaped, _INDENT.sub(_fixed_spaces, lines))
 

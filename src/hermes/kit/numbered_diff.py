@@ -6,7 +6,7 @@ from msgspec import Struct
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _GAP = "⋮"
-"""Stands between two hunks of a file."""
+"""Separates two hunks of a file."""
 
 
 class DiffLine(Struct, frozen=True):

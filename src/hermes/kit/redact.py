@@ -12,7 +12,7 @@ MASK = "[redacted]"
 MIN_SECRET_LENGTH = 6
 """Shorter secrets are not masked by value: they would garble ordinary words."""
 
-# What may not precede a key, the characters of a key, and the same without - and _.
+# What must not precede a key, the characters of a key, and the same without - and _.
 _B = r"(?<![A-Za-z0-9_\-])"
 _T = r"[A-Za-z0-9_\-]"
 _W = r"[A-Za-z0-9]"
@@ -62,10 +62,10 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 class Redactor:
-    """Masks known values, as they are or encoded for URLs, JSON, hex or base64, and key formats.
+    """Masks known values, plain or encoded (URL, JSON, hex, base64), and known key formats.
 
-    Each form and each shape's mark is searched as a plain substring first, so that
-    a long text without secrets costs little; patterns are compiled when first needed.
+    Each form and each shape's mark is searched as a plain substring first, so that a long text
+    without secrets costs little; patterns are compiled when first needed.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:

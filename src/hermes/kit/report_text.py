@@ -1,4 +1,4 @@
-"""What a person reads of a report that was written for the model."""
+"""Shorten reports that were written for the model, for people to read."""
 
 import re
 
@@ -20,12 +20,12 @@ _POSTED = re.compile(
 
 
 def posted_text(text: str) -> str:
-    """What was posted to a chat from elsewhere, without the note to the model around it."""
+    """Return text posted to a chat from elsewhere, without the surrounding note to the model."""
     return text if (found := _POSTED.fullmatch(text)) is None else found["text"]
 
 
 def report_text(text: str, width: int) -> str:
-    """A report in one line; that of a background process with its command and last output."""
+    """Return a report on one line; for a background process, with its command and last output."""
     if (posted := posted_text(text)) != text:
         return one_line(single_line(posted), width)
     if (found := _PROCESS_REPORT.match(text)) is None:

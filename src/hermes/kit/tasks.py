@@ -239,7 +239,7 @@ class Worker:
     def __init__(self, name: str, body: Callable[[], None]) -> None:
         self._body = body
         self._ended: Future[None] = Future()
-        # From now on, a waiter that is cancelled does not cancel it for the others.
+        # From now on, cancelling one waiter does not cancel the job for the others.
         self._ended.set_running_or_notify_cancel()
         # A daemon, so that an owner that failed to close it does not hang the interpreter.
         # Keeps the logging context of its creator.

@@ -35,7 +35,7 @@ _GAP = re.compile(r" {40,}|\t{8,}|\n(?:[ \t]*\n){4,}")
 
 
 def show_invisible(text: str) -> str:
-    """Write out invisible characters and name wide gaps, for what a person decides about.
+    """Spell out invisible characters and wide gaps in text that a person must judge.
 
     Applying it twice changes nothing more.
     """

@@ -50,7 +50,7 @@ def _numbers(text: str) -> set[str]:
 
 
 class DuplicateEntry(Struct, frozen=True):
-    """`drop` says hardly anything that `keep` does not say."""
+    """`drop` adds hardly anything to `keep`."""
 
     target: MemoryTarget
     keep: str
@@ -58,13 +58,13 @@ class DuplicateEntry(Struct, frozen=True):
 
 
 def duplicate_entries(target: MemoryTarget, entries: Sequence[str]) -> list[DuplicateEntry]:
-    """Each entry is dropped at most once, and never in favor of a dropped one."""
+    """Find duplicates; each entry is dropped at most once, never in favor of a dropped one."""
     found: list[DuplicateEntry] = []
     dropped: set[int] = set()
     for one, other in combinations(range(len(entries)), 2):
         if dropped & {one, other} or not _is_duplicate(entries[one], entries[other]):
             continue
-        # The longer one says more; of two equally long ones, the newer is right.
+        # The longer one says more; of two equally long ones, prefer the newer.
         drop, keep = sorted((one, other), key=lambda index: (len(entries[index]), index))
         dropped.add(drop)
         found.append(DuplicateEntry(target, entries[keep], entries[drop]))
@@ -73,7 +73,7 @@ def duplicate_entries(target: MemoryTarget, entries: Sequence[str]) -> list[Dupl
 
 
 async def find_duplicates(memory: MemoryStore) -> list[DuplicateEntry]:
-    """Exclude earlier proposals: a person who said no is not asked again."""
+    """Exclude earlier proposals, so that a rejected one is not made again."""
     asked = {
         (request.target, operation.old_text)
         for request in await memory.proposed_before(Author.CURATOR)

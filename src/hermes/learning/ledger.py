@@ -121,7 +121,7 @@ class Ledger:
     async def apply(self, change: Change) -> Change:
         """Apply a change. Raises `FileConflict`, and changes nothing, if a file is not as expected.
 
-        Cancellation does not interrupt it, which would leave half of it for the next start.
+        Cancellation does not interrupt it, because the next start would have to complete it.
         """
         with anyio.CancelScope(shield=True):
             await self._put(change, ChangeState.APPLYING, was=None)
@@ -180,7 +180,7 @@ class Ledger:
         paths = {edit.path for edit in original.edits}
         entries = await self.log(limit=1000)
         ids = [entry.change.id for entry in entries]
-        # The change may be older than the log: then all of the log came later.
+        # The change may be older than the log; then the whole log is later.
         index = ids.index(original.id) if original.id in ids else -1
         applied = [e.change for e in entries[index + 1 :] if e.state is ChangeState.APPLIED]
         later = [

@@ -73,7 +73,7 @@ class MemoryOperation(Struct, frozen=True, kw_only=True):
 
 
 class InvalidOperation(Exception):
-    """The operation cannot be done; the message tells the model what to do instead."""
+    """The operation is impossible; the message tells the model what to do instead."""
 
 
 def apply_operations(entries: Sequence[str], operations: Sequence[MemoryOperation]) -> list[str]:
@@ -180,7 +180,10 @@ class MemoryStore:
         return MemoryFile(target, entries, data, self._limits.for_target(target), irregular)
 
     async def change(self, request: MemoryRequest) -> MemoryFile:
-        """Apply it. Raises `InvalidOperation`, `MemoryFull` or `FileConflict`, changing nothing."""
+        """Apply the operations.
+
+        Raises `InvalidOperation`, `MemoryFull` or `FileConflict`, changing nothing.
+        """
         for attempt in range(1, _MAX_TRIES + 1):
             file = await self.read(request.target)
             if file.irregular:
@@ -203,7 +206,7 @@ class MemoryStore:
         raise AssertionError("unreachable")
 
     async def propose(self, request: MemoryRequest) -> Proposal:
-        """Let it wait for a decision. Raises `InvalidOperation`, `MemoryFull`."""
+        """Propose the operations. Raises `InvalidOperation` or `MemoryFull`."""
         file = await self.read(request.target)
         _checked_size(apply_operations(file.entries, request.operations), file)
         proposal = Proposal(
@@ -226,7 +229,7 @@ class MemoryStore:
         return [msgspec.json.decode(proposal.request, type=MemoryRequest) for proposal in found]
 
     async def was_rejected(self, operations: Sequence[MemoryOperation]) -> bool:
-        """Whether a person undid or rejected something in the same words."""
+        """Whether a person undid or rejected the same text before."""
         changes, proposals = await self._ledger.rejected(MEMORY_KIND)
         edits = [edit for change in changes for edit in change.edits]
         rejected = {entry for edit in edits for entry in _decode_entries(edit.after)}

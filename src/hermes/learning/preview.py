@@ -1,4 +1,4 @@
-"""What a waiting proposal would change, and the text that a person may edit before approving it."""
+"""Show what a pending proposal would change, and let a person edit its text."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ _TEXT_FIELDS = {
 def proposed_edit(
     memory: MemoryStore, catalog: SkillCatalog, home: Path, proposal: Proposal
 ) -> FileEdit | None:
-    """The change to the file as it is now; None if it can no longer be made."""
+    """Return the change to the current file; None if it can no longer be made."""
     if proposal.kind == SKILL_KIND:
         return _skill_edit(catalog, home, _skill_request(proposal).request)
     request = msgspec.json.decode(proposal.request, type=MemoryRequest)
@@ -43,7 +43,7 @@ def proposed_edit(
 
 
 def editable_text(proposal: Proposal) -> str | None:
-    """The text of a proposal that has exactly one."""
+    """Return the text of a proposal that has exactly one."""
     if proposal.kind == SKILL_KIND:
         request = _skill_request(proposal).request
         field = _TEXT_FIELDS.get(request.action)
@@ -57,7 +57,7 @@ def editable_text(proposal: Proposal) -> str | None:
 
 
 def with_text(proposal: Proposal, text: str) -> Proposal:
-    """The proposal with another text; raises `ValueError` if it does not have exactly one."""
+    """Return the proposal with another text; raises `ValueError` unless it has exactly one."""
     if editable_text(proposal) is None:
         raise ValueError("this proposal cannot be edited as one text")
     why = "; ".join(filter(None, [proposal.why, _EDITED]))

@@ -16,7 +16,7 @@ REVIEW_SOURCE = "review"
 
 
 class ChangeProvenance(Struct, frozen=True, kw_only=True):
-    """`doubtful`: untrusted content may have led to it, or it repeats text of others."""
+    """`doubtful`: untrusted content may have caused it, or it repeats other people's text."""
 
     author: Author
     origin: ChangeOrigin
@@ -170,7 +170,7 @@ def _has_same_words(one: Sequence[str], owners: Sequence[str]) -> bool:
     """
     persons = {word for word in owners if word in _MARKED}
     if _OTHERS not in persons:
-        # As in: the user likes "their" tea.
+        # For example: the user likes "their" tea.
         one = [_USER if word == _OTHERS else word for word in one]
     if not persons.issuperset(word for word in one if word in _MARKED):
         return False

@@ -17,7 +17,7 @@ from hermes.ports.approvals import AskPerson
 MAX_FIELDS = 40
 MAX_CHOICES = 20
 MAX_TRIES = 3
-"""How often a field is asked until the answer is valid."""
+"""Maximum attempts to get a valid answer for a field."""
 DECLINE = "decline"
 """Typed by a person who does not want to fill in a form."""
 MAX_TEXT = 500
@@ -59,7 +59,7 @@ async def fill_form(
 async def _ask_field(
     ask_person: AskPerson, question: str, field: Mapping[str, Any], *, optional: bool
 ) -> Value | types.ElicitResult:
-    """A valid value, None for an optional field left empty, or how the form ends."""
+    """Return a valid value, None for an empty optional field, or how the form ends."""
     for attempt in range(MAX_TRIES):
         again = "That is not a valid answer.\n" if attempt else ""
         answer = await ask_person(f"{again}{question}", _choices(field))
@@ -77,7 +77,7 @@ async def _ask_field(
 
 
 def _help(field: Mapping[str, Any]) -> str:
-    """What may be answered."""
+    """Describe the valid answers."""
     refuse = f"Answer “{DECLINE}” to refuse the form."
     if not _is_list(field):
         return refuse

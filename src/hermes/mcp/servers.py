@@ -216,7 +216,7 @@ class McpServers:
         return usable, errors
 
     def warnings(self) -> list[str]:
-        """A missing package; `setting_problems` reports what is wrong with the settings."""
+        """Warn about a missing package; `setting_problems` reports wrong settings."""
         why = missing_sdk() if any(server.enabled for server in self._settings.values()) else ""
         return [why] if why else []
 

@@ -24,7 +24,7 @@ TRANSPORTS = ("", "stdio", "http", "streamable_http", "streamable-http", "sse")
 
 
 TOOLSET_PREFIX = "mcp-"
-"""In the toolset of a server that is called like one of ours, such as `memory`."""
+"""Prefix of a server's toolset if its name is one of ours, such as `memory`."""
 
 
 class ServerContext(Struct, frozen=True):

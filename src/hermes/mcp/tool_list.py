@@ -1,6 +1,6 @@
 """Read a server's tool list, and remember which tools were ever announced as acting.
 
-A server that later declares such a tool read-only is not believed.
+If a server later declares such a tool read-only, that is ignored.
 """
 
 import logging

@@ -33,7 +33,7 @@ MAX_TEXT = 100_000
 MAX_SCANNED = 4 * MAX_TEXT
 MAX_IMAGES = 8
 MAX_COMPARED = 1_000
-"""Values of structured content that are looked for in the text."""
+"""Maximum values of structured content to look up in the text."""
 NO_TEXT = "(The server answered without text.)"
 
 
@@ -158,7 +158,7 @@ def _values(structured: object) -> Iterator[object]:
 
 
 def _is_shown(value: object, text: str) -> bool:
-    """Whether the text has the value, in whatever layout."""
+    """Whether the text contains the value, in any layout."""
     if value is None or isinstance(value, bool):
         return True
     words = f"{value:g}" if isinstance(value, float) else str(value)
@@ -218,7 +218,7 @@ class McpTool:
         )
 
     def _approval_request(self, args: Raw) -> ApprovalRequest:
-        """Reads are never asked about, but the policy may deny them."""
+        """Build the request; reads never need approval, but the policy may deny them."""
         server = self._connection.server
         isolated = not isinstance(server.endpoint, StdioEndpoint) or server.endpoint.sandboxed
         acting = Isolation.NETWORK if isolated else Isolation.BEYOND

@@ -109,7 +109,7 @@ class HttpResponse(Struct, eq=False):
         self.wake()
 
     def fail(self, error: Exception) -> None:
-        """Break off the body; what has arrived can still be read."""
+        """Abort the body; data that arrived can still be read."""
         self.error = error
         self.wake()
 
@@ -129,7 +129,7 @@ class HttpResponse(Struct, eq=False):
             await self.wait()
 
     def read_nowait(self) -> bytes:
-        """Return what has arrived, perhaps nothing."""
+        """Return the data that has arrived, possibly none."""
         if not self._pieces and self._inflater is None:
             if self.error is not None:
                 raise self.error
@@ -219,8 +219,8 @@ class _Connection(asyncio.Protocol):
         else:
             self._transport.write(head)
             rest = memoryview(body)
-            # In chunks, so that other tasks can run in between. A server may refuse a large body
-            # before it has read all of it.
+            # Sent in chunks, so that other tasks can run in between. A server may reject a large
+            # body before reading all of it.
             for start in range(0, len(rest), _WRITE_SIZE):
                 if self._response.started or self._response.error is not None:
                     return
@@ -250,7 +250,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         response = self._response
         if self._requests == 0 or response.complete:
-            self.abort()  # unsolicited: the next response would be somebody else's
+            self.abort()  # unsolicited data would become the next request's response
             return
         try:
             self._parser.feed_data(data)

@@ -128,7 +128,7 @@ class _NextStep(Struct, frozen=True):
 
     @property
     def passing(self) -> bool:
-        """Another try of the same model is soon over; another model or key is worth a line."""
+        """Whether the notice is transient: it is for a retry, but not for another model or key."""
         return self.wait > 0
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 class KeyStrategy(StrEnum):
     FILL_FIRST = "fill_first"
-    """The first key as long as it works."""
+    """Use the first key as long as it works."""
     ROUND_ROBIN = "round_robin"
     RANDOM = "random"
     LEAST_USED = "least_used"

@@ -60,14 +60,14 @@ ELEVENLABS_API = SpeechApi(
     path="/speech-to-text",
     model="model_id",
     language="language_code",
-    # Otherwise the text also says where someone laughs or coughs.
+    # Otherwise the text would also note laughter or coughs.
     more={"tag_audio_events": "false"},
     key_header="xi-api-key",
 )
 
 
 class TranscriptionServer:
-    """`url` is the address before the path of the `api`; `key` goes to no other one."""
+    """`url` is the address before the path of the `api`; `key` is sent nowhere else."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class TranscriptionCommand:
     """Runs the owner's program on a file.
 
     In `command`, {input_path} is the recording and {output_dir} a folder for a .txt file; without
-    such a file, what the program prints is the text.
+    such a file, the program's output is the text.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class TranscriptionCommand:
             raise TranscriptionFailed("The recording could not be stored.") from error
 
     async def _run(self, path: Path, folder: str) -> bytes:
-        """What the program prints."""
+        """Return the program's output."""
         try:
             spec = ProcessSpec(
                 argv=self._argv(path, folder),
@@ -184,7 +184,7 @@ class TranscriptionCommand:
 
 
 def _file_name(name: str) -> str:
-    """Programs recognize the format by the suffix; a .txt file would be taken for the text."""
+    """Return a file name whose suffix tells the format; .txt would be mistaken for the text."""
     suffix = PurePosixPath(name).suffix[:8]
     is_plain = _SUFFIX.fullmatch(suffix) and suffix.lower() != ".txt"
     return f"recording{suffix}" if is_plain else "recording"

@@ -36,7 +36,7 @@ BUILT_IN = (
     PluginManifest(name="codex", module="hermes.runtimes.codex.plugin", runtime=CODEX_RUNTIME),
     PluginManifest(name="embedded", module="hermes.models.embedded.plugin", provider="embedded"),
 )
-"""Their runtimes are asked in this order."""
+"""Built-in plugins, in the order in which their runtimes are asked."""
 
 
 class _PluginModule(Protocol):

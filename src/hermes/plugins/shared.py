@@ -1,4 +1,4 @@
-"""What the plugins of several profiles share in a process."""
+"""Share objects between the plugins of all profiles of a process."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager

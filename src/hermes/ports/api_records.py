@@ -1,4 +1,4 @@
-"""What the API stores: callbacks of sessions, and answers by idempotency key."""
+"""Stored callbacks of API sessions, and answers by idempotency key."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,7 +23,7 @@ class SetCallback(Struct, frozen=True):
 
 
 BEGUN, DONE, FREE, LOST = "begun", "done", "free", "lost"
-"""States of an idempotency key: its turn runs, has an answer, did nothing, has no answer."""
+"""States of an idempotency key: running, answered, did nothing, lost without an answer."""
 
 
 class KeyedRequest(Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class ApiRecords(Protocol):
     async def callback(self, session: str) -> Callback | None: ...
 
     async def sessions_with_callback(self, limit: int) -> Sequence[str]:
-        """Those registered last."""
+        """Return the sessions with the most recently registered callbacks."""
         ...
 
     async def keyed_request(self, id: str) -> KeyedRequest | None: ...  # noqa: A002 the field's name

@@ -20,7 +20,7 @@ class QuestionRecord(Struct, frozen=True, kw_only=True):
     """A question and its outcome.
 
     `answer_text` is a reason, or the answer to a clarification. `digest` identifies a repeated
-    request, `principal` asked for it, and `request` is missing for a clarification. `call` is the
+    request, `principal` made the request, and `request` is empty for a clarification. `call` is the
     tool call that waits, `key` its session's topic in the inbox. `holder` is the worker that
     receives the answer; empty when there is none. `deadline` is by its machine's monotonic clock.
     """
@@ -45,8 +45,8 @@ class SavedApproval(Struct, frozen=True, kw_only=True):
     """A saved approval. An empty `session` means every session.
 
     For a shell command, `argv` is its words and `action` what else was shown with it; otherwise
-    `action` is the whole action or its kind. It counts only in its `folder`, and only while the
-    `seal` is unchanged. `asked_by` asked for it, `answered_by` allowed it.
+    `action` is the whole action or its kind. It applies only in its `folder`, and only while the
+    `seal` is unchanged. `asked_by` made the request, `answered_by` allowed it.
     """
 
     id: str
@@ -62,7 +62,7 @@ class SavedApproval(Struct, frozen=True, kw_only=True):
 
     @property
     def is_from_owner(self) -> bool:
-        """Whether the owner gave it; older records only know who asked."""
+        """Whether the owner gave it; older records only name who asked."""
         return (self.answered_by or self.asked_by) == OWNER
 
     @property

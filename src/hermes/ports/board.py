@@ -1,4 +1,4 @@
-"""The rows of one board. Rules of the board are in `hermes.kanban`; this only reads and writes."""
+"""The rows of one board. The board's rules are in `hermes.kanban`; this only reads and writes."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeVar

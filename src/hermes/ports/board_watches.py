@@ -1,4 +1,4 @@
-"""The last event of a board that each chat received, and which session to wake."""
+"""Stored subscriptions: the last board event each chat received, and the session to wake."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,10 +10,10 @@ from hermes.schema.scope import Scope
 
 
 class BoardWatch(Struct, frozen=True, kw_only=True):
-    """A subscription as this profile serves it. `cursor` is the last event that was handled.
+    """A subscription as this profile serves it.
 
-    `scope` is the turn that created the task, if it is known: its session is woken. `problem` is
-    why nothing can be sent.
+    `cursor` is the last event that was handled. `scope` is the turn that created the task, if
+    known, whose session is woken. `problem` says why nothing can be sent.
     """
 
     board: str
@@ -33,7 +33,7 @@ class PutBoardWatch(Struct, frozen=True):
 
 
 class RemoveBoardWatch(Struct, frozen=True):
-    """Remove a watch that nothing is sent for."""
+    """Remove a watch that no longer sends anything."""
 
     watch: BoardWatch
 
@@ -43,7 +43,7 @@ class BoardWatches(Protocol):
 
 
 def watch_of(board: str, subscription: BoardSubscription, scope: Scope | None = None) -> BoardWatch:
-    """The watch of a subscription that nothing has been sent for yet."""
+    """Return a new watch for a subscription."""
     return BoardWatch(
         board=board,
         task=subscription.task_id,

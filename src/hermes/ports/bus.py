@@ -1,4 +1,4 @@
-"""Live events and wake-ups between the parts of a gateway; the store keeps what must last."""
+"""Live events and wake-ups between parts of a gateway; durable state is in the store."""
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
@@ -33,7 +33,7 @@ class Subscription(Protocol):
 
 
 class Wakeups(Protocol):
-    """A wake-up counts from the moment of listening, even while nothing waits for it."""
+    """Collects wake-ups from the start of listening, even while nothing waits for them."""
 
     async def wait(self) -> None:
         """Return if woken since the last return; several wake-ups count as one."""
@@ -52,10 +52,10 @@ class Bus(Protocol):
     def subscribe(self, topic: str) -> AbstractContextManager[Subscription]: ...
 
     def wake(self, topic: str, key: str = "") -> None:
-        """Wake every listener of the topic, which learns the key; never blocks.
+        """Wake every listener of the topic and pass it the key; never blocks.
 
-        Listeners in other processes of the same store are woken, too, unless they are too busy.
-        A queue's name is the topic for its new rows, and the row's topic is the key.
+        Listeners in other processes on the same store are woken, too, unless they are too busy. A
+        queue's name is the topic for its new rows, and the row's topic is the key.
         """
         ...
 
@@ -65,7 +65,7 @@ class Bus(Protocol):
 
     @property
     def misses_wakeups(self) -> bool:
-        """Whether wake-ups of other processes do not arrive: then readers have to poll."""
+        """Whether wake-ups from other processes get lost, so that readers have to poll."""
         ...
 
     def listen(self, topic: str) -> AbstractContextManager[Wakeups]: ...

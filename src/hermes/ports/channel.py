@@ -35,8 +35,8 @@ class Offline(NotSent):
 class Throttled(NotSent):
     """Rate limited: wait `wait` seconds, for this chat or for all of them (`all_chats`).
 
-    `one_kind`: only calls like this one are limited, and the channel itself refuses them
-    meanwhile. Other calls to the chat, such as a new post instead of an edit, may succeed.
+    `one_kind`: only calls like this one are limited, and the channel itself rejects them meanwhile.
+    Other calls to the chat, such as a new post instead of an edit, may succeed.
     """
 
     code = "throttled"
@@ -114,7 +114,7 @@ class DeletedMessage(Struct, frozen=True, tag="delete"):
 
 
 class ChangedReaction(Struct, frozen=True, tag="reaction"):
-    """Someone reacted to the message, or took the reaction back."""
+    """Someone reacted to the message, or removed the reaction."""
 
     emoji: str
     removed: bool = False
@@ -131,9 +131,9 @@ Update: TypeAlias = NewMessage | EditedMessage | DeletedMessage | ChangedReactio
 
 
 class Recording(Text, frozen=True, kw_only=True, tag="recording"):
-    """Speech to transcribe once its sender is admitted; `text` is for when nothing transcribes.
+    """Speech to transcribe once its sender is admitted; `text` is used if nothing transcribes.
 
-    `spoken` if its sender says something with it, instead of sending a file.
+    `spoken`: it is the sender's own speech rather than a file.
     """
 
     media: Media
@@ -181,10 +181,10 @@ class Choice(Struct, frozen=True):
 
 
 class Choices(Struct, frozen=True, tag="choices"):
-    """Buttons below the text of the same post, or a numbered list where there are none."""
+    """Buttons below the post's text, or a numbered list on platforms without buttons."""
 
     choices: tuple[Choice, ...]
-    in_text: bool = False  # the text lists them already
+    in_text: bool = False  # the text already lists them
 
 
 Block: TypeAlias = Text | Code | Attachment | Choices
@@ -204,7 +204,7 @@ class Markup(StrEnum):
     """The dialects a text can be rendered in."""
 
     PLAIN = "plain"
-    MARKDOWN = "markdown"  # sent as it was written
+    MARKDOWN = "markdown"  # sent unchanged
     DISCORD = "discord"
     TELEGRAM = "telegram"  # the HTML subset of the Bot API
     SLACK = "slack"
@@ -271,7 +271,7 @@ class MediaLimits(Struct, frozen=True, kw_only=True):
     def limit_for(self, media_type: str) -> int:
         kind = media_type.partition("/")[0]
         own = {"image": self.image, "audio": self.audio, "video": self.video}.get(kind, 0)
-        # A platform that does not show a kind of media may still take it as a file.
+        # A platform that cannot show a kind of media may still accept it as a file.
         return own or self.document
 
 
@@ -285,20 +285,20 @@ class ChannelCapabilities(Struct, frozen=True):
     rate: float = 0.0  # messages per second in total; 0 is unlimited
     chat_rate: float = 0.0  # messages per second to one chat; 0 is unlimited
     group_rate: float = 0.0  # the same for groups, if they have another limit
-    group_prefix: str = ""  # with which the ids of groups begin; only needed for `group_rate`
+    group_prefix: str = ""  # prefix of group ids; only needed for `group_rate`
     unit: LengthUnit = LengthUnit.CHARACTERS
     markup: Markup = Markup.MARKDOWN
     edit: bool = False
     typing: bool = False
     reactions: bool = False
     threads: bool = False
-    buttons: int = 0  # the most buttons below one post; 0: choices are numbered in the text
+    buttons: int = 0  # maximum buttons below one post; 0: choices are numbered in the text
     button_label: int = 64  # characters of a button's label
     media_in: MediaLimits = MediaLimits()
     media_out: MediaLimits = MediaLimits()
     voice: bool = False  # shows audio as a voice message
     mention_required: bool = False  # in groups, unless the settings say otherwise
-    native_commands: bool = False  # has a command list of its own
+    native_commands: bool = False  # has its own list of commands
     idempotent: bool = False  # recognizes a repeated post by `Outbound.key`
     send_seconds: float = 0.0  # how long one post may take to send; 0 is the gateway's default
 
@@ -340,7 +340,7 @@ class SupportsReactions(Protocol):
 @runtime_checkable
 class SupportsLiveness(Protocol):
     def last_seen_at(self) -> datetime | None:
-        """When the platform last proved to be alive, such as by answering a poll or a ping."""
+        """When the platform last showed a sign of life, such as the answer to a poll or a ping."""
         ...
 
 
@@ -353,10 +353,10 @@ class SharedResources(Protocol):
 
 
 class ChannelDeps(Struct, frozen=True, kw_only=True):
-    """What a channel is built from: one account's settings, and the profile's environment.
+    """Everything a channel is built from: one account's settings, and the profile's environment.
 
     `name` is the channel's own name in addresses: the platform, or `platform/account`.
-    `current_env` is the environment as the files have it now: a token may have been replaced.
+    `current_env` reads the environment again, because a token may have been replaced.
     """
 
     name: str
@@ -377,9 +377,9 @@ ChannelFactory: TypeAlias = Callable[[ChannelDeps], AbstractAsyncContextManager[
 
 
 class AccountCheck(Struct, frozen=True, kw_only=True):
-    """What the platform says about a token: whose it is, and what the owner may still want.
+    """The result of checking a token: whose it is, and hints for the owner.
 
-    `variables` are found settings, which setup stores.
+    `variables` are settings that were found and that setup stores.
     """
 
     account: str
@@ -394,8 +394,8 @@ CheckAccount: TypeAlias = Callable[[str, FreeTable, Mapping[str, str]], Awaitabl
 class SetupQuestion(Struct, frozen=True):
     """A variable that setup asks for; `{domain}` in the default is that of the first answer.
 
-    The answer to a `secret` is not shown. An `optional` one can be left out with `-`. The others
-    match the regular expression `pattern`; `expected` says what they look like.
+    The answer to a `secret` is not shown, and an `optional` one is skipped with `-`. Answers must
+    match the regular expression `pattern`, which `expected` describes.
     """
 
     variable: str

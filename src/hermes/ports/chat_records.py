@@ -1,4 +1,4 @@
-"""What the gateway stores about chats: where sessions continue, keys, questions, quotas."""
+"""Stored facts about chats: where sessions continue, keys, questions, quotas."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -33,7 +33,7 @@ class SessionKeyRecord(Struct, frozen=True, kw_only=True):
 
 
 class AddSessionKey(Struct, frozen=True):
-    """The commit fails with `StateConflict` if a chat has the key."""
+    """Store the key; the commit fails with `StateConflict` if a chat already has it."""
 
     record: SessionKeyRecord
 

@@ -16,7 +16,7 @@ class Task(Struct, frozen=True, kw_only=True):
 
     goal: str
     foreign: bool = False  # the delegating turn contained untrusted content
-    context: str = ""  # all that the subagent knows besides the goal
+    context: str = ""  # everything the subagent knows besides the goal
     role: Literal["leaf", "orchestrator"] = "leaf"  # an orchestrator may delegate further
 
 
@@ -61,7 +61,7 @@ class ChangeDelegation(Struct, frozen=True):
 
 
 class CloseDelegation(Struct, frozen=True):
-    """Remove a delegation that was reported; fails with `StateConflict` if another did it."""
+    """Remove a reported delegation; fails with `StateConflict` if it was already removed."""
 
     id: str
 

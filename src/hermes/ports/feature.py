@@ -45,7 +45,7 @@ class Argument(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The name of its value in a call."""
+        """The name of the value in a call."""
         return self.name.removeprefix("--").replace("-", "_")
 
 
@@ -62,7 +62,7 @@ class ActionCall(Struct, frozen=True, kw_only=True):
 
     @property
     def prefix(self) -> str:
-        """What precedes the name of a verb where the action was called."""
+        """What precedes the verb's name on this surface."""
         return "hermes " if self.scope is None else "/"
 
     @property
@@ -105,8 +105,8 @@ class ActionReply(Struct, frozen=True):
 class Action(Struct, Generic[S], frozen=True, kw_only=True):
     """One action of a verb, such as `create` of `hermes cron` and of `/cron`.
 
-    With `for_others`, people other than the owner may call it; it checks what they may do. With
-    `runs_agent`, the command line lets one accept the configured hooks.
+    With `for_others`, people other than the owner may call it; the action checks what they may do.
+    With `runs_agent`, the command line accepts `--accept-hooks`.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Verb(Struct, Generic[S], frozen=True, kw_only=True):
     """A command with actions; without one, a slash command runs `default`.
 
     `options` are flags of the actions that may also precede the name of the action. With
-    `fallback`, a text that begins with no action's name is the argument of that action.
+    `fallback`, text that does not begin with an action's name is the argument of that action.
     `in_session` verbs belong to a session, which is opened if a chat has none.
     """
 
@@ -160,7 +160,7 @@ class FileAnswer(Struct, frozen=True):
 class RouteRequest(Struct, frozen=True, kw_only=True):
     """A request: the names in the path, the query, and the decoded body if the route has one.
 
-    `file` is what the field `file` of a form has, if the route accepts an upload.
+    `file` is the uploaded form field `file`, if the route accepts one.
     """
 
     path: Mapping[str, str]

@@ -1,7 +1,7 @@
-"""The features that register themselves: where their verb, routes, tools and service are.
+"""The catalog of features: where their verbs, routes, tools and services are.
 
-Everything is named as `module:attribute` and imported when it is used, so that a feature costs
-nothing where it is not used.
+Everything is named as `module:attribute` and imported on use, so that an unused feature costs
+nothing.
 """
 
 from collections.abc import Mapping, Sequence

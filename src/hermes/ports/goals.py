@@ -17,7 +17,7 @@ class GoalState(StrEnum):
 
 
 class Goal(Struct, frozen=True, kw_only=True):
-    """What a session works on over several turns.
+    """A session's goal, pursued over several turns.
 
     - `scope`: where it was set; its turns continue there.
     - `revision`: counts the changes; 0 for a goal that is not stored yet.

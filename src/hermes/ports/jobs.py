@@ -41,7 +41,7 @@ class Repeat(Struct, frozen=True, kw_only=True):
 
 
 class MissedFires(StrEnum):
-    """Which fires of a downtime are made up for."""
+    """Which fires that were missed during a downtime run afterwards."""
 
     ALL = "all"
     LAST = "last"
@@ -49,7 +49,7 @@ class MissedFires(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What a fire does while the one before it is unfinished."""
+    """What a fire does while the previous one is unfinished."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -64,7 +64,7 @@ class Unreachable(StrEnum):
 
 
 class JobPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a job deals with what goes wrong. Times are in seconds, money in dollars.
+    """How a job handles delays and failures. Times are in seconds, money in dollars.
 
     - `max_lateness`: a fire later than this is missed; None: half the period, 2 to 120 minutes.
     - `jitter`: a fire starts up to this much later, to spread the load.
@@ -134,7 +134,7 @@ class Job(Struct, frozen=True, kw_only=True):
     timezone: str = ""
     policy: JobPolicy = JobPolicy()
     watched: str | None = None  # the state of `schedule.path` that was handled last
-    acknowledged_at: datetime | None = None  # failures up to then are known to someone
+    acknowledged_at: datetime | None = None  # failures up to then were acknowledged
 
     @property
     def all_skills(self) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ class StoredJob(Struct, frozen=True, kw_only=True):
 
 
 class FireState(StrEnum):
-    """`unknown`: the process died during it; `skipped` and `missed` name a reason."""
+    """The state of a fire. `unknown`: its process died; `skipped` and `missed` have a reason."""
 
     CLAIMED = "claimed"
     RUNNING = "running"
@@ -197,8 +197,8 @@ class Fire(Struct, frozen=True, kw_only=True):
     ended_at: datetime | None = None
     session: str = ""
     run: str = ""
-    data: str = ""  # what the event brought; untrusted
-    output: str = ""  # its beginning; the whole is in the output file
+    data: str = ""  # data of the event; untrusted
+    output: str = ""  # the beginning of the output; the output file has all of it
     file: str = ""
     until: datetime | None = None
     count: int = 1
@@ -298,5 +298,5 @@ class Jobs(Protocol):
         ...
 
     async def forget(self, job: str, keep: int) -> int:
-        """Delete the ended fires of a job but the last `keep`."""
+        """Delete the ended fires of a job except the last `keep`."""
         ...

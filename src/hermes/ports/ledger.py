@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 
 class Author(StrEnum):
-    """Who decided it. A review is the agent looking back after a turn."""
+    """Who decided a change. A review is the agent looking back after a turn."""
 
     PERSON = "person"
     AGENT = "agent"
@@ -18,7 +18,7 @@ class Author(StrEnum):
 
 
 class ChangeState(StrEnum):
-    """`APPLYING` is being written: after a crash it is completed at the next startup."""
+    """An `APPLYING` change is being written; after a crash, the next start completes it."""
 
     APPLYING = "applying"
     APPLIED = "applied"
@@ -35,7 +35,7 @@ class FileEdit(Struct, frozen=True):
 
 
 class ChangeOrigin(Struct, frozen=True, kw_only=True):
-    """Where it came from. `words` names the sources of untrusted content in the turn."""
+    """Where a change came from. `words` names the sources of untrusted content in the turn."""
 
     session: str = ""
     run: str = ""

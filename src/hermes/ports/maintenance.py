@@ -1,4 +1,4 @@
-"""Care of a store: statistics, integrity, backup, pruning, indexes and imports."""
+"""Maintenance of a store: statistics, integrity, backup, pruning, indexes and imports."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 ReportProgress: TypeAlias = Callable[[int, int], None]
-"""Called with how much is done and how much there is."""
+"""Called with the amount done and the total."""
 
 
 class SourceCounts(Struct, array_like=True, frozen=True):
@@ -30,7 +30,7 @@ class StoreStats(Struct, frozen=True, kw_only=True):
 
 
 class IndexState(Struct, frozen=True):
-    """How far the search index is behind; ids of deleted messages are counted as well."""
+    """How far the search index lags behind; ids of deleted messages count as well."""
 
     newest: int  # id of the newest message
     indexed: int  # messages up to this id are in the index
@@ -63,11 +63,11 @@ class Maintenance(Protocol):
         ...
 
     async def backup(self, to: Path) -> None:
-        """Copy the current database while others go on writing."""
+        """Copy the current database while others keep writing."""
         ...
 
     async def prune_queues(self, before: datetime) -> int:
-        """Forget items that were done before then; their keys could be accepted again."""
+        """Delete items that were done before then; their keys may be accepted again."""
         ...
 
     async def optimize(self) -> None:
@@ -81,7 +81,7 @@ class Maintenance(Protocol):
     async def index_state(self) -> IndexState: ...
 
     async def build_vectors(self) -> bool:
-        """Compute the vectors of all messages. False where that is not possible, or not yet."""
+        """Compute the vectors of all messages; False if that is not (yet) possible."""
         ...
 
     async def import_legacy(self, path: Path, report: ReportProgress) -> ImportCounts:

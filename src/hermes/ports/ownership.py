@@ -1,4 +1,4 @@
-"""Who works on what: workers with a heartbeat, their claims, and the leases of sessions."""
+"""Ownership of work: workers with a heartbeat, their claims, and the leases of sessions."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ WORKER_TTL = timedelta(seconds=60)
 
 
 class Claim(Struct, frozen=True):
-    """What this worker alone may do; the generation is never given twice."""
+    """Something that only this worker may do; each generation is used once."""
 
     name: str
     generation: int
@@ -20,8 +20,8 @@ class Claim(Struct, frozen=True):
 class WorkerInfo(Struct, frozen=True, kw_only=True):
     """A process that works on the store.
 
-    `silent` is the time since its last heartbeat, `claims` what it alone may do, `sessions` how
-    many it holds.
+    `silent` is the time since its last heartbeat, `claims` what it has claimed, `sessions` how many
+    it holds.
     """
 
     id: str
@@ -34,7 +34,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
 
 
 class Leases(Protocol):
-    """One runner per session; the generation fences off the writes of an older one."""
+    """Ensures one runner per session; the generation rejects the writes of earlier ones."""
 
     async def hold(self, session: str, holder: str, ttl: timedelta) -> int:
         """Return the generation. Raises `SessionBusy` while another live holder has the lease."""
@@ -47,7 +47,7 @@ class Leases(Protocol):
     async def release(self, session: str, generation: int) -> None: ...
 
     async def held(self, session: str) -> bool:
-        """Whether a holder that may be alive has the lease."""
+        """Whether the lease is held by a holder that may be alive."""
         ...
 
     async def holders(self) -> Mapping[str, str]:
@@ -63,7 +63,7 @@ class Workers(Protocol):
 
     @property
     def own(self) -> str:
-        """The id of this process; whatever it claims names it."""
+        """The id of this process; its claims contain it."""
         ...
 
     @property
@@ -72,13 +72,13 @@ class Workers(Protocol):
         ...
 
     async def register(self) -> None:
-        """Make this worker known; its first claim does so by itself."""
+        """Register this worker; otherwise its first claim does."""
         ...
 
     async def beat(self) -> bool:
-        """Renew this worker if it is registered, and forget those that are dead.
+        """Renew this worker if it is registered, and remove dead ones.
 
-        False if it had expired itself, so that others may have taken over its claims.
+        Returns False if this one had expired, so that others may have taken over its claims.
         """
         ...
 
@@ -91,7 +91,7 @@ class Workers(Protocol):
         ...
 
     async def forget(self, worker: str) -> None:
-        """Remove a worker; what it holds is free."""
+        """Remove a worker and free its claims."""
         ...
 
     async def claim(self, name: str) -> Claim | str:

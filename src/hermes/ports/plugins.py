@@ -1,4 +1,4 @@
-"""Interface of plugins: what they may use of a profile, and what they register."""
+"""Interface of plugins: what a profile offers to them, and what they register."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -67,7 +67,7 @@ class WatchedCommand(Protocol):
         ...
 
     def start_recording(self) -> None:
-        """Mark everything it writes as untrusted."""
+        """Mark everything that the command writes as untrusted."""
         ...
 
     def end(self) -> None: ...
@@ -98,7 +98,7 @@ class SharedResources(Protocol):
 
 
 class PluginServices(Struct, frozen=True, kw_only=True):
-    """What a plugin may use of the profile that loads it."""
+    """What a profile offers to its plugins."""
 
     home: Home
     config: Config
@@ -171,21 +171,21 @@ class PluginContext(Protocol):
     def services(self) -> PluginServices: ...
 
     def register_runtime(self, runtime: RuntimeProvider) -> None:
-        """Ask it which turns it runs, after those registered before."""
+        """Register a runtime, which is asked about turns after earlier ones."""
         ...
 
     def register_switch(self, runtime: SwitchableRuntime) -> None:
-        """Like `register_runtime`, for one that people switch on and off."""
+        """Like `register_runtime`, for a runtime that people switch on and off."""
         ...
 
     def register_model_provider(self, name: str, build: BuildModel) -> None:
-        """Build the models of the provider of this name."""
+        """Register what builds the models of this provider."""
         ...
 
     def register_close(self, close: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Await it when the profile is closed."""
+        """Register a function to await when the profile is closed."""
         ...
 
     def register_gateway_task(self, run: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Run it while the gateway serves chats."""
+        """Register a function to run while the gateway serves chats."""
         ...

@@ -31,7 +31,7 @@ class AddSpendBefore(Struct, frozen=True):
 
 
 class PartialText(Struct, frozen=True, kw_only=True):
-    """What people were shown of an answer that is being written; `holder` writes it."""
+    """The part of an unfinished answer that people were shown; `holder` is writing it."""
 
     run: str
     session: str

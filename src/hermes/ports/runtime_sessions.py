@@ -1,4 +1,4 @@
-"""What a runtime remembers about a session; a cache, which it can do without."""
+"""A runtime's cached data about a session, which may be lost at any time."""
 
 from collections.abc import Sequence
 from datetime import datetime

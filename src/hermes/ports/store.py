@@ -26,7 +26,7 @@ from hermes.schema.sessions import (
 from hermes.schema.tools import Effect
 
 if TYPE_CHECKING:
-    # The features in use are loaded, not all that have a repository.
+    # Only features in use are loaded, not all that have a repository.
     from hermes.ports.api_records import ApiRecords, ApiWrite
     from hermes.ports.approval_records import ApprovalRecords, ApprovalWrite
     from hermes.ports.board_watches import BoardWatches, PutBoardWatch, RemoveBoardWatch
@@ -91,7 +91,7 @@ class RecordIntent(Struct, frozen=True):
 
 
 class SettleIntent(Struct, frozen=True):
-    """The call's outcome is known: its result is in the transcript.
+    """Record that the call's outcome is known, because its result is in the transcript.
 
     Call ids come from the provider and are unique only within a session.
     """
@@ -124,7 +124,7 @@ class EnqueueItem(Struct, frozen=True):
 
 
 class CompleteItem(Struct, frozen=True):
-    """The item needs no more work.
+    """Complete an item.
 
     With a `holder`, the commit fails with `LeaseLost` unless that worker holds the item or has
     completed it.
@@ -135,9 +135,9 @@ class CompleteItem(Struct, frozen=True):
 
 
 class DropItems(Struct, frozen=True):
-    """The items of a queue need no more work, by how their keys begin, except the `kept` ones.
+    """Complete the items of a queue by key prefix, except the `kept` ones.
 
-    They may be claimed: their holder does not find them when it reads the queue again.
+    They may be claimed; their holder no longer finds them when it reads the queue again.
     """
 
     queue: str
@@ -377,7 +377,7 @@ class Queues(Protocol):
     async def retry(self, key: str, at: datetime, reason: str) -> None: ...
 
     async def park(self, key: str, reason: str, holder: str = "") -> None:
-        """Give up on an item; it is kept with the reason until someone acts.
+        """Give up on an item; it is kept with the reason until a person acts.
 
         Raises `LeaseLost` if a `holder` is named and does not hold it.
         """

@@ -1,4 +1,4 @@
-"""Turn recordings of speech into text."""
+"""Interface for transcribing recordings of speech."""
 
 from typing import Protocol
 
@@ -13,5 +13,5 @@ class TranscriptionFailed(HermesError):
 
 class Transcriber(Protocol):
     async def transcribe(self, data: bytes, name: str, media_type: str) -> str:
-        """Return what was said. Raises `TranscriptionFailed`, also if it takes too long."""
+        """Return the spoken text. Raises `TranscriptionFailed`, also after a timeout."""
         ...

@@ -1,4 +1,4 @@
-"""What a turn reports to: the receiver of its events, and user-defined hooks."""
+"""The receivers of a turn's reports: events, and user-defined hooks."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""What the settings say about where the commands of a platform run."""
+"""Read from the settings where the commands of a platform run."""
 
 from hermes.config.sections.execution import Terminal
 
@@ -16,7 +16,7 @@ def remote_folder(terminal: Terminal, platform: str) -> str:
 
 
 def remote_location(terminal: Terminal, platform: str) -> str:
-    """For the model: where commands run, if not on the machine with the files."""
+    """Tell the model where commands run, if not on the machine with the files."""
     folder = remote_folder(terminal, platform)
     if not folder:
         return ""
@@ -25,7 +25,7 @@ def remote_location(terminal: Terminal, platform: str) -> str:
 
 
 def runs_elsewhere(terminal: Terminal, platform: str) -> bool:
-    """Whether commands from a platform find other programs than those of this machine."""
+    """Whether commands from a platform find different programs than on this machine."""
     return backend_on(terminal, platform) in {"docker", "ssh"}
 
 

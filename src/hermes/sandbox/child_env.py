@@ -19,7 +19,7 @@ OWNER_VARIABLES = frozenset({"SSH_AUTH_SOCK"})
 
 
 HOME_VARIABLE = "HERMES_HOME"
-"""Makes a `hermes` run by a command use the profile of the turn."""
+"""Makes `hermes`, run by a command, use the turn's profile."""
 
 
 class EnvRules(Struct, frozen=True, kw_only=True):

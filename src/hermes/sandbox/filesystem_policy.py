@@ -175,7 +175,7 @@ def home_secrets(home: Path) -> tuple[str, ...]:
 
 
 def private_paths(home: Path, *, root: bool) -> tuple[str, ...]:
-    """What a user with this home shows to no one without asking."""
+    """Return the paths of a user with this home that stay private without approval."""
     return (*home_secrets(home), *(ROOT_SECRETS if root else ()))
 
 

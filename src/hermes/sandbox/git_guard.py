@@ -200,7 +200,7 @@ class GitGuard:
 
 
 def guarded_paths(git: str) -> Iterator[str]:
-    """What must not change in one repository; missing files git would look for are created."""
+    """Return what must not change in one repository, after creating missing files."""
     if not _is_folder(git):
         if not os.path.islink(git):
             yield git
@@ -274,7 +274,7 @@ def _executed(
 def _saved_entries(
     gits: Sequence[str], leads: Sequence[str], *, whole: bool
 ) -> Iterator[tuple[str, SavedEntry]]:
-    """What can be restored; folders with a read-only mount need not be."""
+    """Return what can be restored; folders with a read-only mount are left out."""
     inside = (f"{git}/{name}" for git in gits if _is_folder(git) for name in _GUARDED_NAMES)
     outside = (git for git in gits if not _is_folder(git))
     for path in (*outside, *inside, *leads):
@@ -304,7 +304,7 @@ def _folder_state(folder: str) -> frozenset[bytes]:
 
 
 def _identity(path: str) -> tuple[int, ...]:
-    """Differs once something else has this path; for a file, once it has changed at all."""
+    """Return a value that changes when the path is replaced, or when a file changes."""
     try:
         status = os.lstat(path)
     except OSError:

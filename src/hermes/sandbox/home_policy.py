@@ -1,4 +1,4 @@
-"""What commands and tools see of the agent's homes and of this machine."""
+"""Define what commands and tools see of the agent's homes and of this machine."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ BOARD_FILES = ("kanban/attachments", "kanban/boards/*/attachments")
 """The files of the boards' tasks, below the folder that all profiles share; only the owner's
 agents work on tasks, and see them."""
 WORKSPACE = "workspace"
-"""Visible as well, and writable for commands that work there."""
+"""Also visible, and writable for commands that work there."""
 
 BLOCKED_IN_HOME = (
     ".env*", "auth.json", "config.yaml", "SOUL.md", "*.db", "*.db-*", "*.db.*",
@@ -38,7 +38,7 @@ INSTRUCTION_FOLDERS = ("skills", "skill-bundles")
 
 
 def filesystem_policy(home: Home, env: Env, terminal: Terminal) -> "FilesystemPolicy":
-    """What the commands of a profile see of this machine."""
+    """Return what a profile's commands see of this machine."""
     from hermes.sandbox.filesystem_policy import (  # noqa: PLC0415 - loaded on first use
         GUARDED,
         VISIBLE_IN_RUN,

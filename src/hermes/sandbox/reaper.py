@@ -35,7 +35,7 @@ SETTLE = 0.2
 ORPHAN_GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL when the owner is gone."""
 KILL_TIMEOUT = 2.0
-"""Seconds of killing before a tree counts as stuck, as a process of root would be."""
+"""Seconds of killing before a tree counts as stuck, for example because it belongs to root."""
 POLL_INTERVAL = 0.05
 ISOLATION_FAILED = 1 << 8
 """The wait status of a program that exits with 1."""
@@ -275,7 +275,7 @@ class JobSupervisor:
         self.reap()
 
     def read_control(self) -> None:
-        """Any message, or a closed socket, means: end the job."""
+        """Read the control socket: any message, or its end, means that the job must end."""
         try:
             data = self.control.recv(16)
         except OSError:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class SandboxDeps(Struct, frozen=True):
-    """What the sandboxes of a profile are built from."""
+    """Everything that a profile's sandboxes are built from."""
 
     home: Home
     env: Env

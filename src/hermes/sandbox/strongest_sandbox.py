@@ -90,7 +90,7 @@ class StrongestSandbox:
 
     @property
     def state(self) -> str:
-        """For people: which sandbox is used, and why not a stronger one."""
+        """Tell people which sandbox is used, and why not a stronger one."""
         isolation = self.isolation
         reasons = "; ".join(dict.fromkeys(self._reasons))
         if not isolation:

@@ -22,7 +22,7 @@ class TaskStatus(StrEnum):
 
 
 class BlockKind(StrEnum):
-    """Why a task cannot go on. A dependency waits by itself; the others wait for someone."""
+    """Why a task cannot continue. A dependency resolves itself; the others wait for a person."""
 
     DEPENDENCY = "dependency"
     NEEDS_INPUT = "needs_input"

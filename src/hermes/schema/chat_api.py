@@ -1,4 +1,4 @@
-"""Convert messages to the OpenAI chat format, with an extension for what it cannot hold."""
+"""Convert messages to the OpenAI chat format, with an extension for missing fields."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -196,7 +196,7 @@ def attachments_of(message: User) -> list[Attachment]:
 
 
 def quoted_text(author: str, text: str) -> str:
-    """What somebody else wrote, as an attachment of a message."""
+    """Return another person's text as an attachment of a message."""
     return f"{QUOTED_HEADER}\n\n@{one_line(author, 80) or 'someone'}\n{fenced(text)}"
 
 
@@ -238,12 +238,12 @@ def display_parts(message: User) -> tuple[Text | Media, ...]:
             parts.append(part)
         elif names := _attachment_names(part.text):
             parts.append(Text(f"attached: {', '.join(names)}"))
-        # Else it only says where a file is stored, which is a part of its own.
+        # Otherwise it only says where a file is stored, which is a separate part.
     return tuple(parts)
 
 
 def shell_attachment(results: Sequence[ShellResult]) -> tuple[Text, ...]:
-    """What the user's own shell commands printed, as a part of their next message."""
+    """Return the output of the user's own shell commands as a part of their next message."""
     if not results:
         return ()
     entries = [
@@ -257,7 +257,7 @@ def shell_attachment(results: Sequence[ShellResult]) -> tuple[Text, ...]:
 
 
 def command_parts(line: str, prompt: str) -> tuple[Text, Text]:
-    """A typed command and what it means; people see only what was typed."""
+    """Return a typed command with its expansion; people only see what was typed."""
     return Text(line.rstrip()), Text(f"{COMMAND_HEADER}\n\n{prompt}")
 
 

@@ -31,9 +31,9 @@ class Question(Struct, frozen=True, kw_only=True):
     """A pending question. `subject` is shown unchanged: the command, the path.
 
     `reason` is the model's, `origin` says who asked; `choices` is empty if any text is an answer.
-    `asked` is who may answer besides the owner; `elsewhere` says that it was forwarded to the
-    owner's own chat. The answer has to come within `seconds` of monotonic time; `until` is the same
-    deadline by the wall clock, which may be changed meanwhile.
+    `asked` may answer besides the owner; `elsewhere` means that it was forwarded to the owner's
+    chat. The answer has to come within `seconds` of monotonic time; `until` is the same deadline by
+    the wall clock, which may be changed meanwhile.
     """
 
     id: str

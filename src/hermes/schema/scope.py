@@ -53,7 +53,7 @@ class Requester(Struct, frozen=True, kw_only=True):
 
 
 class InheritedLimits(Struct, frozen=True, kw_only=True):
-    """Limits of work that is done for a person elsewhere than where they asked for it.
+    """Limits of work that runs elsewhere than where a person requested it.
 
     The rules of their `platform` apply; `tools` are those the person had, None for all that are
     offered there.
@@ -66,9 +66,9 @@ class InheritedLimits(Struct, frozen=True, kw_only=True):
 class Scope(Struct, frozen=True):
     """One run's identity. `later` says whether something can still be delivered after the turn.
 
-    `source` is the surface or platform of the session, `key` its session key there; `handed_on`
-    is another address to which the result is delivered. `attended` says that someone can be asked
-    during the run, `yolo` that no approval is wanted. While a person is asked, `call` is the tool
+    `source` is the surface or platform of the session, `key` its session key there; `handed_on` is
+    another address to which the result is delivered. `attended` means that someone can be asked
+    during the run, `yolo` that nothing needs approval. While a person is asked, `call` is the tool
     call that waits, if it had no effect yet and can be repeated. `bounds` are a subagent's limits.
     """
 

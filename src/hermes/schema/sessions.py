@@ -110,7 +110,7 @@ class SearchResult(Struct, frozen=True):
 
     @property
     def note(self) -> str:
-        """A sentence about partial results; how much others have stored is not said."""
+        """A sentence about partial results; it does not reveal how much others have stored."""
         return (
             "These results are partial: messages are still being indexed." if self.unindexed else ""
         )

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class ShellResult(Struct, frozen=True):
-    """What a command that the user typed after `!` printed."""
+    """The output of a command that the user typed after `!`."""
 
     command: str
     output: str

@@ -1,4 +1,4 @@
-"""What a surface shows of a conversation: its state, its history, replies to slash commands."""
+"""Data that surfaces show about a conversation: state, history, replies to slash commands."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -50,7 +50,9 @@ class RecentHistory(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rows: tuple[StoredMessage, ...] = ()
     cut: frozenset[int] = frozenset()  # last messages of interrupted turns, by seq
     failed: Mapping[int, str] = {}  # why turns have no answer, by the seq of their last message
-    asked: tuple[datetime, ...] = ()  # when a person was asked something: explains long pauses
+    asked: tuple[
+        datetime, ...
+    ] = ()  # when a person was asked something, which explains long pauses
     more: int = 0  # number of earlier messages
 
 
@@ -135,4 +137,4 @@ class NotACommand(Struct, frozen=True, tag="plain"):
 CommandReply: TypeAlias = TextReply | ResumedReply | SubmitReply | QuitReply | ScreenReply
 """What a slash command returns, on every surface."""
 LineReply: TypeAlias = CommandReply | NotACommand
-"""What a line typed at a terminal leads to."""
+"""The result of a line typed at a terminal."""

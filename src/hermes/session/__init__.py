@@ -1,1 +1,1 @@
-"""Sessions: keys, leases, and running turns durably."""
+"""Sessions: keys, leases, and durable turns."""

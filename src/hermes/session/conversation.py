@@ -55,7 +55,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     principal: str = OWNER
     model: str = ""
     provider: str = ""
-    attended: bool = False  # someone can answer approvals
+    attended: bool = False  # someone can answer approval requests
     yolo: bool = False  # approve everything
     async_delivery: bool = True  # results that arrive after a turn can be delivered
     refresh: bool = True  # read the session again after a turn
@@ -159,9 +159,9 @@ class Conversation:
     ) -> Outcome:
         """Run one turn and pass its events to `emit`; `interrupt` ends it.
 
-        With None, the turn is about follow-ups that arrived in the session since. `message_id` is
-        that of a message that was stored by `queue`. Raises `SessionBusy` while another turn of
-        this session runs, here or elsewhere.
+        With None, the turn handles follow-ups that arrived in the session. `message_id` is that of
+        a message that was stored by `queue`. Raises `SessionBusy` while another turn of this
+        session runs, here or elsewhere.
         """
         message = nudge("news") if parts is None else await self._message(parts, message_id)
         self._check_not_running()
@@ -217,8 +217,9 @@ class Conversation:
     async def steer(self, message_id: str, text: str) -> bool:
         """Send a message to the running turn, under an id chosen by the caller.
 
-        Returns False if the turn cannot take it any more. A message was taken once it is emitted
-        as `MessageAdded`; one that is not by the end of the turn stays with the caller.
+        Returns False if the turn cannot take it any more. A message has been received once it is
+        emitted as `MessageAdded`; if that does not happen by the end of the turn, the caller keeps
+        it.
         """
         steering = self._steering
         if steering is None or not text.strip():
@@ -275,10 +276,10 @@ class Conversation:
         self._set_session(row, new=not messages)
 
     async def branch(self, title: str = "", last: str = "") -> Session:
-        """Continue in a copy of this session; the original stays as it is.
+        """Continue in a copy of this session; the original is unchanged.
 
-        The copy ends with the answer whose id is `last`, if one is given.
-        The copy takes over the session key of a chat, which has only one open session.
+        The copy ends with the answer whose id is `last`, if one is given. The copy takes over the
+        session key of a chat, which has only one open session.
         """
         self._check_not_running()
         old = self.session

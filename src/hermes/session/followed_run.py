@@ -21,7 +21,7 @@ class RunReader(Protocol):
         ...
 
     async def flush(self) -> None:
-        """Called after a number of events."""
+        """Called after each batch of events."""
         ...
 
     def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
@@ -46,7 +46,7 @@ class RunReading(Struct):
                     await self._reader.flush()
         finally:
             if self._events is not None:
-                # What a cancelled reader has missed.
+                # Deliver the events that a cancelled reader missed.
                 self._pass_on(self._events.take())
 
     def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:

@@ -1,4 +1,4 @@
-"""The turns that people and clients wait for; work in the background lets them go first."""
+"""Track turns that people or clients wait for, so that background work can yield to them."""
 
 import math
 from collections.abc import Generator
@@ -13,12 +13,12 @@ from hermes.session.turn_request import TurnRequest
 
 
 class ForegroundTurns(Struct):
-    """Counts them. A turn that acts for another session is in the background."""
+    """Counts foreground turns; a turn that acts for another session is in the background."""
 
     _clock: Clock
     _count: int = 0
     _none: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the last one ends."""
+    """Set when the last foreground turn ends."""
     _ended_at: float = -math.inf
 
     @contextmanager
@@ -38,9 +38,9 @@ class ForegroundTurns(Struct):
                 self._none.set()
 
     async def wait_until_quiet(self, quiet: float, longest: float) -> None:
-        """Return when none has run for `quiet` seconds, at the latest after `longest` seconds.
+        """Return when none has run for `quiet` seconds, or after `longest` seconds.
 
-        After an answer, its delivery and perhaps the next question follow.
+        The pause leaves time to deliver an answer, and for the next question.
         """
         end = self._clock.monotonic() + longest
         while (left := end - self._clock.monotonic()) > 0:

@@ -18,7 +18,7 @@ from hermes.schema.errors import StoreError
 log = logging.getLogger(__name__)
 
 RENEWALS = 3
-"""How often a lease is renewed within the time it lasts."""
+"""Renewals of a lease within its lifetime."""
 
 
 class Lease(Struct, eq=False):
@@ -57,7 +57,7 @@ class Lease(Struct, eq=False):
                 self.session, self.generation, self._store.workers.ttl
             )
         except StoreError as error:
-            # Unknown does not mean lost: the next renewal will show.
+            # A failed renewal does not mean that the lease is lost: the next one will tell.
             log.warning("the lease of session %s could not be renewed: %s", self.session, error)
             return
         self.lost = not (kept or self.released)

@@ -18,7 +18,7 @@ from hermes.session.turn_request import TurnRequest
 
 
 class RunLimits(Struct, frozen=True, kw_only=True):
-    """Seconds without activity outside of tools, and in all; None and 0: unlimited."""
+    """Seconds without activity outside tools, and in total; None and 0: unlimited."""
 
     idle: float = 600.0
     total: float | None = None
@@ -27,7 +27,7 @@ class RunLimits(Struct, frozen=True, kw_only=True):
 class RunResult(Struct, frozen=True, kw_only=True):
     """How the turn ended; `code` is an error code, `used` whether a model answered.
 
-    `interrupted`: the program is ending; the next process goes on.
+    `interrupted`: the program is ending; the next process continues the work.
     """
 
     text: str = ""
@@ -38,7 +38,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 
 class LimitedRun:
-    """Runs once. `end` returns what is committed together with the end of the turn."""
+    """Runs once. `end` returns writes to commit with the end of the turn."""
 
     def __init__(
         self, *, runner: Runner, clock: Clock, limits: RunLimits, end: "EndWrites"
@@ -81,7 +81,7 @@ class LimitedRun:
                 pass
 
     async def flush(self) -> None:
-        """Nothing is done between the events."""
+        """Do nothing between events."""
 
     def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         self.result = self._result(ended, messages)

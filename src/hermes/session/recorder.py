@@ -50,9 +50,9 @@ from hermes.session.lease import Lease
 log = logging.getLogger(__name__)
 
 INTERVAL = 1.0
-"""Seconds between two writes: as much text can be lost."""
+"""Seconds between writes, which is how much text can be lost."""
 MAX_TEXT = 200_000
-"""Characters that are stored of one answer."""
+"""Maximum characters stored of one partial answer."""
 
 
 class PartialAnswer(Struct, eq=False):
@@ -134,7 +134,7 @@ class PartialAnswerWriter:
 
 
 async def shown_text(store: Store, run: str) -> str:
-    """What people were shown of the answer that an interrupted run was writing."""
+    """Return what people were shown of an interrupted run's unfinished answer."""
     partial = await store.runs.partial_text(run)
     return "" if partial is None else partial.text
 
@@ -142,7 +142,7 @@ async def shown_text(store: Store, run: str) -> str:
 async def take_partial_answers(
     store: Store, clock: Clock, session: str, fence: Fence
 ) -> Sequence[Assistant]:
-    """Put the text that interrupted runs left into the transcript of a held session."""
+    """Add partial answers of interrupted runs to the transcript of a held session."""
     answers: list[Assistant] = []
     for partial in await store.runs.partial_texts(session):
         writes: list[Write] = [RemovePartialText(partial.run)]
@@ -260,7 +260,7 @@ class Recorder:
                 raise
             log.warning("run %s ended after losing its session lease", event.run)
         finally:
-            # The end is published even if nothing can be written any more.
+            # Publish the end even if nothing can be written anymore.
             self.ended = event
             self._publish(event)
 

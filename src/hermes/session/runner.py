@@ -324,7 +324,7 @@ class Runner:
     def _with_turn_options(
         self, plan: Plan | RuntimePlan, turn: TurnRequest, lease: Lease, steer: ReadSteering
     ) -> Plan | RuntimePlan:
-        """Add what applies to this turn only; the session's own prompt is not changed."""
+        """Add options for this turn only; the session's own prompt is not changed."""
         system = "\n\n".join(filter(None, [plan.system, turn.instructions]))
         if isinstance(plan, RuntimePlan):
             return structs.replace(plan, steer=steer, system=system)
@@ -396,7 +396,7 @@ class Runner:
         return History(whole), {row.message.id for row in stored}
 
     async def recover_partial_answers(self) -> None:
-        """Put what dead processes left of their answers into the transcripts."""
+        """Add the partial answers of dead processes to their transcripts."""
         for left in await self._store.runs.abandoned_partial_texts():
             with suppress(SessionBusy):
                 async with self.holding(left.session) as lease:
@@ -432,7 +432,7 @@ class Runner:
 
 @contextmanager
 def _end_logged(recorder: Recorder, run: str) -> Generator[None]:
-    """Log how the turn ended, also if it was cancelled, such as by a client that hung up."""
+    """Log how the turn ended, even if it was cancelled, such as by a lost client."""
     try:
         yield
     except Exception:

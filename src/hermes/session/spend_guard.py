@@ -32,7 +32,7 @@ class SpendCaps(Struct, frozen=True, kw_only=True):
 
 
 def both_checks(first: CheckSpend | None, second: CheckSpend | None) -> CheckSpend | None:
-    """A check that makes both."""
+    """Combine two checks."""
     if first is None or second is None:
         return first or second
 

@@ -20,13 +20,13 @@ from hermes.schema.errors import StoreError
 log = logging.getLogger(__name__)
 
 STOPS = "stops"
-"""Queue of requests; a row's topic is what to stop: the session key of a chat, or an API run."""
+"""Queue of requests; a row's topic names what to stop: a chat's session key, or an API run."""
 ANSWER_SECONDS = 5.0
-"""How long a request waits for its answer."""
+"""Time a request waits for its answer."""
 _REPEAT_SECONDS = 0.5
-"""After this time without an answer, the process that runs the target is woken again."""
+"""Time without an answer after which the target's process is woken again."""
 _POLL_SECONDS = 1.0
-"""How often a process looks for requests if it cannot be woken."""
+"""Time between polls for requests in a process that cannot be woken."""
 _ANSWERS = "stop_answers"
 _MAX_REQUESTS = 1000
 
@@ -112,7 +112,7 @@ class StopRequests:
         try:
             await self._store.commit(CompleteItem(key))
         except StoreError as error:
-            # Its time is over soon, and then no one carries it out.
+            # The request expires soon, and is then ignored.
             log.warning("a request to stop a turn cannot be withdrawn: %s", error)
 
     async def _answer_all(self, stop: StopHere, carried_out: dict[str, StopAnswer | None]) -> None:
@@ -122,7 +122,7 @@ class StopRequests:
             del carried_out[key]
         if not requests:
             return
-        # Those of dead processes wait for no answer.
+        # Requests of dead processes wait for no answer.
         dead = {item.key for item in await queues.claim_abandoned(STOPS, own, _MAX_REQUESTS)}
         await self._store.commit(*map(CompleteItem, dead))
         for item in requests:
@@ -142,7 +142,7 @@ class StopRequests:
     ) -> None:
         request = _decode(item)
         if self._clock.monotonic() >= request.until + ANSWER_SECONDS:
-            # It could not be withdrawn by whoever asked.
+            # The requester could not withdraw it.
             await self._store.commit(CompleteItem(item.key))
         if request.answer is not None:
             return

@@ -1,4 +1,4 @@
-"""Name a session in the background, after the first answer: by a model, or from its beginning."""
+"""Name a session in the background after the first answer, by a model or from its first message."""
 
 import logging
 import re
@@ -50,7 +50,7 @@ def derive_title(text: str) -> str:
 
 
 class DerivedTitles:
-    """Names the sessions of a person at a terminal where no model is set for titles."""
+    """Names a person's terminal sessions if no model is configured for titles."""
 
     def __init__(self, store: Store, redact: Callable[[str], str]) -> None:
         self._store = store

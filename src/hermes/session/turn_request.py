@@ -53,24 +53,26 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 
     session: Session
     message: User | None
-    claimed: tuple[User, ...] = ()  # more messages, already durable; completed by who claimed them
+    claimed: tuple[User, ...] = ()  # more messages, already durable; completed by their claimer
     note: User | None = None  # added by Hermes first, when resuming a turn after a crash
     run: str = field(default_factory=partial(new_id, "run"))
     address: Address | None = None
     requester: Requester = Requester()
-    principal: str = ""  # who asks, if not who started the session
+    principal: str = ""  # the requester, if not the person who started the session
     role: Role = Role.OWNER
     new: bool = False  # the session is not stored yet
     replaces_from: int | None = None  # once accepted, hides the messages starting here
     async_delivery: bool = True  # results that arrive after the turn can be delivered
-    source: str = ""  # where the request comes from, if not where the session started
-    instructions: str = ""  # for this turn only
+    source: str = ""  # the origin of the request, if not that of the session
+    instructions: str = ""  # apply to this turn only
     client_tools: tuple[ToolSpec, ...] = ()  # run by the client: a call to one ends the turn
-    results: tuple[Result, ...] = ()  # of such calls, returned by the client
-    no_tools: bool = False  # none of our own tools
-    excluded_tools: frozenset[str] = frozenset()  # tools to leave out
+    results: tuple[Result, ...] = ()  # the results of such calls, returned by the client
+    no_tools: bool = False  # exclude all of our own tools
+    excluded_tools: frozenset[str] = frozenset()  # tools to exclude
     steps: int | None = None  # a smaller budget than the profile's
-    spend_cap: float | None = None  # dollars the session may have cost, besides the profile's caps
+    spend_cap: float | None = (
+        None  # maximum total cost of the session in dollars, besides the profile's caps
+    )
     attended: bool = False  # a person can answer approvals while it runs
     yolo: bool = False  # approve everything
     inherited_limits: InheritedLimits | None = None  # of a turn that acts for another session

@@ -1,4 +1,4 @@
-"""Callbacks of sessions and answers by idempotency key, on SQLite."""
+"""Store callbacks of sessions and answers by idempotency key, in SQLite."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Questions, saved approvals and /yolo on SQLite."""
+"""Store questions, saved approvals and /yolo in SQLite."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""The rows of a board in the public system's `kanban.db`, which both programs may use at once."""
+"""Store a board in the public system's `kanban.db`, which both programs may use at once."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""Watches of boards on SQLite."""
+"""Store watches of boards in SQLite."""
 
 from collections.abc import Sequence
 

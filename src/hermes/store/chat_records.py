@@ -1,4 +1,4 @@
-"""What the gateway stores about chats, on SQLite."""
+"""Store facts about chats in SQLite."""
 
 from collections.abc import Sequence
 from datetime import datetime

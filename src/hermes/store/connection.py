@@ -18,7 +18,7 @@ READ_ONLY = apsw.SQLITE_OPEN_READONLY
 READ_WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 BUSY_MS = 1_000
 BUSY_TRIES = 30
-"""Together: how long another process may keep the file locked before a write fails."""
+"""Together, these limit how long another process may keep the file locked."""
 _HERE = Path(__file__).parent
 _MARK = "-- name: "
 _PRINCIPAL_FILTER = "AND s.principal = :who"

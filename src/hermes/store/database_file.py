@@ -33,7 +33,7 @@ APPLICATION_ID = int.from_bytes(b"Hrms", "big")
 _LEGACY_TABLES = frozenset({"sessions", "messages", "schema_version"})
 _READER_BUSY_MS = 10_000
 _WAL_TRIES = 400
-"""How often to retry while another process prepares a new file."""
+"""Retries while another process prepares a new file."""
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 _MIN_SIZE = 512
 """No database is smaller (in bytes), and SQLite takes a one-byte file for a new one."""

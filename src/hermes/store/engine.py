@@ -44,7 +44,7 @@ MAX_WAITING_READS = 1_024
 
 
 class Writer:
-    """Works off its mailbox: in transactions shared by several jobs, or `alone` without one."""
+    """Processes its mailbox: several jobs per transaction, or one `alone` without a transaction."""
 
     def __init__(self, connection: Connection, path: Path) -> None:
         self._connection = connection
@@ -129,7 +129,7 @@ class Writer:
         self._connection.execute("RELEASE unit")
 
     def _try(self, job: Job[Connection]) -> bool:
-        """Run a job; raises only what concerns the other jobs of the group too."""
+        """Run a job; raises only errors that concern the whole group."""
         try:
             job.value = job.work(self._connection)
         except apsw.Error as error:
@@ -177,7 +177,8 @@ class Engine:
         self._writer = Writer(connection, path)
         self._mailbox: Mailbox[Connection] = Mailbox(MAX_WAITING_READS)
         self._vector_search: VectorSearch | None = None
-        # Created here and started later: they must not keep the logging context of the first turn.
+        # Created here but started later, so that they do not keep the logging context of the first
+        # turn.
         self._readers = [
             Worker(f"hermes-store-reader-{number}", self._serve) for number in range(READERS)
         ]

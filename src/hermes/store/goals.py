@@ -1,4 +1,4 @@
-"""Goals of sessions on SQLite."""
+"""Store goals of sessions in SQLite."""
 
 from collections.abc import Sequence
 from typing import assert_never

@@ -1,4 +1,4 @@
-"""Scheduled jobs and their fires on SQLite."""
+"""Store scheduled jobs and their fires in SQLite."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -153,7 +153,7 @@ def _save_job(connection: Connection, write: SaveJob) -> None:
 
 
 def job_json(stored: StoredJob) -> bytes:
-    """The job as JSON, with the fields that are not ours."""
+    """Return the job as JSON, including fields of other programs."""
     job = structs.asdict(stored.job)
     return msgspec.json.encode({**job, **stored.other})
 

@@ -1,4 +1,4 @@
-"""The journal of runs and the stored responses, on SQLite."""
+"""Store the journal of runs and responses in SQLite."""
 
 from collections.abc import Sequence
 from datetime import datetime

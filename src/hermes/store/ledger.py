@@ -1,4 +1,4 @@
-"""Changes to memory and skills, and proposals of such changes, on SQLite."""
+"""Store changes to memory and skills, and proposals of such changes, in SQLite."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -174,7 +174,7 @@ class LegacyDatabase:
         self._path = path
 
     def stamp(self) -> str:
-        """Changes whenever the file or its journal is written."""
+        """Return a value that changes when the file or its journal is written."""
         return " ".join(_file_stamp(Path(f"{self._path}{end}")) for end in ("", "-wal"))
 
     def size(self) -> tuple[int, int]:
@@ -253,7 +253,7 @@ def _message_page(connection: Connection, after: int, limit: int) -> LegacyPage:
     last = fetch_number(connection.execute(_SQL["last message of page"], values))
     columns = _columns(connection, "messages")
     messages = list(_rows(connection, "messages", LegacyMessage, columns, values))
-    # One that is only known from its messages begins with the first of them.
+    # A session that is only known from its messages begins with the first of them.
     sessions = {
         message.session_id: LegacySession(id=message.session_id, started_at=message.timestamp)
         for message in reversed(messages)

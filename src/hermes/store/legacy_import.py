@@ -1,4 +1,4 @@
-"""Import what is new in the public system's database, page by page, each page once."""
+"""Import new rows from the public system's database, page by page, each page once."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -27,7 +27,7 @@ PAGE_ROWS = 500
 
 
 class _Position(Struct, array_like=True, frozen=True):
-    """Up to which rows of the other database were imported."""
+    """The last imported rows of the other database."""
 
     last_session: int
     last_message: int
@@ -50,7 +50,7 @@ class LegacyImport:
         self._source = LegacyDatabase(path)
 
     async def run(self, report: ReportProgress) -> ImportCounts:
-        """Several processes may do this at the same time: together they import everything once."""
+        """Several processes may run this at the same time; together they import everything once."""
         position = await self._engine.read(_read_position)
         stamp = await run_sync(self._source.stamp)
         if stamp == position.stamp:
@@ -86,7 +86,7 @@ class LegacyImport:
 
 
 def set_position_of_adopted(database: Path, original: Path | None) -> None:
-    """Note what version 0.1.0 imported from the file that it has set aside."""
+    """Record what version 0.1.0 imported from the file that it set aside."""
     size = LegacyDatabase(original).size() if original else (0, 0)
     with closing(open_writer(database)) as connection, write_transaction(connection):
         adopted = fetch_number(connection.execute(_SQL["last adopted"]))
@@ -125,7 +125,7 @@ def _store_page(
 
 
 def _available_names(connection: Connection, session: Session, *, keep_key: bool) -> Session:
-    """Titles are unique, and a chat does not leave its session for one that came later."""
+    """Titles are unique, and a chat keeps its session over later ones."""
     values = {"principal": session.principal, "title": session.title, "key": session.key}
     if session.title and fetch_number(connection.execute(_SQL["is title used"], values)):
         session = structs.replace(session, title=f"{session.title} ({session.id})")
@@ -135,7 +135,7 @@ def _available_names(connection: Connection, session: Session, *, keep_key: bool
 
 
 def _append(connection: Connection, rows: Sequence[LegacyMessage], now: datetime) -> int:
-    """Messages that were taken back are left out."""
+    """Append messages, without those that were taken back."""
     kept = [row for row in rows if row.state < 2]
     writes: list[Write] = []
     compacted: list[tuple[int, int]] = []
@@ -152,7 +152,7 @@ def _append(connection: Connection, rows: Sequence[LegacyMessage], now: datetime
 def _positions(
     connection: Connection, rows: Sequence[LegacyMessage]
 ) -> Iterator[tuple[LegacyMessage, _SessionPosition]]:
-    """The place that each message gets when they are appended in this order."""
+    """Return the position that each message gets when appended in this order."""
     places: dict[str, _SessionPosition] = {}
     for row in rows:
         before = places.get(row.session_id) or fetch_one(

@@ -1,4 +1,4 @@
-"""A database in memory: the same statements as on disk, without threads and without a file."""
+"""A database in memory: the same statements as on disk, without threads or files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ _NO_EMBEDDINGS = ("hermes.no_embeddings",)
 
 
 class MemoryDatabase:
-    """What the engines of several stores share, as processes share a file."""
+    """State shared by the engines of several stores, as processes share a file."""
 
     def __init__(self) -> None:
         self.connection = open_copy(empty_store())
@@ -53,7 +53,7 @@ class MemoryEngine(Engine):
         if droppable:
             await anyio.lowlevel.checkpoint_if_cancelled()
         result = self._run(lambda connection: _write(connection, work))
-        # As on disk, a cancelled caller does not learn the result of what was done.
+        # As on disk, a cancelled caller does not learn the result.
         await anyio.lowlevel.checkpoint()
         return result
 

@@ -1,4 +1,4 @@
-"""The repositories of a SQLite store, and how a Struct becomes a row of its own table."""
+"""The repositories of a SQLite store, and the mapping between Structs and rows."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -89,7 +89,7 @@ async def select_row(
 async def select_rows(
     engine: Engine, sql: str, values: Mapping[str, Value], read: Callable[[Row], R]
 ) -> list[R]:
-    """The rows of a statement; one that cannot be read does not hide the others."""
+    """Return the rows of a statement; an unreadable one does not hide the others."""
 
     def select(connection: Connection) -> list[R]:
         return _readable_rows(connection.execute(sql, values).fetchall(), read)

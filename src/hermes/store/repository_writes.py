@@ -1,4 +1,4 @@
-"""Apply the writes of the repositories: each is handed to the module of its tables."""
+"""Apply the writes of the repositories, each with the module of its tables."""
 
 from hermes.ports.api_records import ApiWrite, PutKeyedRequest
 from hermes.ports.approval_records import ApprovalWrite, PutQuestion

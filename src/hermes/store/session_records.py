@@ -1,4 +1,4 @@
-"""Compaction, failed runs, spending and the state of runtimes on SQLite."""
+"""Store compaction, failed runs, spending and runtime state in SQLite."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -211,7 +211,7 @@ class SqliteArchive:
         )
 
     async def _search_words(self, wanted: SearchRequest) -> SearchResult:
-        """Index what was written last; a large backlog is left to the background."""
+        """Index the latest messages; a large backlog is left to the background."""
         search = MessageSearch(wanted)
         if not search.is_empty:
             state = await self._engine.read(read_index_state)
@@ -339,8 +339,8 @@ class SqliteStore(SqliteRepositories):
             await self._engine.close()
 
     async def has_background_work(self) -> bool:
-        # Asked once, at the start, and often the only read of a process: a reader would have to be
-        # started for it.
+        # Uses the writer: this is often the only read of a process, and a reader would have to be
+        # started.
         return await self._engine.run_outside_transaction(
             lambda connection: bool(fetch_number(connection.execute(_ANY_RUNNING)))
         )
@@ -397,7 +397,7 @@ def _begin_turn(
     now: datetime,
     span: tuple[int, int],
 ) -> BeginTurnResult:
-    """Hold the lease for `span`, apply the writes and claim what waits, as one unit."""
+    """Hold the lease for `span`, apply the writes and claim waiting items, as one unit."""
     generation = begin.generation
     if generation:
         check_fence(connection, Fence(begin.session, generation))

@@ -2,7 +2,7 @@
 
 The clock of a SQLite store is the machine's monotonic clock: a file in WAL mode is shared by
 processes of one machine only, they all read the same clock, and no one can set it. A time far from
-now was written before a reboot.
+the current one was written before a reboot.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -272,7 +272,7 @@ class SqliteWorkers:
         await self._engine.execute(_WORKERS["release"], values)
 
     async def end(self) -> None:
-        """Forget this worker: whatever it still holds is free now."""
+        """Remove this worker and free everything that it still holds."""
         if self._registered:
             await self.forget(self.own)
             self._registered = False

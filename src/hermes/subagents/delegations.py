@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 RETRY = Backoff(base=0.5, cap=30.0)
 _MAX_DEPTH = 20
 _MAX_ENDED = 20
-"""Ended delegations that are still listed."""
+"""Maximum ended delegations that are still listed."""
 _PERSON_TRUST = frozenset({Trust.OWNER, Trust.GUEST})
 
 
@@ -88,7 +88,7 @@ class BackgroundDelegation:
         self.stop = anyio.CancelScope()
 
     def belongs_to(self, session: str, key: str) -> bool:
-        """Whether it belongs to the session, or after a reset to its successor."""
+        """Whether it belongs to the session or, after a reset, to its successor."""
         scope = self.work.scope
         return scope.session == session or (bool(key) and scope.key == key)
 
@@ -151,7 +151,7 @@ class Delegations:
         return work.id
 
     async def _close_if_cancelled(self, work: Delegation) -> None:
-        """Close the record if the start was cancelled: no one knows of it, so none is reported."""
+        """Close the record if the start was cancelled, without a report."""
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()
         except anyio.get_cancelled_exc_class():
@@ -192,7 +192,7 @@ class Delegations:
         return [running for running in self.running if running.belongs_to(session, key)]
 
     def ended_in(self, session: str, key: str) -> Sequence[BackgroundDelegation]:
-        """Return the session's delegations that ended lately in this process."""
+        """Return the session's delegations that recently ended in this process."""
         return [ended for ended in self._ended if ended.belongs_to(session, key)]
 
     def end_all(self, session: str, key: str) -> int:

@@ -1,1 +1,1 @@
-"""Fakes, fake servers and contract suites for tests, also those of plugins."""
+"""Fakes, fake servers and contract suites for tests, including those of plugins."""

@@ -1,4 +1,4 @@
-"""In-memory channels for tests, one of them with faults."""
+"""In-memory channels for tests, one of which injects faults."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime

@@ -44,7 +44,7 @@ class CautiousTool(ToolWrapper):
 
 
 def destructive_reason(tool: str, given: _Arguments, workspace: Path) -> str:
-    """What a call deletes or overwrites, as the end of a sentence; empty if nothing."""
+    """Return what a call deletes or overwrites, to complete a sentence; empty if nothing."""
     if tool == "write_file" and given.path:
         exists = Path(workspace, given.path).is_file()
         return f"overwrites {given.path}" if exists else ""

@@ -1,4 +1,4 @@
-"""What the tools are built from: what the app passes, and the parts that tools share."""
+"""Everything tools are built from: dependencies from the app, and parts that tools share."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property

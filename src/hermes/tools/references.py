@@ -87,7 +87,7 @@ class References:
         self._sources = sources
 
     async def expand(self, parts: Sequence[Text | Media], scope: Scope) -> tuple[Text | Media, ...]:
-        """Append what is referred to; for what cannot be attached, the reason."""
+        """Append the content of each reference, or the reason why it cannot be attached."""
         text = "\n".join(part.text for part in parts if isinstance(part, Text))
         references = find_references(text)
         if not references:
@@ -107,7 +107,7 @@ class References:
         return (*parts, *found)
 
     async def changes(self, scope: Scope, path: str) -> str:
-        """Everything that differs from the last commit, and the names of new files.
+        """Return everything that differs from the last commit, and the names of new files.
 
         Raises `ToolError`, and `UsageError` for a path that is not in the repository.
         """

@@ -79,14 +79,14 @@ class PageReader:
         self._lookup = lookup
 
     async def read(self, url: str) -> str:
-        """The text of a page. Raises `ToolError` that says why it failed."""
+        """Return the text of a page. Raises `ToolError` with the reason."""
         found = await self._get(url, text_only=True)
         html = found.content_type in _HTML
         # A thread cannot be cancelled, but this ends: it reads the page once.
         return await asyncio.to_thread(_body_text, found.data, found.charset, html)
 
     async def download(self, url: str) -> Download:
-        """A file of any kind. Raises `ToolError` that says why it failed."""
+        """Download a file of any kind. Raises `ToolError` with the reason."""
         found = await self._get(url, text_only=False)
         name = unquote(PurePosixPath(found.url_path).name)
         return Download(data=found.data, content_type=found.content_type, name=name)
@@ -164,7 +164,7 @@ class PageReader:
 
 
 def _blocked_site(host: str, sites: Collection[str]) -> str:
-    """The blocked site that the host equals or is below."""
+    """Return the blocked site that equals the host or is a parent domain."""
     labels = host.lower().rstrip(".").split(".")
     suffixes = (".".join(labels[index:]) for index in range(len(labels)))
     return next((suffix for suffix in suffixes if suffix in sites), "")

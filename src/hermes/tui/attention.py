@@ -1,4 +1,4 @@
-"""Call a person back to a terminal that waits for them: bell, window title, notification."""
+"""Get a person's attention when the terminal waits for them: bell, window title, notification."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -19,7 +19,7 @@ WriteSequence: TypeAlias = Callable[[str], None]
 
 
 def notification_sequence(env: Mapping[str, str]) -> str:
-    """The sequence for a desktop notification: only one, because some terminals know both."""
+    """The sequence for a desktop notification: only one, because some terminals support both."""
     uses_777 = env.get("VTE_VERSION") or env.get("TERM", "").startswith(("rxvt", "foot"))
     return _NOTIFY_777 if uses_777 else _NOTIFY_9
 

@@ -1,4 +1,4 @@
-"""What the screens share: the client, worker threads for its blocking calls, and options."""
+"""Dependencies of the screens: the client, worker threads for its blocking calls, and options."""
 
 import asyncio
 from collections.abc import Callable
@@ -66,7 +66,7 @@ class ChatDeps(Struct, frozen=True, kw_only=True):
 
 
 class ThemeRequest(Message):
-    """Uses the theme of this name; `auto` fits the terminal, without a name it is switched."""
+    """Selects a theme by name; `auto` fits the terminal, an empty name toggles light and dark."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -150,7 +150,7 @@ class Chat(TranscriptScreen):
         note = Note(text, kind, typed)
         await self.transcript.add(note)
         if typed or kind == "reply":
-            # The user asked for it: scroll to it.
+            # The user requested it, so scroll to it.
             self.transcript.go_to(note)
 
     def mark_undone(self, turns: int) -> None:

@@ -1,4 +1,4 @@
-"""Texts as a person in a chat reads them: hints that work there, results without instructions."""
+"""Adapt texts for people in a chat: hints that work there, results without instructions."""
 
 import re
 
@@ -46,7 +46,7 @@ def continued_jobs_text(jobs: int) -> str:
 
 
 def failure_text(result: Result, tool: str = "") -> str:
-    """What went wrong, in one line; what the model should do next is left out."""
+    """Return what went wrong, in one line, without advice to the model."""
     text = text_of(result)
     try:
         fields = msgspec.json.decode(text, type=dict[str, object])

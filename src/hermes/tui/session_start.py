@@ -37,7 +37,7 @@ from hermes.tui.widgets.transcript import (
 
 
 class ShownHistory(Struct, frozen=True):
-    """What the rest of the screen shows of a resumed session."""
+    """Facts of a resumed session for the rest of the screen."""
 
     tokens: int = 0  # in the context window after its last answer
     todo: str = ""  # its todo list

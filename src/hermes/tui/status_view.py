@@ -1,4 +1,4 @@
-"""What the status bar, the pending input and the placeholder of the prompt show at the moment."""
+"""Compute the current content of the status bar, the pending input and the placeholder."""
 
 from hermes.schema.terminal import ConversationState
 from hermes.tui.client import Greeting
@@ -53,7 +53,7 @@ class StatusView:
         )
 
     def _placeholder_text(self) -> str:
-        """What Enter does at the moment."""
+        """Return what Enter does now."""
         if not self._conversation.busy:
             return DEFAULT_PLACEHOLDER
         if (card := self._renderer.question) is not None:

@@ -1,4 +1,4 @@
-"""The agent's todo list, read from what the `todo` tool prints for people."""
+"""Parse the agent's todo list from the output of the `todo` tool."""
 
 from collections.abc import Sequence
 

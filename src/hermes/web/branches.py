@@ -1,4 +1,4 @@
-"""The family of a session: what it was branched from, and what was branched from it."""
+"""Show the family of a session: its ancestors and branches."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ class Branch(Struct, frozen=True):
 
 
 async def read_family(archive: SessionArchive, session: Session) -> Branch:
-    """The first ancestor with everything that was branched from it, up to a limit."""
+    """Return the first ancestor with all of its branches, up to a limit."""
     seen = {session.id}
     root = session
     while root.parent and root.parent not in seen and len(seen) < MAX_ANCESTORS:

@@ -10,7 +10,7 @@ _BROWSERS = (
     ("Chrome", r"(?:Chrome|HeadlessChrome|CriOS)/(\d+)"),
     ("Safari", r"Version/(\d+)\S* (?:Mobile/\S+ )?Safari/"),
 )
-"""In this order: most browsers also name others."""
+"""Checked in this order, because most browsers also name others."""
 _SYSTEMS = (
     ("Android", "Android"),
     ("iPhone", "iPhone"),
@@ -23,7 +23,7 @@ _SYSTEMS = (
 
 
 def browser_name(agent: str) -> str:
-    """Such as `Firefox 140, Linux`; the header itself if it names no browser that is known."""
+    """Return a name such as `Firefox 140, Linux`; the header itself for an unknown browser."""
     named = ((name, re.search(pattern, agent)) for name, pattern in _BROWSERS)
     browser = next((f"{name} {match[1]}" for name, match in named if match), "")
     system = next((name for name, word in _SYSTEMS if word in agent), "")

@@ -11,7 +11,7 @@ WIDTH, HEIGHT, HEAD, FOOT, SCALE = 760, 190, 10, 22, 52
 TRACK, LABELS, MAX_LABEL = 26, 170, 24
 ROUND = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)
 FULL = 0.9
-"""The share of a limit from which on its bar is a warning."""
+"""Share of a limit above which its bar is a warning."""
 
 
 class Bar(Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class Bar(Struct, frozen=True, kw_only=True):
 
 
 def bar_chart(bars: Sequence[Bar], label: str, amount: Callable[[float], str]) -> Html:
-    """Bars above their labels; `amount` writes a value at the scale."""
+    """Draw bars above their labels; `amount` formats a value of the scale."""
     top = _scale_end(max((one.value for one in bars), default=0.0))
     step, every = (WIDTH - SCALE) / max(len(bars), 1), max(1, len(bars) // 10)
     shapes = [shape for share in (0.0, 0.5, 1.0) for shape in _line(share, amount(top * share))]
@@ -53,7 +53,7 @@ def _scale_end(highest: float) -> float:
 
 
 def _line(share: float, amount: str) -> list[Html]:
-    """A line across the chart at a share of its height, with its amount."""
+    """Draw a line across the chart at a share of its height, with its amount."""
     y = HEIGHT - FOOT - share * (HEIGHT - FOOT - HEAD)
     return [
         h("line", x1=f"{SCALE}", x2=f"{WIDTH}", y1=f"{y:.1f}", y2=f"{y:.1f}"),
@@ -62,7 +62,7 @@ def _line(share: float, amount: str) -> list[Html]:
 
 
 def _scrolled(chart: Html, label: str, *, begins_at_the_end: bool = False) -> Html:
-    """A chart keeps its size on a small screen, and is scrolled there."""
+    """Wrap a chart, which keeps its size on a small screen and scrolls."""
     return h(
         "div", chart, class_="wide", tabindex="0", role="region", aria_label=label,
         dir="rtl" if begins_at_the_end else None,
@@ -78,7 +78,7 @@ def _bar(x: float, width: float, share: float, title: str, class_: str | None = 
 
 
 def ranking(bars: Sequence[Bar], label: str) -> Html:
-    """A bar in each row, between its label and its title."""
+    """Draw a bar in each row, between its label and its title."""
     highest = max((one.value for one in bars), default=0.0) or 1.0
     rows = [
         h("li", h("span", one.label, title=one.label, dir="auto", class_="name"),
@@ -103,14 +103,14 @@ def _short(label: str) -> str:
 
 
 class Track(Struct, frozen=True, kw_only=True):
-    """A row of a timeline; each mark has a place from 0 to 1 and a title."""
+    """A row of a timeline; each mark has a position from 0 to 1 and a title."""
 
     label: str
     marks: Sequence[tuple[float, str]]
 
 
 def timeline(tracks: Sequence[Track], ticks: Sequence[str], label: str) -> Html:
-    """Marks in rows below equally distant ticks; the first tick is now."""
+    """Draw marks in rows below evenly spaced ticks; the first tick is now."""
     height = TRACK * len(tracks) + FOOT
     span = WIDTH - LABELS - 10
     shapes: list[Child] = []
@@ -138,7 +138,7 @@ def timeline(tracks: Sequence[Track], ticks: Sequence[str], label: str) -> Html:
 
 
 def meter(used: float, limit: float, label: str, value: str) -> Html:
-    """A bar that shows how much of a limit is used."""
+    """Draw how much of a limit is used."""
     share = min(used / limit, 1.0) if limit > 0 else 1.0
     bar = h("rect", width=f"{100 * share:.1f}", height="8",
             class_="full" if share >= FULL else None)  # fmt: skip

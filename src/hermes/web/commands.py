@@ -31,7 +31,7 @@ from hermes.web.texts import text
 
 
 class CommandOutcome(Struct, frozen=True, kw_only=True):
-    """What a command leads to: text, another session, a message to submit.
+    """The outcome of a command: text, another session, a message to submit.
 
     `unsaved` names a conversation without a message that the next request may continue.
     """
@@ -86,7 +86,7 @@ class WebCommands:
         return sorted(found, key=lambda one: one.name)
 
     async def models(self) -> Sequence[str]:
-        """The models of the settings, as `/model` takes them."""
+        """Return the models in the settings, as `/model` accepts them."""
         offers = command_services(self._app).model_offers
         return await offers.offers() if offers is not None else ()
 
@@ -105,7 +105,7 @@ class WebCommands:
 
 
 class _PageControl(LocalControl):
-    """Commands act on the turn that the page shows, whoever's request started it."""
+    """Lets commands act on the turn that the page shows, whichever surface started it."""
 
     def __init__(self, conversation: Conversation, conversations: Conversations) -> None:
         super().__init__(conversation)

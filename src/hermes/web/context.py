@@ -1,4 +1,4 @@
-"""What the handlers of the page share: profiles, logins, routes, and how requests are read."""
+"""Shared context of the page's handlers: profiles, logins, routes, and reading requests."""
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -92,7 +92,7 @@ class ProfileWeb:
         self._loaded: dict[str, SessionState] = {}
 
     def note_loaded(self, session: str, state: SessionState) -> None:
-        """A page was given this state; what changes from here on must reach it."""
+        """Record that a page was given this state; later changes must reach it."""
         self._loaded.setdefault(session, state)
         if len(self._loaded) > MAX_LOADED:
             del self._loaded[next(iter(self._loaded))]
@@ -101,7 +101,7 @@ class ProfileWeb:
         return self._loaded.pop(session, None)
 
     async def stored_settings(self) -> StoredSettings:
-        """What applies after a restart. Raises `ConfigError`."""
+        """Return the settings that apply after a restart. Raises `ConfigError`."""
         return await run_sync(self._read_settings)
 
     def _read_settings(self) -> StoredSettings:
@@ -145,7 +145,7 @@ class WebContext:
 
     @contextmanager
     def streaming(self, login: WebLogin) -> Generator[anyio.CancelScope]:
-        """A block that ends when the login does. Raises `HTTPTooManyRequests`."""
+        """Cancel the block when the login ends. Raises `HTTPTooManyRequests`."""
         scopes = self._streams.setdefault(login.id, set())
         if len(scopes) >= MAX_STREAMS:
             raise web.HTTPTooManyRequests
@@ -159,7 +159,7 @@ class WebContext:
                     self._streams.pop(login.id, None)
 
     def end_login(self, identity: str) -> None:
-        """Revoke the login, and end what its pages follow."""
+        """Revoke the login, and end its pages' streams."""
         self.logins.revoke(identity)
         for scope in list(self._streams.get(identity, ())):
             scope.cancel()
@@ -190,7 +190,7 @@ class WebContext:
         return found
 
     def base(self, request: web.Request) -> str:
-        """The path that all addresses of this profile begin with."""
+        """Return the path prefix of this profile."""
         name = request.match_info.get("profile", "")
         return f"/p/{name}" if name else ""
 

@@ -53,7 +53,7 @@ class _Open:
 
 
 class Conversations:
-    """Runs turns for the pages of one profile; whatever page asked, all of them see the turn."""
+    """Runs turns for the pages of one profile; all pages see a turn, whichever started it."""
 
     def __init__(self, app: App, live: LiveTurns, start: StartTask) -> None:
         self._app = app
@@ -110,7 +110,7 @@ class Conversations:
         conversation = await self.conversation(session, unsaved)
         if replaces:
             question = await conversation.replace_from(replaces)
-            # Only the words are edited: the files stay.
+            # Only the text is edited; attached files stay.
             parts = [*parts, *sent_files(question)] if parts else question.parts
         if conversation.session.id in self._open:
             # Another page began meanwhile.
@@ -141,7 +141,7 @@ class Conversations:
                 await conversation.submit(parts, emit, message_id=message_id)
             except HermesError as error:
                 failure.append(error)
-                # What was queued is stored: the next turn of the session answers it.
+                # Queued messages are stored, so the session's next turn answers them.
                 opened.queued.clear()
                 log.warning("a turn of the dashboard failed: %s", error.sentence)
             finally:
@@ -157,7 +157,7 @@ class Conversations:
         return session
 
     def _ended(self, session: str, opened: _Open) -> None:
-        """Answer what was queued meanwhile, in one turn; the rows are already stored."""
+        """Answer messages queued meanwhile in one turn; their rows are already stored."""
         if not opened.queued:
             self._close(session, opened)
             return

@@ -1,4 +1,4 @@
-"""Decisions that wait for the owner outside a turn: proposed changes, and pairing requests."""
+"""List decisions that wait for the owner outside a turn: proposed changes and pairing requests."""
 
 from collections.abc import Sequence
 
@@ -26,6 +26,6 @@ async def read_decisions(profile: ProfileWeb) -> Decisions:
     try:
         people = await run_sync(pairing.pending)
     except ConfigError:
-        # The page of the people says what is wrong with the file; the others must still open.
+        # The people page reports what is wrong with the file; other pages must still open.
         people = []
     return Decisions(await app.learning.ledger.waiting(), people)

@@ -32,7 +32,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 async def run_doctor(home: Home, fix: str = "") -> Sequence[Finding]:
-    """The findings, after fixing the one with this id. Raises `UsageError`."""
+    """Return the findings, after fixing the one with this id. Raises `UsageError`."""
     command = [sys.executable, "-P", "-m", "hermes"]
     if home.profile != DEFAULT_PROFILE:
         command += ["--profile", home.profile]
@@ -53,7 +53,7 @@ async def run_doctor(home: Home, fix: str = "") -> Sequence[Finding]:
 
 
 def findings_list(findings: Sequence[Finding], redact: Callable[[str], str]) -> Html:
-    """Problems first; a problem that doctor can fix has a button. What is fine is folded."""
+    """List problems first, with buttons for fixable ones; successful checks are folded."""
     order = ("error", "warning", "fixed", "skipped", "ok")
     found = sorted(findings, key=lambda one: order.index(one.grade) if one.grade in order else 0)
     fine = [one for one in found if one.grade == "ok"]

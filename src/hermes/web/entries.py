@@ -50,7 +50,7 @@ class _ShownFiles(Struct, frozen=True):
 
 
 def card_id(call: str) -> str:
-    """Call ids come from providers; the id of an element may not contain everything."""
+    """Return an element id: call ids come from providers and may contain any character."""
     return "t-" + hashlib.sha256(call.encode()).hexdigest()[:16]
 
 
@@ -128,7 +128,7 @@ def answer_entry(
         match part:
             case Text(text=words):
                 body = (rendered or {}).get(words) or render(words)
-                # The source is what is copied.
+                # The copy button copies the Markdown source.
                 source = None if answer.calls else words
                 parts.append(h("div", body, class_="md", dir="auto", data_source=source))
             case Reasoning(text=words):
@@ -199,11 +199,11 @@ def tool_card(
     running: bool = False,
     progress: str = "",
 ) -> Html:
-    """A card that opens: what was called, its output or diff, and how long it took."""
+    """Render an expandable card: the call, its output or diff, and its duration."""
     state = _state(result, running=running)
     took = h("span", _duration(seconds), class_="took") if seconds is not None else None
     body: list[Child] = []
-    # A diff says what was written, in lines instead of a quoted string.
+    # A diff shows what was written as lines instead of a quoted string.
     if result is None or not _is_diff(result):
         body += [code_block(_cut(words), language) for words, language in _arguments(call)]
     if progress:
@@ -233,7 +233,7 @@ def question_entry(question: Question, answer: str | None = None) -> Html:
     title = text("approval_title" if approval else "question_title")
     body: list[Child] = [h("h3", title)]
     if approval:
-        # What is decided comes first, in our words; the model's reason is labelled as such.
+        # The decision comes first, in our words; the model's reason is labelled as such.
         body.append(h("p", show_invisible(question.text), dir="auto"))
         body.append(code_block(show_invisible(question.subject)) if question.subject else None)
         reason = text("reason", reason=show_invisible_line(question.reason, MAX_REASON))
@@ -313,7 +313,7 @@ def _duration(seconds: float) -> str:
 
 
 def _arguments(call: ToolCall) -> list[tuple[str, str]]:
-    """The arguments as people read them, each text with its language: a command as it is."""
+    """Return the arguments in readable form, each text with its language; a command unchanged."""
     given = _given(call)
     if call.broken:
         return [(call.broken, "")]
@@ -347,7 +347,7 @@ def _summary(call: ToolCall) -> str:
 
 
 def _downloads(call: ToolCall, result: Result) -> list[Child]:
-    """Buttons for the file that a call wrote, or the files that it shows."""
+    """Return download buttons for the files that a call wrote or shows."""
     if call.name == "send_message":
         try:
             shown = msgspec.json.decode(text_of(result), type=_ShownFiles)
@@ -368,7 +368,7 @@ def _is_diff(result: Result) -> bool:
 
 
 def _output(result: Result) -> list[Child]:
-    """The diff, or the output in lines: the JSON of a result is meant for the model."""
+    """Return the diff, or the output as lines: JSON results are meant for the model."""
     body: list[Child] = []
     if _is_diff(result):
         body.append(h("pre", diff(result.shown[:MAX_OUTPUT]), class_="diff", tabindex="0"))

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 MAX_EVENTS = 5_000
 MAX_BYTES = 8_000_000
-"""What is kept for pages that reconnect; a page that missed more loads its content again."""
+"""Limits on events kept for reconnecting pages; a page that missed more reloads its content."""
 MAX_RECENT = 20
 """Sessions that pages loaded last; their events are kept, so that a page can connect to them."""
 MAX_SKIPPED = 10_000
@@ -20,7 +20,7 @@ MAX_DIGITS = 18
 
 
 def encode_json(value: object) -> bytes:
-    """As JSON, even if a text contains half of a surrogate pair, which UTF-8 cannot express."""
+    """Encode as JSON, even if a text contains a lone surrogate, which UTF-8 cannot represent."""
     try:
         return msgspec.json.encode(value, enc_hook=str)
     except UnicodeEncodeError:
@@ -37,7 +37,7 @@ class FeedEvent(Struct, frozen=True, gc=False):
 
 
 class Feed:
-    """Events are numbered as long as the process lives; `epoch` tells processes apart."""
+    """Events are numbered within a process; `epoch` distinguishes processes."""
 
     def __init__(self) -> None:
         self.epoch = secrets.token_hex(4)
@@ -62,7 +62,7 @@ class Feed:
         return list(self._watched)
 
     def expect(self, session: str) -> None:
-        """A page loads the session, and will follow it."""
+        """Record that a page is loading the session and will follow it."""
         self._recent.pop(session, None)
         self._recent[session] = None
         if len(self._recent) > MAX_RECENT:
@@ -73,7 +73,7 @@ class Feed:
         return session in self._watched or session in self._recent
 
     def skip(self, session: str) -> None:
-        """Something happened that is not published, because no page shows the session."""
+        """Skip a number for an event that is not published, because no page shows the session."""
         self._number += 1
         self._skipped.pop(session, None)
         self._skipped[session] = self._number

@@ -1,4 +1,4 @@
-"""Notice what changes without a turn of this process: shown sessions, and questions that wait."""
+"""Notice changes made by other processes: in shown sessions, and in pending questions."""
 
 import logging
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ POLL_INTERVAL = 1.0
 
 
 async def watch_foreign_turns(profile: ProfileWeb) -> None:
-    """Look at the shown sessions that no turn of this process changes."""
+    """Watch the shown sessions for changes by other processes."""
     seen: dict[str, SessionState] = {}
     waiting: _Waiting | None = None
     while True:
@@ -42,7 +42,7 @@ async def watch_foreign_turns(profile: ProfileWeb) -> None:
             except StoreError as error:
                 log.warning("cannot look at session %s: %s", session, error)
             except Exception:
-                # One session that cannot be shown must not end the watch of the others.
+                # A session that cannot be shown must not stop watching the others.
                 log.exception("cannot show what changed in session %s", session)
 
 
@@ -54,7 +54,7 @@ class _Waiting(Struct, frozen=True):
 
 
 async def _look_for_waiting(profile: ProfileWeb, before: _Waiting | None) -> _Waiting | None:
-    """What waits without a turn of this process; pages learn of a change."""
+    """Publish changes of the questions and decisions that wait without a turn of this process."""
     try:
         waiting = await profile.app.approvals.all_pending()
         decisions = (await read_decisions(profile)).count
@@ -71,7 +71,7 @@ async def _look_for_waiting(profile: ProfileWeb, before: _Waiting | None) -> _Wa
     }
     known = before or _Waiting({}, 0)
     if (found.keys(), decisions) != (known.questions.keys(), known.decisions):
-        # What is found at the first look may be old.
+        # Results of the first check may be old.
         new = found.keys() - (found if before is None else known.questions).keys()
         count = len(found) + decisions
         profile.live.show_waiting_elsewhere(count, next((found[one] for one in new), ""))

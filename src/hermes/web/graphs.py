@@ -1,4 +1,4 @@
-"""Draw a graph of dependencies as SVG: what comes first is at the left."""
+"""Draw a dependency graph as SVG, from left to right."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ Edges = Sequence[tuple[str, str]]
 
 
 def related(start: str, edges: Edges, limit: int) -> list[str]:
-    """What is connected with a node, directly or not, nearest first."""
+    """Return all nodes connected with a node, directly or indirectly, nearest first."""
     near: defaultdict[str, list[str]] = defaultdict(list)
     for first, second in edges:
         near[first].append(second)
@@ -42,7 +42,7 @@ def related(start: str, edges: Edges, limit: int) -> list[str]:
 
 
 def graph(nodes: Sequence[Node], edges: Edges, label: str) -> Html:
-    """Links in boxes, in columns by the longest way to them, with a curve for every edge."""
+    """Draw nodes as linked boxes, in columns by their longest path, with a curve for every edge."""
     known = {one.id for one in nodes}
     edges = [pair for pair in edges if known.issuperset(pair)]
     places = _places([one.id for one in nodes], edges)
@@ -51,7 +51,7 @@ def graph(nodes: Sequence[Node], edges: Edges, label: str) -> Html:
     width = columns * (BOX_WIDTH + GAP_X) - GAP_X + 2 * MARGIN
     height = rows * (BOX_HEIGHT + GAP_Y) - GAP_Y + 2 * MARGIN
     shapes: list[Child] = [_curve(places[first], places[second]) for first, second in edges]
-    # The keyboard goes through them in this order.
+    # The Tab key moves through them in this order.
     ordered = sorted(nodes, key=lambda one: places[one.id])
     shapes += [_box(one, *places[one.id]) for one in ordered]
     picture = h(
@@ -62,7 +62,7 @@ def graph(nodes: Sequence[Node], edges: Edges, label: str) -> Html:
 
 
 def _places(ids: Sequence[str], edges: Edges) -> Mapping[str, tuple[int, int]]:
-    """Column and row of each node; in a column, nodes are near to what they depend on."""
+    """Return the column and row of each node; nodes are placed near their dependencies."""
     before: defaultdict[str, list[str]] = defaultdict(list)
     for first, second in edges:
         before[second].append(first)
@@ -76,7 +76,7 @@ def _places(ids: Sequence[str], edges: Edges) -> Mapping[str, tuple[int, int]]:
 
 
 def _columns(ids: Iterable[str], before: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """The length of the longest way to each node; a cycle is cut where it is found."""
+    """Return the longest path length to each node; cycles are cut where found."""
     columns: dict[str, int] = {}
     for start in ids:
         stack = [(start, False)]

@@ -30,7 +30,7 @@ _CLASSES = (
 
 
 def highlight(source: str, language: str) -> Child:
-    """The code as spans; plain if the language is not known."""
+    """Return the code as spans; plain if the language is unknown."""
     name = language.lower()
     if name in _DIFFS:
         return diff(source)

@@ -53,7 +53,7 @@ def join(children: Iterable[Child]) -> Html:
 
 
 def document(title: str, body: Html, *more: Child, **attributes: Attribute) -> Html:
-    """A whole page with our style and icon; `more` is what else its head has."""
+    """Return a whole page with our style and icon; `more` are additional elements of its head."""
     head = [
         Html('<meta charset="utf-8">'),
         h("title", f"{title} · Hermes"),

@@ -1,4 +1,4 @@
-"""The form of a job: its fields as texts, and the change that an edited form asks for."""
+"""Render the form of a job, and compute the change that an edited form requests."""
 
 from enum import StrEnum
 from typing import Any
@@ -34,7 +34,7 @@ _NEW = Job(id="", schedule=Schedule(kind=ScheduleKind.ONCE))
 
 
 class JobForm(Struct, frozen=True, kw_only=True):
-    """What the page sends; fields that are left out stay as they are."""
+    """The form's fields as sent by the page; omitted fields stay unchanged."""
 
     name: str
     schedule: str
@@ -59,7 +59,7 @@ class JobForm(Struct, frozen=True, kw_only=True):
 
 
 def job_change(sent: JobForm, job: Job | None) -> JobChange:
-    """What the person has changed: the same schedule or zone again would begin anew.
+    """Return only changed fields, because setting the same schedule again would restart it.
 
     Raises `UsageError`.
     """
@@ -91,7 +91,7 @@ def _policy(policy: JobPolicy, given: dict[str, str]) -> JobPolicy:
     for name in (*_COUNTS, *_AMOUNTS):
         if name in given:
             value = _number(name, given[name])
-            # An empty field means what a new job has.
+            # An empty field means the default of a new job.
             value = getattr(_NEW.policy, name) if value is None else value
             changed[name] = int(value) if name in _COUNTS else value
     return structs.replace(policy, **changed)
@@ -143,7 +143,7 @@ def _shown(job: Job) -> dict[str, str]:
 
 
 def job_form(address: str, job: Job | None = None) -> Html:
-    """The usual fields, and the others in a part that is folded."""
+    """Render the common fields, and the others in a folded section."""
     shown = _shown(job or _NEW)
     usual = [
         field(f"job_{name}", name, shown[name], required=True, dir="auto")

@@ -1,6 +1,6 @@
-"""Follow every turn of a profile in this process and publish what it shows to the pages.
+"""Follow every turn of a profile in this process and publish it to the pages.
 
-A turn is observed wherever it began: on the page, in a terminal, in a chat app or over the API.
+The turn may have begun on the page, in a terminal, in a chat app or over the API.
 """
 
 import logging
@@ -50,7 +50,7 @@ _UNLISTED = frozenset({"api_task", "review", "subagent"})
 
 
 class LiveTurn:
-    """What a running turn shows beyond its stored messages."""
+    """The state of a running turn beyond its stored messages."""
 
     def __init__(self, request: TurnRequest, scope: Scope, now: Callable[[], float]) -> None:
         self.run = scope.run
@@ -94,13 +94,13 @@ class LiveTurn:
         return None if began is None else self._now() - began
 
     def next_answer(self) -> None:
-        """The text is stored, or discarded: the next one gets an entry of its own."""
+        """Start a new entry, because the current text was stored or discarded."""
         self.markdown, self.reasoning, self.is_shown = LiveMarkdown(), "", False
         self.reasoning_sent = 0
         self._answers += 1
 
     def entries(self) -> list[Html]:
-        """What a page that opens now has to show below the stored messages."""
+        """Return the entries that a newly opened page shows below the stored messages."""
         found: list[Html] = []
         if self.has_text:
             found.append(entries.live_entry(self.entry_id, self.markdown.blocks(), self.reasoning))
@@ -117,7 +117,7 @@ class LiveTurns:
         self._dirty: dict[str, LiveTurn] = {}
         self._wakeup = anyio.Event()
         self._unrendered: list[tuple[str, str, str]] = []
-        """Session, entry and text of large answers that are shown as far as they are parsed."""
+        """Session, entry and text of large answers that are only partly parsed."""
         self.own: set[str] = set()
         """Sessions whose turn was started on a page, so that a page can stop it."""
         self.waiting_elsewhere = 0
@@ -150,7 +150,7 @@ class LiveTurns:
             try:
                 self._on_event(turn, event, replaces=replaces)
             except Exception:
-                # The page must not be able to end a turn.
+                # An error in the page must not end a turn.
                 log.exception("cannot show an event of run %s", turn.run)
 
         return on_event
@@ -165,7 +165,7 @@ class LiveTurns:
                 try:
                     await self._flush_any(turn)
                 except Exception:
-                    # One text that cannot be shown must not end the live view of the others.
+                    # A text that cannot be shown must not stop the others.
                     log.exception("cannot show the text of run %s", turn.run)
             await self._render_answers()
             cost = self._clock.monotonic() - before
@@ -333,7 +333,7 @@ class LiveTurns:
             try:
                 html = await render_in_thread(words)
             except Exception:
-                # One answer that cannot be shown must not end the live view of the others.
+                # An answer that cannot be shown must not stop the others.
                 log.exception("cannot show the answer %s", identity)
                 continue
             nothing = {"at": 0, "text": ""}

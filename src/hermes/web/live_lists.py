@@ -1,4 +1,4 @@
-"""Lists that a page follows: a request for one is answered when the list has changed."""
+"""Lists that a page follows by long polling: a request is answered when the list changes."""
 
 import hashlib
 from collections.abc import Awaitable, Callable
@@ -10,19 +10,19 @@ from hermes.web.html import Html, h
 from hermes.web.texts import text
 
 HOLD = 40.0
-"""Seconds after which a request is answered although nothing has changed."""
+"""Seconds after which a request is answered without a change."""
 LOOK_INTERVAL = 2.0
 
 
 def follow_box(target: str, url: str) -> Html:
-    """A box that is checked: the element with the id `target` shows `url` as it changes."""
+    """Render a checked box that keeps the element `target` up to date from `url`."""
     box = h("input", type="checkbox", data_follow=True, checked=True)
     return h("form", h("label", box, " ", text("live"), class_="row"), data_live=target,
              data_url=url)  # fmt: skip
 
 
 def live_list(target: str, content: Html) -> Html:
-    """The element that a box follows; its tag names the content that the page has already."""
+    """Render the element that a box updates; its tag identifies the content."""
     return h("div", content, id=target, data_tag=_tag(content))
 
 
@@ -33,7 +33,7 @@ def _tag(content: Html) -> str:
 async def send_changed(
     context: WebContext, request: web.Request, render: Callable[[], Awaitable[Html]]
 ) -> web.Response:
-    """The list, at once or when it is no longer that of `If-None-Match`; 304 if it stays so."""
+    """Answer with the list once it differs from `If-None-Match`; with 304 after a timeout."""
     known = request.headers.get("If-None-Match")
     end = context.clock.monotonic() + HOLD
     with context.streaming(request[LOGIN]):

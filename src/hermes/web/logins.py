@@ -23,9 +23,9 @@ from hermes.kit.text import one_line
 LINK_LIFETIME = timedelta(minutes=15)
 SESSION_LIFETIME = timedelta(days=30)
 OIDC_LIFETIME = timedelta(hours=12)
-"""The provider is asked again after this time, even if the page was used all along."""
+"""Time after which the provider must confirm the login again, even if the page is in use."""
 SEEN_INTERVAL = timedelta(minutes=10)
-"""How often the time of the last use is stored."""
+"""Interval at which the time of the last use is stored."""
 MAX_LINKS = 20
 MAX_SESSIONS = 100
 MAX_PASSKEYS = 50
@@ -35,7 +35,7 @@ MAX_ALL_FAILURES = 100
 FAILURE_WINDOW = 300.0
 
 _Stamp = tuple[int, int, int]
-"""Inode, time and size of the file: each change makes another one."""
+"""Inode, time and size of the file, which differ after each change."""
 
 
 class LoginLink(Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ BY_LINK = Proof("link")
 
 
 class WebLogin(Struct, frozen=True, kw_only=True):
-    """A browser that is logged in. `image_hosts` may show images in what the agent writes."""
+    """A browser that is logged in. Images from `image_hosts` are shown in the agent's answers."""
 
     id: str
     digest: str
@@ -76,7 +76,7 @@ class WebLogin(Struct, frozen=True, kw_only=True):
 
 
 class Passkey(Struct, frozen=True, kw_only=True):
-    """`host` is the name that the page was opened with; `count` the uses that the device counts."""
+    """`host` is the host name at which it was created; `count` is the device's usage counter."""
 
     id: str
     host: str
@@ -88,9 +88,9 @@ class Passkey(Struct, frozen=True, kw_only=True):
 
 
 class OpenedLogin(Struct, frozen=True):
-    """The secrets of a new login: one for the cookie, one that requests of its pages repeat.
+    """The cookie of a new login, and the CSRF token that its pages' requests repeat.
 
-    The second is independent: other servers on the same host may receive the cookie.
+    They are independent, because other servers on the same host may receive the cookie.
     """
 
     token: str
@@ -149,7 +149,7 @@ class Logins:
         return OpenedLogin(token, csrf)
 
     def find(self, token: str, *, is_use: bool = True) -> WebLogin | None:
-        """The session of this token, if it has not expired; `is_use` extends it."""
+        """Return the login of this token, if it has not expired; `is_use` extends it."""
         digest, now = _digest(token), self._clock.now()
         found = next((one for one in self._read().sessions if one.digest == digest), None)
         if found is None or not found.is_valid(now):
@@ -181,7 +181,7 @@ class Logins:
         return made
 
     def add_passkey(self, passkey: Passkey) -> bool:
-        """Whether it was added: not if there is one with its id, or too many."""
+        """Add a passkey; return False if its id exists or there are too many."""
         with self._changing() as before:
             known = {one.id for one in before.passkeys}
             if passkey.id in known or len(known) >= MAX_PASSKEYS:
@@ -221,7 +221,7 @@ class Logins:
 
     @contextmanager
     def _changing(self) -> Generator[_File]:
-        """Hold the file exclusively; what has expired is left out."""
+        """Lock the file; expired entries are dropped."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open_locked(self._lock):
             found, now = self._read(), self._clock.now()

@@ -27,9 +27,9 @@ LARGE = 3_000
 """More characters are parsed in a thread: they take more than some milliseconds."""
 PARSERS = CapacityLimiter(2)
 MAX_LIVE_REST = 4_000
-"""Characters shown of that rest while the text is being written."""
+"""Characters of that rest shown while the text is being written."""
 MAX_CELLS = 10_000
-"""A text that could have more cells is rendered without tables."""
+"""A text that may have more table cells is rendered without tables."""
 MAX_BRACKETS = 1_000
 """A text with more opening brackets is rendered without links: each is searched for its end."""
 CACHED_TEXTS = 256
@@ -69,7 +69,7 @@ def _plain(rest: str) -> Html:
 
 
 class Patch(Struct, frozen=True):
-    """All blocks of a growing text; those before `start` are as they were in the last patch."""
+    """All blocks of a growing text; those before `start` are unchanged since the last patch."""
 
     start: int
     blocks: Sequence[Html]
@@ -143,7 +143,7 @@ def _blocks(source: str, *, is_open: bool = False) -> list[tuple[Html, int]]:
     """The top-level blocks, each with its first line."""
     lines = source.split("\n")
     columns = max(line.count("|") for line in lines)
-    # Rows are filled up to the width of the table, so that a short text can have many cells.
+    # Rows are padded to the width of the table, so a short text can have many cells.
     tables, links = columns * len(lines) <= MAX_CELLS, source.count("[") <= MAX_BRACKETS
     tokens = _parser(tables=tables, links=links).parse(source)
     found: list[tuple[Html, int]] = []
@@ -201,7 +201,7 @@ class _Renderer:
             case "image":
                 shown = _image(token)
             case _:
-                # Text, raw HTML, and any token that is not on the list.
+                # Show text, raw HTML, and any token that is not on the list as text.
                 shown = join([token.content])
         return shown
 
@@ -261,8 +261,8 @@ def code_block(source: str, language: str = "", *, plain: bool = False) -> Html:
 def is_clickable(url: str) -> bool:
     """Whether a link may be followed: to the web but not to this machine, or mail.
 
-    Browsers send a cookie to every port of its host, so that a server on another port of this
-    machine would receive that of the page.
+    Browsers send cookies to every port of a host, so a server on another port of this machine would
+    receive the page's cookie.
     """
     parts = parse_http_url(url)
     if parts is None:

@@ -69,7 +69,7 @@ class WebMiddleware:
         return proxied and request.headers.get("X-Forwarded-Proto") == "https"
 
     def cookie_name(self, request: web.Request) -> str:
-        """Cookies are shared by all ports of a host, so the name has the port."""
+        """Return the cookie's name with the port, because all ports of a host share cookies."""
         return "__Host-hermes" if self.is_encrypted(request) else f"hermes_{self._port}"
 
     def origin(self, request: web.Request) -> str:
@@ -130,9 +130,9 @@ class WebMiddleware:
             return _failure(request, 500, text("http_500"))
 
     def _check_connection(self, request: web.Request, host: str) -> None:
-        """Without encryption, only this machine may connect, and by a local name.
+        """Without encryption, only accept connections from this machine under a local name.
 
-        Under another name, a connection from this machine is that of a proxy.
+        Under another name, they come from a proxy.
         """
         local = is_loopback(request.remote or "") and host in _LOCAL_NAMES
         if not local and not self.is_encrypted(request):

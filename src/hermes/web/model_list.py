@@ -1,4 +1,4 @@
-"""The models that the providers of a profile offer; they are asked again after a while."""
+"""List the models that a profile's providers offer, cached for a while."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ class ModelList:
         self._until = 0.0
 
     async def offered(self) -> Sequence[OfferedModels]:
-        """Providers that do not answer are left out."""
+        """Return the offered models, without providers that do not answer."""
         clock = self._app.clock
         async with self._lock:
             if clock.monotonic() >= self._until:

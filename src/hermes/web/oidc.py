@@ -29,7 +29,7 @@ ALGORITHMS = frozenset({
 CLOCK_SKEW = 60
 DISCOVERY_LIFETIME = 600.0
 FAILURE_LIFETIME = 10.0
-"""A provider that could not be used is asked again after this time."""
+"""Time after which an unusable provider is asked again."""
 MAX_ANSWER = 1_000_000
 TIMEOUT = aiohttp.ClientTimeout(total=15)
 EVERYBODY = "*"
@@ -40,7 +40,7 @@ class OidcRejected(Exception):
 
 
 class Provider(Struct, frozen=True):
-    """What the provider says about itself."""
+    """The provider's metadata."""
 
     issuer: str
     authorization_endpoint: str
@@ -50,7 +50,7 @@ class Provider(Struct, frozen=True):
 
 
 class Claims(Struct, frozen=True):
-    """What an ID token says about a user, once it was checked."""
+    """The checked claims of an ID token."""
 
     sub: str
     nonce: str = ""
@@ -62,7 +62,7 @@ class Claims(Struct, frozen=True):
 
     @property
     def confirmed_email(self) -> str:
-        """Some providers write the mark as a text."""
+        """The verified address; some providers send the flag as text."""
         confirmed = self.email_verified is True or self.email_verified == "true"
         return self.email.lower() if confirmed else ""
 
@@ -86,14 +86,14 @@ class _Header(Struct, frozen=True):
 
 
 class _Begun(Struct, frozen=True):
-    """What is stored of a login that has begun: nothing that could finish it."""
+    """The stored part of a login in progress, which is not enough to finish it."""
 
     browser_digest: str
     redirect_uri: str
 
 
 class _Secrets(Struct, frozen=True):
-    """The secrets of one login, which all come from the cookie of the browser that began."""
+    """The secrets of one login, all derived from the cookie of the browser that began it."""
 
     browser: str
 
@@ -116,7 +116,7 @@ class _Secrets(Struct, frozen=True):
 
 
 class Redirect(Struct, frozen=True):
-    """Where to send the browser, and the secret that it has to bring back in a cookie."""
+    """Where to send the browser, and the secret that it must return in a cookie."""
 
     url: str
     browser: str
@@ -151,7 +151,7 @@ class OidcClient:
         return Redirect(f"{provider.authorization_endpoint}{joint}{urlencode(query)}", own.browser)
 
     async def finish(self, *, state: str, code: str, browser: str) -> str:
-        """The name of the user who may log in. Raises `OidcRejected`."""
+        """Finish the login and return the user's name. Raises `OidcRejected`."""
         stored, own = await run_sync(self._begun.take, state), _Secrets(browser)
         begun = msgspec.json.decode(stored, type=_Begun) if stored is not None else None
         if begun is None or not hmac.compare_digest(begun.browser_digest, own.digest):
@@ -168,7 +168,7 @@ class OidcClient:
         return claims.confirmed_email or claims.sub
 
     async def _provider(self, http: aiohttp.ClientSession) -> Provider:
-        """What the provider says about itself; a failure is remembered too, for a short time."""
+        """Return the provider's metadata; failures are cached briefly, too."""
         async with self._discovering:
             if (known := self._remembered()) is None:
                 try:

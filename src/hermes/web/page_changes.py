@@ -10,7 +10,7 @@ from hermes.web.context import ProfileWeb
 log = logging.getLogger(__name__)
 
 INTERVAL = 1.0
-"""Seconds between two notices: a page loads its content again."""
+"""Minimum seconds between notices, because each makes a page reload its content."""
 MAX_FIRES = 30
 
 
@@ -24,8 +24,8 @@ async def watch_board(profile: ProfileWeb) -> None:
 
 
 async def watch_jobs(profile: ProfileWeb) -> None:
-    """Look at the jobs while a page is open: any process may change or run them."""
-    # A page may have been loaded before the first look: jobs that are found then are a change.
+    """Watch the jobs while a page is open, because any process may change or run them."""
+    # A page may have been loaded before the first check, so that check counts as a change.
     seen: list[object] = []
     while True:
         await profile.app.clock.sleep(INTERVAL)

@@ -1,7 +1,7 @@
-"""Check what a browser answers when a passkey is made or used (WebAuthn, level 2).
+"""Verify a browser's response when a passkey is made or used (WebAuthn, level 2).
 
-Attestation is not asked for: the owner, who is logged in, decides which passkeys count. So the
-public key is taken as the browser gives it, and no CBOR has to be read.
+Attestation is not requested: the logged-in owner decides which passkeys count. So the public key is
+accepted as the browser sends it, without parsing CBOR.
 """
 
 import base64
@@ -25,7 +25,7 @@ ALGORITHMS = (ES256, EDDSA, RS256)
 MAX_ID = 1023
 _PRESENT, _VERIFIED = 0x01, 0x04
 _HEADER = 37
-"""Bytes of authenticator data that are always there: hash of the host, flags, counter."""
+"""Minimum bytes of authenticator data: hash of the host, flags, counter."""
 
 
 class NewPasskey(Struct, frozen=True, rename="camel"):
@@ -49,7 +49,7 @@ class PasskeyAnswer(Struct, frozen=True, rename="camel"):
 
 
 class Site(Struct, frozen=True):
-    """Where the page was opened: `http://localhost:9119` and `localhost`."""
+    """The page's origin and host: `http://localhost:9119` and `localhost`."""
 
     origin: str
     host: str
@@ -85,7 +85,7 @@ def check_available(host: str) -> None:
 
 
 def is_name(host: str) -> bool:
-    """Browsers make passkeys for names only, not for addresses."""
+    """Whether the host is a name: browsers make no passkeys for IP addresses."""
     try:
         ip_address(host)
     except ValueError:

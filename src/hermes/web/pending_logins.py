@@ -1,7 +1,7 @@
-"""Logins that have begun, such as a challenge to a passkey: each can be finished once, and soon.
+"""Store logins in progress, such as a passkey challenge; each can be finished once, and soon.
 
-They are kept in a file beside the logins, so that every process that serves the page of a home can
-finish them, also after a restart. Only hashes of the tokens are stored.
+They are kept in a file beside the logins, so that any process that serves the page can finish them,
+even after a restart. Only hashes of the tokens are stored.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ MAX_ALL = 1000
 
 
 class _Begun(Struct, frozen=True, kw_only=True):
-    """`value` is no secret: whoever reads the file can finish no login with it."""
+    """`value` is not secret: it does not suffice to finish a login."""
 
     digest: str
     address: str
@@ -36,10 +36,10 @@ class _Begun(Struct, frozen=True, kw_only=True):
 
 
 class PendingLogins:
-    """Values by random token. One address cannot push out what others have begun."""
+    """Values by random token. One client address cannot evict the logins of others."""
 
     def __init__(self, folder: Path, kind: str, clock: Clock) -> None:
-        """`kind` is the way to log in, such as `oidc`: a token counts for no other one."""
+        """`kind` is the login method, such as `oidc`; a token is valid for that method only."""
         self._path = folder / f"pending-{kind}.json"
         self._lock = folder / f"pending-{kind}.lock"
         self._clock = clock
@@ -57,7 +57,7 @@ class PendingLogins:
         return token
 
     def take(self, token: str) -> str | None:
-        """The value, the first time and within its lifetime."""
+        """Return the value once, within its lifetime."""
         digest = _digest(token)
         with self._changing() as begun:
             for place, one in enumerate(begun):
@@ -68,15 +68,15 @@ class PendingLogins:
 
     @contextmanager
     def _changing(self) -> Generator[list[_Begun]]:
-        """Hold the file exclusively, and store the list as the block leaves it."""
+        """Lock the file, and store the list as the block leaves it."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open_locked(self._lock):
             stored, now = self._read(), self._clock.now()
-            # An end that is too far away was stored before the clock was set back.
+            # An expiry that is too far away was stored before the clock was set back.
             begun = [one for one in stored if now < one.expires <= now + LIFETIME]
             yield begun
             if begun != stored:
-                # A login that is lost with the power can be begun again.
+                # A login lost in a power failure can be started again.
                 write_atomic(self._path, msgspec.json.encode(begun), mode=0o600, durable=False)
 
     def _read(self) -> list[_Begun]:

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 500
 HEAD_SECONDS = 20.0
-"""A new connection has this time to send the head of its first request."""
+"""Seconds a new connection has to send the head of its first request."""
 IDLE_SECONDS = 75.0
 CHECK_INTERVAL = 5.0
 

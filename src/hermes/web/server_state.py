@@ -1,4 +1,4 @@
-"""Serve the page and leave a record of where, for `hermes dashboard` in another process."""
+"""Serve the page and record its address for `hermes dashboard` in another process."""
 
 import os
 from collections.abc import AsyncGenerator
@@ -36,7 +36,7 @@ def web_folder(home: Home) -> Path:
 
 
 def running_server(home: Home) -> ServerState | None:
-    """Where the page of this home is served now."""
+    """Return where the page of this home is served now."""
     try:
         data = (web_folder(home) / "state.json").read_bytes()
         record = msgspec.json.decode(data, type=ServerState)

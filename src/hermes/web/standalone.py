@@ -16,7 +16,7 @@ from hermes.web.server_state import open_server
 from hermes.web.settings import read_settings
 
 DRAIN = 20.0
-"""Seconds that running turns have at the end."""
+"""Seconds that running turns get at shutdown."""
 
 
 async def serve_page(

@@ -24,7 +24,7 @@ def _files() -> dict[str, bytes]:
 
 @cache
 def asset_version() -> str:
-    """Changes with every release and every file, so that an open page knows to reload."""
+    """Return a version that changes with every release and file, so that open pages reload."""
     digest = hashlib.sha256(__version__.encode())
     for name, data in sorted(_files().items()):
         digest.update(name.encode() + data)

@@ -110,7 +110,7 @@ def _queues(queues: Sequence[QueueCounts]) -> Html:
 
 
 def _parked(parked: ParkedItem, redact: Callable[[str], str]) -> Html:
-    """An item that was given up; what it says is not shown, as it may be private."""
+    """Render an item that was given up, without its content, which may be private."""
     item, reason = parked.item, parked.reason
     body = {"queue": item.queue, "key": item.key}
     return h(

@@ -1,4 +1,4 @@
-"""The transcript of a session as pages of entries, and its state at one position of the feed."""
+"""Render a session's transcript as pages of entries, and its state at a position of the feed."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ MAX_READS = 5
 
 
 class TranscriptView(Struct, frozen=True, kw_only=True):
-    """Everything a browser needs to show a session from now on; `html` has the last page."""
+    """Everything a browser needs to show a session; `html` is the last page."""
 
     html: str
     position: str
@@ -38,7 +38,7 @@ class TranscriptView(Struct, frozen=True, kw_only=True):
 
 
 class _Stored(Struct, frozen=True, kw_only=True):
-    """What the store knows of a session at a position of the feed.
+    """The stored state of a session at a position of the feed.
 
     `held`: some process runs a turn of it.
     """
@@ -148,12 +148,12 @@ async def _read_stored(profile: ProfileWeb, session: str) -> _Stored:
         if facts == profile.live.facts.get(session, 0):
             return structs.replace(stored, position=profile.feed.position)
         if reads >= MAX_READS:
-            # The page gets the events since before this read, and replaces what it has already.
+            # The page receives events from before this read, and replaces what it already has.
             return stored
 
 
 def first_words(rows: Sequence[StoredMessage]) -> str:
-    """A name for a session without a title."""
+    """Return a name for a session without a title."""
     first = next((row.message for row in rows if isinstance(row.message, User)), None)
     return one_line(text_of(first), MAX_WORDS) if first else ""
 

@@ -1,4 +1,4 @@
-"""Tell pages when a turn of another process begins or ends, whatever session they show."""
+"""Notify all pages when a turn of another process begins or ends."""
 
 import logging
 
@@ -15,7 +15,7 @@ MAX_LISTED = 50
 
 
 async def watch_turns_elsewhere(profile: ProfileWeb) -> None:
-    """Look at the sessions that other processes hold, while a page is open."""
+    """Watch the sessions that other processes hold, while a page is open."""
     clock = profile.app.clock
     began: dict[str, float] = {}
     """When the turn of a session was first seen."""
@@ -45,7 +45,7 @@ async def _running_elsewhere(profile: ProfileWeb) -> set[str]:
 
 
 async def _publish_end(profile: ProfileWeb, session: str, seconds: float) -> None:
-    """`seconds` are for sessions that are listed: nobody is notified of the end of others."""
+    """Publish the end of a turn; `seconds` are given for listed sessions, which notify people."""
     ended: dict[str, object] = {"session": session, "running": False}
     recent = await profile.app.store.archive_for(OWNER).list(SessionFilter(), MAX_LISTED)
     for one in recent:

@@ -1,4 +1,4 @@
-"""Turn files that people drop on the page into parts of a message."""
+"""Convert files that people drop on the page to parts of a message."""
 
 import os
 import re
@@ -18,7 +18,7 @@ INLINE_LIMIT = 100_000
 """Text files up to this size are shown to the model in the message."""
 NO_TEXT = "(no text)"
 MAX_NAME = 100
-"""Bytes of a file's name that are kept, from its end."""
+"""Maximum bytes of a file name; its end is kept."""
 _UNSAFE = re.compile(r"[^\w.\- ]+")
 
 
@@ -27,14 +27,14 @@ async def message_parts(app: App, words: str, files: Sequence[Media]) -> list[Te
     found: list[Text | Media] = []
     for media in files:
         found += await _file_parts(app, media)
-    # The first part is what the person wrote: an attachment never stands there.
+    # The first part is always the person's text, never an attachment.
     is_attachment = bool(found) and isinstance(found[0], Text)
     typed = words if words.strip() else NO_TEXT if is_attachment else ""
     return [Text(typed), *found] if typed else found
 
 
 async def _file_parts(app: App, media: Media) -> list[Text | Media]:
-    """What the model is given of a stored file: an image, its text, or where it lies."""
+    """Return what the model gets for a stored file: the image, its text, or its path."""
     data = await app.blobs.read(media.digest)
     kind = image_type(data)
     if kind is not None:
@@ -61,7 +61,7 @@ async def _stored(app: App, media: Media, data: bytes) -> Path:
 
 
 def store_upload(folder: Path, name: str, data: bytes) -> Path:
-    """Write the file; the agent's commands work in this folder, so that no link is followed."""
+    """Write the file, following no links, because the agent can write to this folder."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         holder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -109,7 +109,9 @@ class ReviewScheduler:
             return
         if outcome is not Outcome.DONE or turn.role is not Role.OWNER:
             return
-        if turn.no_tools or turn.client_tools:  # a program controls it, with its own tools
+        if (
+            turn.no_tools or turn.client_tools
+        ):  # the session is controlled by a program with its own tools
             return
         if source in EXCLUDED_SOURCES or turn.session.id in self._active:
             return
@@ -149,7 +151,7 @@ class ReviewScheduler:
             self._active.discard(reviewed.session)
 
     async def _due(self, session: str) -> DueReviews:
-        """Count on from the last check; of turns before this process only the last counts."""
+        """Count the turns since the last check; of turns before this process, only the last."""
         known = self._counted.pop(session, None)
         counter = known or _SessionCounter(ReviewTriggers(self._rules.intervals))
         rows = await self._deps.store.archive_for(OWNER).messages(session, counter.seq)

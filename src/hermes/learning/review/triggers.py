@@ -47,7 +47,7 @@ class ReviewTriggers:
         self.iterations = 0
 
     def due(self, *, memory: bool = True, skills: bool = True) -> DueReviews:
-        """What is due at the end of a turn, for the tools it had."""
+        """Return the reviews that are due at the end of a turn, given its tools."""
         found = DueReviews(
             memory=memory and 0 < self.intervals.memory <= self.turns,
             skills=skills and 0 < self.intervals.skills <= self.iterations,

@@ -187,7 +187,7 @@ def _read_skill(file: str, stamp: FileStamp) -> _CachedSkill:
         return _CachedSkill(stamp, _read_document(Path(file)).head)
     except InvalidSkill as error:
         log.warning("skipped a skill: %s", error)
-        # What could not be read is tried again: permissions are not part of the stamp.
+        # Retry unreadable files, because permissions are not part of the stamp.
         is_read = not isinstance(error.__cause__, OSError)
         return _CachedSkill(stamp if is_read else _UNREAD, None, one_line(str(error), 300))
 
@@ -247,7 +247,7 @@ def _is_usable(head: SkillMetadata, environment: SkillEnvironment) -> bool:
     tools, toolsets = set(environment.tools), set(environment.toolsets)
     if not (tools.issuperset(head.requires_tools) and toolsets.issuperset(head.requires_toolsets)):
         return False
-    # A fallback is shown only if the preferred way is missing.
+    # A fallback is shown only if the preferred tool is missing.
     better = tools & set(head.fallback_for_tools) or toolsets & set(head.fallback_for_toolsets)
     return not better
 

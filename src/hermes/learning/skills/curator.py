@@ -33,7 +33,7 @@ RUN_WORDS = 2
 MAX_COMPARED = 300
 """How many of the newest skills are compared with each other."""
 MAX_MERGES = 5
-"""Merges proposed in one run: more would not be read."""
+"""Maximum merges proposed in one run, so that people read them."""
 BACKUP_FOLDER = ".backups"
 STALE, ACTIVE, ARCHIVED = "stale", "active", "archived"
 _STATE_FILE = ".curator_state"
@@ -61,7 +61,7 @@ def find_similar_skills(
     read: Callable[[Skill], str],
     asked: Collection[frozenset[str]] = (),
 ) -> list[SimilarSkills]:
-    """Only skills that the agent wrote and no one pinned; each is in at most one pair."""
+    """Compare only unpinned skills that the agent wrote; each is in at most one pair."""
     own = [skill for skill in skills if skill.own and _is_by_agent(records.get(skill.name))]
     texts = {skill.name: f"{skill.head.description}\n{read(skill)}" for skill in own}
     uses = {name: record.use_count + record.view_count for name, record in records.items()}
@@ -83,7 +83,7 @@ async def propose_merge(
     editor: SkillEditor, pair: SimilarSkills, body: Callable[[], str]
 ) -> Proposal:
     by = Authorship(author=Author.CURATOR, why=f"{pair.drop} says nearly the same as {pair.keep}")
-    # Before reading the text: a change in between makes the merge fail later.
+    # Taken before reading the text, so that a change in between makes the merge fail later.
     seen = await editor.text_digest(pair.drop)
     request = SkillRequest(
         action="delete",
@@ -119,7 +119,7 @@ class SkillTransition(Struct, frozen=True):
 def skill_transitions(
     skills: Sequence[Skill], records: Mapping[str, SkillUsage], now: datetime, ages: CurationLimits
 ) -> list[SkillTransition]:
-    """Only for skills that the agent wrote and no one pinned; only actual changes."""
+    """Return changes of state, only for unpinned skills that the agent wrote."""
     return [
         SkillTransition(skill.name, becomes, days)
         for skill in skills
@@ -160,7 +160,7 @@ class Curator:
         return last if last.tzinfo else last.astimezone()
 
     async def preview(self, ages: CurationLimits) -> list[SkillTransition]:
-        """What `curate` would do now."""
+        """Return what `curate` would do now."""
 
         def judge() -> list[SkillTransition]:
             records = self._usage.records()

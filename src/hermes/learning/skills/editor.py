@@ -25,7 +25,7 @@ ARCHIVE_FOLDER = ".archive"
 
 
 class Authorship(Struct, frozen=True, kw_only=True):
-    """Who changes it, from which origin, and why."""
+    """Who changes a skill, from which origin, and why."""
 
     author: Author
     origin: ChangeOrigin = ChangeOrigin()
@@ -167,7 +167,7 @@ class SkillEditor:
             self._check_text(name, content)
 
     async def propose(self, name: str, summary: str, request: Raw, by: Authorship) -> Proposal:
-        """Let it wait for a decision; `request` says what to do then."""
+        """Propose a change; `request` says what to do when it is accepted."""
         proposal = Proposal(
             id=new_id("pro"),
             kind=SKILL_KIND,
@@ -358,7 +358,7 @@ async def perform_request(editor: SkillEditor, request: SkillRequest, by: Author
 
 
 async def propose_request(editor: SkillEditor, request: SkillRequest, by: Authorship) -> Proposal:
-    """Let it wait for a decision, if it could be done now. Raises `InvalidSkill`."""
+    """Propose a change if it could be made now. Raises `InvalidSkill`."""
     await editor.check(request.name, by, content=request.content, new=request.action == "create")
     if why := injection_reason(request.text):
         raise InvalidSkill(f"This was not proposed: it {why}.")
@@ -369,7 +369,7 @@ async def propose_request(editor: SkillEditor, request: SkillRequest, by: Author
 async def accept_proposal(editor: SkillEditor, proposal: Proposal) -> str:
     """Apply an accepted proposal to the current skill. Raises `InvalidSkill`, `FileConflict`.
 
-    Only a merged skill must be unchanged, since all of its text is taken over.
+    Only a merged skill must be unchanged, because all of its text is used.
     """
     proposed = msgspec.json.decode(proposal.request, type=ProposedRequest)
     request, by = proposed.request, proposed.by

@@ -56,7 +56,7 @@ def digest(data: bytes) -> str:
 
 
 def fingerprint(digests: Mapping[str, str]) -> str:
-    """A digest of all files: only the same files under the same names have it."""
+    """A digest of all files and their names."""
     lines = "".join(f"{digests[path]}  {path}\n" for path in sorted(digests))
     return digest(lines.encode())
 
@@ -105,7 +105,7 @@ def find_packages(files: Mapping[str, bytes]) -> dict[str, SkillPackage]:
 
 
 def scan_package(package: SkillPackage) -> list[str]:
-    """What a person should check before installing; only hints."""
+    """Return hints about what a person should check before installing."""
     found: list[str] = []
     for path, data in sorted(package.files.items()):
         try:

@@ -135,7 +135,7 @@ class EventMapper:
 
     @has_untrusted_text.setter
     def has_untrusted_text(self, value: bool) -> None:
-        """Codex may write what it has read, even through a command that is still running."""
+        """Codex may write untrusted text that it has read, even through a running command."""
         if value and not self._has_untrusted_text:
             for running in self._running.values():
                 running.start_recording()
@@ -261,7 +261,7 @@ class EventMapper:
         self.iterations += 1
         outcome = outcome_of_item(item)
         if item.type == "commandExecution" and item.id not in self._open:
-            # It started in an earlier turn: what it read meanwhile is unknown.
+            # It started in an earlier turn, so what it read meanwhile is unknown.
             outcome = structs.replace(outcome, untrusted=True)
         found = self._open.setdefault(item.id, _OpenCall(work, untrusted=outcome.untrusted))
         found.outcome = self._with_trust(item.id, outcome)

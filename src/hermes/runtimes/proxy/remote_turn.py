@@ -322,7 +322,7 @@ class RemoteTurn:
         try:
             await self._client.call_with_retries("POST", f"{RUNS_PATH}/{self._run}/{path}", body)
         except ModelError as error:
-            # This may be harmless: the answer may have arrived although the response was lost.
+            # The answer may have arrived although the response was lost.
             log.info("the remote gateway did not accept an answer: %s", error)
 
     async def _answer_to(
@@ -386,7 +386,7 @@ class RemoteTurn:
 
 def _failed_end(end: RemoteEvent | None, key: str) -> TurnEnd:
     if end is None or end.event != "run.failed":
-        # It counts as a failure, since it was not stopped from here.
+        # It counts as a failure, because it was not stopped from here.
         sentence = (
             "⚠️ Proxy error: the turn was stopped at the remote gateway. Try again to restart it."
         )

@@ -1,6 +1,6 @@
 """Contract of channels: subclass `ChannelContract` and provide the fixture `bench`.
 
-A bench leaves out what its platform cannot do; the capabilities must say the same.
+A bench leaves out what its platform cannot do; the capabilities must match.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ LITERAL = "2 * 3 * 4 < _x_ & `y` [a](b) <b>c</b>"
 
 
 class PlatformEvents(Struct, frozen=True, kw_only=True):
-    """What people can do on the platform besides writing; each returns once acknowledged."""
+    """Actions of people on the platform besides writing; each returns once acknowledged."""
 
     edit: Callable[[str, str], Awaitable[None]] | None = None
     """Change the text of the message with this id."""
@@ -56,7 +56,7 @@ class PlatformEvents(Struct, frozen=True, kw_only=True):
 
 
 class PlatformView(Struct, frozen=True, kw_only=True):
-    """What people see on the platform besides texts."""
+    """The platform's view for people, besides texts."""
 
     typing: Callable[[Address], bool] | None = None
     reactions: Callable[[], Sequence[tuple[str, str]]] | None = None
@@ -68,7 +68,7 @@ class PlatformView(Struct, frozen=True, kw_only=True):
 
 
 class PlatformFaults(Struct, frozen=True, kw_only=True):
-    """Make the platform fail from now on."""
+    """Functions that make the platform fail from now on."""
 
     unreachable: Callable[[], Awaitable[None]] | None = None
     throttled: Callable[[], None] | None = None
@@ -429,4 +429,4 @@ class CapabilitiesContract:
 
 
 class ChannelContract(InboundContract, OutboundContract, CapabilitiesContract):
-    """Everything that the gateway relies on."""
+    """The contract that the gateway relies on."""

@@ -5,7 +5,7 @@ from hermes.ports.store import Store
 
 
 def holders_of(store: Store) -> dict[str, str]:
-    """Holders by what is known about them."""
+    """Sample holders by what is known about them."""
     host, boot, *_ = process_id().split("/")
     return {
         "old, alive": process_id(),

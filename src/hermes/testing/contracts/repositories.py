@@ -308,7 +308,7 @@ class GoalsContract:
             cost = RecordUsage(one.id, "", "m", "p", Usage(1, 1), float(10**number), clock.now())
             await store.commit(OpenSession(one), cost)
         unknown = RecordUsage("top", "", "m", "p", Usage(1, 1), None, clock.now())
-        await store.commit(unknown)  # hides nothing of what is known
+        await store.commit(unknown)  # must not hide known rows
         assert await store.goals.cost("top") == 111
         assert await store.goals.cost("none") == 0
 

@@ -1,4 +1,4 @@
-"""Keep copies of the files that a turn is about to change: cheap enough to be always on.
+"""Copy the files that a turn is about to change; cheap enough to be always on.
 
 A checkpoint is a list of files as they were before the first call that may have changed them. In a
 small workspace a command saves all files; in a larger one, those that it names. Restoring an older
@@ -86,7 +86,7 @@ class FileCheckpoints:
         self._moved: LruMap[str, bool] = LruMap(MAX_RUNS)
         """Sessions whose commands left the workspace."""
         self._unsaved: LruMap[str, bool] = LruMap(MAX_RUNS)
-        """Runs with a command that may have changed files of which there is no copy."""
+        """Runs with a command that may have changed files without a copy."""
         self._known: LruMap[str, tuple[tuple[int, ...], SavedFile | None]] = LruMap(MAX_KNOWN)
         self._bytes = 0
         """Bytes of all contents, once they were counted."""
@@ -124,7 +124,7 @@ class FileCheckpoints:
         return self._locks.setdefault(workspace, anyio.Lock())
 
     def _locked(self, work: Callable[[], _T]) -> _T:
-        """Other processes of this home must not delete contents that are about to be listed."""
+        """Keep other processes of this home from deleting contents about to be listed."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open_locked(self._folder / "lock"):
             return work()
@@ -288,7 +288,8 @@ class FileCheckpoints:
         path = self._blob(blob)
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # A killed process leaves whole copies or none; losing power may cost the last ones.
+            # A killed process leaves complete copies or none; a power failure may lose the last
+            # ones.
             part = path.with_suffix(f".{new_id('tmp')}")
             part.write_bytes(data)
             part.replace(path)
@@ -314,7 +315,7 @@ class FileCheckpoints:
         return sorted(found, key=lambda manifest: _order(manifest.checkpoint))
 
     def _prune(self, workspace: str) -> None:
-        """Delete what exceeds the limits, before another checkpoint is added."""
+        """Delete checkpoints beyond the limits before adding another one."""
         keeping = self._retention
         if not keeping.prune:
             return
@@ -365,7 +366,7 @@ def _order(checkpoint: Checkpoint) -> tuple[float, str]:
 
 
 def _name(path: Path) -> str:
-    """A name that JSON can hold, whatever its bytes."""
+    """Return a name that JSON can represent, whatever its bytes."""
     return os.fsencode(path).decode("latin-1")
 
 

@@ -13,7 +13,7 @@ MAX_FILES = 400
 MAX_BYTES = 16 << 20
 """Bytes of such a folder."""
 MAX_WORDS = 400
-"""Words of a command or program that are looked up as file names."""
+"""Maximum words of a command or program to look up as file names."""
 SKIPPED_FOLDERS = frozenset({
     ".git", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache", ".pytest_cache",
     ".ruff_cache", ".gradle", ".next", ".nuxt", ".cache", "target",
@@ -43,7 +43,7 @@ class TouchedFiles(Struct, frozen=True):
 
 
 def touched_files(workspace: Path, args: Raw, home: Path) -> TouchedFiles:
-    """What a call with these arguments may change."""
+    """Return what a call with these arguments may change."""
     given = dict(_texts(args))
     folder = workspace / given.get("workdir", "")
     named = [given["path"]] if given.get("path") else []

@@ -1,4 +1,4 @@
-"""Read files that the agent sends to a chat, under the rules for reading files."""
+"""Read files that the agent sends to a chat, subject to the rules for reading files."""
 
 import mimetypes
 import os

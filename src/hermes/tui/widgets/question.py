@@ -87,7 +87,7 @@ class Choices(OptionList):
         super().__init__(*(Option(label, id=str(index)) for index, label in enumerate(labels)))
         self._clock = clock
         self._since = clock.monotonic()
-        # A hasty Enter must not approve anything.
+        # An accidental Enter must not approve anything.
         self._strict = question.kind is QuestionKind.APPROVAL
         deny_first = self._strict and ApprovalChoice.DENY in question.choices
         self.highlighted = question.choices.index(ApprovalChoice.DENY) if deny_first else 0
@@ -170,7 +170,7 @@ class QuestionCard(Vertical):
 
     @property
     def summary(self) -> str:
-        """What is asked, for the window title and a notification."""
+        """Summarize the question for the window title and a notification."""
         what = "approval needed" if self.question.kind is QuestionKind.APPROVAL else "question"
         return f"{what}: {self._what}"
 
@@ -276,7 +276,7 @@ class QuestionCard(Vertical):
 
     @property
     def _what(self) -> str:
-        """What was asked for, in one line."""
+        """Return the request on one line."""
         return single_line(show_invisible(self.question.subject or self.question.text))
 
     def _result_text(self, answer: str, *, expired: bool) -> str:

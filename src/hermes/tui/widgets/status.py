@@ -15,7 +15,7 @@ _WARN_SHARE = 0.8
 
 
 class StatusInfo(Struct, frozen=True, kw_only=True):
-    """What the status bar shows."""
+    """The content of the status bar."""
 
     starting: bool = False  # model and sandbox are not known yet
     activity: str = ""

@@ -30,7 +30,7 @@ class TodoPanel(Static):
         self._draw()
 
     def set_compact(self, *, compact: bool) -> None:
-        """Between turns one line is enough."""
+        """Show one line between turns, and more during a turn."""
         if compact is not self._compact:
             self._compact = compact
             self._draw()

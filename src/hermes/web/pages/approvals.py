@@ -1,4 +1,4 @@
-"""The approvals page: everything that waits for an answer, and approvals that were saved."""
+"""The approvals page: everything that waits for an answer, and saved approvals."""
 
 from contextlib import suppress
 

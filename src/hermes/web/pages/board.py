@@ -34,9 +34,9 @@ MAX_ALONE = 1_000
 MAX_GRAPH = 150
 COLUMNS = tuple(one for one in TaskStatus if one is not TaskStatus.ARCHIVED)
 OPEN_COLUMNS = frozenset({"todo", "scheduled", "ready", "blocked", "done"})
-"""Where a person may put a task; the others are reached by its worker."""
+"""Columns into which a person may move a task; workers reach the others."""
 KEEP = "-"
-"""What a bulk edit leaves as it is; nobody is an empty name."""
+"""Marks a field that a bulk edit leaves unchanged; an empty name means unassigned."""
 
 
 class NewTask(Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ def board_name(request: web.Request) -> str | None:
 
 
 def board_query(request: web.Request) -> str:
-    """What the addresses on a page end with, so that they stay on its board."""
+    """Return the query that keeps a page's links on its board."""
     board = board_name(request)
     return f"?{urlencode({'board': board})}" if board else ""
 
@@ -225,7 +225,7 @@ def _priority(given: str) -> int | UnsetType:
 
 
 class _Wanted(Struct, frozen=True):
-    """What the board shows: words, an assignee, one column instead of all."""
+    """The board's filter: search words, an assignee, a single column."""
 
     words: str = ""
     assignee: str = ""
@@ -239,7 +239,7 @@ def _wanted(query: Mapping[str, str]) -> _Wanted:
 
 
 def _columns(rows: BoardRows, wanted: _Wanted) -> list[_Column]:
-    """Without a filter, only the tasks that are shown are read."""
+    """Return the columns; without a filter, only visible tasks are read."""
     counts = rows.status_counts()
     limit = MAX_ALONE if wanted.column else MAX_COLUMN
     found: list[_Column] = []
@@ -247,7 +247,7 @@ def _columns(rows: BoardRows, wanted: _Wanted) -> list[_Column]:
         if wanted.column and wanted.column != status:
             continue
         if not counts[status] and status not in OPEN_COLUMNS:
-            continue  # Nobody can put a task there.
+            continue  # People cannot move tasks there.
         if not wanted.words and not wanted.assignee:
             shown = rows.tasks(TaskFilter(statuses=(status,), limit=limit))
             found.append(_Column(status, shown, counts[status]))
@@ -377,7 +377,7 @@ def _card(base: str, task: Task, query: str) -> Html:
 
 
 def edit_form(task: Task, profiles: Sequence[str], query: str) -> Html:
-    """Everything of a task that a person may change."""
+    """Render the form with everything that a person may change."""
     people = [h("option", text("nobody"), value="")]
     people += [h("option", one, selected=one == task.assignee) for one in profiles]
     columns = [h("option", text("unchanged"), value=KEEP)]

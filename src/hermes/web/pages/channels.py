@@ -28,7 +28,7 @@ from hermes.web.times import moment
 
 ALLOWED_USERS = "ALLOWED_USERS"
 _ADDRESS = re.compile(r"https://[\w./#?=&%-]*[\w/]")
-"""An address in a step, which becomes a link."""
+"""A URL in a step, which becomes a link."""
 SECRET = "secret"  # noqa: S105 - the name of the field
 
 
@@ -128,7 +128,7 @@ def _known(request: web.Request) -> tuple[ChannelManifest, ChannelSetup]:
 
 
 def _is_moved(setup: ChannelSetup, answers: Mapping[str, str], env: Mapping[str, str]) -> bool:
-    """Whether an answer that is not secret, such as an address, differs from the stored one."""
+    """Whether a non-secret answer, such as an address, differs from the stored one."""
     plain = [one.variable for one in setup.questions if not one.secret]
     return any(answers.get(name, "") != env.get(name, "") for name in plain)
 
@@ -136,11 +136,10 @@ def _is_moved(setup: ChannelSetup, answers: Mapping[str, str], env: Mapping[str,
 def _answers(
     setup: ChannelSetup, given: Mapping[str, str], env: Mapping[str, str]
 ) -> dict[str, str]:
-    """What the platform needs besides its token; an empty secret keeps the stored one.
+    """Return what the platform needs besides its token; an empty secret keeps the stored one.
 
-    Optional answers may be empty.
-
-    With another address or account, stored secrets are not used: they would be sent there.
+    Optional answers may be empty. If the address or account changes, stored secrets are not reused,
+    because they would be sent there.
     """
     typed = {one.variable: given.get(one.variable, "").strip() for one in setup.questions}
     unchanged = {name: env[name] for name in typed if typed[name] == _shown(env, name) != ""}

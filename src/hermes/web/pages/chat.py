@@ -50,9 +50,9 @@ class FileRef(Struct, frozen=True):
 
 
 class SendRequest(Struct, frozen=True, kw_only=True):
-    """`replaces` is the id of the question that the message takes the place of.
+    """`replaces` is the id of the question that the message replaces.
 
-    `unsaved` names the conversation of a page without a session, as a command has changed it.
+    `unsaved` names a page's conversation without a session, which a command has changed.
     """
 
     session: str = ""
@@ -163,7 +163,7 @@ class _ChatHandlers:
         return json_response({"session": (await conversation.branch(last=body.message)).id})
 
     async def complete(self, request: web.Request) -> web.Response:
-        """What may follow the text before the cursor: commands, files, folders and the like."""
+        """Suggest completions for the text before the cursor: commands, files and folders."""
         profile = self._context.profile(request)
         app, name = profile.app, request.query.get("session", "")
         session = await app.store.archive_for(OWNER).get(name) if name else None
@@ -303,7 +303,7 @@ def _pager(name: str) -> Html:
 def _model_picker(current: str, models: Sequence[str]) -> Html:
     """The values are what `/model` takes."""
     provider, _, name = current.partition("/")
-    # Where no model is named, it is described by a sentence.
+    # If no model is named, a sentence describes it.
     value = f"{name} --provider {provider}" if name and " " not in current else ""
     shown = [one for one in models if one.partition(" ")[0] != name]
     options = [h("option", current or text("no_model"), value=value)]

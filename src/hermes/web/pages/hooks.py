@@ -46,7 +46,7 @@ class HookName(Struct, frozen=True):
 
 
 class HookRow(Struct, frozen=True, kw_only=True):
-    """`shown` is the command as in the file, with secrets masked; `place` that in the list."""
+    """`shown` is the command as in the file, with secrets masked; `place` its index in the list."""
 
     event: str
     place: int

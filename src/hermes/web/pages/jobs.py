@@ -94,7 +94,7 @@ class _JobHandlers:
 
 
 def _timeline(jobs: Sequence[Job], cron: CronOperation, now: datetime) -> Html | None:
-    """The next fires of all jobs, as far ahead as every job has one, or a month."""
+    """Draw the next fires of all jobs, far enough to show one per job, at most a month."""
     fires = {
         one.id: cron.service.upcoming(one, MAX_TIMELINE) for one in jobs if one.enabled
     }  # fmt: skip

@@ -32,7 +32,7 @@ def page_path(name: str) -> str:
 
 
 def _settings_links(base: str) -> list[Html]:
-    """What the command palette finds besides the menu."""
+    """Return the command palette's entries besides the menu."""
     return [
         h("a", text(f"tab_{one}"), href=f"{base}/settings/{one}", tabindex="-1")
         for one in SETTINGS_PAGES
@@ -100,7 +100,7 @@ async def render_page(
     )
     theme = context.settings.theme if context.settings.theme in {"light", "dark"} else None
     response = html_response(document(title, body, *_head(script), data_theme=theme))
-    # The style is fetched while the page is still on its way.
+    # Preload the style while the page is still being received.
     response.headers["Link"] = "</static/style.css>; rel=preload; as=style"
     return response
 
@@ -117,7 +117,7 @@ def _head(script: str) -> list[Child]:
 
 
 def _script_data() -> Html:
-    """`<` is escaped, so that no text can end the element."""
+    """Encode data for a script element; `<` is escaped, so that no text can close it."""
     return Html(msgspec.json.encode(script_texts()).decode().replace("<", "\\u003c"))
 
 
@@ -178,7 +178,7 @@ def _recent(base: str, recent: Sequence[SessionSummary], current: str) -> Html:
 
 
 def _profile_picker(context: WebContext, profile: ProfileWeb, stored: Sequence[str]) -> Html | None:
-    """The values are pages; for a profile that is not served here, the one that says how."""
+    """Render the profile picker; profiles not served here lead to a page with help."""
     served = sorted(context.profiles)
     others = [one for one in stored if one not in context.profiles]
     if len(served) + len(others) < 2:

@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 
 
 CALLBACK = "/auth/callback"
-"""Where an OpenID Connect provider sends the browser back to; the login page finishes the login."""
+"""The path to which an OpenID Connect provider returns the browser."""
 MAX_HOST = 253
 MAX_HASHING = 2
-"""Passwords that are checked at the same time: each takes much memory."""
+"""Maximum concurrent password checks, because each needs much memory."""
 
 
 class LinkLogin(Struct, frozen=True):
@@ -95,7 +95,7 @@ class _LoginHandlers:
         return json_response({"active": LOGIN in request})
 
     async def use_link(self, request: web.Request) -> web.Response:
-        # Tokens cannot be guessed, so that attempts are not limited: nobody can lock out the owner.
+        # Tokens cannot be guessed, so attempts are not limited and no one can lock out the owner.
         body = await read_json(request, LinkLogin)
         if not self._context.logins.use_link(body.token):
             return refuse_login(self._context, request, "link", text("link_failed"))
@@ -110,7 +110,7 @@ class _LoginHandlers:
             raise web.HTTPTooManyRequests
         limiter.count_failure(address)
         right_name = hmac.compare_digest(body.username.encode(), settings.username.encode())
-        # The password is checked in any case, so that the time does not tell a wrong name.
+        # Always check the password, so that timing does not reveal a wrong name.
         right = await run_sync(
             check_password, body.password[:1000], settings.password_hash, limiter=self._hashing
         )

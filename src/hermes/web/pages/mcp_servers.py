@@ -155,7 +155,7 @@ def _row(server: ServerRow, live: str) -> Html:
 
 
 def _result(result: ConnectionTest) -> Html:
-    """What a server offers, or why it could not be reached."""
+    """Render what a server offers, or why it could not be reached."""
     if result.error:
         return h("p", h("span", text("failed"), class_="tag bad"), " ", result.error)
     tools = [

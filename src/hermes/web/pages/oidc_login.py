@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from hermes.web.middleware import WebMiddleware
 
 COOKIE = "_oidc"
-"""Added to the name of the cookie, for the secret of the browser that began to log in."""
+"""Suffix of the cookie that holds the secret of a login in progress."""
 
 
 class OidcAnswer(Struct, frozen=True):
-    """What the provider added to the address it sent the browser back to."""
+    """The query parameters with which the provider returned the browser."""
 
     state: str
     code: str = ""

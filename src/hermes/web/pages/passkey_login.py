@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hermes.web.middleware import WebMiddleware
 
 LOGIN_PURPOSE = ""
-"""Of a challenge for a login; that for a new passkey has the id of the owner's login."""
+"""Marks a challenge for a login; one for a new passkey has the id of the owner's login."""
 MAX_NAME = 60
 
 
@@ -142,6 +142,6 @@ class _PasskeyHandlers:
 
 
 def _check_may_add(request: web.Request) -> None:
-    """A passkey does not end, a login through a provider does, so that one cannot make it."""
+    """Reject logins through a provider: they expire, but a passkey made by one would not."""
     if request[LOGIN].proof.method == "oidc":
         raise UsageError(text("passkey_oidc"))

@@ -41,7 +41,7 @@ class PersonForm(Struct, frozen=True, kw_only=True):
 
 
 class RoleForm(Struct, frozen=True, kw_only=True):
-    """Empty numbers are no limit; empty toolsets are all that the platform offers."""
+    """Empty numbers mean no limit; empty toolsets mean all that the platform offers."""
 
     platform: str
     role: Role
@@ -161,7 +161,7 @@ def _number(given: str) -> int | None:
 
 
 def pairing_requests(waiting: Sequence[PairingRequest], platforms: Sequence[str]) -> Html:
-    """The requests; the code is known to the person who got it only."""
+    """List pairing requests; only the requester knows the code."""
     rows = [
         h(
             "li",

@@ -27,7 +27,7 @@ from hermes.web.server_state import running_server
 from hermes.web.texts import text
 
 OPEN = "hermes -p %s dashboard --port 0"
-"""The port of this dashboard is taken: the other one uses any that is free."""
+"""This dashboard occupies its port, so the other one uses any free port."""
 SHOW_ALL = "hermes config set gateway.multiplex_profiles true"
 
 

@@ -173,7 +173,7 @@ def _filter(request: web.Request) -> SessionFilter:
 
 
 def _day(given: str) -> datetime | None:
-    """The begin of a day, in the time zone of this machine."""
+    """Return the start of a day in this machine's time zone."""
     try:
         return datetime.combine(date.fromisoformat(given), time.min).astimezone()
     except (ValueError, OverflowError):

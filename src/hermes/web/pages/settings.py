@@ -37,12 +37,12 @@ class SettingForm(Struct, frozen=True, kw_only=True):
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """Which settings to show: those with these words, of a section, or else what was changed."""
+    """Which settings to show: those matching words, those of a section, or the changed ones."""
 
     words: str
     section: str
     changed: object
-    """Tables with what differs from the defaults."""
+    """Tables of settings that differ from the defaults."""
 
     @property
     def title(self) -> str:
@@ -55,7 +55,7 @@ class Choice(Struct, frozen=True, kw_only=True):
             return self.words in f"{key} {setting.description}".lower()
         if self.section:
             return _section(key) == self.section
-        # A table with a name of its own is changed as a whole.
+        # A table under a user-chosen name is changed as a whole.
         is_default = value == setting.default or not (value or setting.default)
         return effective_value(self.changed, key)[0] and not is_default
 
@@ -117,7 +117,7 @@ def _fields(choice: Choice, values: object) -> list[Html]:
 
 
 def _keys(setting: Setting, values: object) -> list[str]:
-    """The key of the setting; in a table with names of its own, one for each name."""
+    """Yield the setting's key; in a table with user-chosen names, one key per name."""
     if setting.section in OWN_PAGES:
         return []
     paths: list[KeyPath] = [()]
@@ -138,7 +138,7 @@ def _names(values: object, path: KeyPath) -> Sequence[str | int]:
 
 
 def _named_tables(base: str, section: str) -> Html | None:
-    """What can be set in tables with names of their own, and a form for another name."""
+    """Render the tables with user-chosen names, and a form to add a name."""
     found = [one for one in settings() if ANY in one.key and _section(one.key) == section]
     if not found:
         return None
@@ -183,7 +183,7 @@ def _is_stored_secret(profile: ProfileWeb, name: str) -> bool:
 
 
 def _is_masked(value: object) -> bool:
-    """Whether the value contains a secret, which the page does not get."""
+    """Whether the value contains a secret, which is not sent to the page."""
     return MASK in as_yaml(value)
 
 

@@ -70,7 +70,7 @@ class _SystemHandlers:
         return html_response(findings_list(findings, profile.app.redactor.redact))
 
     async def settle(self, request: web.Request) -> web.Response:
-        """Send an item that was given up once more, or discard it."""
+        """Send an item that was given up again, or discard it."""
         body, app = await read_json(request, ItemRequest), self._context.profile(request).app
         parked = await app.store.queues.parked(body.queue, MAX_PARKED)
         item = next((one.item for one in parked if one.item.key == body.key), None)

@@ -163,7 +163,7 @@ def _took(run: TaskRun) -> str:
 
 
 async def _log_section(profile: ProfileWeb, board: str, details: TaskDetails) -> Html | None:
-    """What the worker does now, loaded again while it runs; none for a task without runs."""
+    """Render what the worker is doing, reloaded while it runs; none for a task without runs."""
     if not details.runs:
         return None
     running = details.task.status is TaskStatus.RUNNING

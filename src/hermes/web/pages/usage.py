@@ -29,7 +29,7 @@ MAX_BARS = 12
 
 
 class Total(Struct, kw_only=True):
-    """The sum of some rows; `cost` counts what has a known price."""
+    """The sum of some rows; `cost` includes rows with a known price."""
 
     usage: Usage = Usage()
     cost: float = 0.0
@@ -94,7 +94,7 @@ def _periods(chosen: int) -> Html:
 
 
 def _totals(rows: Sequence[DailyUsage], group: Callable[[DailyUsage], str]) -> dict[str, Total]:
-    """Sums by name, the largest first; rows without a name are left out."""
+    """Return sums by name, largest first, without unnamed rows."""
     found: defaultdict[str, Total] = defaultdict(Total)
     for row in rows:
         if name := group(row):
@@ -139,7 +139,7 @@ def _by_day(rows: Sequence[DailyUsage], days: Sequence[date]) -> Html:
 
 
 def _grouped(name: str, rows: Sequence[DailyUsage], group: Callable[[DailyUsage], str]) -> Html:
-    """A chart and a table of the sums by what rows belong to."""
+    """Render a chart and a table of sums by group."""
     title, totals = text(f"by_{name}"), _totals(rows, group)
     if not totals:
         return join([h("h2", title), h("p", text("no_usage"), class_="empty")])
@@ -188,10 +188,7 @@ def _meter(label: str, spent: float, limit: float) -> Html:
 
 
 async def _sessions_of_jobs(app: App, first: date) -> Mapping[str, str]:
-    """The names of jobs by the sessions of their runs.
-
-    A run of the day before may have gone on.
-    """
+    """Return job names by the sessions of their runs, including runs that began the day before."""
     service = cast("CronOperation", app.features.get("cron")).service
     names = {one.id: one.name or one.id for one in await service.jobs(disabled=True)}
     since = datetime.combine(first - timedelta(days=1), time.min, UTC)
