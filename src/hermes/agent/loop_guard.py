@@ -102,7 +102,7 @@ class LoopGuard:
             times = f"{same_failures} times"
             return f"This exact call has failed {times}. Change it or try another way."
         if tool_failures >= limits.warn_tool_failures:
-            return f"{tool} has failed {tool_failures} times in a row. Think about why first."
+            return f"{tool} has failed {tool_failures} times in a row. Think about the cause first."
         return ""
 
     def _judge_repeat(self, tool: str, times: int, limit: int) -> str:

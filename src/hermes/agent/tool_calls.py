@@ -399,7 +399,7 @@ def interrupted_result(call: str, effect: Effect, *, started: bool) -> Result:
     else:
         text = (
             "Interrupted while running; the outcome is unknown. "
-            "Look at what it may have changed before doing it again."
+            "Check what it may have changed before repeating it."
         )
     return failed_result(call, text)
 

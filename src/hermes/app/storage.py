@@ -52,7 +52,7 @@ async def import_public_sessions(store: Store, home: Home, report: ReportProgres
     try:
         added = await store.maintenance.import_legacy(path, report)
     except StoreError as error:
-        log.warning("the upstream sessions were not imported: %s", error)
+        log.warning("the sessions of the public system were not imported: %s", error)
         return
     if added.sessions or added.messages:
         log.info(
@@ -69,7 +69,7 @@ class LoggedProgress:
     def __call__(self, done: int, total: int) -> None:
         tenths = done * 10 // max(total, 1)
         if tenths > self._tenths and total > _LONG_IMPORT:
-            log.info("importing upstream sessions: %d%%", tenths * 10)
+            log.info("importing sessions of the public system: %d%%", tenths * 10)
         self._tenths = tenths
 
 

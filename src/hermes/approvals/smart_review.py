@@ -46,7 +46,7 @@ async def ask_opinion(judge: AskModel, request: ApprovalRequest, why: str) -> Op
         return Opinion.ESCALATE
     system = Path(__file__).with_suffix(".md").read_text("utf-8")
     question = (
-        f"Folder: {request.folder!r}\nWhy it is looked at: {why}\n{fence}\n{command}\n{fence}"
+        f"Folder: {request.folder!r}\nReason for this check: {why}\n{fence}\n{command}\n{fence}"
     )
     try:
         reply = await judge(system, question)

@@ -154,7 +154,7 @@ class TerminalDialog:
             try:
                 typed = getpass(f"{label} (input is hidden{none}): ", stream=self._out).strip()
             except EOFError as error:
-                raise UsageError("Nothing was given; nothing was changed.") from error
+                raise UsageError("Nothing was entered; nothing was changed.") from error
             if not typed and optional:
                 return known
             try:

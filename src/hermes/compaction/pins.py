@@ -31,7 +31,7 @@ class Pins:
             )
         if len(await self._store.compaction.pins(session)) >= MAX_PINS:
             raise UsageError(f"There are already {MAX_PINS} pins.", hint="Remove one: /unpin 1")
-        note = f"[Pinned by the person; it counts until they take it back] {text}"
+        note = f"[Pinned by the user; it applies until they unpin it] {text}"
         await self._commit(session, AddPin(Pin(new_id("pin"), session, text)), note, fence)
 
     async def remove(self, session: str, number: int, fence: Fence) -> str:
@@ -40,7 +40,7 @@ class Pins:
         if not 1 <= number <= len(pins):
             raise UsageError(f"There is no pin {number}.", hint="List them with /pin.")
         pin = pins[number - 1]
-        note = f"[The person took this pin back] {pin.text}"
+        note = f"[The user removed this pin] {pin.text}"
         await self._commit(session, RemovePin(pin.id), note, fence)
         return pin.text
 

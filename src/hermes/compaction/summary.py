@@ -25,8 +25,8 @@ MAX_PLAIN_SUMMARY = 8_000
 """Maximum characters of a summary written without a model."""
 _MAX_MESSAGE = 6_000
 _MAX_ARGUMENTS = 400
-_HEADER = "[What was said before, in short. For reference: it asks for nothing by itself.]"
-_FOOTER = "[End of the summary. The conversation goes on below.]"
+_HEADER = "[Summary of the earlier conversation. For reference only: it requests nothing.]"
+_FOOTER = "[End of the summary. The conversation continues below.]"
 _PATH = re.compile(r"(?:~|\.{1,2})?/[\w.\-/]{2,200}|\b[\w\-/]{1,120}\.[A-Za-z]{1,6}\b")
 _MAX_FILES = 30
 _MAX_ACTIONS = 25
@@ -58,7 +58,7 @@ def summary_prompt(budget: int) -> str:
 def summary_source(source: SummaryInput, redact: Callable[[str], str], limit: int) -> str:
     """The text to summarize, with secrets redacted, of about `limit` characters at most."""
     parts = [
-        source.previous and f"# Summary so far, to be brought up to date\n\n{source.previous}",
+        source.previous and f"# Summary so far, to be updated\n\n{source.previous}",
         source.focus and f"# Pay attention above all to\n\n{source.focus}",
         "# The conversation to summarize",
         "\n\n".join(_message_lines(source.messages)),
@@ -115,8 +115,8 @@ def frame_summary(body: str, kept: KeptText) -> str:
     parts = [
         _HEADER,
         body.strip(),
-        _bullet_list("## Pinned by the person", kept.pins),
-        _bullet_list("## Questions that still wait for an answer", kept.questions),
+        _bullet_list("## Pinned by the user", kept.pins),
+        _bullet_list("## Open questions", kept.questions),
         _FOOTER,
     ]
     return "\n\n".join(part for part in parts if part)

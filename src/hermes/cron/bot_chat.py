@@ -152,7 +152,7 @@ class BotChat:
             await self._park(item, error.sentence)
         except Exception as error:
             # It would fail again and block the rows behind it.
-            log.exception("the answer to the result of a job failed")
+            log.exception("answering the result of a job failed")
             await self._park(item, f"An error in Hermes: {error}")
         return True
 

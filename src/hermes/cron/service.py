@@ -348,7 +348,7 @@ class JobService:
         return job
 
     def delivery_problem(self, job: Job) -> str:
-        """A sentence about answers that could not be delivered as things are, or ""."""
+        """A sentence about answers that cannot be delivered at present, or ""."""
         why = self._check_deliver(job)
         return f"Its answers cannot be delivered yet: {why}." if why else ""
 

@@ -151,4 +151,4 @@ class RunDisplay:
             async with time_limit(self._clock, self._timing.timeout):
                 await show()
         except Exception as error:  # noqa: BLE001 - signs are optional
-            log.info("cannot show a sign in %s: %r", address, error)
+            log.info("cannot show a reaction in %s: %r", address, error)

@@ -304,7 +304,7 @@ class GoalService:
                 done = structs.replace(goal, state=GoalState.DONE)
                 await self._save_with_notice(done, met_text(done))
             case Verdict.BLOCKED:
-                await self._pause(goal, judgment.reason or "The judge is in doubt.")
+                await self._pause(goal, judgment.reason or "The judge is undecided.")
             case Verdict.NOT_MET:
                 await self._proceed(goal)
 

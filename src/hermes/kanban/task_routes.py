@@ -224,7 +224,8 @@ def _home(service: BoardService, request: RouteRequest) -> Address:
     home = service.known_chats().homes.get(platform)
     if home is None:
         raise NotFound(
-            f"The platform {platform!r} has no home channel.", hint="Send /sethome in a chat of it."
+            f"The platform {platform!r} has no home channel.",
+            hint="Send /sethome in one of its chats.",
         )
     return home
 

@@ -99,8 +99,8 @@ def missing_image_text(media: Media, url: str | None) -> str:
     """Say why an image is missing: it is no longer stored, or did not fit into the request."""
     name = media.name or media.digest[:12]
     if url == OMITTED:
-        return f"[the image {name} is left out here: later ones take all the room]"
-    return f"[the image {name} is no longer there]"
+        return f"[the image {name} is left out here: newer images take up the available space]"
+    return f"[the image {name} is no longer stored]"
 
 
 def part_text(part: Text | Media) -> str:

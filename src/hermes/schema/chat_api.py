@@ -203,7 +203,7 @@ def _from_content(part: dict[str, object]) -> Text | Media:
         case {"file": {"file_id": str(digest), "media_type": str(kind), "filename": str(name)}}:
             return Media(digest, kind, name)
         case _:
-            return Text(f"[a part of the kind {part.get('type')!r} that was not brought over]")
+            return Text(f"[a part of the kind {part.get('type')!r} that was not imported]")
 
 
 def _assistant(wire: WireMessage, identity: str) -> Assistant:

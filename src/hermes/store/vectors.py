@@ -125,7 +125,7 @@ def _weights(path: Path) -> NDArray[np.float16]:
         head = msgspec.json.decode(file.read(size), type=dict[str, _Tensor])
     tensor = head.get(_TENSOR)
     if tensor is None or tensor.dtype != "F16" or tensor.shape[1:] != [DIMENSIONS]:
-        raise StoreError(f"{path} does not hold the weights that were expected.")
+        raise StoreError(f"{path} does not contain the expected weights.")
     start = 8 + size + tensor.data_offsets[0]
     return np.memmap(path, np.float16, "r", start, (tensor.shape[0], DIMENSIONS))
 

@@ -178,7 +178,7 @@ class Delegations:
         since = itertools.takewhile(lambda user: user.trust not in _PERSON_TRUST, reversed(asked))
         if sum(user.trust is Trust.DATA for user in since) >= self._deps.rules.max_rounds:
             raise UsageError(
-                "Several rounds of delegation passed without a message from a person.",
+                "Several rounds of delegation have passed without a message from a person.",
                 hint="Report the results and wait for an answer.",
             )
 

@@ -14,7 +14,7 @@ _GOAL_WIDTH = 60
 _INSTRUCTIONS = (
     "You work for another agent, not for a person: no one can answer questions. Do the task "
     "below to its end, then report what you found or did, what you changed (exact paths), and "
-    "what is left open. Your last message is all that is handed back."
+    "what is left open. Only your last message is handed back."
 )
 
 
@@ -41,7 +41,7 @@ def reports_text(name: str, reports: Sequence[TaskReport], limit: int = MAX_SUMM
     head = (
         f"[IMPORTANT: Delegated work has ended, {counts}: "
         f"{' and '.join(goals)}. It is {name}. "
-        "Tell the person what came of it, and go on with what waited for it.]"
+        "Tell the user about the results, and continue the work that waited for them.]"
     )
     return "\n\n".join(
         [head, *(_report_section(n, report, limit) for n, report in enumerate(reports, 1))]

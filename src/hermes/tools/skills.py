@@ -216,7 +216,7 @@ def _setup_note(missing: MissingRequirements) -> str:
         parts.append(f"set {', '.join(missing.variables)} in the .env file of the Hermes home")
     if missing.programs:
         parts.append(f"install {', '.join(missing.programs)}")
-    return f"Before it works here: {'; '.join(parts)}."
+    return f"To make it work here: {'; '.join(parts)}."
 
 
 class ManageResult(Struct, frozen=True, kw_only=True):

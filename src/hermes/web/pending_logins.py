@@ -85,7 +85,7 @@ class PendingLogins:
         except FileNotFoundError:
             return []
         except JSON_ERRORS as error:
-            log.warning("begun logins in %s are lost: %s", self._path, error)
+            log.warning("logins in progress in %s are lost: %s", self._path, error)
             return []
 
 

@@ -76,7 +76,7 @@ def test_quitting_warns_of_background_work_and_resuming_reports_its_loss(tmp_pat
             child.expect_exact("Resume: hermes")
         # Another process may be the first to notice that work is lost.
         anyio.run(store_report, hermes, session)
-        assert f"1 report of ended work (hermes -r {session})" in hermes("status").out
+        assert f"1 report of finished work (hermes -r {session})" in hermes("status").out
         with hermes.terminal("-r", session) as child:
             child.expect_exact("The report says 42.")
 

@@ -73,7 +73,7 @@ async def test_request_matches_the_sdk():
                         "type": "image",
                         "source": {"type": "url", "url": "https://pictures.example/far.png"},
                     },
-                    {"type": "text", "text": "[the image lost.png is no longer there]"},
+                    {"type": "text", "text": "[the image lost.png is no longer stored]"},
                     {
                         "type": "text",
                         "text": "[attached: a.pdf (application/pdf), not readable by this model]",

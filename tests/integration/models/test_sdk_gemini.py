@@ -61,7 +61,7 @@ async def test_request_matches_the_sdk():
                 types.Part(
                     file_data=types.FileData(file_uri=IMAGE_URLS["d2"], mime_type="image/png")
                 ),
-                types.Part(text="[the image lost.png is no longer there]"),
+                types.Part(text="[the image lost.png is no longer stored]"),
                 types.Part(text="[attached: a.pdf (application/pdf), not readable by this model]"),
             ],
         ),

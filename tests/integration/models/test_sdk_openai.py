@@ -58,7 +58,7 @@ async def test_request_matches_the_sdk():
                     {"type": "input_text", "text": "What is this?"},
                     {"type": "input_image", "image_url": IMAGE_URLS["d1"], "detail": "auto"},
                     {"type": "input_image", "image_url": IMAGE_URLS["d2"], "detail": "auto"},
-                    {"type": "input_text", "text": "[the image lost.png is no longer there]"},
+                    {"type": "input_text", "text": "[the image lost.png is no longer stored]"},
                     {
                         "type": "input_text",
                         "text": "[attached: a.pdf (application/pdf), not readable by this model]",

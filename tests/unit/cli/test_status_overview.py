@@ -127,7 +127,7 @@ def test_reports_name_the_command_that_shows_them(home: Home) -> None:
     given = Env({**env(home), "HERMES_HOME": str(home.path)})
     assert show_status(Namespace(json=False), CliContext(given, None, (out, out, out))) == 0
     (line,) = [one for one in out.getvalue().splitlines() if one.startswith("waiting")]
-    expected = "2 reports of ended work (hermes -r one), 1 message in the queue"
+    expected = "2 reports of finished work (hermes -r one), 1 message in the queue"
     assert line.split(maxsplit=1)[1] == expected
 
 

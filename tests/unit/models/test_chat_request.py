@@ -150,7 +150,7 @@ def test_images_documents_and_missing_files():
                 "type": "text",
                 "text": "[attached: a.pdf (application/pdf), not readable by this model]",
             },
-            {"type": "text", "text": "[the image lost.png is no longer there]"},
+            {"type": "text", "text": "[the image lost.png is no longer stored]"},
         ]
     )
 

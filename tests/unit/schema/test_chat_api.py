@@ -80,7 +80,7 @@ def test_text_parts_of_any_type_are_text():
     assert read(role="user", content=parts).parts == (
         Text("a"),
         Text("b"),
-        Text("[a part of the kind 'image_url' that was not brought over]"),
+        Text("[a part of the kind 'image_url' that was not imported]"),
     )
 
 

@@ -192,7 +192,7 @@ async def test_messages_are_converted(public: Path, store: SqliteStore):
     other = await archive.messages("20260131_120000_bbbbbb")
     assert [part for row in other for part in row.message.parts] == [
         Text("look"),
-        Text("[a part of the kind 'image_url' that was not brought over]"),
+        Text("[a part of the kind 'image_url' that was not imported]"),
         Text("be kind"),
     ]
 

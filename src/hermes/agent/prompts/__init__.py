@@ -64,8 +64,8 @@ def _environment(facts: PromptFacts) -> str:
     ]
     if facts.commands:
         lines.append(
-            f"- {facts.commands}. The file tools are for this machine; look at files and change"
-            " them over there with the terminal."
+            f"- {facts.commands}. The file tools work on this machine; use the terminal to read"
+            " and change files there."
         )
     if facts.profile != "default":
         lines.append(f"- Your profile: {facts.profile}")

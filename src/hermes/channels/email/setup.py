@@ -17,19 +17,18 @@ from hermes.ports.channel import AccountCheck
 from hermes.ports.channel_options import read_options
 
 NO_RESULTS = (
-    "The newest mails have no Authentication-Results: the server does not say who sent a mail, and "
-    "without that nothing is answered. EMAIL_TRUST_FROM_HEADER=true believes the From header, "
-    "which anyone can forge."
+    "The newest mails have no Authentication-Results: the server does not verify senders, so no "
+    "mail is answered. EMAIL_TRUST_FROM_HEADER=true trusts the From header, which anyone can forge."
 )
 TRUSTED = "The server calls itself {0}: EMAIL_AUTHSERV_ID={0} is stored, and no other is trusted."
 UNKNOWN = (
-    "The name of the receiving server cannot be seen in the newest mails. Without it nothing is "
-    "answered: send a mail to the address and run setup again, or set EMAIL_AUTHSERV_ID."
+    "The newest mails do not show the receiving server's name, without which no mail is answered. "
+    "Send a mail to the address and run setup again, or set EMAIL_AUTHSERV_ID."
 )
 _NAME = re.compile(r"[\w.:/-]+")
 NEWEST = 10
 """Number of mails that must agree on the server's name: a single one may be forged."""
-NO_IDLE = "The server does not announce new mail (IDLE); it is looked for every {:g} seconds."
+NO_IDLE = "The server does not announce new mail (IDLE); the mailbox is checked every {:g} seconds."
 
 
 async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:

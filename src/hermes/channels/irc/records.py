@@ -113,4 +113,4 @@ class IrcRecords:
         try:
             await self._state.write(file)
         except OSError as error:
-            log.warning("what was handled on IRC cannot be stored: %s", error)
+            log.warning("the position in IRC's messages cannot be stored: %s", error)

@@ -269,7 +269,7 @@ class IrcSession:
 
     def _put(self, received: Received) -> None:
         if len(self._waiting) >= MAX_WAITING:
-            raise Offline("More messages arrive on IRC than can be handled.")
+            raise Offline("Messages arrive on IRC faster than they can be handled.")
         self._waiting.append(received)
         self._arrived.set()
 

@@ -71,8 +71,8 @@ log = logging.getLogger(__name__)
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 MAX_REMEMBERED = 5_000
 CLOSED = (
-    "QQ accepts no message now: it allows replies only for a while after someone wrote, and no "
-    "other messages. It is sent when someone writes again."
+    "QQ only accepts replies for a while after someone wrote. The message is sent when someone "
+    "writes again."
 )
 
 
@@ -291,7 +291,7 @@ def _withdrawn(allowed: bool, what: str) -> bool:
     """Stop using this permission. Raises `NotSent` if it was not in use."""
     if not allowed:
         raise NotSent(f"QQ refuses {what}, although the message has none.")
-    log.warning("QQ does not let this bot use %s; messages are sent without", what)
+    log.warning("QQ does not let this bot use %s; messages are sent without them", what)
     return False
 
 

@@ -326,7 +326,7 @@ def compile_patterns(patterns: Sequence[str]) -> list[re.Pattern[str]]:
         return [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
     except re.error as error:
         raise ConfigError(
-            f"slack.mention_patterns has an expression that is wrong: {error.pattern!r}.",
+            f"slack.mention_patterns contains an invalid expression: {error.pattern!r}.",
             hint="Correct it, then restart the gateway.",
         ) from error
 

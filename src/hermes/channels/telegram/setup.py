@@ -15,7 +15,7 @@ PRIVACY = (
     "it an administrator there."
 )
 NO_GROUPS = "The bot cannot be added to groups; /setjoingroups at @BotFather changes that."
-OTHER_WEBHOOK = "Another program has set a webhook ({}); it ends when the gateway starts to poll."
+OTHER_WEBHOOK = "Another program has set a webhook ({}); it is removed when the gateway starts."
 
 
 async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:

@@ -200,7 +200,7 @@ class WhatsAppChannel:
     async def _receive(self, deliver: HandleInbound, call: HttpCall) -> CallResponse:
         if call.method == "GET":
             if call.query.get("hub.mode") != "subscribe":
-                raise CallRejected(400, "mode", "Only hub.mode=subscribe is known.")
+                raise CallRejected(400, "mode", "Only hub.mode=subscribe is supported.")
             return CallResponse(200, call.query.get("hub.challenge", ""))
         # Accept the call anyway: Meta would repeat a refused one for days.
         notification = self._unreadable.decode(call.body, Notification) or Notification()

@@ -68,4 +68,4 @@ class XmppRecords:
         try:
             await self._state.write(file)
         except OSError as error:
-            log.warning("what was handled on XMPP cannot be stored: %s", error)
+            log.warning("the position in XMPP's archives cannot be stored: %s", error)

@@ -133,7 +133,7 @@ class XmppSession:
             except UnknownOutcome as error:
                 raise Offline(str(error)) from error
             if self._overflow.is_set():
-                raise Offline("More messages arrive on XMPP than can be handled.")
+                raise Offline("Messages arrive on XMPP faster than they can be handled.")
 
     async def join(self, connection: XmppConnection, rooms: Sequence[tuple[str, str]]) -> None:
         """Join rooms with their passwords; return once each is joined or refused."""

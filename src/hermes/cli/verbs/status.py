@@ -237,7 +237,7 @@ def _pending_text(work: PendingWork) -> str:
         (work.questions, "question", ""),
         (work.processes, "background process", ""),
         (work.delegations, "delegation", ""),
-        (len(work.reports), "report", f" of ended work ({_resume_commands(work.reports)})"),
+        (len(work.reports), "report", f" of finished work ({_resume_commands(work.reports)})"),
         (work.proposals, "proposal", " (hermes memory pending)"),
         (work.messages, "message", " in the queue"),
         (work.given_up, "message", " undeliverable (hermes send --failed)"),

@@ -91,7 +91,7 @@ def read_archive(data: bytes, name: str = "The file") -> dict[str, bytes]:
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise InvalidSkill(f"The archive cannot be read: {error}.") from error
     except (NotImplementedError, RuntimeError, ValueError) as error:
-        raise InvalidSkill(f"The archive is of an unsupported kind: {error}.") from error
+        raise InvalidSkill(f"The archive has an unsupported format: {error}.") from error
     return {path: content for path, content in files.found.items() if not _is_hidden(path)}
 
 

