@@ -57,7 +57,7 @@ export async function api(path, body, options = {}) {
   return isJson(response) ? response.json() : response.text();
 }
 
-/** Keep what was typed, unless the person has logged out, and go to the login page, which comes back. */
+/** Keep unsent input, unless the person logged out, and go to the login page, which returns here. */
 function logInAgain() {
   if (localStorage.getItem("hermes-csrf")) stream.dispatchEvent(new Event("save"));
   location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
@@ -106,10 +106,10 @@ class Stream extends EventTarget {
     this.session = document.body.dataset.session ?? "";
     this.position = document.body.dataset.position ?? "";
     /** @type {EventSource | null} */ this.source = null;
-    /** Says that the connection is lost, as long as it is. @type {Element | null} */
+    /** The notice shown while the connection is lost. @type {Element | null} */
     this.lost = null;
     this.hidden = 0;
-    /** Whether the page goes on listening while it is hidden. */
+    /** Whether the page keeps listening while it is hidden. */
     this.isKept = false;
     this.kinds = ["hello", "reset", "reload", "entry", "blocks", "card", "progress", "notice",
       "remove", "run", "queue", "activity", "pending", "changed"];
@@ -119,7 +119,7 @@ class Stream extends EventTarget {
     addEventListener("online", () => this.open());
   }
 
-  /** Browsers allow six connections to a host: hidden pages give theirs back. */
+  /** Browsers allow six connections per host, so hidden pages close theirs. */
   watchVisibility() {
     clearTimeout(this.hidden);
     if (document.hidden) this.hidden = setTimeout(() => this.isKept || this.source?.close(), 60000);
@@ -140,12 +140,12 @@ class Stream extends EventTarget {
     source.onerror = () => {
       this.lost ??= toast(t("offline"), "error", true);
       document.body.classList.add("offline");
-      // The browser does not try again by itself after an error status.
+      // The browser does not retry on its own after an error status.
       if (source.readyState === EventSource.CLOSED) setTimeout(() => this.source === source && this.openAgain(), 2000);
     };
   }
 
-  /** After an error status: perhaps the login has ended. */
+  /** Handle an error status: the login may have ended. */
   async openAgain() {
     const { active } = await fetch("/login/state").then((response) => response.json()).catch(() => ({ active: true }));
     if (active) this.open();
@@ -167,7 +167,7 @@ class Stream extends EventTarget {
     this.dispatchEvent(new CustomEvent(kind, { detail }));
   }
 
-  /** Load the page of another release, as soon as nothing that was typed would be lost. */
+  /** Load the page of another release once no unsent input would be lost. */
   reloadPage() {
     if (this.dispatchEvent(new Event("save", { cancelable: true }))) location.reload();
     else setTimeout(() => this.reloadPage(), 2000);
@@ -177,7 +177,7 @@ class Stream extends EventTarget {
 export const stream = new Stream();
 
 /**
- * Ask in a dialog; with a value, for a text.
+ * Ask in a dialog; with a value, ask for text.
  * @param {string} question @param {string | null} [value] @returns {Promise<string | null>}
  */
 export function ask(question, value = null) {
@@ -194,7 +194,7 @@ export function ask(question, value = null) {
   }
   const row = document.createElement("div");
   row.className = "row end";
-  // Enter presses the first button that submits, which must not be this one.
+  // Enter presses the first submit button, which must not be this one.
   const cancel = button(t("cancel"), "cancel");
   cancel.type = "button";
   cancel.addEventListener("click", () => dialog.close("cancel"));
@@ -223,7 +223,7 @@ function button(label, value, kind = "") {
 
 /** @typedef {{label: string, run: () => void}} PaletteEntry */
 
-/** What the command palette offers besides the links and buttons of the frame.
+/** Entries of the command palette besides the frame's links and buttons.
  * @type {{sources: (() => Promise<PaletteEntry[]>)[]}} */
 export const palette = { sources: [] };
 
@@ -243,7 +243,7 @@ export const actions = {
   logout: async () => {
     await api("/logout", {});
     localStorage.removeItem("hermes-csrf");
-    // What was typed into forms; the answer has cleared the rest.
+    // Restore input in forms; the answer has cleared the rest.
     sessionStorage.clear();
     location.assign("/login");
   },
@@ -280,7 +280,7 @@ function setTheme(theme) {
   localStorage.setItem("hermes-theme", theme);
 }
 
-/** Put a session at its place in the menu. @param {string} session @param {string} title */
+/** Insert a session at its place in the menu. @param {string} session @param {string} title */
 export function noteSession(session, title) {
   let link = document.querySelector(`[data-recent="${CSS.escape(session)}"]`);
   if (!(link instanceof HTMLAnchorElement)) {
@@ -315,7 +315,7 @@ export function showImages(/** @type {ParentNode} */ root) {
 const WORK_SECONDS = 5;
 
 /**
- * Notifications, if the person wants them. One page of this browser listens even while it is
+ * Notifications, if enabled. One page of this browser listens even while it is
  * hidden and shows them, unless a page has the focus.
  */
 const notifications = {
@@ -331,7 +331,7 @@ const notifications = {
     if (this.isOn) navigator.locks.request("hermes-notify", () => this.hold()).catch(showError);
   },
 
-  /** Be the page that listens until it is closed, or the person switches them off. */
+  /** Become the page that listens, until it is closed or notifications are turned off. */
   hold() {
     stream.isKept = true;
     return new Promise((resolve) => addEventListener("hermes-notify-off", resolve, { once: true })).then(() => {
@@ -374,7 +374,7 @@ const notifications = {
     return found;
   },
 
-  /** The page with the focus holds a lock, which the browser ends with the page. */
+  /** The focused page holds a lock, which the browser releases with the page. */
   async watchFocus() {
     if (!("locks" in navigator)) return;
     while (true) {

@@ -22,7 +22,7 @@ class TaskBoard extends HTMLElement {
       this.mark(null);
       if (status && task) this.move(task, status);
     });
-    // Arrow keys change a list at once: a choice made by keyboard counts when it is confirmed.
+    // Arrow keys change a list at once, so a keyboard choice only counts once it is confirmed.
     this.addEventListener("change", (event) => {
       const field = /** @type {HTMLElement} */ (event.target);
       if (field.matches("[data-select]")) this.countSelected();
@@ -37,7 +37,7 @@ class TaskBoard extends HTMLElement {
       event.preventDefault();
       this.changeSelected().catch(showError);
     });
-    // What is loaded again is not selected.
+    // Reloaded tasks are not selected.
     document.addEventListener("refreshed", () => this.isConnected && this.countSelected());
     this.addEventListener("reset", () => {
       for (const one of this.selected) one.checked = false;

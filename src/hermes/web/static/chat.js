@@ -17,7 +17,7 @@ class HermesChat extends HTMLElement {
   /** @type {FileRef[]} */ files = [];
   /** @type {Command[]} */ commands = [];
   replaces = "";
-  /** What commands have chosen before the first message. */
+  /** Choices made by commands before the first message. */
   unsaved = "";
   running = false;
   here = true;
@@ -131,7 +131,7 @@ class HermesChat extends HTMLElement {
     if (this.session) noteSession(this.session, title);
   }
 
-  // What the person does.
+  // Actions of the person.
 
   async send() {
     const text = this.input.value;
@@ -146,7 +146,7 @@ class HermesChat extends HTMLElement {
     } finally {
       this.form.classList.remove("sending");
     }
-    // What the person began meanwhile stays.
+    // Keep what the person typed meanwhile.
     if (this.input.value.startsWith(text)) this.input.value = this.input.value.slice(text.length);
     this.files = this.files.filter((one) => !body.files.includes(one));
     if (this.replaces === body.replaces) this.replaces = "";
@@ -174,7 +174,7 @@ class HermesChat extends HTMLElement {
     await this.reload();
   }
 
-  /** Add what the providers offer. @param {HTMLSelectElement} list */
+  /** Add the models that the providers offer. @param {HTMLSelectElement} list */
   async loadModels(list) {
     for (const { provider, models } of await api("/chat/models")) {
       const group = Object.assign(document.createElement("optgroup"), { label: provider });
@@ -243,7 +243,7 @@ class HermesChat extends HTMLElement {
     await this.submit({ session: this.session, text: "", replaces: entry.dataset.message });
   }
 
-  /** Go on from an answer in a copy of the session. @param {HTMLElement} entry */
+  /** Continue from an answer in a copy of the session. @param {HTMLElement} entry */
   async branch(entry) {
     const { session } = await api(`/chat/${this.session}/branch`, { message: entry.dataset.message });
     location.assign(`${base}/chat/${session}`);
@@ -285,7 +285,7 @@ class HermesChat extends HTMLElement {
     return `hermes-draft-${base}-${this.session || "new"}`;
   }
 
-  /** Each tab keeps its own draft; that of a session is also found in another tab, later. */
+  /** Each tab keeps its own draft; a session's draft is later available in other tabs, too. */
   get drafts() {
     return this.session ? [sessionStorage, localStorage] : [sessionStorage];
   }

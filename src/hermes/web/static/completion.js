@@ -23,7 +23,7 @@ export class Completion {
     return this.input.value.slice(0, this.input.selectionStart);
   }
 
-  /** Look for suggestions; an answer that comes too late is dropped. */
+  /** Look for suggestions; late answers are dropped. */
   async update() {
     const number = ++this.number;
     const line = this.before.slice(this.before.lastIndexOf("\n") + 1);
@@ -74,7 +74,7 @@ export class Completion {
 
   /** @param {Suggestion} one */
   insert(one) {
-    // Characters are counted, which JavaScript's strings do not do.
+    // Count characters; JavaScript's strings count UTF-16 units.
     const kept = [...this.before].slice(0, -one.replaces).join("");
     const after = this.input.value.slice(this.input.selectionStart);
     this.input.value = kept + one.text + after;
@@ -87,7 +87,7 @@ export class Completion {
     const one = this.found[this.chosen];
     if (!one) return false;
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    // Enter sends what is complete, and words with an @ in them; else it takes the suggestion.
+    // Enter sends complete text and words containing @; otherwise it takes the suggestion.
     const isCommand = one.text.startsWith("/") && one.text.trimEnd() !== this.before;
     if (step) this.choose(this.chosen + step);
     else if (event.key === "Tab" && !event.shiftKey) this.insert(one);

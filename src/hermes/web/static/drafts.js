@@ -1,4 +1,4 @@
-// What was typed into the forms of a page survives when the page or its content is loaded again.
+// Keep input in a page's forms when the page or its content is reloaded.
 // @ts-check
 
 /** @typedef {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} Field */
@@ -21,7 +21,7 @@ function isChanged(field) {
   return field.value !== chosen?.value;
 }
 
-/** What tells a form from the others, also if their order changes. @param {HTMLFormElement} form */
+/** Identify a form, even if the order of forms changes. @param {HTMLFormElement} form */
 function nameOf(form) {
   const hidden = /** @type {HTMLInputElement[]} */ ([...form.querySelectorAll("input[type=hidden]")]);
   return [form.dataset.url, ...hidden.map((one) => `${one.name}=${one.value}`)].join("&");
@@ -66,7 +66,7 @@ export function restore(drafts) {
   }
 }
 
-/** Keep what was typed for this tab; false if something cannot be kept: secrets are not stored. */
+/** Store input for this tab; false if something cannot be stored, such as a secret. */
 export function save() {
   const fields = changedFields();
   const kept = fields.filter((one) => one.type !== "password" && one.dataset.secret === undefined);

@@ -31,7 +31,7 @@ function goTo(next) {
   location.replace(target.origin === location.origin ? target.href : "/");
 }
 
-/** A link on another site brings no cookie along; the browser may be logged in all the same. */
+/** A link on another site sends no cookie, but the browser may be logged in anyway. */
 async function skipLogin() {
   const next = new URLSearchParams(location.search).get("next");
   if (next === null || !localStorage.getItem("hermes-csrf")) return;
@@ -50,7 +50,7 @@ async function askProvider() {
   location.assign((await post("/login/oidc/begin", {})).url);
 }
 
-/** The provider has sent the browser back. */
+/** Finish a login after the provider returned the browser. */
 async function finishProvider() {
   const { state = "", code = "", error = "" } = Object.fromEntries(new URLSearchParams(location.search));
   history.replaceState(null, "", "/login");
@@ -67,7 +67,7 @@ async function attempt(work) {
   }
 }
 
-/** Use the token in the address, also of a link that is opened where this page is shown already. */
+/** Use the token in the URL, even if the link is opened while this page is shown. */
 function useLink() {
   const token = location.hash.slice(1);
   if (!token) return false;

@@ -3,14 +3,14 @@
 import { actions, api, ask, elements, find, localTimes, request, showError, stream, t, toast } from "./app.js";
 import { changedFields, draftsOf, restore, save } from "./drafts.js";
 
-/** Waits for the end of the typing. */
+/** Timer that waits until typing ends. */
 let timer = 0;
-/** Searches that were begun, and the last one that has ended. */
+/** Number of searches started, and the last one that ended. */
 let asked = 0;
 let answered = 0;
 /** The HTML and tag of lists that were loaded again. @type {WeakMap<HTMLElement, {html: string, tag: string}>} */
 const shown = new WeakMap();
-/** What ends a request that waits for a change. */
+/** Aborts the request that waits for a change. */
 let waiting = new AbortController();
 
 /**
@@ -33,7 +33,7 @@ async function search(form, wait = false) {
   });
   if (response.status === 304) return;
   const html = await response.text();
-  // What has not changed keeps its focus, selection and scroll position.
+  // Unchanged content keeps its focus, selection and scroll position.
   if (list && before?.html !== html) {
     shown.set(list, { html, tag: response.headers.get("ETag") ?? "" });
     const focused = list.contains(document.activeElement) ? focusedPlace() : () => {};
@@ -86,11 +86,11 @@ async function send(form) {
   await refresh(form);
 }
 
-/** Show beside the field of a form why it was refused. @param {HTMLFormElement} form @param {string} message */
+/** Show next to a form field why it was rejected. @param {HTMLFormElement} form @param {string} message */
 function showProblem(form, message) {
   const fields = form.querySelectorAll(":is(input, select, textarea)[name]:not([type=hidden])");
   const [field] = fields;
-  // Of several fields, the message says which one it is about.
+  // With several fields, the message names the one it is about.
   if (fields.length !== 1 || !field?.id) return;
   const problem = document.createElement("p");
   problem.className = "problem danger";
@@ -109,12 +109,12 @@ function removeProblem(form) {
   field?.removeAttribute("aria-describedby");
 }
 
-/** Remember what has the focus, by the nearest id, and return what gives it back. */
+/** Remember the focused element by the nearest id; return a function that restores the focus. */
 function focusedPlace() {
   const controls = "a, button, input, select, summary, textarea";
   const active = document.activeElement;
   const holder = active?.closest("[id]");
-  // Counted within the whole page, another control could get the focus.
+  // Counting within the whole page could focus another control.
   const id = holder && holder.id !== "main" ? holder.id : "";
   const index = holder && active ? [...holder.querySelectorAll(controls)].indexOf(active) : -1;
   return () => {
@@ -125,9 +125,9 @@ function focusedPlace() {
 }
 
 /**
- * Load the content of the page again, and keep the focus and what was typed.
+ * Reload the content of the page, keeping the focus and input.
  * @param {HTMLFormElement | null} [sent] a form whose content is not kept
- * @param {() => boolean} [isLate] whether the content may not be replaced any more
+ * @param {() => boolean} [isLate] whether the content may no longer be replaced
  */
 export async function refresh(sent = null, isLate = () => false) {
   const address = location.href;
@@ -140,7 +140,7 @@ export async function refresh(sent = null, isLate = () => false) {
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const fresh = page.getElementById("main");
   if (!fresh || isLate()) return;
-  // The person has chosen another filter meanwhile.
+  // The person chose another filter meanwhile.
   if (isSearching() || location.href !== address) return refreshSoon();
   localTimes(fresh);
   const focused = focusedPlace();
@@ -213,13 +213,13 @@ for (const kind of ["pointerdown", "pointerup", "pointercancel"]) {
   addEventListener(kind, () => (isPressed = kind === "pointerdown"), { capture: true });
 }
 
-/** Whether the person is in the middle of something that a refresh would undo. */
+/** Whether a refresh would interrupt something the person is doing. */
 function isBusy() {
   return isPressed || isSearching() || changedFields().length > 0 || Boolean(document.querySelector("#main :is(input, textarea, select):focus, #main [data-select]:checked, #main details[open] form"));
 }
 
 let due = 0;
-/** Load the content again soon, and not while the person would lose something by it. */
+/** Reload the content soon, but not while the person would lose something. */
 function refreshSoon(delay = 200) {
   clearTimeout(due);
   const isLate = () => {
@@ -241,7 +241,7 @@ stream.addEventListener("pending", () => {
   if (document.body.dataset.page === "approvals") refreshSoon();
 });
 
-/** Load a list again and again as long as its box is checked; a lost connection is shown elsewhere. */
+/** Keep reloading a list while its box is checked; a lost connection is shown elsewhere. */
 async function follow() {
   while (true) {
     await new Promise((done) => setTimeout(done, 3000));

@@ -14,7 +14,7 @@ function encode(data) {
 }
 
 /**
- * What the server has to know about a new passkey.
+ * Create a passkey and return what the server needs to know about it.
  * @param {any} options @param {string} name
  */
 export async function makePasskey(options, name) {

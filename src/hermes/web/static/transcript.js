@@ -21,7 +21,7 @@ export class Transcript {
     this.isFollowing = false;
     this.lastTop = 0;
     this.isLoading = false;
-    /** Where the pages end that were removed below, nearest first; null is the last page. @type {(string | null)[]} */
+    /** Ends of the pages that were removed below, nearest first; null is the last page. @type {(string | null)[]} */
     this.removed = [];
     this.scroller.addEventListener("scroll", () => this.watchScroll(), { passive: true });
     // Entries get their height when they come into view: the end moves without a scroll event.
@@ -98,7 +98,7 @@ export class Transcript {
     }
   }
 
-  /** What the reader sees stays where it is. @param {() => void} change */
+  /** Change the transcript without moving what the reader sees. @param {() => void} change */
   keepPlace(change) {
     const top = this.scroller.getBoundingClientRect().top;
     const seen = [...this.log.querySelectorAll(".entry")].find((one) => one.getBoundingClientRect().bottom > top);
@@ -107,7 +107,7 @@ export class Transcript {
     if (seen?.isConnected) this.scroller.scrollTop += seen.getBoundingClientRect().top - before;
   }
 
-  /** Load earlier pages until a message is there, then show and mark it. @param {number} seq */
+  /** Load earlier pages until a message is found, then show and mark it. @param {number} seq */
   async find(seq) {
     this.atEnd = false;
     for (let start = this.start; start > seq; start = this.start) {
@@ -134,14 +134,14 @@ export class Transcript {
     return Number(this.pages[0]?.dataset.start ?? -1);
   }
 
-  /** The end of the session, which is loaded if it was removed. */
+  /** Return the end of the session, loading it if it was removed. */
   async end() {
     this.atEnd = true;
     if (this.isDetached) await this.reload();
     this.scrollToEnd();
   }
 
-  // What the stream brings.
+  // Events of the stream.
 
   /** @param {Node} fresh */
   append(fresh) {
@@ -157,7 +157,7 @@ export class Transcript {
     if (this.count <= MAX_ENTRIES || this.isLoading) return;
     if (this.atEnd) this.reload();
     else {
-      // The reader is in the middle of a page that does not end: the rest is loaded at its end.
+      // The reader is on an earlier page: the rest is loaded at its end.
       this.removed = [null];
       this.update();
     }
@@ -187,7 +187,7 @@ export class Transcript {
     for (const html of one.blocks) body.append(elements(html));
     if (one.start === 0) showImages(body);
     const thoughts = entry.querySelector(".reasoning .text");
-    // The position counts characters, which JavaScript's strings do not.
+    // The position counts characters; JavaScript's strings count UTF-16 units.
     if (thoughts && one.thoughts.text) {
       thoughts.textContent = [...(thoughts.textContent ?? "")].slice(0, one.thoughts.at).join("") + one.thoughts.text;
     }
@@ -239,7 +239,7 @@ export class Transcript {
     else if (below < NEAR && this.isDetached) this.later();
   }
 
-  /** Once per frame: reading the height makes the browser compute the layout at once. */
+  /** At most once per frame, because reading the height forces a layout. */
   follow() {
     if (!this.atEnd || this.isFollowing) return;
     this.isFollowing = true;
@@ -255,7 +255,7 @@ export class Transcript {
   }
 }
 
-/** Keep what a person opened when an entry is replaced. @param {Element} old @param {Element} fresh */
+/** Keep expanded parts open when an entry is replaced. @param {Element} old @param {Element} fresh */
 function keepOpen(old, fresh) {
   for (const one of old.querySelectorAll("details[open][id]")) {
     fresh.querySelector(`#${CSS.escape(one.id)}`)?.setAttribute("open", "");
