@@ -274,9 +274,7 @@ class XmppChannel:
         # Private messages of people in rooms come from the room; who they are is not known.
         is_private = message.chat in self._rooms.names
         return (
-            message.kind in {"chat", "normal"}
-            and message.chat != connection.own
-            and not is_private
+            message.kind in {"chat", "normal"} and message.chat != connection.own and not is_private
         )
 
     async def _say_unreadable(self, connection: XmppConnection, message: XmppMessage) -> None:
