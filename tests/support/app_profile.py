@@ -48,7 +48,7 @@ def make_scope(root: Path, source: str = "cli", role: Role = Role.OWNER) -> Scop
 async def call_tool(app: App, scope: Scope, name: str, /, **args: object) -> ToolOutput:
     """Call a tool of the scope's platform, with every approval granted."""
     tool = app.toolbox.tools_on(scope.source)[name]
-    ctx = ToolContext(scope, "c", _ignore_progress, _always_allow)
+    ctx = ToolContext(scope, "c", ignore_progress, _always_allow)
     return await tool.run(Raw(msgspec.json.encode(args)), ctx)
 
 
@@ -58,7 +58,7 @@ def output_json(output: ToolOutput) -> dict[str, object]:
     return msgspec.json.decode(part.text, type=dict[str, object])
 
 
-async def _ignore_progress(text: str) -> None:
+async def ignore_progress(text: str) -> None:
     pass
 
 

@@ -170,7 +170,7 @@ class ChatHandoff:
             if linked is not None:
                 # Most platforms name a direct chat like the person.
                 address = Address(linked.channel, linked.chat or linked.user)
-                key = await self._key_at(address, principal, linked=True)
+                key = await self._key_at(address, principal, linked=linked)
                 return address, Requester(user=linked.user), key
             address = self._home_of(platform)
             return address, Requester(), await self._key_at(address, principal)
@@ -198,6 +198,19 @@ class ChatHandoff:
                 hint="Send /link there in a direct chat with me, then send me the code here.",
             )
         return None
+
+    def _check_direct_owner(self, account: LinkedAccount) -> None:
+        """Raise `UsageError` if the person is the owner in groups only."""
+        person = People(self._app.home.people, self._app.clock).find(account.account)
+        for one in person.accounts if person is not None else ():
+            settings = self._app.chats.platform(one.channel)
+            rules = access_rules_from(one.channel, self._app.env, settings)
+            if one.proof == "owner" and not rules.owners.isdisjoint({one.user, *one.ids}):
+                return
+        raise UsageError(
+            f"{account.account} is the owner's in groups only, not in direct chats.",
+            hint="The owner can add it to allow_admin_from.",
+        )
 
     def _only_owner(self, platform: str) -> frozenset[str]:
         """The id of the owner on a platform, unless the settings list several."""
@@ -250,10 +263,12 @@ class ChatHandoff:
             f"{platform} has no home channel.", hint="Set one with /sethome in a chat there."
         )
 
-    async def _key_at(self, address: Address, principal: str, *, linked: bool = False) -> str:
+    async def _key_at(
+        self, address: Address, principal: str, *, linked: LinkedAccount | None = None
+    ) -> str:
         """The session key of the person's chat at this address; a group may have several.
 
-        `linked`: a direct chat at this address is the person's own.
+        A direct chat at this address is that of the `linked` account.
         """
         keys = await keys_at(self._app.store, address)
         archive = self._app.store.archive_for(OWNER)
@@ -264,7 +279,10 @@ class ChatHandoff:
         if len(keys) == 1:
             # Otherwise someone else's next turn would continue this session.
             chat, session = await self._chat_of(keys[0]), await archive.by_key(keys[0])
-            if chat is not None and chat.kind == DIRECT_CHAT and (linked or session is None):
+            is_own = linked is not None or session is None
+            if chat is not None and chat.kind == DIRECT_CHAT and is_own:
+                if linked is not None and principal == OWNER:
+                    await run_sync(self._check_direct_owner, linked)
                 return keys[0]
         raise UsageError(
             "You have not talked to me in that chat yet.", hint="Send a message there first."

@@ -267,13 +267,20 @@ async def _require_approval(args: CronjobArgs, ctx: ToolContext) -> None:
         raise UsageError(f"The prompt of a job must not be one that {why}.")
     if not ctx.foreign:
         return
-    action = f"schedule {args.schedule if isinstance(args.schedule, str) else ''}: {prompt}"
     request = ApprovalRequest(
-        tool="cronjob", action=action, reaching=Isolation.BEYOND, foreign=ctx.foreign
+        tool="cronjob", action=_shown(args), reaching=Isolation.BEYOND, foreign=ctx.foreign
     )
     decision = await ctx.request_approval(request)
     if not decision.allowed:
         raise UsageError(decision.why)
+
+
+def _shown(args: CronjobArgs) -> str:
+    """All that is given, for the person who approves it: also where answers go and what runs."""
+    given = {name: getattr(args, name) for name in CronjobArgs.__struct_fields__}
+    lines = [f"{name}: {one}" for name, one in given.items() if one is not UNSET]
+    # A text of several lines must not look like other fields.
+    return "\n".join(line.replace("\n", "\n    ") for line in lines)
 
 
 def _change(args: CronjobArgs) -> JobChange:

@@ -256,8 +256,12 @@ class GoalService:
         return changed if same else None
 
     async def _handle_end(self, goal: Goal, outcome: Outcome) -> None:
-        scope = await self._delivery.current_scope(goal.scope)
+        before, scope = goal.scope, await self._delivery.current_scope(goal.scope)
         goal = structs.replace(goal, scope=scope)
+        if (scope.principal, scope.role) != (before.principal, before.role):
+            # Their text must not become an instruction with the rights of someone else.
+            await self._pause(goal, "Someone else continues the session.")
+            return
         if await self._delivery.is_busy(scope):
             return  # the user's message goes first; the end of that turn is judged
         match outcome:

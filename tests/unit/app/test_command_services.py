@@ -349,11 +349,17 @@ async def test_member_hands_off_to_a_linked_account_with_the_same_rights(tmp_pat
         assert (location.address, location.asker.user) == (chat.address, "42")
 
 
+def _with_admin(name: str) -> str:
+    """The account 9 on the platform bare is the owner's, by the setting `name`."""
+    extra = f"{{enabled: true, extra: {{{name}: ['9']}}}}"
+    return HOMELY.replace("bare: {enabled: true}", f"bare: {extra}")
+
+
 async def test_owner_hands_off_only_to_accounts_that_the_owner_linked(tmp_path: Path) -> None:
     """An account that is linked by a code has not the owner's role, and gets no owner's session."""
     caller = HandoffCaller(account="other:1", role=Role.OWNER, platform="other")
     theirs = Address("bare", "9")
-    async with opened(tmp_path, HOMELY) as app:
+    async with opened(tmp_path, _with_admin("allow_admin_from")) as app:
         handing, people = command_services(app).handoff, People(app.home.people, app.clock)
         assert handing is not None
         place = ChatId(space="main", platform="bare", kind="dm", chat="9")
@@ -371,6 +377,23 @@ async def test_owner_hands_off_only_to_accounts_that_the_owner_linked(tmp_path: 
         location = await app.store.chats.location(session.id)
         assert location is not None
         assert (location.principal, location.address) == (OWNER, theirs)
+
+
+async def test_owner_of_groups_only_gets_no_session_of_the_owner_in_a_direct_chat(
+    tmp_path: Path,
+) -> None:
+    caller = HandoffCaller(account="other:1", role=Role.OWNER, platform="other")
+    async with opened(tmp_path, _with_admin("group_allow_admin_from")) as app:
+        handing = command_services(app).handoff
+        assert handing is not None
+        place = ChatId(space="main", platform="bare", kind="dm", chat="9")
+        await SessionKeys(app.store, app.clock).assign(place.key, place, Address("bare", "9"))
+        session = app.conversation.session
+        await app.store.commit(OpenSession(session))
+        _link_accounts(People(app.home.people, app.clock), ("owner", "owner"))
+        with pytest.raises(UsageError, match="in groups only"):
+            await handing.hand_off(session, "bare", caller)
+        assert await app.store.chats.location(session.id) is None
 
 
 def _link_accounts(people: People, proofs: tuple[Proof, Proof]) -> None:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import anyio
 import msgspec
@@ -12,7 +13,7 @@ from msgspec import Raw, structs
 from hermes.app.followup_router import FollowupRouter
 from hermes.app.goals import SessionGoals
 from hermes.app.session_notices import SessionNotices
-from hermes.gateway.messages import INBOX
+from hermes.gateway.messages import CHAT_KEY_PREFIX, INBOX
 from hermes.goals.judge import (
     Judge,
     Judgment,
@@ -24,10 +25,12 @@ from hermes.goals.judge import (
 )
 from hermes.goals.service import GoalService
 from hermes.kit.tasks import background_tasks
+from hermes.ports.chat_records import PutSessionLocation, SessionLocation
 from hermes.ports.goals import Goal, GoalState, SaveGoal
 from hermes.ports.model import Model
-from hermes.ports.store import RecordUsage
+from hermes.ports.store import ChangeSession, RecordUsage
 from hermes.schema.errors import NotFound, Unreachable, UsageError
+from hermes.schema.events import Outcome
 from hermes.schema.messages import (
     Assistant,
     Result,
@@ -39,8 +42,8 @@ from hermes.schema.messages import (
     User,
     text_of,
 )
-from hermes.schema.scope import Scope
-from hermes.schema.sessions import Session
+from hermes.schema.scope import OWNER, Address, Requester, Role, Scope
+from hermes.schema.sessions import Session, SessionChange
 from hermes.store.memory import MemoryDatabase
 from hermes.testing.clock import FakeClock, wait_until_idle
 from hermes.testing.scripted_model import Script, ScriptedModel, answer_script
@@ -321,6 +324,31 @@ async def test_draft_waits_for_resume() -> None:
         assert await one.work() == 0
         await one.service.resume(one.session)
         assert await one.work() == 1
+
+
+async def test_goal_of_someone_else_gets_no_rights_of_who_resumes_the_session() -> None:
+    async with goal_harness([answer_script("I will.")], [NOT_MET]) as one:
+        member = structs.replace(
+            one.scope, principal="telegram:7", role=Role.MEMBER,
+            key=f"{CHAT_KEY_PREFIX}main:telegram:dm:7", address=Address("telegram", "7"),
+        )  # fmt: skip
+        key = f"{CHAT_KEY_PREFIX}main:telegram:dm:42"
+        here = SessionLocation(
+            session=one.session, key=key, address=Address("telegram", "42"), principal=OWNER,
+            role=Role.OWNER, asker=Requester(user="42"),
+        )  # fmt: skip
+        await one.service.set(member, "read the owner's mail")
+        await one.talk.submit("hello")
+        await one.talk.store.commit(
+            ChangeSession(one.session, SessionChange(key=key)), PutSessionLocation(here)
+        )
+        one.service.turn_ended(one.session, Outcome.DONE)
+        await wait_until_idle()
+        goal = await one.goal()
+        assert (goal.state, goal.reason) == (
+            GoalState.PAUSED, "Someone else continues the session.",
+        )  # fmt: skip
+        assert await one.talk.store.queues.claim(INBOX, key, "me", timedelta(0), 10) == []
 
 
 async def test_paused_goal_is_left_alone() -> None:

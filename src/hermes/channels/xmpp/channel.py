@@ -149,7 +149,7 @@ class XmppChannel:
         return self._last_seen.at
 
     def _kind(self, chat: str) -> str:
-        return "groupchat" if any(chat == room for room, _ in self._room_list) else "chat"
+        return "groupchat" if chat in self._rooms.names else "chat"
 
     async def _ready(self) -> tuple[XmppConnection, XmppSession]:
         if (current := self._open) is None:
@@ -272,11 +272,9 @@ class XmppChannel:
                 and (message.nick != self._rooms.nick)
             )
         # Private messages in rooms come from the room, so the sender is unknown.
-        is_private = any(message.chat == room for room, _ in self._room_list)
+        is_private = message.chat in self._rooms.names
         return (
-            message.kind in {"chat", "normal"}
-            and message.chat != connection.own
-            and not (is_private)
+            message.kind in {"chat", "normal"} and message.chat != connection.own and not is_private
         )
 
     async def _say_unreadable(self, connection: XmppConnection, message: XmppMessage) -> None:
@@ -341,7 +339,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[XmppChannel]:
     own = bare(account_of(options, deps.current_env()).jid)
     path = deps.home / "xmpp" / f"{f'account-{deps.account}' if deps.account else 'account'}.json"
     records = await run_sync(XmppRecords, path, own)
-    rooms = Rooms(options.muc_nick)
+    rooms = Rooms(options.muc_nick, [_room_and_password(room)[0] for room in options.muc_rooms])
     settings = _proxy_settings(options, deps.current_env())
     async with open_http_client(MANIFEST.label, settings) as http:
         yield XmppChannel(

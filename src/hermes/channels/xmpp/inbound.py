@@ -1,7 +1,7 @@
 """Turn messages of an XMPP account into inbound updates."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -27,10 +27,14 @@ _RECORDINGS: dict[str, RecordingKind] = {"audio": "audio", "video": "video"}
 
 
 class Rooms:
-    """The occupants of rooms by their room address, and the agent's nickname in each room."""
+    """The occupants of rooms by their room address, and the agent's nickname in each room.
 
-    def __init__(self, nick: str) -> None:
+    `names` are the rooms of the settings; anyone can claim to be another one.
+    """
+
+    def __init__(self, nick: str, names: Collection[str]) -> None:
         self.nick = nick
+        self.names = frozenset(names)
         self.joined: set[str] = set()
         self._people: dict[str, str] = {}
 

@@ -103,7 +103,7 @@ class XmppSession:
 
     def handle_presence(self, xml: Element) -> None:
         presence = parse_presence(xml)
-        if presence is None:
+        if presence is None or bare(presence.sender) not in self._rooms.names:
             return
         self._rooms.take(presence)
         if presence.problem is not None:
@@ -185,8 +185,12 @@ class XmppSession:
         end = answer.find(f"{{{MAM}}}fin")
         complete = end is None or end.get("complete") == "true"
         last = end.findtext(f"{{{RSM}}}set/{{{RSM}}}last") if end is not None else None
-        # Only accept results from the archive itself.
-        return [message for message in messages if message.archive == archive], complete or not last
+        return [one for one in messages if self._is_from(one, archive)], complete or not last
+
+    def _is_from(self, message: XmppMessage, archive: str) -> bool:
+        """Accept results from the archive itself only, and from a room only its own messages."""
+        said_there = message.kind == "groupchat" and message.chat == archive
+        return message.archive == archive and (archive == self._own or said_there)
 
     @asynccontextmanager
     async def confirming(self, message: str) -> AsyncGenerator[PendingPost]:
