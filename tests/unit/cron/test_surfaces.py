@@ -18,8 +18,6 @@ from hermes.schema.scope import Role
 from support.app_profile import call_tool, make_scope, open_profile, output_json
 from support.cli_process import HermesCli
 
-pytestmark = pytest.mark.anyio
-
 
 async def act(app: App, line: str) -> str:
     operation: CronOperation = app.features.get("cron")
