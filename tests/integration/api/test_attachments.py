@@ -14,8 +14,6 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 from hermes.schema.messages import text_of
 from support.api_server import KEY, ApiHarness, ApiResponse, api_harness
 
-pytestmark = pytest.mark.anyio
-
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
 IMAGE_URL = "https://example.com/heron.png"
 

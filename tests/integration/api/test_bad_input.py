@@ -9,8 +9,6 @@ import pytest
 from hermes.api.settings import ModelRoute
 from support.api_server import api_harness, api_settings
 
-pytestmark = pytest.mark.anyio
-
 HI = {"role": "user", "content": "hi"}
 CHAT = "/v1/chat/completions"
 DEEP = b'{"messages":' + b"[" * 100_000 + b"]" * 100_000 + b"}"

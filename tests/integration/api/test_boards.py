@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from hermes.config.loader import load_config
 from hermes.kanban.lifecycle import ClaimTerms, claim_task
@@ -12,7 +11,6 @@ from hermes.kanban.service import BoardService
 from hermes.testing.fake_openai.script import Reply, Rule, Script
 from support.api_server import ApiHarness, api_harness
 
-pytestmark = pytest.mark.anyio
 PREFIX = "/api/plugins/kanban"
 
 

@@ -26,8 +26,6 @@ from hermes.testing.fake_openai.server import serve
 from support.api_server import KEY, ApiHarness, ApiResponse, api_harness, api_process, api_settings
 from support.gateway import wait_until
 
-pytestmark = pytest.mark.anyio
-
 TIMEOUT = 60
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZg=="
 OPEN = api_settings(callback_allow_private=True)

@@ -12,8 +12,6 @@ from hermes.schema.messages import Assistant, Result, User, text_of
 from hermes.testing.fake_openai.script import Call, Fault, Reply, Rule, Script
 from support.api_server import api_harness
 
-pytestmark = pytest.mark.anyio
-
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
 WEATHER: ChatCompletionToolParam = {
     "type": "function",

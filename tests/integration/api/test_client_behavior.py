@@ -16,8 +16,6 @@ from support.api_server import ApiHarness, ApiResponse, api_harness, api_setting
 from support.cli_process import TEST_TIMEOUT
 from support.gateway import wait_until
 
-pytestmark = pytest.mark.anyio
-
 WRONG_KEY_REPLY = Reply(fault=Fault("status", named="unauthorized"))
 SCRIPT = Script(
     rules=[

@@ -9,8 +9,6 @@ from clients.gateway import SCRIPT
 from clients.recorded import RECORDED, check_exchange, load_exchanges
 from support.api_server import api_harness
 
-pytestmark = pytest.mark.anyio
-
 CLIENTS = sorted(path.stem for path in RECORDED.glob("*.json"))
 
 

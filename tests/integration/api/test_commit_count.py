@@ -8,8 +8,6 @@ import pytest
 from hermes.kit.failpoints import watch_failpoints
 from support.api_server import api_harness
 
-pytestmark = pytest.mark.anyio
-
 COMMITS = 2
 """One for the question and the start of the turn, one for the answer and the end."""
 

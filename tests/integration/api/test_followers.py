@@ -17,8 +17,6 @@ from hermes.testing.fake_openai.server import serve
 from support.api_server import KEY, ApiHarness, api_env, api_harness, api_settings
 from support.cli_process import TEST_TIMEOUT
 
-pytestmark = pytest.mark.anyio
-
 HI = {"messages": [{"role": "user", "content": "hi"}]}
 
 

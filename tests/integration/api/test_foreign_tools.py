@@ -10,8 +10,6 @@ import pytest
 from hermes.testing.fake_openai import Call, Reply, Rule, Script
 from support.api_server import ApiHarness, ApiResponse, api_harness
 
-pytestmark = pytest.mark.anyio
-
 FUNCTION = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
 AGENTS = {
     "type": "namespace",

@@ -9,7 +9,7 @@ import pytest
 from hermes.testing.fake_openai.script import Reply, Rule, Script
 from support.api_server import api_harness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 MET = '{"verdict": "met", "reason": "All pass.", "evidence": ["12 passed"]}'
 NOT_MET = '{"verdict": "not_met", "reason": "Run the tests."}'
 SCRIPT = Script(

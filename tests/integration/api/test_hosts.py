@@ -3,11 +3,8 @@
 from pathlib import Path
 
 import anyio
-import pytest
 
 from support.api_server import ApiHarness, api_harness, api_settings
-
-pytestmark = pytest.mark.anyio
 
 LOCAL = [
     "localhost",

@@ -15,8 +15,6 @@ from hermes.testing.fake_openai.server import serve
 from support.api_server import KEY, ApiResponse, api_harness, api_process
 from support.gateway import wait_until
 
-pytestmark = pytest.mark.anyio
-
 HI: dict[str, object] = {"messages": [{"role": "user", "content": "hi"}]}
 SCRIPT = Script(replies=[Reply(text=f"answer {n}") for n in range(9)])
 

@@ -17,8 +17,6 @@ from support.api_server import KEY, ApiHarness, api_harness, api_process
 from support.cli_process import TEST_TIMEOUT
 from support.gateway import wait_until
 
-pytestmark = pytest.mark.anyio
-
 HEADERS = {"Authorization": f"Bearer {KEY}", "X-Hermes-Session-Id": "s"}
 CHAT = ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hang"}]})
 REQUESTS = [

@@ -3,11 +3,8 @@
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from support.api_server import api_harness
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_jobs_are_created_changed_and_removed(tmp_path: Path) -> None:

@@ -21,8 +21,6 @@ from support.api_server import KEY, ApiHarness, ApiResponse, api_harness
 from support.cli_process import TEST_TIMEOUT
 from support.gateway import wait_until
 
-pytestmark = pytest.mark.anyio
-
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 IN_SESSION, SESSION_STREAM = "/api/sessions/s/chat", "/api/sessions/s/chat/stream"

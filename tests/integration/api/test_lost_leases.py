@@ -12,8 +12,6 @@ from support.api_server import ApiHarness, api_harness
 from support.cli_process import TEST_TIMEOUT
 from support.lost_lease import LeaseLosingRunner
 
-pytestmark = pytest.mark.anyio
-
 
 @asynccontextmanager
 async def overtaken(folder: Path) -> AsyncGenerator[ApiHarness]:

@@ -16,8 +16,6 @@ from support.api_server import KEY, ApiHarness, ApiResponse, api_harness, api_se
 from support.cli_process import TEST_TIMEOUT
 from support.polling import pause
 
-pytestmark = pytest.mark.anyio
-
 ORIGIN = "https://chat.example"
 FREE = {"/health", "/v1/health"}
 

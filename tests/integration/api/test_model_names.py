@@ -4,14 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from hermes.api.settings import ModelRoute
 from hermes.testing.fake_openai import Reply, Script
 from support.api_runs import read_events
 from support.api_server import ApiHarness, ApiResponse, api_harness, api_settings
-
-pytestmark = pytest.mark.anyio
 
 SCRIPT = Script(default=Reply("Hello."))
 UNKNOWN = ("mock-model", "openai/mock-model", "gpt-4o", "hermes-agent:latest")

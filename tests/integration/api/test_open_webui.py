@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from hermes.testing.fake_openai.script import Call, Reply, Rule, Script
 from support.api_server import ApiHarness, api_harness
-
-pytestmark = pytest.mark.anyio
 
 TOOL = {
     "type": "function",

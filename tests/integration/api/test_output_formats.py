@@ -10,8 +10,6 @@ from hermes.api.settings import ModelRoute
 from hermes.testing.fake_openai import Reply, Script
 from support.api_server import api_harness, api_settings
 
-pytestmark = pytest.mark.anyio
-
 SCRIPT = Script(default=Reply('{"city": "Oslo"}'))
 MESSAGES = [{"role": "user", "content": "where"}]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -17,8 +17,6 @@ from support.api_server import KEY, ApiHarness, ApiResponse, api_env, api_harnes
 from support.cli_process import TEST_TIMEOUT, HermesCli
 from support.gateway import wait_until
 
-pytestmark = pytest.mark.anyio
-
 OWN = "work-0123456789abcdef"
 
 

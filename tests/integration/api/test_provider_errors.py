@@ -12,8 +12,6 @@ from hermes.schema.messages import text_of
 from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
 from support.api_server import ApiHarness, ApiResponse, api_harness
 
-pytestmark = pytest.mark.anyio
-
 
 def refusing(name: str, **headers: str) -> Reply:
     sent = {name.replace("_", "-"): value for name, value in headers.items()}

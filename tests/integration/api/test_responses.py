@@ -12,8 +12,6 @@ from hermes.schema.messages import text_of
 from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
 from support.api_server import ApiHarness, ApiResponse, api_harness, api_settings
 
-pytestmark = pytest.mark.anyio
-
 WORDS = "one two three four five six"
 WRONG_KEY_REPLY = Reply(fault=Fault("status", named="unauthorized"))
 SCRIPT = Script(

@@ -7,14 +7,11 @@ from typing import Any
 
 import anyio
 import msgspec
-import pytest
 
 from hermes.runtimes.proxy.run_protocol import RunEventMapper
 from hermes.testing.fake_openai import Call, Fault, Reply, Script
 from support.api_server import ApiHarness, ApiResponse, api_harness
 from support.cli_process import TEST_TIMEOUT
-
-pytestmark = pytest.mark.anyio
 
 FIRST, OTHER = "Let me look.", "Something else."
 

@@ -17,8 +17,6 @@ from support.api_runs import SCRIPT, open_events, post_json, read_events, run_st
 from support.api_server import KEY, api_harness, api_process
 from support.polling import pause
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_stop_is_immediate_and_repeatable(tmp_path: Path):
     async with api_harness(tmp_path, SCRIPT) as harness:

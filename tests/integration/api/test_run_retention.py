@@ -26,8 +26,6 @@ from hermes.schema.scope import OWNER
 from hermes.testing.fake_openai import Fault, Reply, Rule, Script, serve
 from support.api_server import KEY, ApiHarness, api_harness, api_process
 
-pytestmark = pytest.mark.anyio
-
 SCRIPT = Script(
     rules=[Rule("hang", [Reply("one two three", fault=Fault("hang", after=3), chunk=4)])]
 )

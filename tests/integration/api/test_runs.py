@@ -5,7 +5,6 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
-import pytest
 
 from hermes.api.context import ApiLimits
 from hermes.kit.ids import process_id
@@ -25,8 +24,6 @@ from support.api_runs import (
     start_run,
 )
 from support.api_server import api_harness, api_settings
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_run_is_followed_to_its_end(tmp_path: Path):

@@ -11,8 +11,6 @@ from hermes.testing.fake_openai import Reply, Script
 from support.api_runs import read_events, run_state, start_run
 from support.api_server import ApiHarness, ApiResponse, api_harness
 
-pytestmark = pytest.mark.anyio
-
 SECRET = "the code is heron"
 MEMORY = "The owner was born in Oslo"
 

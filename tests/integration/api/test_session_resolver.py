@@ -10,8 +10,6 @@ from hermes.schema.messages import Assistant, Result, Text, User, text_of
 from hermes.testing.fake_openai.script import Reply, Rule, Script
 from support.api_server import ApiHarness, ApiResponse, api_harness, api_settings
 
-pytestmark = pytest.mark.anyio
-
 SCRIPT = Script(
     rules=[Rule(contains=f"q{n}", steps=[Reply(text=f"answer {n}")]) for n in range(5)],
     default=Reply(text="well"),

@@ -15,8 +15,6 @@ from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
 from support.api_server import ApiHarness, ApiResponse, api_harness, api_settings
 from support.polling import pause
 
-pytestmark = pytest.mark.anyio
-
 WORDS = "one two three"
 SCRIPT = Script(
     rules=[

@@ -11,8 +11,6 @@ from hermes.schema.sessions import SessionFilter
 from hermes.testing.fake_openai.script import Fault, Reply, Rule, Script, TokenCounts
 from support.api_server import ApiHarness, api_harness, api_settings
 
-pytestmark = pytest.mark.anyio
-
 TASK = "### Task:\nGenerate a title.\n### Chat History:\n<chat_history>\nUSER: hi\n</chat_history>"
 SCRIPT = Script(
     rules=[

@@ -16,8 +16,6 @@ from hermes.testing.fake_openai.script import Call, Fault, Reply, Script
 from support.api_server import ApiHarness, api_harness
 from support.gateway import wait_until
 
-pytestmark = pytest.mark.anyio
-
 HI = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
 TIMEOUT = 60
 

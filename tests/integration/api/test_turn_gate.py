@@ -26,8 +26,6 @@ from hermes.testing.fake_openai.server import serve
 from support.api_server import KEY, ApiHarness, api_harness, api_settings
 from support.gateway import wait_until
 
-pytestmark = pytest.mark.anyio
-
 TIMEOUT = 60
 
 

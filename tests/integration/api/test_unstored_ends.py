@@ -24,8 +24,6 @@ from support.api_server import ApiHarness, ApiResponse, api_harness
 from support.cli_process import TEST_TIMEOUT
 from support.remote_gateway import fake_remote_gateway, full_answer
 
-pytestmark = pytest.mark.anyio
-
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 IN_SESSION, SESSION_STREAM = "/api/sessions/s/chat", "/api/sessions/s/chat/stream"
 HI = [{"role": "user", "content": "hi"}]

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import aiohttp
 import anyio
-import pytest
 
 from hermes.api.server import ApiServer
 from hermes.app.build import AppOptions, open_app
@@ -14,8 +13,6 @@ from hermes.kit.clock import SystemClock
 from hermes.testing.fake_openai import Call, Reply, Rule, Script
 from support.api_server import KEY, ApiHarness, api_harness, api_settings
 from support.cli_process import TEST_TIMEOUT
-
-pytestmark = pytest.mark.anyio
 
 UNREACHABLE = "http://127.0.0.1:9"
 WEATHER = '{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}'

@@ -21,7 +21,6 @@ from hermes.testing.fake_openai.server import serve
 from support.api_server import api_env
 from support.polling import wait_until
 
-pytestmark = pytest.mark.anyio
 DONE = [Reply("", [Call("kanban_complete", {"summary": "written"})]), Reply("Done.")]
 
 

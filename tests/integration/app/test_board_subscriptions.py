@@ -34,8 +34,6 @@ from hermes.testing.clock import FakeClock
 from support.board_agents import NoAgents
 from support.gateway import GatewayHarness, gateway_harness
 
-pytestmark = pytest.mark.anyio
-
 PROFILES = ("default", "ada", "eve")
 HALF_OUTAGE = 300.0
 

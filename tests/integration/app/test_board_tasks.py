@@ -6,7 +6,6 @@ from pathlib import Path
 
 import anyio
 import msgspec
-import pytest
 from msgspec import Struct
 
 from hermes.app.board_worker import build_task_runner
@@ -30,8 +29,6 @@ from hermes.testing.fake_openai.server import FakeOpenAiServer, serve
 from support.api_server import api_env
 from support.cli_process import TEST_TIMEOUT
 from support.polling import wait_until
-
-pytestmark = pytest.mark.anyio
 
 
 class Harness:

@@ -19,7 +19,7 @@ from hermes.testing.fake_openai.script import Call, Reply, Rule, Script
 from support.cli_process import HERMES_PROGRAM, FakeModelProcess, HermesCli, fake_model_process
 from support.polling import pause
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 WORKERS = 8
 SETTINGS = f"""

@@ -4,7 +4,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hermes.app.build import AppOptions, open_app
 from hermes.app.maintenance import ProfileMaintenance
@@ -15,8 +14,6 @@ from hermes.ports.chat_records import PutQuestionPost
 from hermes.ports.run_records import FailedRun, PutFailedRun
 from hermes.schema.scope import Address
 from hermes.session import recorder
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_expired_rows_are_deleted(tmp_path: Path) -> None:

@@ -15,8 +15,6 @@ from hermes.session.turn_request import TurnRequest
 from hermes.testing.fake_openai import Reply, Script
 from support.api_server import ApiHarness, api_harness
 
-pytestmark = pytest.mark.anyio
-
 MEMORY = "The owner was born in Oslo"
 GUEST = "telegram:5"
 

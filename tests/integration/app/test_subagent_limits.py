@@ -23,7 +23,6 @@ from hermes.testing.fake_openai.server import FakeOpenAiServer, serve
 from support.api_server import api_env
 from support.cli_process import TEST_TIMEOUT
 
-pytestmark = pytest.mark.anyio
 FEW = "[todo, delegation]"
 CHAT = Address("test", "1")
 

@@ -9,8 +9,6 @@ from hermes.app.transcription import PROVIDERS, configured_transcriber
 from support.app_profile import open_profile
 from support.speech import serve_speech
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize(
     "settings",

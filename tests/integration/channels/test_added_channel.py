@@ -10,13 +10,10 @@ from pathlib import Path
 
 import anyio
 import msgspec
-import pytest
 
 import hermes.channels
 from support.chat_platform.server import PlatformServer, serve_platform
 from support.cli_process import TEST_TIMEOUT, RunningCli
-
-pytestmark = pytest.mark.anyio
 
 MANIFEST = '''
 """The manifest of a platform that exists only in this test."""

@@ -32,8 +32,6 @@ from support.discord import (
     discord_bench,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncGenerator[DiscordBench]:

@@ -34,8 +34,6 @@ from support.discord import (
 )
 from support.socks import socks_proxy
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncGenerator[DiscordBench]:

@@ -18,8 +18,6 @@ from hermes.testing.contracts.channel import (
 )
 from support.discord import ANN, DiscordBench, discord_bench
 
-pytestmark = pytest.mark.anyio
-
 
 class People:
     """What Ann does; each returns once the bot has stored that it is handled."""

@@ -11,8 +11,6 @@ from hermes.testing.clock import FakeClock
 from support.discord import ANN, TOKEN
 from support.discord_api import Answer, Api, Json, open_api
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def api() -> AsyncGenerator[Api]:

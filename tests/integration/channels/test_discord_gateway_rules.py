@@ -17,8 +17,6 @@ from support.discord_api import (
     open_gateway,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def api() -> AsyncGenerator[Api]:

@@ -14,7 +14,7 @@ from emulators.discord.server import DiscordServer, serve_discord
 from emulators.discord.state import FORUM
 from support.discord import ANN, TOKEN, emulator
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ from emulators.discord.server import DiscordServer, serve_discord
 from hermes.testing.clock import FakeClock
 from support.discord import ANN, TOKEN, emulator
 
-pytestmark = pytest.mark.anyio
-
 Json = dict[str, object]
 
 

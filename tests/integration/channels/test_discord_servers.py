@@ -26,8 +26,6 @@ from support.discord import (
     emulator,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncGenerator[DiscordBench]:

@@ -45,8 +45,6 @@ from support.mail import (
     serve_smtp,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def host() -> AsyncGenerator[EmulatorHost]:

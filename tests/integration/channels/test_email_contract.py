@@ -24,8 +24,6 @@ from support.mail import (
     new_mail,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 class Ann:
     """What Ann does; each returns once the mail is marked as read."""

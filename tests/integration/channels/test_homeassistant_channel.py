@@ -37,8 +37,6 @@ from hermes.testing.contracts.channel import (
 )
 from support.channel_deps import new_deps
 
-pytestmark = pytest.mark.anyio
-
 HOME = Address("homeassistant", EVENTS_CHAT)
 LIGHT = "light.kitchen"
 

@@ -20,8 +20,6 @@ from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
 from support import discord, slack
 
-pytestmark = pytest.mark.anyio
-
 Platform: TypeAlias = Literal["discord", "slack"]
 
 

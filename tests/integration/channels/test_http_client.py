@@ -15,8 +15,6 @@ from hermes.schema.errors import ConfigError
 from hermes.testing.fake_openai.server import listen
 from support.socks import socks_proxy
 
-pytestmark = pytest.mark.anyio
-
 SECRET = "secret-token"
 
 

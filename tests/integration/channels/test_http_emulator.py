@@ -2,13 +2,10 @@
 
 import aiohttp
 import msgspec
-import pytest
 
 from emulators.telegram.server import serve_telegram
 from support.chat_platform.state import FaultRates
 from support.telegram import ANN, TOKEN, emulator
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_faults_are_set_and_calls_are_listed_over_http() -> None:

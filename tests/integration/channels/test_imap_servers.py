@@ -25,8 +25,6 @@ from support.mail import (
     serve_smtp,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(params=["emulator", pytest.param("dovecot", marks=pytest.mark.slow)])
 async def client(request: pytest.FixtureRequest) -> AsyncGenerator[IMAP4]:

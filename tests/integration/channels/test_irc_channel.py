@@ -21,8 +21,6 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import listening, text_of
 from support.irc import NICK, PASSWORD, IrcBench, connected, ignore, irc_bench
 
-pytestmark = pytest.mark.anyio
-
 ANN = Address("irc", "ann")
 BASIC = {"message-tags": "", "server-time": "", "batch": "", "account-tag": ""}
 

@@ -20,8 +20,6 @@ from hermes.testing.contracts.channel import (
 )
 from support.irc import NICK, IrcBench, connected, irc_bench, recorded
 
-pytestmark = pytest.mark.anyio
-
 HOME = Address("irc", "ann")
 
 

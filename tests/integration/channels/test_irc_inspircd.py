@@ -35,7 +35,7 @@ from support.irc import (
     recorded,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ from support.matrix import (
 from support.matrix_person import Person
 from support.synapse import Homeserver, call, register_admin
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,6 @@ from support.matrix import MatrixBench, matrix_bench, new_user, running_person
 from support.matrix_person import Person
 from support.synapse import Homeserver
 
-pytestmark = pytest.mark.anyio
-
 
 class People:
     """What Ann does; each returns once the agent has marked it as read."""

@@ -18,7 +18,7 @@ from hermes.schema.errors import ConfigError
 from support.matrix import PASSWORD, channel_deps, new_user
 from support.synapse import Homeserver, call
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 CLIENT = "/_matrix/client/v3"

@@ -27,8 +27,6 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import listening, text_of
 from support.mattermost import MattermostBench, mattermost_bench
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncGenerator[MattermostBench]:

@@ -19,8 +19,6 @@ from hermes.testing.contracts.channel import (
 )
 from support.mattermost import MattermostBench, mattermost_bench
 
-pytestmark = pytest.mark.anyio
-
 ESCAPED = re.compile(r"\\([\\`*_~|\[\]#>+\-])")
 
 

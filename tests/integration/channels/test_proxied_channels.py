@@ -34,8 +34,6 @@ from support.socks import SocksProxy, socks_proxy
 from support.xmpp import Prosody, listening_to, xmpp_bench
 from support.xmpp import person as xmpp_person
 
-pytestmark = pytest.mark.anyio
-
 HI = Outbound((Text("through the proxy"),), plain="through the proxy")
 
 

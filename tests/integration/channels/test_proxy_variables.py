@@ -23,8 +23,6 @@ from support.polling import wait_until
 from support.ports import unused_port
 from support.socks import socks_proxy
 
-pytestmark = pytest.mark.anyio
-
 HOST = "platform.invalid"
 ACCOUNTS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "telegram": ("TELEGRAM_BOT_TOKEN", {"base_url": "{url}"}, {"": f"4242:AA{'x' * 33}"}),

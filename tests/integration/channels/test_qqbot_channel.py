@@ -34,8 +34,6 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import listening, text_of
 from support.qqbot import HOMES, QqBench, address, post, qq_bench, written
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncGenerator[QqBench]:

@@ -17,8 +17,6 @@ from hermes.testing.contracts.channel import (
 )
 from support.qqbot import QqBench, qq_bench
 
-pytestmark = pytest.mark.anyio
-
 ESCAPED = re.compile(r"\\([\\`*_~\[\]#>])")
 
 

@@ -35,8 +35,6 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import listening, text_of
 from support.signal_cli import HOME, SignalBench, signal_bench
 
-pytestmark = pytest.mark.anyio
-
 EVERY_GROUP = {"SIGNAL_GROUP_ALLOWED_USERS": "*"}
 
 

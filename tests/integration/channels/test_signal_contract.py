@@ -18,8 +18,6 @@ from hermes.testing.contracts.channel import (
 )
 from support.signal_cli import HOME, SignalBench, signal_bench
 
-pytestmark = pytest.mark.anyio
-
 
 class People:
     def __init__(self, one: SignalBench) -> None:

@@ -19,8 +19,6 @@ from hermes.testing.contracts.channel import (
 )
 from support.slack import ANN, SlackBench, slack_bench
 
-pytestmark = pytest.mark.anyio
-
 
 class People:
     """What Ann does; each returns once the app has acknowledged it."""

@@ -18,8 +18,6 @@ from emulators.slack.socket_mode import MAX_CONNECTIONS
 from hermes.testing.clock import FakeClock
 from support.slack import ANN, APP_TOKEN, TOKEN, emulator
 
-pytestmark = pytest.mark.anyio
-
 
 class Client(Struct, frozen=True):
     """Calls methods as forms, and opens sockets."""

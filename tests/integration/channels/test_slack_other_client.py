@@ -16,7 +16,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from emulators.slack.server import SlackServer, serve_slack
 from support.slack import ANN, APP_TOKEN, TOKEN, emulator
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -24,8 +24,6 @@ from support.slack import (
     slack_bench,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncGenerator[SlackBench]:

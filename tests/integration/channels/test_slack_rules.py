@@ -18,8 +18,6 @@ from emulators.slack.server import SlackServer, serve_slack
 from hermes.testing.clock import FakeClock
 from support.slack import ANN, TOKEN, emulator
 
-pytestmark = pytest.mark.anyio
-
 Json = dict[str, object]
 
 

@@ -26,8 +26,6 @@ from hermes.testing.contracts.channel import (
 )
 from support.sms import ANN, HOME, PUBLIC_URL, VARIABLES, SmsBench, sms_bench
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncGenerator[SmsBench]:

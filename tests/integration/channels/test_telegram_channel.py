@@ -43,8 +43,6 @@ from support.telegram import (
     telegram_bench,
 )
 
-pytestmark = pytest.mark.anyio
-
 NAMED = "@hermes_test_bot"
 
 

@@ -19,8 +19,6 @@ from hermes.testing.contracts.channel import (
 )
 from support.telegram import ANN, HOME, TelegramBench, telegram_bench
 
-pytestmark = pytest.mark.anyio
-
 
 class People:
     """What Ann does; each returns once the bot has acknowledged it."""

@@ -14,8 +14,6 @@ from hermes.testing.clock import FakeClock
 from support.chat_platform.state import FaultRates
 from support.telegram import ANN, GROUP, TOKEN, emulator
 
-pytestmark = pytest.mark.anyio
-
 
 class Answer(Struct):
     ok: bool

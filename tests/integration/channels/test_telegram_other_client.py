@@ -9,7 +9,7 @@ from telegram.request import HTTPXRequest
 from emulators.telegram.server import TelegramServer, serve_telegram
 from support.telegram import ANN, GROUP, TOKEN, emulator
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -24,8 +24,6 @@ from support.webhooks import (
     webhook_harness,
 )
 
-pytestmark = pytest.mark.anyio
-
 SIGNATURE = {
     Scheme.STANDARD: "webhook-signature",
     Scheme.SVIX: "svix-signature",

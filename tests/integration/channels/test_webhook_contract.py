@@ -28,8 +28,6 @@ from support.gateway import gateway_harness
 from support.polling import pause
 from support.webhooks import SECRET, WebhookHarness, webhook_harness
 
-pytestmark = pytest.mark.anyio
-
 HOME = Address(NAME, "webhook:a:d-1")
 
 

@@ -27,8 +27,6 @@ from support.gateway import wait_until
 from support.polling import pause
 from support.webhooks import SECRET, WebhookHarness, inbound_text, signed_headers, webhook_harness
 
-pytestmark = pytest.mark.anyio
-
 MEGABYTE = 1024 * 1024
 TIMEOUT = 60
 

@@ -12,8 +12,6 @@ from hermes.channels.webhook_server import WebhookServer
 from hermes.kit.clock import SystemClock
 from hermes.schema.errors import ConfigError
 
-pytestmark = pytest.mark.anyio
-
 BODY = b'{ "id" : "1" }'
 
 

@@ -9,8 +9,6 @@ from hermes.channels.websocket import PING_SECONDS, SILENT_SECONDS, open_websock
 from hermes.ports.channel import Offline
 from hermes.testing.clock import FakeClock
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_silent_connection_is_noticed() -> None:
     clock = FakeClock()

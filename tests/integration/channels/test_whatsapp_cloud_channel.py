@@ -45,8 +45,6 @@ from hermes.testing.contracts.channel import (
 )
 from support.whatsapp_cloud import ANN, HOME, VARIABLES, WhatsAppBench, whatsapp_bench
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncGenerator[WhatsAppBench]:

@@ -40,7 +40,7 @@ from support.xmpp import (
     xmpp_bench,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def post(text: str, reply_to: str | None = None) -> Outbound:

@@ -30,7 +30,7 @@ from support.xmpp import (
     xmpp_bench,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 class Ann:

@@ -29,8 +29,6 @@ from support.slack import TOKEN as SLACK_TOKEN
 from support.slack import emulator as slack_emulator
 from support.telegram import TOKEN, emulator
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def server() -> AsyncGenerator[TelegramServer]:

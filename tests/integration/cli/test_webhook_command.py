@@ -19,8 +19,6 @@ from hermes.store.blobs import FileBlobs
 from support.cli_process import CliResult, HermesCli
 from support.webhooks import WebhookHarness, inbound_text
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def hermes(tmp_path: Path) -> HermesCli:

@@ -15,7 +15,7 @@ from support.homes import OWNER, ProfileSettings, profile_path, write_profile
 from support.polling import pause
 from support.preloaded_gateway import preloaded_instance
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ACCOUNT = "main"
 BODY = 'use:kanban_complete {"summary": "written"}'

@@ -5,12 +5,9 @@ import threading
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hermes.kit.failpoints import watch_failpoints
 from support.gateway import gateway_harness, make_inbound
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_message_with_cancelled_intake_is_answered_when_repeated(

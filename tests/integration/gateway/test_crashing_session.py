@@ -2,12 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from hermes.gateway.chat_runs import ActorRules
 from support.restarted_gateway import restarted_gateway
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_session_that_kills_the_program_is_parked(tmp_path: Path) -> None:

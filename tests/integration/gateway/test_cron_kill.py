@@ -22,7 +22,7 @@ from support.homes import CHANNEL_NAME
 from support.preloaded_gateway import preloaded_instance
 from support.shared_store import shared_store
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ACCOUNT = "main"
 

@@ -15,7 +15,7 @@ from support.gateway_instances import GatewayInstance
 from support.gateway_process import GatewaySpec
 from support.preloaded_gateway import preloaded_instance
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 40.0
 

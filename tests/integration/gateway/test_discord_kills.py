@@ -15,8 +15,6 @@ from support.gateway_instances import GatewayInstance, fork_server, run_instance
 from support.kill_run import Said, run_with_kills
 from support.profile_gateway import session_key_of
 
-pytestmark = pytest.mark.anyio
-
 PEOPLE = [str(number) for number in range(1001, 1041)]
 CHANNELS = 5
 FAULTS = FaultRates(

@@ -20,8 +20,6 @@ from support.faulty_disk import DiskFailure, FaultyDisk, faulty_disk
 from support.homes import CHANNEL_NAME, ProfileSettings, write_profile
 from support.profile_gateway import profile_gateway
 
-pytestmark = pytest.mark.anyio
-
 ACCOUNT = "main"
 TIMEOUT = 60.0
 POLL_INTERVAL = 0.02

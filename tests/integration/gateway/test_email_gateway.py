@@ -20,7 +20,7 @@ from support.gateway_process import GatewaySpec
 from support.mail import AGENT, ANN, PASSWORD, SERVER, SmtpState, new_mail, serve_smtp, text_of
 from support.preloaded_gateway import preloaded_instance
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 WORK = "agent@work.example"
 TIMEOUT = 60.0

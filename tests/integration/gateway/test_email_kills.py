@@ -31,8 +31,6 @@ from support.mail import (
     text_of,
 )
 
-pytestmark = pytest.mark.anyio
-
 PEOPLE = [f"person-{number}@people.example" for number in range(60)]
 REPEATED = 0.2
 

@@ -23,8 +23,6 @@ from support.gateway_instances import (
 from support.gateway_process import GatewaySpec, single_profile_spec
 from support.profile_gateway import session_key_of
 
-pytestmark = pytest.mark.anyio
-
 AFTER = {
     "commands.before_release": ("commands.stored",),
     "commands.after_release": ("commands.stored",),

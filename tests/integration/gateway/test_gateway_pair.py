@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hermes.app.build import AppOptions, open_app
 from hermes.app.chat_directory import ChatDirectory
@@ -20,8 +19,6 @@ from support.faulty_link import LinkBreak
 from support.gateway import wait_until
 from support.gateway_pair import gateway_pair, questions_in
 from support.local_gateway import local_gateway
-
-pytestmark = pytest.mark.anyio
 
 SLOWLY = Reply("x" * 20, chunk=1, pace=0.1)
 SCRIPT = Script(

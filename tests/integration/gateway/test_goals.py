@@ -21,7 +21,7 @@ from support.cli_process import FakeModelProcess
 from support.gateway import wait_until
 from support.polling import pause
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 MET = '{"verdict": "met", "reason": "All pass.", "evidence": ["12 passed"]}'
 NOT_MET = '{"verdict": "not_met", "reason": "Run the tests."}'
 SCRIPT = Script(

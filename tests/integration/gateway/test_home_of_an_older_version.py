@@ -17,7 +17,6 @@ from pathlib import Path
 import aiohttp
 import anyio
 import apsw
-import pytest
 
 from support.chat_platform.model import ModelCall
 from support.chat_platform.server import PlatformServer, serve_platform
@@ -25,7 +24,6 @@ from support.cli_process import TEST_TIMEOUT
 from support.gateway_instances import gateway_instance
 from support.gateway_process import single_profile_spec
 
-pytestmark = pytest.mark.anyio
 ACCOUNT = "main"
 API_KEY = "5f3c9a7e21d84b06a1c2e3f4d5b6a798"
 DATABASE = Path(__file__).parent / "data" / "state-5ee6d2c.db.gz"

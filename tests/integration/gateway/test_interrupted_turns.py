@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from anyio.to_thread import run_sync
 
 from hermes.session.recap import INTERRUPTED, UNANSWERED
@@ -11,8 +10,6 @@ from support.chat_platform.model import REFUSED
 from support.cli_process import TEST_TIMEOUT
 from support.preloaded_python import run_python_text
 from support.restarted_gateway import restarted_gateway
-
-pytestmark = pytest.mark.anyio
 
 FAILED, KILLED = "q-1 fail:model", "q-2 hang:model"
 

@@ -18,7 +18,7 @@ from support.gateway_instances import GatewayInstance, gateway_instance
 from support.gateway_process import GatewaySpec
 from support.irc import NICK, Person, person, run_inspircd
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 60.0
 

@@ -17,8 +17,6 @@ from support.multi_profile import (
 )
 from support.preloaded_gateway import preloaded_instance
 
-pytestmark = pytest.mark.anyio
-
 TIMEOUT = 600.0
 
 

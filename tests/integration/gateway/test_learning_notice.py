@@ -18,7 +18,6 @@ from hermes.testing.fake_openai import Call, Reply, Rule, Script
 from support.cli_process import FakeModelProcess
 from support.gateway import wait_until
 
-pytestmark = pytest.mark.anyio
 KEEP = {"target": "user", "action": "add", "content": "prefers short answers"}
 SCRIPT = Script(
     rules=[

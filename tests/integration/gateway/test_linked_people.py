@@ -21,7 +21,7 @@ from support.gateway_instances import gateway_instance
 from support.gateway_process import GatewaySpec
 from support.kill_run import write_home
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 60.0
 OWNER_ON_QQ, EVE_ON_QQ = openid(7), openid(8)

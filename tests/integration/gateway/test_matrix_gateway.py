@@ -14,7 +14,7 @@ from support.matrix import agent_devices, matrix_home, new_user, running_person,
 from support.matrix_person import Person
 from support.synapse import Homeserver
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager

@@ -17,8 +17,6 @@ from support.matrix_person import Person
 from support.profile_gateway import session_key_of
 from support.synapse import Homeserver
 
-pytestmark = pytest.mark.anyio
-
 FAULTS = FaultRates(repeated=0.2, throttled=0.01, dropped=0.01, lost_reply=0.01, cut_poll=0.02)
 
 

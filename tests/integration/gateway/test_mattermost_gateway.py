@@ -11,7 +11,7 @@ from emulators.mattermost.server import MattermostServer, serve_mattermost
 from emulators.mattermost.state import ANN, BOT, EmulatedMattermost, EmulatedPost
 from support.gateway_instances import gateway_instance
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 60.0
 STREAMING = {"display": {"platforms": {"mattermost": {"streaming": True}}}}

@@ -18,8 +18,6 @@ from support.gateway_process import single_profile_spec
 from support.homes import CHANNEL_NAME, ProfileSettings, write_profile
 from support.profile_gateway import profile_gateway, session_key_of
 
-pytestmark = pytest.mark.anyio
-
 ACCOUNT = "main"
 CONCURRENT = 64
 BATCH = 100

@@ -12,7 +12,7 @@ from emulators.qqbot.state import ANN, GROUP, EmulatedPost, EmulatedQq
 from hermes.channels.qqbot.objects import ChatKind
 from support.gateway_instances import gateway_instance
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 60.0
 

@@ -17,8 +17,6 @@ from support.gateway_instances import GatewayInstance, fork_server, run_instance
 from support.kill_run import Said, run_with_kills
 from support.profile_gateway import session_key_of
 
-pytestmark = pytest.mark.anyio
-
 PEOPLE = [openid(number) for number in range(1001, 1041)]
 FAULTS = FaultRates(repeated=0.3, throttled=0.01, dropped=0.01, lost_reply=0.01)
 

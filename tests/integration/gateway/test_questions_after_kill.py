@@ -12,7 +12,6 @@ from support.chat_platform.state import PlatformPost
 from support.failpoints import failpoints
 from support.restarted_gateway import RestartedGateway, restarted_gateway
 
-pytestmark = pytest.mark.anyio
 UNDECIDED = "Nothing decided"
 ID = re.compile(r"For example: /approve (\w+)")
 COLOUR = 'q-1 use:clarify {"question": "Which colour?", "choices": ["red", "blue"]}'

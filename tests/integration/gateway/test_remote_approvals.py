@@ -18,8 +18,6 @@ from hermes.testing.fake_openai import Call, Reply, Rule, Script
 from support.api_server import KEY, api_harness
 from support.gateway import wait_until
 
-pytestmark = pytest.mark.anyio
-
 COLOUR = Call("clarify", {"question": "Which colour?", "choices": ["red", "blue"]})
 
 OWNED = "platforms: {fake: {extra: {allow_from: [ann, bob], allow_admin_from: [ann]}}}\n"

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hermes.api.turn_gate import SOURCE
 from hermes.schema.scope import Address, Scope
@@ -14,8 +13,6 @@ from support.gateway import make_inbound, wait_until
 from support.gateway_pair import gateway_pair, questions_in
 from support.local_gateway import local_gateway, session_of
 from support.polling import pause
-
-pytestmark = pytest.mark.anyio
 
 SCRIPT = Script(
     rules=[

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import pytest
 from anyio.abc import SocketStream
 
 from hermes.app.build import App, AppOptions, open_app
@@ -25,8 +24,6 @@ from support.remote_gateway import (
     respond_then_hang,
 )
 from support.turns import EventRecorder
-
-pytestmark = pytest.mark.anyio
 
 HALF = respond_then_hang(STREAM_HEAD + delta_events("Half"))
 SILENT = respond_then_hang(STREAM_HEAD)

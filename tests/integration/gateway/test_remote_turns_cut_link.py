@@ -30,8 +30,6 @@ from support.gateway_pair import (
 )
 from support.turns import SCOPE, EventRecorder, user_message
 
-pytestmark = pytest.mark.anyio
-
 TURNS = 48
 COUNT = 30
 

@@ -17,8 +17,6 @@ from support.cli_process import TEST_TIMEOUT, FakeModelProcess, fake_model_proce
 from support.preloaded_python import PreloadedPython
 from support.restarted_gateway import RestartedGateway, restarted_gateway
 
-pytestmark = pytest.mark.anyio
-
 REMOTE_PROCESS = Path(__file__).parents[1] / "api" / "runs_process.py"
 CHATS = ("a", "b")
 MID_ANSWER = "in mid-answer"

@@ -25,8 +25,6 @@ from support.gateway_process import GatewayReport, GatewaySpec, single_profile_s
 from support.homes import OWNER, ProfileSettings, write_profile
 from support.profile_gateway import session_key_of
 
-pytestmark = pytest.mark.anyio
-
 CHATS = 100
 ACCOUNT = "main"
 ACT = '{} use:terminal {{"command": "echo {} >> effects"}}'

@@ -11,7 +11,7 @@ from emulators.signal.server import SignalServer, serve_signal
 from emulators.signal.state import ANN, GROUP, EmulatedPost, EmulatedSignal
 from support.gateway_instances import gateway_instance
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 60.0
 

@@ -15,7 +15,7 @@ from support.gateway_instances import GatewayInstance, gateway_instance
 from support.gateway_process import GatewaySpec
 from support.slack import ANN, APP_TOKEN, BOB, SECOND_TOKEN, TOKEN, emulator
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 40.0
 

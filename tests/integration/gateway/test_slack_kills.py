@@ -25,8 +25,6 @@ from support.gateway_instances import (
 from support.profile_gateway import session_key_of
 from support.slack import APP_TOKEN, TOKEN, emulator
 
-pytestmark = pytest.mark.anyio
-
 PEOPLE = [f"U{number}" for number in range(1001, 1013)]
 CHANNELS = 3
 MAX_WAITING = 300

@@ -11,7 +11,7 @@ from support.ports import unused_port
 from support.preloaded_gateway import running_gateway
 from support.sms import ANN, PUBLIC_URL, VARIABLES
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 60.0
 

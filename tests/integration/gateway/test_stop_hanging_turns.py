@@ -31,8 +31,6 @@ from support.mcp_harness import stdio_server
 from support.polling import pause
 from support.profile_gateway import profile_gateway, session_key_of
 
-pytestmark = pytest.mark.anyio
-
 KEY = session_key_of(CHANNEL_NAME, "c")
 REPLY_LIMIT, FREE_LIMIT = 0.5, 2.0
 TIMEOUT = 60.0

@@ -25,8 +25,6 @@ from support.streamed_chats import (
     telegram_chats,
 )
 
-pytestmark = pytest.mark.anyio
-
 CHATS = 50
 PIECES = 15
 STEP = 1.0

@@ -13,7 +13,7 @@ from hermes.store.connection import READ_ONLY, connect
 from support.preloaded_gateway import preloaded_instance, running_gateway
 from support.telegram import ANN, GROUP, TOKEN, emulator
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 60.0
 BOB = 1002

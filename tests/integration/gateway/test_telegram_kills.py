@@ -17,8 +17,6 @@ from support.kill_run import Said, run_with_kills
 from support.profile_gateway import session_key_of
 from support.telegram import TOKEN, emulator
 
-pytestmark = pytest.mark.anyio
-
 PRIVATE = range(1001, 1061)
 GROUPS = range(-100_005, -100_000)
 FAULTS = FaultRates(

@@ -3,15 +3,12 @@
 from pathlib import Path
 
 import anyio
-import pytest
 from msgspec import structs
 
 from hermes.gateway.command_queue import INTERRUPTED
 from hermes.gateway.delivery import RECOVERED_MARK
 from hermes.gateway.stale_progress import INTERRUPTED_BY_RESTART
 from support.shared_store import TTL, SharedStore, freeze, shared_store, thaw
-
-pytestmark = pytest.mark.anyio
 
 SLOW = 'q-1 use:terminal {"command": "sleep 6"}'
 HANGING = "q-1 hang:model"

@@ -15,7 +15,7 @@ from support.preloaded_gateway import running_gateway
 from support.speech import SpeechServer, serve_speech
 from support.telegram import ANN
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 60.0
 EVE = 1002

@@ -16,7 +16,7 @@ from support.ports import unused_port
 from support.preloaded_gateway import preloaded_instance
 from support.whatsapp_cloud import ANN, VARIABLES
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 60.0
 

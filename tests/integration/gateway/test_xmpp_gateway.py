@@ -16,7 +16,7 @@ from support.gateway_instances import GatewayInstance, gateway_instance
 from support.gateway_process import GatewaySpec
 from support.xmpp import PASSWORD, Person, Prosody, person, run_prosody
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 60.0
 

@@ -27,8 +27,6 @@ from hermes.schema.messages import Assistant, Result, User, text_of
 from hermes.testing.fake_openai import Call, FakeOpenAiServer, Fault, Reply, Rule, Script, serve
 from support.polling import pause
 
-pytestmark = pytest.mark.anyio
-
 WORDS = "one two three four five"
 SCRIPT = Script(
     rules=[

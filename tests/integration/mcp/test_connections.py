@@ -34,7 +34,6 @@ from support.faulty_link import NO_BREAK, BreakKind, LinkBreak, faulty_link
 from support.mcp_harness import SERVER_SCRIPT, http_server, lines, mcp_harness, wait_until
 from support.polling import pause
 
-pytestmark = pytest.mark.anyio
 FAST_RETRY = ReconnectPolicy(backoff=Backoff(base=0.05, cap=0.1), max_failures=100, attempts=100)
 SLOW_RETRY = ReconnectPolicy(backoff=Backoff(base=600.0, cap=600.0), max_failures=2)
 

@@ -16,7 +16,6 @@ from hermes.schema.tools import Effect
 from support.event_loop_guard import guard_loop
 from support.mcp_harness import McpHarness, lines, mcp_harness, stdio_server, wait_until
 
-pytestmark = pytest.mark.anyio
 HOSTILE = str(Path(__file__).parents[2] / "support" / "hostile_mcp_server.py")
 
 

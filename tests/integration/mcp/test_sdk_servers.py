@@ -23,7 +23,6 @@ from support.mcp_harness import (
     wait_until,
 )
 
-pytestmark = pytest.mark.anyio
 CANARY = "canary-4711-0815-secret"
 
 

@@ -37,8 +37,6 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.model import REQUEST, StreamRecord, read_stream
 from hermes.testing.fake_openai import Call, FakeOpenAiServer, Fault, Reply, Script, serve
 
-pytestmark = pytest.mark.anyio
-
 
 class MemoryBlobs:
     def __init__(self, **data: bytes) -> None:

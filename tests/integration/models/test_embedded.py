@@ -28,7 +28,7 @@ from hermes.tools.catalog import load_specs
 from support.cli_process import TEST_TIMEOUT
 from support.embedded_engine import embedded_model, running_engine_pool, tiny  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 TOOLS = [load_specs()[name] for name in sorted(small_profile().tools)]
 HELLO = User("u1", (Text("Which files are here?"),))

@@ -158,7 +158,6 @@ class TestChoosing(ModelContract):
         return ChoosingRig()
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("failed", "asked"), [(False, 2), (True, 1)])
 async def test_repeated_call_is_replaced(failed: bool, asked: int) -> None:
     look = ScriptedAnswer(calls=(("call_9", "look", '{"at": "x"}'),), stop=Stop.TOOLS)
@@ -175,7 +174,6 @@ async def test_repeated_call_is_replaced(failed: bool, asked: int) -> None:
     assert [call.name for call in record.answer.calls] == (["look"] if failed else [])
 
 
-@pytest.mark.anyio
 async def test_unopened_page_is_noted() -> None:
     page = "https://example.org/news"
     tried = ToolCall("call_1", "terminal", Raw(f'{{"command": "curl {page}"}}'.encode()))

@@ -26,8 +26,6 @@ from hermes.schema.messages import Media, Stop
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.model import REQUEST, StreamRecord, read_stream
 
-pytestmark = pytest.mark.anyio
-
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 TOKEN = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
 LAST = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'

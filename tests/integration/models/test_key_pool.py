@@ -21,8 +21,6 @@ from hermes.testing.fake_openai import Fault, Reply, Script
 from support.cli_process import TEST_TIMEOUT, CliResult
 from support.preloaded_python import run_python
 
-pytestmark = pytest.mark.anyio
-
 
 def selector(home: Path, url: str, mode: str) -> ModelSelector:
     custom = CustomProvider(name="mine", base_url=url, api_mode=mode, api_key="k0", model="m")

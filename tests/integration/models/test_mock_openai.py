@@ -16,7 +16,6 @@ from openai import AsyncOpenAI
 from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script, TokenCounts, serve
 from hermes.testing.fake_openai.script import named_answers
 
-pytestmark = pytest.mark.anyio
 ASK = [{"role": "user", "content": "hello"}]
 
 

@@ -27,8 +27,6 @@ from hermes.testing.contracts.model import StreamRecord, read_stream
 from hermes.testing.fake_openai import FakeOpenAiServer, Fault, Reply, Script, serve
 from support.cli_process import reserved_port
 
-pytestmark = pytest.mark.anyio
-
 
 class NoBlobs:
     async def put(self, data: bytes, media_type: str, name: str = "") -> Media:

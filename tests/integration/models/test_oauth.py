@@ -36,8 +36,6 @@ from hermes.testing.contracts.model import read_stream
 from hermes.testing.fake_openai import Script
 from support.cli_process import TEST_TIMEOUT, CliResult, HermesCli, fake_model_process
 
-pytestmark = pytest.mark.anyio
-
 
 class LoginServer:
     """A login server that answers polls with `answers`, then with tokens."""

@@ -25,8 +25,6 @@ from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script, serve
 from hermes.testing.fake_openai.server import RecordedRequest
 from support.api_server import KEY, api_harness
 
-pytestmark = pytest.mark.anyio
-
 KEEPING = ServedModel(
     model="mock-model", provider="mock", window=128_000, profile=ModelProfile(stores_responses=True)
 )

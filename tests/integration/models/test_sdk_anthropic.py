@@ -19,8 +19,6 @@ from hermes.testing.contracts.model import REQUEST, read_stream
 from hermes.testing.fake_openai import Call, Reply, Script, TokenCounts
 from support.wire_samples import IMAGE_URLS, sample_model, sample_request
 
-pytestmark = pytest.mark.anyio
-
 STORED_SIGNATURE = '{"type":"thinking","signature":"sig-1"}'
 MARK: Any = {"type": "ephemeral"}
 

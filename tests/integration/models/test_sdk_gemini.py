@@ -19,7 +19,6 @@ from hermes.testing.fake_openai import Call, Reply, Script, TokenCounts
 from support.wire_samples import IMAGE_URLS, sample_model, sample_request
 
 pytestmark = [
-    pytest.mark.anyio,
     # Their client subclasses a class that is not meant for it.
     pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession"),
 ]

@@ -16,8 +16,6 @@ from hermes.testing.contracts.model import read_stream
 from hermes.testing.fake_openai import Call, Reply, Script, TokenCounts
 from support.wire_samples import IMAGE_URLS, sample_model, sample_request
 
-pytestmark = pytest.mark.anyio
-
 SIGNATURE = (
     '{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"hm"}],'
     '"encrypted_content":"gAAAA"}'

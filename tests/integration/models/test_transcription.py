@@ -20,8 +20,6 @@ from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
 from support.speech import SpeechServer, serve_speech
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def speech() -> AsyncGenerator[SpeechServer]:

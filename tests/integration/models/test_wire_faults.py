@@ -32,8 +32,6 @@ from hermes.testing.contracts.model import REQUEST, StreamRecord, read_stream
 from hermes.testing.fake_openai import Call, Fault, Reply, Script, serve
 from hermes.testing.fake_openai.server import RecordedRequest
 
-pytestmark = pytest.mark.anyio
-
 WIRES = {
     "anthropic": (AnthropicDialect(), AnthropicWire),
     "responses": (ResponsesDialect(), ResponsesWire),

@@ -12,8 +12,6 @@ from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import SandboxError
 from hermes.testing.contracts.sandbox import SandboxContract
 
-pytestmark = pytest.mark.anyio
-
 DOCKER = """#!/bin/sh
 # Keeps "containers" as files next to itself; commands run here.
 state=$(dirname "$0")

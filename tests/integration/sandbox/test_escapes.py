@@ -25,7 +25,6 @@ from hermes.sandbox.landlock import Landlock
 from hermes.sandbox.spawner import Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError
 
-pytestmark = pytest.mark.anyio
 TIMEOUT = 60.0
 AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@b")
 

@@ -6,8 +6,6 @@ import pytest
 
 from support.app_profile import call_tool, make_scope, open_profile, output_json
 
-pytestmark = pytest.mark.anyio
-
 OWN, KILLED, UNKNOWN = "the shell exited by itself", "killed", "or it chose this code"
 
 

@@ -35,7 +35,6 @@ from support.hostile_commands import (
     in_batches,
 )
 
-pytestmark = pytest.mark.anyio
 Attack = tuple[AttackTarget, Listeners, "subprocess.Popen[bytes]"]
 BATCH = 30
 PARALLEL = 3

@@ -17,7 +17,6 @@ from hermes.sandbox.home_policy import protected_paths
 from hermes.schema.errors import ToolError
 from hermes.tools.paths import SessionPaths
 
-pytestmark = pytest.mark.anyio
 BACKENDS = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
 ROOT = os.geteuid() == 0
 

@@ -11,8 +11,6 @@ from hermes.app.build import App
 from hermes.schema.scope import Role, Scope
 from support.app_profile import call_tool, make_scope, open_profile
 
-pytestmark = pytest.mark.anyio
-
 
 class Listener:
     """Counts connections."""

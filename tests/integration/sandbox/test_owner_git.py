@@ -8,8 +8,6 @@ from hermes.sandbox.landlock import Landlock
 from hermes.schema.errors import SandboxError
 from support.git_owner import Owner
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_hooks_in_a_relative_hooks_path_are_not_executed(owner: Owner):
     """A relative path: in repositories with and without such a folder, and in a new one."""

@@ -8,9 +8,6 @@ import pytest
 from support.gateway import wait_until
 from support.git_owner import Owner
 
-pytestmark = pytest.mark.anyio
-
-
 EVIL_REPOSITORY = """\
 [core]
 \trepositoryformatversion = 0

@@ -10,8 +10,6 @@ import pytest
 
 from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, ProcessTreePipe
 
-pytestmark = pytest.mark.anyio
-
 OWNER = """
 import sys
 import anyio

@@ -33,7 +33,6 @@ from hermes.sandbox.local import spawn_request
 from hermes.sandbox.spawner import FIRST_EXTRA_FD, Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError
 
-pytestmark = pytest.mark.anyio
 TIMEOUT = 60.0
 NOBODY = 65534
 

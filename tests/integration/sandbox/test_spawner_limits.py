@@ -10,8 +10,6 @@ import pytest
 
 from hermes.sandbox.spawner import Spawner, SpawnRequest
 
-pytestmark = pytest.mark.anyio
-
 FEW_FILES = """
 import os
 import resource

@@ -20,7 +20,6 @@ from hermes.schema.errors import SandboxError
 from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, ProcessTreePipe, SandboxContract
 from support.cli_process import reserved_port
 
-pytestmark = pytest.mark.anyio
 TIMEOUT = 60.0
 INSTALL = ["apt-get", "install", "-y", "--no-install-recommends", "openssh-server"]
 CLIENT = {"PATH": "/usr/bin:/bin"}

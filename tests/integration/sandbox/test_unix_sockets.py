@@ -14,7 +14,6 @@ from tests.integration.sandbox.conftest import SampleHome
 
 from hermes.ports.sandbox import Process
 
-pytestmark = pytest.mark.anyio
 BACKENDS = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
 TIMEOUT = 60.0
 

@@ -24,8 +24,6 @@ from support.conversation import ConversationHarness
 from support.history_validators import check_request
 from support.turns import EventRecorder, FakeTool
 
-pytestmark = pytest.mark.anyio
-
 CHILD = Path(__file__).with_name("crashing_child.py")
 EVENTS = 13
 """How many events a whole turn of the child has."""

@@ -28,8 +28,6 @@ from support.compaction import (
     request_text,
 )
 
-pytestmark = pytest.mark.anyio
-
 TURNS = 300
 PINS = ("The star chart is in /srv/stars.txt.", "Never use the old catalogue.")
 CHILD = Path(__file__).with_name("reopening_child.py")

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from hermes.ports.store import OpenSession
@@ -21,8 +20,6 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session
 from support.cli_process import TEST_TIMEOUT
 from support.preloaded_python import run_python
-
-pytestmark = pytest.mark.anyio
 
 WRITER = """
 import sys

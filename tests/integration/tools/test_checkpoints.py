@@ -27,8 +27,6 @@ from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.paths import SessionPaths
 from hermes.tools.terminal.shell import find_shell
 
-pytestmark = pytest.mark.anyio
-
 NO_ARGS = Raw(b"{}")
 PATH = "/usr/local/bin:/usr/bin:/bin"
 

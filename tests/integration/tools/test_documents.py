@@ -29,7 +29,6 @@ from hermes.tools.paths import SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.thread_runner import ThreadRunner
 
-pytestmark = pytest.mark.anyio
 Read = Callable[..., Awaitable[dict[str, Any]]]
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'

@@ -23,7 +23,6 @@ from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import find_shell
 
-pytestmark = pytest.mark.anyio
 PATH = "/usr/local/bin:/usr/bin:/bin"
 Call = Callable[..., Awaitable[dict[str, Any]]]
 

@@ -11,8 +11,6 @@ from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from support.app_profile import call_tool, make_scope, open_profile, output_json
 
-pytestmark = pytest.mark.anyio
-
 EXECUTED_FILES = ("msgspec.py", "msgspec/__init__.py", "go/bin/gopls", "go/bin/new", ".bashrc")
 WRITABLE_FILES = ("notes/a.txt", "go/src/main.go", "notes/deep/er.txt")
 

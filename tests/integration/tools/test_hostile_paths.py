@@ -32,8 +32,6 @@ from hermes.tools.search.tool import SearchDeps, SearchFiles
 from hermes.tools.thread_runner import ThreadRunner
 from support.hostile_paths import PLAIN, SECRET, TrapWorkspace
 
-pytestmark = pytest.mark.anyio
-
 HOSTILE = "hostile-words-1234"
 Try = Callable[..., Awaitable[str]]
 ROUNDS = 400

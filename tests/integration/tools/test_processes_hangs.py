@@ -19,8 +19,6 @@ from hermes.schema.scope import Scope
 from support.local_tools import local_tools
 from support.polling import pause
 
-pytestmark = pytest.mark.anyio
-
 TIMEOUT = 60.0
 ACCEPT = (
     "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); "

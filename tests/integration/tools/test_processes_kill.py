@@ -21,8 +21,6 @@ from support.gateway_instances import GatewayInstance, run_instance
 from support.gateway_process import GatewaySpec
 from support.homes import ProfileSettings, write_profile
 
-pytestmark = pytest.mark.anyio
-
 CHATS = [f"c{number}" for number in range(6)]
 REPORT = re.compile(r"re: \[IMPORTANT: Background process (proc_\w+) ")
 STARTED = re.compile(r'"session_id":"(proc_\w+)"')

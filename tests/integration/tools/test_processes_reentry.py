@@ -29,8 +29,6 @@ from support.fake_processes import FakeSandbox, open_process_registry, process_r
 from support.gateway import GatewayHarness, gateway_harness, wait_until
 from support.turns import FakeTool, GatedBody, assistant_message, tool_call
 
-pytestmark = pytest.mark.anyio
-
 CHATS = [str(number) for number in range(1, 21)]
 EACH = 10
 BUSY_MODES = (BusyMode.INTERRUPT, BusyMode.QUEUE, BusyMode.STEER, BusyMode.COLLECT)

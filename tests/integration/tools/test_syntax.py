@@ -10,7 +10,6 @@ from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
 from hermes.tools.files.lint import LintResult, SyntaxChecker
 
-pytestmark = pytest.mark.anyio
 PATH = "/usr/local/bin:/usr/bin:/bin"
 NODE = shutil.which("node", path=PATH)
 

@@ -27,7 +27,6 @@ from hermes.tools.paths import SessionPaths
 from hermes.tools.references import References, ReferenceSources, blocked_sites
 from hermes.tools.web_pages import DnsCache, Download, PageLimits, PageReader
 
-pytestmark = pytest.mark.anyio
 Answers = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 PAGE = """<!doctype html><html><head><title>Boats &amp; ships</title><style>p {}</style>

@@ -11,7 +11,7 @@ from support.chromium import Page, open_window
 from support.web_content import CANARY, CONFIG, conversation_script, converse, fill_pages
 from support.web_page import web_harness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 AXE = (Path(axe_package).parent / "axe.min.js").read_text()
 RULES = {

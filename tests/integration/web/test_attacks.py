@@ -16,7 +16,7 @@ from support.web_content import CANARY, store_messages
 from support.web_page import IDLE, say, web_harness
 from support.xss import CALL, attacks, scripts, without_sanitiser
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 BAD = "script, iframe, object, embed, form, style, link, meta, base, svg, input, hermes-chat"
 WATCH = f"""(() => {{

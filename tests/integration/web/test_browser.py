@@ -15,7 +15,7 @@ from support.chromium import Page, open_window
 from support.web_content import make_tasks, store_messages
 from support.web_page import IDLE, say, web_harness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 MAX_BYTES = 150_000
 MAX_REQUESTS = 12

@@ -20,7 +20,7 @@ from support.chromium import Page, open_window
 from support.polling import wait_until
 from support.web_page import IDLE, say, web_harness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ESCALATED = {"command": "echo out > here.txt", "escalate": "outside", "reason": "to test"}
 CLARIFY = {"question": "Which **tea**?", "choices": ["green", "black"]}

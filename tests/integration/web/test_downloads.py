@@ -9,7 +9,7 @@ from support.chromium import open_window
 from support.polling import wait_until
 from support.web_page import IDLE, say, web_harness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def _content(path: Path) -> str:

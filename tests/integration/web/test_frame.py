@@ -10,7 +10,7 @@ from hermes.session.conversation import SessionOptions
 from support.chromium import Page, open_window
 from support.web_page import WebHarness, web_harness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 READY = "document.readyState === 'complete'"
 NOTIFICATIONS = """

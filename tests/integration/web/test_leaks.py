@@ -14,8 +14,6 @@ from hermes.web.pages import all_routes
 from hermes.web.pages.logs import LOGS
 from support.web_client import Client, web_client
 
-pytestmark = pytest.mark.anyio
-
 TOKEN = "4242:canary-of-the-bot-token"
 SECRETS = {
     "TELEGRAM_BOT_TOKEN": TOKEN,

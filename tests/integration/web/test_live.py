@@ -30,8 +30,6 @@ from support.api_server import api_env
 from support.polling import TIMEOUT, pause
 from support.web_page import WebHarness, web_harness
 
-pytestmark = pytest.mark.anyio
-
 
 async def kinds_after(web: WebHarness, session: str, position: str) -> list[str]:
     feed = web.server.context.profiles["default"].feed

@@ -10,7 +10,7 @@ from hermes.web.passwords import hash_password
 from support.chromium import Page, open_window
 from support.web_page import web_harness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 PASSWORD = "a long password"
 READY = "document.readyState === 'complete'"

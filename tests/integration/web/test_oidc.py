@@ -21,8 +21,6 @@ from support.chromium import open_window
 from support.oidc_provider import CLIENT, Claims, OidcProvider, oidc_provider, unsigned
 from support.web_client import Client, web_client
 
-pytestmark = pytest.mark.anyio
-
 Answer = dict[str, str]
 
 

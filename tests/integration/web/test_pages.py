@@ -31,7 +31,7 @@ from support.web_client import web_client
 from support.web_content import AGENT, SKILL, remember, session_of
 from support.web_page import web_harness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 SECRET = "s3cret-value-of-a-server"
 

@@ -16,8 +16,6 @@ from support.polling import TIMEOUT
 from support.web_client import Client, web_client
 from support.web_page import web_harness
 
-pytestmark = pytest.mark.anyio
-
 
 async def registered(one: Client) -> Authenticator:
     """The page is opened under a name: browsers make no passkeys for addresses."""

@@ -11,7 +11,7 @@ from hermes.web.settings import WebSettings
 from support.chromium import open_window
 from support.web_page import web_harness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 async def test_profile_of_another_dashboard_is_listed_with_the_way_to_it(

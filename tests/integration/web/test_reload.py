@@ -11,7 +11,7 @@ from hermes.session.conversation import SessionOptions
 from support.chromium import Page, open_window
 from support.web_page import WebHarness, web_harness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 WATCH = """new MutationObserver(() => {
     window.wasOffline ||= document.body.classList.contains('offline');

@@ -24,8 +24,6 @@ from hermes.web.pages import all_routes
 from hermes.web.texts import text
 from support.web_client import PAGE, Client, web_client
 
-pytestmark = pytest.mark.anyio
-
 PUBLIC = {
     "GET /login", "GET /login/state", "GET /auth/callback", "POST /login/link",
     "POST /login/password", "POST /login/passkey/options", "POST /login/passkey",

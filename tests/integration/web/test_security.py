@@ -15,8 +15,6 @@ from hermes.web.passwords import hash_password
 from support.certificate import write_certificate
 from support.web_client import PAGE, Client, web_client
 
-pytestmark = pytest.mark.anyio
-
 PASSWORD = "a long password"
 
 

@@ -7,7 +7,7 @@ import pytest
 from support.chromium import Page, open_window
 from support.web_page import web_harness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 CONFIG = """\
 agent: {max_turns: 7}

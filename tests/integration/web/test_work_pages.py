@@ -22,7 +22,7 @@ from support.chromium import Page, open_window
 from support.polling import wait_until
 from support.web_page import WebHarness, web_harness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 DRAG = """(() => {
     const dataTransfer = new DataTransfer(), bubbles = true, cancelable = true;

@@ -43,8 +43,6 @@ from support.turns import (
     user_message,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_cancel_before_the_first_token() -> None:
     recorder, model = EventRecorder(), ScriptedModel([Pause.FOREVER])

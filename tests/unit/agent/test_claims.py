@@ -49,7 +49,6 @@ def editing_tool() -> FakeTool:
     return FakeTool("terminal", effect=Effect.OUTSIDE, changes_files=True)
 
 
-@pytest.mark.anyio
 async def test_false_claim_gets_a_note_in_the_stream_and_the_transcript() -> None:
     _, recorder = await run_scripted_turn(answer_script(FIXED), tools=[editing_tool()])
     assert recorder.texts[-1] == f"{FIXED}\n\n({NOTHING_CHANGED})"
@@ -57,7 +56,6 @@ async def test_false_claim_gets_a_note_in_the_stream_and_the_transcript() -> Non
     assert streamed == recorder.texts[-1]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("changed", "noted"), [(True, False), (False, True), (None, False)])
 async def test_claim_after_a_command_is_compared_with_the_files(
     changed: bool | None, noted: bool
@@ -74,7 +72,6 @@ async def test_claim_after_a_command_is_compared_with_the_files(
     assert (NOTHING_CHANGED in recorder.texts[-1]) is noted
 
 
-@pytest.mark.anyio
 async def test_claims_that_cannot_be_judged_get_no_note() -> None:
     other = FakeTool("memory", effect=Effect.WRITE)
     calls = [assistant_message(tool_call("memory"))]

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
-import pytest
 from msgspec import structs
 
 from hermes.agent.history import History
@@ -32,8 +31,6 @@ from support.turns import (
     tool_result,
     user_message,
 )
-
-pytestmark = pytest.mark.anyio
 
 DONE = TurnEnd(Outcome.DONE)
 Body = Callable[[RuntimeRequest, EmitRuntimeEvent], Awaitable[TurnEnd]]

@@ -24,8 +24,6 @@ from support.turns import (
     tool_call,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 def told(event: Event, call: ToolCall) -> bool:
     return isinstance(event, MessageAdded) and getattr(event.message, "call", None) == call.id

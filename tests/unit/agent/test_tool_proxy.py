@@ -12,8 +12,6 @@ from hermes.testing.scripted_model import answer_script
 from support.cases import cases
 from support.turns import FakeTool, assistant_message, run_scripted_turn, tool_call
 
-pytestmark = pytest.mark.anyio
-
 TOOLS = {name: FakeTool(name) for name in (PROXY_TOOL, "look")}
 
 

@@ -43,8 +43,6 @@ from support.turns import (
     user_message,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_plain_answer_is_streamed_then_added() -> None:
     model, recorder = await run_scripted_turn(answer_script("Good ", "day."))

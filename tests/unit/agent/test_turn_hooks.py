@@ -28,8 +28,6 @@ from support.turns import (
     user_message,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 class Guard:
     """Blocks the given tools and records everything."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, cycle, islice
 
-import pytest
 from msgspec import Struct
 
 from hermes.agent.loop_guard import GuardLimits, LoopGuard
@@ -248,7 +247,6 @@ def test_verdict_is_the_first_reason() -> None:
     assert guard.verdict == "the same read call gave the same result 5 times"
 
 
-@pytest.mark.anyio
 async def test_waiting_is_measured_with_the_plan_clock() -> None:
     clock = FakeClock(auto=True)
 

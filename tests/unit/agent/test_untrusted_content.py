@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from msgspec import structs
 
 from hermes.agent.provenance import UntrustedContent
@@ -22,8 +21,6 @@ from support.turns import (
     tool_result,
     user_message,
 )
-
-pytestmark = pytest.mark.anyio
 
 
 class Listener:

@@ -25,8 +25,6 @@ from hermes.schema.scope import OWNER
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 
-pytestmark = pytest.mark.anyio
-
 
 @asynccontextmanager
 async def opened(path: Path) -> AsyncGenerator[tuple[SqliteStore, FakeClock, RunLog]]:

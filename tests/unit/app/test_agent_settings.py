@@ -38,14 +38,12 @@ def settings(**given: object) -> Config:
     return msgspec.convert(given, Config)
 
 
-@pytest.mark.anyio
 async def test_environment_hint_is_in_the_prompt(tmp_path: Path) -> None:
     hint = "agent: {environment_hint: This is a build server., system_prompt: Be brief.}\n"
     async with open_profile(tmp_path, hint) as app:
         assert "This is a build server.\n\nBe brief." in (await planned(app, tmp_path)).system
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("overrides", "chosen", "effort"),
     [
@@ -63,7 +61,6 @@ async def test_model_can_have_its_own_effort(
         assert (await planned(app, tmp_path, chosen)).effort == effort
 
 
-@pytest.mark.anyio
 async def test_prefill_precedes_every_conversation(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
         plan = await planned(app, tmp_path)
@@ -77,7 +74,6 @@ async def test_prefill_precedes_every_conversation(tmp_path: Path) -> None:
     assert [text_of(one) for one in recorder.said] == ["hello", "Ahoy again!"]
 
 
-@pytest.mark.anyio
 async def test_prefill_file_is_named_in_the_settings(tmp_path: Path) -> None:
     file = tmp_path / "first.json"
     file.write_text(json.dumps(EXAMPLES))

@@ -20,7 +20,6 @@ from hermes.learning.review.reviewer import ReviewedTurn
 from hermes.learning.review.scheduler import NotificationLevel
 from hermes.schema.scope import Address
 
-pytestmark = pytest.mark.anyio
 CHAT = Address("fake", "1")
 
 

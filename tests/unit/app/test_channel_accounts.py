@@ -69,13 +69,11 @@ def test_targets_and_home_channels_of_accounts() -> None:
     assert homes == {"pigeon": Address("pigeon", "1"), "pigeon/work": Address("pigeon/work", "2")}
 
 
-@pytest.mark.anyio
 async def test_every_enabled_account_is_a_channel(tmp_path: Path) -> None:
     async with open_profile(tmp_path, TWO) as app:
         assert ConfiguredChannels(app, KNOWN).names == ["pigeon", "pigeon/work"]
 
 
-@pytest.mark.anyio
 async def test_platform_without_credentials_of_its_own_has_only_named_accounts(
     tmp_path: Path,
 ) -> None:
@@ -84,7 +82,6 @@ async def test_platform_without_credentials_of_its_own_has_only_named_accounts(
         assert ConfiguredChannels(app, KNOWN).names == ["pigeon/work"]
 
 
-@pytest.mark.anyio
 async def test_access_rules_are_those_of_the_account(tmp_path: Path) -> None:
     async with open_profile(tmp_path, TWO) as app:
         users = [
@@ -94,7 +91,6 @@ async def test_access_rules_are_those_of_the_account(tmp_path: Path) -> None:
     assert users == [{"ann"}, {"bob"}]
 
 
-@pytest.mark.anyio
 async def test_same_credentials_twice_are_refused(tmp_path: Path) -> None:
     async with open_process_resources() as shared:
         shared.claim("pigeon", "a", "default")
@@ -106,7 +102,6 @@ async def test_same_credentials_twice_are_refused(tmp_path: Path) -> None:
             shared.claim("pigeon", "a", "work")
 
 
-@pytest.mark.anyio
 async def test_invalid_account_name_is_an_error(tmp_path: Path) -> None:
     settings = "platforms: {pigeon: {enabled: true, accounts: {'A b': {token: b}}}}\n"
     async with (
@@ -118,7 +113,6 @@ async def test_invalid_account_name_is_an_error(tmp_path: Path) -> None:
             await ConfiguredChannels(app, KNOWN).open("pigeon/A b", stack, shared)
 
 
-@pytest.mark.anyio
 async def test_home_channel_of_an_account_is_saved_with_it(tmp_path: Path) -> None:
     async with open_profile(tmp_path, TWO) as app:
         settings = command_services(app).settings
@@ -131,7 +125,6 @@ async def test_home_channel_of_an_account_is_saved_with_it(tmp_path: Path) -> No
     assert homes == {"pigeon": Address("pigeon", "3"), "pigeon/work": Address("pigeon/work", "9")}
 
 
-@pytest.mark.anyio
 async def test_account_may_be_named_by_an_option_instead_of_the_token(tmp_path: Path) -> None:
     settings = """
 platforms:

@@ -15,8 +15,6 @@ from hermes.schema.scope import Address
 from hermes.testing.clock import FakeClock
 from support.polling import pause
 
-pytestmark = pytest.mark.anyio
-
 
 def met(chat: str, kind: str, name: str = "", user: str = "") -> Inbound:
     about = InboundDetails(chat_type=kind, chat_name=name, user_name=user)

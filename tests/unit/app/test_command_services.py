@@ -42,8 +42,6 @@ from support.gateway import chat_sessions
 from support.lost_lease import LeaseLosingRunner
 from support.polling import pause
 
-pytestmark = pytest.mark.anyio
-
 CONFIG = """
 model:
   default: big

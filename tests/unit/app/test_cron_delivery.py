@@ -13,8 +13,6 @@ from hermes.cron.bot_chat import DeliveredResult
 from hermes.ports.jobs import Fire, FireState, Job, JobPolicy, Schedule, ScheduleKind
 from hermes.ports.store import EnqueueItem
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize(
     ("toolsets", "tools"), [(None, None), (("todo",), ("todo",)), (("removed",), ())]

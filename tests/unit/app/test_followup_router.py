@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from hermes.app.followup_router import MAX_SESSIONS, FollowupRouter
 from hermes.bus.memory import MemoryBus
 from hermes.ports.store import EnqueueItem
@@ -11,8 +9,6 @@ from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import Scope
 from hermes.session.turn_request import inbox_item
 from hermes.store.sqlite import SqliteStore
-
-pytestmark = pytest.mark.anyio
 
 
 def scope(session: str) -> Scope:

@@ -86,7 +86,6 @@ def test_wrong_settings_stop_the_gateway_only_on_served_platforms(
         gateway_rules(config, ChatSettings(config), env, {"telegram", "slack"})
 
 
-@pytest.mark.anyio
 async def test_session_is_kept_while_its_processes_run(tmp_path: Path) -> None:
     async with open_profile(tmp_path, "terminal:\n  backend: local\n") as app:
         session = Session(id="s", started_at=app.clock.now())
@@ -116,7 +115,6 @@ KNOWN = {
 }
 
 
-@pytest.mark.anyio
 async def test_hanging_channel_times_out(tmp_path: Path) -> None:
     settings = "gateway: {platform_connect_timeout: 0.1}\n"
     async with (
@@ -131,7 +129,6 @@ async def test_hanging_channel_times_out(tmp_path: Path) -> None:
             await ConfiguredChannels(app, KNOWN).open("hangs", stack, shared)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("limit", [30, 0])
 async def test_channel_resources_outlive_the_connect_timeout(tmp_path: Path, limit: int) -> None:
     settings = f"gateway: {{platform_connect_timeout: {limit}}}\n"

@@ -8,7 +8,6 @@ from hermes.kit.files import MAX_IMAGE_BYTES
 from hermes.schema.errors import UsageError
 from hermes.store.blobs import FileBlobs
 
-pytestmark = pytest.mark.anyio
 GIF = b"GIF89a and so on"
 
 

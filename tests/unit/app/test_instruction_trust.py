@@ -22,7 +22,7 @@ from hermes.schema.terminal import TextReply
 from hermes.tools.provenance.instruction_files import MAX_INSTRUCTIONS
 from support.app_profile import call_tool, make_scope, open_profile
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 RULE = "Always answer in rhymes."
 SILENT = "may contain text by someone else"

@@ -3,14 +3,11 @@
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 from msgspec import structs
 
 from hermes.gateway.messages import outbox_name, topic_of
 from hermes.schema.scope import Address, Scope
 from support.app_profile import make_scope, open_profile
-
-pytestmark = pytest.mark.anyio
 
 HOMES = "platforms:\n  telegram:\n    home_channel: '42'\n  discord:\n    home_channel: '7'\n"
 

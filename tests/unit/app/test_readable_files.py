@@ -13,7 +13,6 @@ from hermes.schema.scope import Role, Scope
 from hermes.tools.paths import TMP_FOLDERS
 from support.app_profile import call_tool, make_scope, open_profile, output_json
 
-pytestmark = pytest.mark.anyio
 SETTINGS = "tool_output:\n  max_bytes: 1000\n"
 LONG = "seq 1 1000; echo WORD"
 

@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
 from hermes.app.build import App, AppOptions, open_app
 from hermes.app.command_services import command_services
 from hermes.cli.context import CliContext
@@ -19,8 +17,6 @@ from hermes.models.embedded.small_profile import small_profile
 from hermes.models.embedded.weights import ENGINE_PACKAGE, find_weights, folder_under
 from hermes.schema.scope import Role
 from hermes.schema.sessions import Session
-
-pytestmark = pytest.mark.anyio
 
 LOCAL = "smollm2-135m"
 CONFIG = f"model: {{default: {LOCAL}, provider: embedded}}\n"

@@ -22,8 +22,6 @@ from hermes.schema.scope import Role, Scope
 from hermes.schema.sessions import Session
 from support.turns import user_message
 
-pytestmark = pytest.mark.anyio
-
 ENV = {
     "PATH": "/usr/bin:/bin",
     "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",

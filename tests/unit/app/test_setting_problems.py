@@ -120,14 +120,12 @@ def test_doctor_reports_it_too(tmp_path: Path, key: str) -> None:
     assert [key in one.says for one in findings] == [True]
 
 
-@pytest.mark.anyio
 async def test_all_means_all_tools(tmp_path: Path) -> None:
     async with open_profile(tmp_path, "toolsets: [all]\n") as app:
         assert {"terminal", "read_file", "execute_code"} <= {*app.toolbox.tools_on("cli")}
         assert app.warnings == []
 
 
-@pytest.mark.anyio
 async def test_unsupported_backend_refuses_shell_and_code(tmp_path: Path) -> None:
     async with open_profile(tmp_path, "terminal:\n  backend: modal\n") as app:
         scope = make_scope(tmp_path)

@@ -3,14 +3,10 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from hermes.app.build import AppOptions, open_app
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.session.lease import Lease
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_lease_renewal_ends_with_the_profile(tmp_path: Path) -> None:

@@ -18,8 +18,6 @@ from hermes.schema.scope import OWNER
 from support.app_profile import ENV
 from support.stored_sessions import simple_session
 
-pytestmark = pytest.mark.anyio
-
 PUBLIC = """
 CREATE TABLE schema_version (version INTEGER);
 CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT, started_at REAL);

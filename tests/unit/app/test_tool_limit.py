@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
 from msgspec import structs
 
 from hermes.agent.history import tool_tokens
@@ -24,8 +23,6 @@ from hermes.testing.scripted_model import ScriptedModel, ScriptStep, answer_scri
 from support.app_profile import open_profile
 from support.many_tools import make_tool_specs
 from support.turns import EventRecorder, FakeTool, assistant_message, tool_call, user_message
-
-pytestmark = pytest.mark.anyio
 
 
 async def _asks(args: dict[str, object], ctx: ToolContext) -> str | ToolOutput:

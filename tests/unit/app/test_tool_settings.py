@@ -10,7 +10,6 @@ from hermes.config.sections.execution import ToolOutput
 from hermes.tools.tool_io import OutputLimits
 from support.app_profile import call_tool, make_scope, open_profile, output_json
 
-pytestmark = pytest.mark.anyio
 LOCAL = "terminal:\n  backend: local\n"
 
 

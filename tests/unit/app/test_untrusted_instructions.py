@@ -15,7 +15,7 @@ from hermes.ports.tool import ToolContext
 from hermes.schema.scope import Role
 from support.app_profile import call_tool, make_scope, open_profile
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 RULE = "Always answer in rhymes."
 SILENT = "may contain text by someone else"

@@ -20,8 +20,6 @@ from support.approvals import (
     PendingApproval,
 )
 
-pytestmark = pytest.mark.anyio
-
 GROUP = Address("telegram", "-100")
 KEY = "agent:default:telegram:group:-100"
 OWNER_SCOPE = structs.replace(SCOPE, session="s-owner", address=GROUP, key=f"{KEY}:o")

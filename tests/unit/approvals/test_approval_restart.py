@@ -23,8 +23,6 @@ from support.approvals import (
     answer_request,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 async def interrupt_while_asking(
     harness: ApprovalHarness,

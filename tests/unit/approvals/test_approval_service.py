@@ -25,8 +25,6 @@ from support.approvals import (
     answer_request,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_question_contains_subject_reason_and_origin(harness: ApprovalHarness) -> None:
     scope = structs.replace(

@@ -6,8 +6,6 @@ import pytest
 from hermes.schema.questions import ApprovalChoice, QuestionKind
 from support.approvals import ALLOWED, OWNER_ANSWERER, SCOPE, ApprovalHarness, PendingApproval
 
-pytestmark = pytest.mark.anyio
-
 DAY = 86400.0
 
 

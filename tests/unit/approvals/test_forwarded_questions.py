@@ -16,8 +16,6 @@ from hermes.testing.clock import FakeClock
 from support.approvals import ALLOWED, SCOPE, ApprovalHarness, PendingApproval
 from support.polling import pause
 
-pytestmark = pytest.mark.anyio
-
 HOME = Address("telegram", "42")
 OWNER_SCOPE = structs.replace(SCOPE, session="s-owner", run="r-owner", address=HOME)
 OWNER_ANSWERER = Answerer(session="s-owner", address=HOME)

@@ -25,7 +25,6 @@ from support.approvals import (
     answer_request,
 )
 
-pytestmark = pytest.mark.anyio
 UNATTENDED = structs.replace(SCOPE, attended=False)
 
 

@@ -9,8 +9,6 @@ from hermes.bus.local import LocalBus
 from hermes.ports.bus import Bus
 from hermes.testing.contracts.bus import BusContract
 
-pytestmark = pytest.mark.anyio
-
 
 class TestLocalBus(BusContract):
     @pytest.fixture

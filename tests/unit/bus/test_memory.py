@@ -6,8 +6,6 @@ from hermes.bus.memory import MemoryBus
 from hermes.ports.bus import Bus
 from hermes.testing.contracts.bus import BusContract
 
-pytestmark = pytest.mark.anyio
-
 
 class TestMemoryBus(BusContract):
     @pytest.fixture

@@ -11,8 +11,6 @@ from hermes.schema.messages import Text
 from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock, wait_until_idle
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize("name", ["\U00020000" * 80 + ".bin", "a" * 300 + ".bin", "../\ud800.bin"])
 async def test_file_with_a_long_or_strange_name_is_stored(tmp_path: Path, name: str) -> None:

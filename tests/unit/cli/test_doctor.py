@@ -34,7 +34,6 @@ from hermes.kit.clock import SystemClock
 from hermes.kit.ids import process_id
 from hermes.store.sqlite import open_store
 
-pytestmark = pytest.mark.anyio
 API_KEY = "0123456789abcdef-0123456789"
 
 
@@ -311,7 +310,6 @@ def test_webhook_routes_sharing_a_secret_are_reported(home: Home) -> None:
     assert secret not in one.says + one.fix
 
 
-@pytest.mark.anyio
 async def test_codex_needs_no_key_here(home: Home, tmp_path: Path) -> None:
     settings = "model: {openai_runtime: codex_app_server}\n"
     program = tmp_path / "codex"

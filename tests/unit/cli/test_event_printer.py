@@ -37,8 +37,6 @@ from hermes.testing.clock import FakeClock
 from support.cases import cases
 from support.fake_tui_client import approval_asked
 
-pytestmark = pytest.mark.anyio
-
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 DIFF = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b"
 ENDED = RunEnded("run_1", Outcome.DONE)

@@ -65,7 +65,6 @@ def test_relative_file_is_found_from_any_folder(
     assert (servers["near"].cwd, servers["far"].cwd) == (str(tmp_path), "")
 
 
-@pytest.mark.anyio
 async def test_relative_program_is_looked_up_in_its_folder(
     cli: McpCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +173,6 @@ def test_secrets_are_masked_in_the_list(cli: McpCli) -> None:
     assert cli.listed()["two"]["where"] == "sh --api-key=[redacted] A_SECRET=[redacted] z"
 
 
-@pytest.mark.anyio
 async def test_servers_with_colliding_tool_names_are_reported(cli: McpCli) -> None:
     cli("add", "a.b", "--command", "sh")
     with pytest.raises(UsageError, match=r"its name is too similar to that of 'a\.b'"):
@@ -188,7 +186,6 @@ async def test_servers_with_colliding_tool_names_are_reported(cli: McpCli) -> No
     assert "a.b" in cli.listed()["a_b"]["trouble"]
 
 
-@pytest.mark.anyio
 async def test_doctor_checks_mcp_servers(cli: McpCli) -> None:
     assert await cli.checked() == []
     cli("add", "one", "--command", "sh")

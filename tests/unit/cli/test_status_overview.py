@@ -28,8 +28,6 @@ from hermes.store.sqlite import open_store
 from hermes.testing.contracts.repositories import process, question_record
 from support.stored_sessions import simple_session
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:

@@ -16,8 +16,6 @@ from hermes.testing.scripted_model import answer_script
 from support.slash_commands import command_harness
 from support.turns import EventRecorder
 
-pytestmark = pytest.mark.anyio
-
 TERMINAL_ONLY = {
     "clear", "copy", "image", "output", "save", "snapshot", "verbose", "quit", "config",
     "statusbar", "timestamps", "redraw", "prompt", "theme", "paste", "export", "diff", "init",

@@ -13,7 +13,6 @@ from hermes.schema.scope import Role, Scope
 from hermes.testing.scripted_model import answer_script
 from support.slash_commands import CommandHarness, command_harness
 
-pytestmark = pytest.mark.anyio
 ONLY_ONCE = "Allowed once: rm -rf a; ls\nThis cannot be saved, so it is allowed once only."
 
 

@@ -1,10 +1,6 @@
 from pathlib import Path
 
-import pytest
-
 from support.slash_commands import command_harness
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_background_jobs_are_listed_and_stopped(tmp_path: Path) -> None:

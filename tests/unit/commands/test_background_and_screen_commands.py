@@ -13,8 +13,6 @@ from hermes.schema.terminal import ScreenAction, ScreenReply
 from hermes.testing.scripted_model import answer_script
 from support.slash_commands import command_harness
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_background_starts_a_job(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:

@@ -15,8 +15,6 @@ from support.conversation import HANGING_SCRIPT
 from support.slash_commands import CommandHarness, FakeCheckpoints, command_harness
 from support.turns import EventRecorder
 
-pytestmark = pytest.mark.anyio
-
 
 def add_checkpoints(harness: CommandHarness, clock: FakeClock) -> FakeCheckpoints:
     checkpoints = FakeCheckpoints(clock)

@@ -15,8 +15,6 @@ from support.conversation import HANGING_SCRIPT
 from support.slash_commands import command_harness as desk
 from support.turns import EventRecorder, FakeTool, assistant_message, tool_call
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_help(tmp_path: Path) -> None:
     async with desk(tmp_path) as harness:

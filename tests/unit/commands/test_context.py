@@ -14,8 +14,6 @@ from hermes.testing.scripted_model import answer_script
 from support.slash_commands import command_harness
 from support.turns import user_message
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_context_shows_usage_as_a_bar(tmp_path: Path) -> None:
     async with command_harness(tmp_path, answer_script("Hello.")) as harness:

@@ -29,7 +29,6 @@ from hermes.schema.tools import Effect, ToolSpec
 from hermes.testing.clock import FakeClock
 from support.slash_commands import CommandHarness, command_harness
 
-pytestmark = pytest.mark.anyio
 TEXT = "---\nname: make-tea\ndescription: How to make tea.\n---\n\nBoil in ${HERMES_SKILL_DIR}.\n"
 PAGE = ChangeOrigin(session="s1", words=("web_extract https://example.org",))
 

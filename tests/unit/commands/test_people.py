@@ -8,8 +8,6 @@ from hermes.schema.errors import UsageError
 from hermes.schema.scope import Address, Role
 from support.slash_commands import command_harness
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_code_is_shown_in_a_direct_chat_only(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:

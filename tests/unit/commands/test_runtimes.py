@@ -9,8 +9,6 @@ from hermes.schema.errors import HermesError
 from hermes.schema.scope import Role
 from support.slash_commands import command_harness
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_runtime_is_shown_and_chosen(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:

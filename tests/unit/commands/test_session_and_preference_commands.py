@@ -18,8 +18,6 @@ from hermes.testing.scripted_model import answer_script
 from support.slash_commands import command_harness
 from support.turns import EventRecorder, FakeTool, assistant_message, tool_call
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_branch(tmp_path: Path) -> None:
     async with command_harness(

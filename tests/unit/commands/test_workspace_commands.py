@@ -10,8 +10,6 @@ from hermes.schema.terminal import ScreenAction, ScreenReply, SubmitReply, TextR
 from hermes.testing.scripted_model import answer_script
 from support.slash_commands import command_harness
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_diff_is_marked_as_one(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:

@@ -30,8 +30,6 @@ from support.compaction import (
 from support.polling import pause
 from support.turns import FakeTool
 
-pytestmark = pytest.mark.anyio
-
 LONG = "word " * 2_000
 """About 2,500 tokens; a window of 32,000 is compacted at 27,200."""
 

@@ -20,8 +20,6 @@ from hermes.session.session_context import (
 )
 from support.remote_gateway import error_response, fake_remote_gateway, full_answer
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

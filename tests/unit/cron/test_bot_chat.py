@@ -16,8 +16,6 @@ from hermes.testing.scripted_model import Pause, Script, answer_script
 from support.cron import CronHarness, cron_harness
 from support.turns import assistant_message, tool_call
 
-pytestmark = pytest.mark.anyio
-
 
 async def deliver(cron: CronHarness, key: str, text: str, profile: str = "default") -> None:
     await cron.store.commit(result_row(key, DeliveredResult(profile, "mails", text)))

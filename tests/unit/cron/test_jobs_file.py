@@ -11,8 +11,6 @@ from hermes.testing.clock import FakeClock, wait_until_idle
 from hermes.testing.scripted_model import answer_script
 from support.cron import cron_harness
 
-pytestmark = pytest.mark.anyio
-
 PUBLIC_JOB = {
     "id": "0123456789ab",
     "name": "Morning",

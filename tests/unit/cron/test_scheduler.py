@@ -30,7 +30,7 @@ from support.cron import FakeDelivery
 from unit.cron.minute_oracle import shifts, walk
 from unit.cron.test_instants import EXPRESSIONS, ZONES
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 POLICIES = (

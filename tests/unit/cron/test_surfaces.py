@@ -27,8 +27,6 @@ from support.app_profile import (
 )
 from support.cli_process import HermesCli
 
-pytestmark = pytest.mark.anyio
-
 
 async def act(app: App, line: str) -> str:
     operation: CronOperation = app.features.get("cron")

@@ -29,8 +29,6 @@ from hermes.testing.clock import FakeClock, wait_until_idle
 from hermes.testing.scripted_model import Script, answer_script
 from support.cron import CronHarness, cron_harness
 
-pytestmark = pytest.mark.anyio
-
 PARALLEL = JobPolicy(overlap=Overlap.PARALLEL)
 
 

@@ -3,8 +3,6 @@
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
-
 from hermes.cron.fire_runner import SOURCE
 from hermes.cron.job_text import fire_line
 from hermes.ports.jobs import FireState, Job, JobPolicy, Overlap
@@ -18,8 +16,6 @@ from hermes.testing.clock import FakeClock, wait_until_idle
 from hermes.testing.scripted_model import Pause, Script, answer_script
 from support.cron import CronHarness, cron_harness
 from support.turns import assistant_message, tool_call
-
-pytestmark = pytest.mark.anyio
 
 
 async def latest(harness: CronHarness, job: Job) -> Job:

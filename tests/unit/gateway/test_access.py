@@ -17,8 +17,6 @@ from hermes.schema.scope import Address, Role
 from hermes.session.keys import ChatId
 from hermes.testing.clock import FakeClock
 
-pytestmark = pytest.mark.anyio
-
 HERE = ChatId(space="work", platform="chat", kind="dm", chat="c")
 COMMANDS = ("help", "new", "restart", "stop", "whoami")
 

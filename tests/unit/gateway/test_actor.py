@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hermes.gateway.actor_pool import ActorLimits
 from hermes.gateway.gateway import GatewayRules
@@ -26,8 +25,6 @@ from support.gateway import (
     wait_until,
 )
 from support.turns import assistant_message, tool_call
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_planning_error_is_reported(tmp_path: Path) -> None:

@@ -31,8 +31,6 @@ from support.gateway import (
 )
 from support.turns import FakeTool, assistant_message, tool_call
 
-pytestmark = pytest.mark.anyio
-
 RULES = ApprovalRules(home="/home/me")
 COMMAND = "rm -rf build"
 

@@ -23,8 +23,6 @@ from support.gateway import (
     wait_until,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_interrupt_ends_the_run_and_answers_the_new_message(tmp_path: Path) -> None:
     async with gateway_harness(

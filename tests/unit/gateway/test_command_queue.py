@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hermes.gateway.command_queue import AFTER_COMMANDS, INLINE_WAIT, INTERRUPTED
 from hermes.gateway.command_runner import CommandRequest
@@ -15,8 +14,6 @@ from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 from support.conversation import HANGING_SCRIPT
 from support.gateway import GatewayHarness, gateway_harness, gateway_rules, make_inbound, wait_until
-
-pytestmark = pytest.mark.anyio
 
 STOPPED = "“/dig deep” was stopped. It may be partly done."
 DUG = "Dug."

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from hermes.commands.command import CommandContext
 from hermes.gateway.hooks import HookContext, HookDecision, HookVerdict
 from hermes.gateway.messages import Admitted, BusyMode, Rejected
@@ -23,8 +21,6 @@ from support.gateway import (
     wait_until,
 )
 from support.slash_commands import FakeFacts, FakeModelSelector, FakeServices
-
-pytestmark = pytest.mark.anyio
 
 KEY = "agent:main:fake:dm:1"
 

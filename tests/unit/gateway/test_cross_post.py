@@ -4,8 +4,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from hermes.bus.memory import MemoryBus
 from hermes.gateway.cross_post import CrossPoster
 from hermes.gateway.session_keys import SessionKeys
@@ -22,8 +20,6 @@ from hermes.testing.memory_store import open_memory_store
 from hermes.testing.scripted_model import ScriptedModel, answer_script
 from support.conversation import FakePlanner, fixed_price
 from support.gateway import chat_sessions
-
-pytestmark = pytest.mark.anyio
 
 HERE = Address("telegram", "7")
 

@@ -36,8 +36,6 @@ from hermes.testing.channel import FakeFaultyChannel, SendFault, UnexpectedPosts
 from hermes.testing.clock import FakeClock
 from support.gateway import wait_until
 
-pytestmark = pytest.mark.anyio
-
 HOME = Address("fake", "1")
 RULES = DeliveryRules(attempts=4, backoff=Backoff(base=1, cap=8, jitter=0))
 

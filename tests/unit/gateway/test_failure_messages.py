@@ -26,8 +26,6 @@ from hermes.schema.scope import Role
 from support.gateway import gateway_harness, session_key_of
 from support.turns import assistant_message
 
-pytestmark = pytest.mark.anyio
-
 ERROR = "no connection to openai at http://10.0.0.7:8000/v1. Choose another model: hermes setup"
 
 

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from hermes.gateway.footer import MAX_FILES, AnswerFooter, failed_file_changes
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Message, Usage
@@ -74,7 +72,6 @@ def test_footer_shows_the_configured_fields() -> None:
     assert AnswerFooter(fields=("context_pct",)).text_for(messages) == ""
 
 
-@pytest.mark.anyio
 async def test_footer_is_delivered_but_not_in_the_transcript(tmp_path: Path) -> None:
     async def refuses(*_: object) -> str:
         raise ToolError("no such passage")

@@ -37,8 +37,6 @@ from support.gateway import gateway_harness
 from support.polling import pause
 from support.turns import EventRecorder, assistant_message, tool_call
 
-pytestmark = pytest.mark.anyio
-
 TIMEOUT = 60.0
 
 

@@ -17,8 +17,6 @@ from hermes.testing.channel import FakeFaultyChannel
 from hermes.testing.clock import FakeClock
 from support.gateway import progress_message
 
-pytestmark = pytest.mark.anyio
-
 RULES = ActorRules(idle=100.0, idle_warning=60.0)
 
 

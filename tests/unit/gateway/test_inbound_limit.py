@@ -12,8 +12,6 @@ from hermes.testing.channel import FakeFaultyChannel
 from hermes.testing.clock import FakeClock
 from support.gateway import gateway_harness, gateway_rules, make_inbound, session_key_of
 
-pytestmark = pytest.mark.anyio
-
 
 async def member(inbound: Inbound) -> Admitted:
     return Admitted(

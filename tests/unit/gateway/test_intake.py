@@ -33,8 +33,6 @@ from support.gateway import (
     wait_until,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_message_is_answered_in_its_chat(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, answer_script("Good day.")) as harness:

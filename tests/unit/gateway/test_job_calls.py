@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from hermes.ports.channel import Inbound
 from hermes.ports.jobs import JOB_CALLS, SCHEDULED_JOBS, JobCall
@@ -11,8 +10,6 @@ from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.testing.clock import wait_until_idle
 from support.gateway import gateway_harness
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_call_is_stored_once_for_the_scheduler(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
-import pytest
 from msgspec import structs
 
 from hermes.gateway.chat_runs import QueuedMessage
@@ -35,8 +34,6 @@ from support.gateway import (
     wait_until,
 )
 from support.polling import pause
-
-pytestmark = pytest.mark.anyio
 
 HOME = Address("fake", "1")
 QUEUE = gateway_rules(BusyMode.QUEUE)

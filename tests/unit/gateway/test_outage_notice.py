@@ -25,8 +25,6 @@ from hermes.testing.scripted_model import ScriptStep, answer_script
 from support.faulty_disk import DiskFailure, faulty_disk
 from support.gateway import gateway_harness, make_inbound, wait_until
 
-pytestmark = pytest.mark.anyio
-
 HERE = Address("fake", "1")
 THERE = Address("fake", "2")
 

@@ -4,15 +4,12 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hermes.ports.model import ModelChunk
 from hermes.schema.events import TextDelta
 from hermes.schema.messages import Assistant, Stop, text_of
 from hermes.testing.scripted_model import Pause, ScriptStep
 from support.gateway import EchoModel, gateway_harness, wait_until
-
-pytestmark = pytest.mark.anyio
 
 
 class HangingModel(EchoModel):

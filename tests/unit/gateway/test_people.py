@@ -25,8 +25,6 @@ from hermes.schema.messages import Text
 from hermes.schema.scope import OWNER, Address, Role
 from hermes.testing.clock import FakeClock
 
-pytestmark = pytest.mark.anyio
-
 ANN_HERE, ANN_THERE, EVE = "here:1", "there:a", "there:e"
 
 

@@ -41,8 +41,6 @@ from hermes.testing.scripted_model import Pause, answer_script
 from support.gateway import FinalEdits, gateway_harness, progress_message, wait_until
 from support.turns import FakeTool, GatedBody, assistant_message, tool_call
 
-pytestmark = pytest.mark.anyio
-
 HOME = Address("fake", "1")
 PACE = ProgressTiming(edit=1.0, typing=500.0, timeout=20.0)
 

@@ -20,8 +20,6 @@ from hermes.testing.scripted_model import answer_script
 from support.gateway import GatewayHarness, gateway_harness, session_key_of, wait_until
 from support.turns import FakeTool, assistant_message, tool_call
 
-pytestmark = pytest.mark.anyio
-
 RULES = ApprovalRules(home="/home/me")
 
 

@@ -36,8 +36,6 @@ from support.gateway import (
 )
 from support.turns import FakeTool, assistant_message, tool_call
 
-pytestmark = pytest.mark.anyio
-
 RULES = ApprovalRules(home="/home/me")
 HOME = Address("fake", "9")
 

@@ -16,8 +16,6 @@ from hermes.testing.channel import FakeFaultyChannel, SendFault, check_posts
 from hermes.testing.clock import FakeClock
 from support.gateway import gateway_harness, make_inbound
 
-pytestmark = pytest.mark.anyio
-
 CHATS, QUESTIONS, RESTARTS = 8, 6, 3
 RULES = GatewayRules(
     actors=ActorRules(busy=BusyMode.QUEUE),

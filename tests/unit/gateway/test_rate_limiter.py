@@ -1,14 +1,11 @@
 """The rate limiter respects platform limits and prefers answers over progress."""
 
 import anyio
-import pytest
 
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.ports.channel import ChannelCapabilities, Throttled
 from hermes.schema.scope import Address
 from hermes.testing.clock import FakeClock
-
-pytestmark = pytest.mark.anyio
 
 A, B = Address("fake", "a"), Address("fake", "b")
 

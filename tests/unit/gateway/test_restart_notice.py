@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hermes.app.build import AppOptions, open_app
 from hermes.app.chat_directory import ChatDirectory
@@ -20,8 +19,6 @@ from hermes.gateway.notices import (
 from hermes.schema.scope import Address
 from hermes.testing.channel import FakeChannel
 from support.gateway import gateway_harness, wait_until
-
-pytestmark = pytest.mark.anyio
 
 SETTINGS = "platforms: {fake: {extra: {allow_from: [ann], allow_admin_from: [ann]}}}"
 HERE, HOME = Address("fake", "1"), Address("fake", "home")

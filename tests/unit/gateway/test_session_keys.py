@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import anyio
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,8 +16,6 @@ from hermes.session.keys import ChatId, SessionSource, build_session_key, chat_i
 from hermes.testing.clock import FakeClock
 from hermes.testing.memory_store import open_memory_store
 from support.gateway import gateway_harness, wait_until
-
-pytestmark = pytest.mark.anyio
 
 
 def chat_id_of_address(address: Address) -> ChatId:

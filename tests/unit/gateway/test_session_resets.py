@@ -78,7 +78,6 @@ def test_running_process_keeps_the_session_for_a_while(hours: float, waits: bool
     assert not own.keeps_open(KEY, started, NOW)
 
 
-@pytest.mark.anyio
 async def test_session_with_running_process_is_not_reset(tmp_path: Path) -> None:
     clock = FakeClock()
     started = [clock.now()]
@@ -101,7 +100,6 @@ async def test_session_with_running_process_is_not_reset(tmp_path: Path) -> None
         assert await harness.texts() == ["three", "re: three"]
 
 
-@pytest.mark.anyio
 async def test_idle_chat_is_reset_with_a_notice(tmp_path: Path) -> None:
     clock = FakeClock()
     policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=60))

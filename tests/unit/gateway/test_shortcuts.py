@@ -2,15 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
 from hermes.config.schema import Config
 from hermes.config.sections.execution import QuickCommand
 from hermes.gateway.command_runner import Shortcuts, shortcuts_from
 from hermes.gateway.intake import NO_SHELL
 from support.gateway import gateway_harness
-
-pytestmark = pytest.mark.anyio
 
 CONFIG = Config(
     quick_commands={

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hermes.app.service.control import STOP_TIMEOUT
 from hermes.gateway.shutdown_budget import DRAIN_SECONDS, shutdown_seconds, stop_timeout
@@ -18,8 +17,6 @@ from support.gateway import (
     start_gated_turn,
     wait_until,
 )
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_slowest_shutdown_fits_the_budget(tmp_path: Path) -> None:

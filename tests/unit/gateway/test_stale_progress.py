@@ -53,8 +53,6 @@ from hermes.testing.scripted_model import answer_script
 from support.gateway import GatewayHarness, gateway_harness, wait_until
 from support.turns import FakeTool, GatedBody, assistant_message, tool_call
 
-pytestmark = pytest.mark.anyio
-
 RULES = GatewayRules(
     progress_timing=ProgressTiming(edit=1.0, typing=500.0, timeout=20.0), poll_interval=86_400.0
 )

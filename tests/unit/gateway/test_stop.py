@@ -28,8 +28,6 @@ from support.gateway import (
 )
 from support.turns import FakeTool
 
-pytestmark = pytest.mark.anyio
-
 STOPPING = "Stopping; a process takes a moment to end."
 
 

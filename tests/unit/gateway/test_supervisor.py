@@ -19,8 +19,6 @@ from hermes.testing.channel import FakeChannel, FakeFaultyChannel
 from hermes.testing.clock import FakeClock
 from support.gateway import wait_until
 
-pytestmark = pytest.mark.anyio
-
 RULES = SupervisorRules(
     silence_limit=60, check_interval=15, stable_after=60, backoff=Backoff(base=1, cap=60, jitter=0)
 )

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-import pytest
 from msgspec import structs
 
 from hermes.gateway.chat_sessions import ResetPolicy
@@ -28,7 +27,6 @@ def test_image_only_message_gets_a_timestamp() -> None:
     assert (words, same) == (Text(format_timestamp(clock.now().astimezone(UTC))), picture)
 
 
-@pytest.mark.anyio
 async def test_messages_get_timestamps_but_commands_do_not(tmp_path: Path) -> None:
     clock = FakeClock()
     stamp = format_timestamp(clock.now().astimezone(TOKYO))

@@ -15,8 +15,6 @@ from hermes.schema.messages import Media, Text
 from hermes.store.blobs import FileBlobs
 from support.gateway import gateway_harness, gateway_rules, make_inbound, wait_until
 
-pytestmark = pytest.mark.anyio
-
 QUEUE = gateway_rules(BusyMode.QUEUE)
 HEARD = "re: (voice note of 7 seconds, transcribed by speech recognition:)\nsaid OggS"
 

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from hermes.gateway.messages import Admitted, InboxMessage
 from hermes.gateway.roles import Quota, RolePermissions
 from hermes.gateway.user_limits import TurnQuotas
@@ -13,8 +11,6 @@ from hermes.schema.scope import Role
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 from support.gateway import gateway_harness, session_key_of
-
-pytestmark = pytest.mark.anyio
 
 
 def powers(platform: str, role: Role) -> RolePermissions:

@@ -33,8 +33,6 @@ from support.gateway import (
 )
 from support.turns import assistant_message
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_draining_finishes_a_turn_and_starts_none(tmp_path: Path) -> None:
     gates, tool = gated_tool()

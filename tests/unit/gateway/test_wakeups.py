@@ -29,8 +29,6 @@ from hermes.testing.clock import FakeClock
 from support.conversation import FakePlanner, fixed_price
 from support.gateway import NO_POLLING, EchoModel, gateway_composition, make_inbound, wait_until
 
-pytestmark = pytest.mark.anyio
-
 HOME = Address("fake", "1")
 
 

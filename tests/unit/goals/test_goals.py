@@ -49,8 +49,6 @@ from hermes.testing.clock import FakeClock, wait_until_idle
 from hermes.testing.scripted_model import Script, ScriptedModel, answer_script
 from support.conversation import HANGING_SCRIPT, ConversationHarness, conversation_harness
 
-pytestmark = pytest.mark.anyio
-
 NOT_MET = '{"verdict": "not_met", "reason": "Run the tests."}'
 MET = '{"verdict": "met", "reason": "All pass.", "evidence": ["12 passed"]}'
 

@@ -11,8 +11,6 @@ from hermes.gateway.hooks import HookBus, HookDecision, HookVerdict
 from hermes.hooks.home import find_hooks, open_profile_hooks
 from hermes.kit.clock import SystemClock
 
-pytestmark = pytest.mark.anyio
-
 COUNTS = """
 from pathlib import Path
 

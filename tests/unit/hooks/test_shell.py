@@ -26,8 +26,6 @@ from hermes.schema.events import Event, Outcome
 from hermes.schema.scope import Scope
 from support.cases import cases
 
-pytestmark = pytest.mark.anyio
-
 SCOPE = Scope("default", "s1", "r1", "/", source="cli")
 ARGS = Raw(b'{"command": "rm -rf x"}')
 NOTES = """

@@ -16,8 +16,6 @@ from hermes.ipc.client import ConversationOptions
 from hermes.ipc.compatibility import Compatibility
 from hermes.ipc.protocol import Hello, env_fingerprint
 
-pytestmark = pytest.mark.anyio
-
 CONFIG = """
 agent:
   system_prompt: Speak like ${FAVOURITE}.

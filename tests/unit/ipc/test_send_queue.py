@@ -27,8 +27,6 @@ from hermes.schema.events import (
 from hermes.schema.messages import Assistant, Stop, Text
 from hermes.schema.terminal import ConversationState
 
-pytestmark = pytest.mark.anyio
-
 LAST = TurnEnded(Outcome.DONE, ConversationState("s"))
 
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hermes.app.board_settings import HomeBoardSettings
 from hermes.config.home import Home
@@ -18,7 +17,6 @@ from hermes.store.board import SqliteBoard
 from hermes.testing.clock import FakeClock
 from support.board_agents import NoAgents
 
-pytestmark = pytest.mark.anyio
 LATER = 2**40
 
 

@@ -39,8 +39,6 @@ from hermes.testing.clock import FakeClock
 from support.board_agents import NoAgents
 from support.polling import TIMEOUT
 
-pytestmark = pytest.mark.anyio
-
 
 class NoDelivery:
     """Implements `EventDelivery`; nobody is subscribed."""

@@ -4,8 +4,6 @@ import os
 import socket
 import subprocess
 
-import pytest
-
 from hermes.kanban.boards import Access, BoardInfo
 from hermes.kanban.dispatcher import Dispatcher, DispatchRules
 from hermes.kanban.lifecycle import (
@@ -23,8 +21,6 @@ from hermes.kit.ids import new_worker_id
 from hermes.schema.board import Task, TaskStatus
 from hermes.schema.errors import SandboxError
 from hermes.testing.clock import FakeClock
-
-pytestmark = pytest.mark.anyio
 
 
 class Workers:

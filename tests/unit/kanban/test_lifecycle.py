@@ -27,8 +27,6 @@ from hermes.schema.board import BlockKind, RunOutcome, TaskChange, TaskStatus
 from hermes.schema.errors import LeaseLost, StateConflict, UsageError
 from hermes.store.board import SqliteBoard
 
-pytestmark = pytest.mark.anyio
-
 NOW = 1_800_000_000
 TERMS = ClaimTerms(lock="host:1", expires=NOW + 900)
 CRASH = RunFailure(outcome=RunOutcome.CRASHED, error="exit 1", details={"pid": 1})

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from hermes.gateway.messages import OutboxMessage, outbox_post, read_outbox_message
 from hermes.kanban.attachments import attach_bytes
 from hermes.kanban.lifecycle import Completion, block_task, complete_task, unblock_task
@@ -20,8 +18,6 @@ from hermes.schema.errors import StoreError
 from hermes.schema.messages import Media, Trust
 from hermes.schema.scope import Address, Scope
 from hermes.testing.clock import FakeClock
-
-pytestmark = pytest.mark.anyio
 
 
 class Outbox:

@@ -21,8 +21,6 @@ from hermes.schema.scope import Address, Role, Scope
 from hermes.tools.feature_tool import WrappedTool
 from support.board_agents import NoAgents
 
-pytestmark = pytest.mark.anyio
-
 
 def context(
     worker: Worker | None = None, *, address: Address | None = None, role: Role = Role.OWNER

@@ -1,14 +1,10 @@
 """Tasks in triage are split automatically, but not again and again."""
 
-import pytest
-
 from hermes.kanban.refinement import TriagePlanner
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, create_task
 from hermes.schema.board import TaskStatus
 from support.board_agents import NoAgents
-
-pytestmark = pytest.mark.anyio
 
 PLAN = '{"tasks": [{"title": "draw", "assignee": "eve"}, {"title": "write"}]}'
 

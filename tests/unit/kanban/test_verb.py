@@ -21,8 +21,6 @@ from hermes.schema.scope import Address, Requester, Role, Scope
 from hermes.testing.clock import FakeClock
 from support.board_agents import NoAgents
 
-pytestmark = pytest.mark.anyio
-
 
 async def run(service: BoardService, action: str, /, **values: Any) -> ActionReply:
     address, folder = values.pop("address", None), values.pop("folder", "")

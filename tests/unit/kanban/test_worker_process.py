@@ -19,8 +19,6 @@ from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import StateConflict
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def spawner() -> Iterator[Spawner]:

@@ -13,7 +13,6 @@ from hermes.kanban.workspaces import Workspaces
 from hermes.schema.board import Task, TaskStatus, WorkspaceKind
 from hermes.schema.errors import UsageError
 
-pytestmark = pytest.mark.anyio
 IDENTITY = ("-c", "user.name=ada", "-c", "user.email=ada@example.org")
 
 

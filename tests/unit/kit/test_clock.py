@@ -8,8 +8,6 @@ import pytest
 from hermes.kit.clock import Clock, SystemClock
 from hermes.testing.clock import FakeClock
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize("clock", [SystemClock(), FakeClock(auto=True)])
 async def test_time_is_utc_and_goes_forward(clock: Clock) -> None:

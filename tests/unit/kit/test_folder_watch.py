@@ -14,8 +14,6 @@ import pytest
 from hermes.kit.folder_watch import folder_changes
 from support.polling import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 @contextmanager
 def no_more_files() -> Iterator[None]:

@@ -29,8 +29,6 @@ from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 from support.examples import at_most
 
-pytestmark = pytest.mark.anyio
-
 
 class Crash(BaseException):
     """Simulates the end of the process."""

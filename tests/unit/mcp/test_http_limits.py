@@ -9,7 +9,7 @@ from hermes.mcp.limits import MAX_MESSAGE_BYTES, UnsolicitedLimit
 from hermes.mcp.transports import LimitedStream, StderrLog
 from hermes.schema.errors import ToolError
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 HALF = b"x" * (MAX_MESSAGE_BYTES // 2)
 
 

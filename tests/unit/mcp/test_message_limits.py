@@ -27,7 +27,7 @@ from hermes.mcp.limits import (
 )
 from hermes.mcp.transports import Incoming, LimitedStream, StderrLog, filtered_streams
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 values = st.recursive(
     st.none() | st.integers() | st.text('{[,:"\\aä\n'),
     lambda inner: st.lists(inner) | st.dictionaries(st.text('{,"\\'), inner),

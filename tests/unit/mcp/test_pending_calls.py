@@ -3,11 +3,8 @@
 import math
 
 import anyio
-import pytest
 
 from hermes.mcp.pending_calls import MAX_UNANSWERED, PendingCall, PendingCalls
-
-pytestmark = pytest.mark.anyio
 
 
 def test_only_consecutive_unanswered_calls_count() -> None:

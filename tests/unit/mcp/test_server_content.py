@@ -17,7 +17,6 @@ from hermes.schema.tools import Effect
 from support.mcp_listing import listed_specs
 from support.mcp_server import PICTURE
 
-pytestmark = pytest.mark.anyio
 SERVER = ServerConfig(
     name="git.hub", endpoint=HttpEndpoint(url="http://127.0.0.1:1/mcp", headers={})
 )

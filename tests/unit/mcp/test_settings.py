@@ -24,7 +24,6 @@ from support.cases import cases
 from support.cli_process import TEST_TIMEOUT
 from support.turns import FakeTool
 
-pytestmark = pytest.mark.anyio
 ENV = Env({"PATH": "/bin", "HOME": "/home/ann", "SECRET_KEY": "x", "LC_ALL": "C", "LANG": "C"})
 GROUND = ServerContext(ENV, Path("/hermes"), "/work", reserved_toolsets())
 

@@ -1,13 +1,11 @@
 """Server stderr is logged completely and redacted."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.kit.redact import Redactor
 from hermes.mcp.transports import MAX_LINE, SECRET_OVERLAP, StderrLog
 
-pytestmark = pytest.mark.anyio
 CANARY = "canary-4711-0815-secret"
 
 

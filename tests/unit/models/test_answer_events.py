@@ -12,8 +12,6 @@ from hermes.models.endpoint import EndpointSettings, StreamCoalescer
 from hermes.models.http_client import Disconnected, HttpResponse
 from hermes.models.wire_model import AnswerEvents
 
-pytestmark = pytest.mark.anyio
-
 TIMEOUT = 60.0
 
 

@@ -14,8 +14,6 @@ from hermes.schema.errors import ConfigError, UsageError
 from hermes.testing.clock import FakeClock
 from support.cases import cases
 
-pytestmark = pytest.mark.anyio
-
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 

@@ -17,8 +17,6 @@ from hermes.models.endpoint import (
 from hermes.models.provider_errors import RequestOrigin
 from hermes.schema.errors import Unreachable
 
-pytestmark = pytest.mark.anyio
-
 
 class FakeBody:
     """A body in pieces that then ends, breaks or hangs."""

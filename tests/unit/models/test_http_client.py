@@ -28,8 +28,6 @@ from hermes.models.http_client import (
 )
 from support.polling import pause
 
-pytestmark = pytest.mark.anyio
-
 TIMEOUT = 60.0
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 

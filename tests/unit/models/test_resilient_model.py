@@ -28,7 +28,6 @@ from hermes.testing.contracts.model import StreamRecord, read_stream
 from hermes.testing.scripted_model import Pause, ScriptedModel, ScriptStep, answer_script
 from support.turns import SCOPE, FakeTool, assistant_message, run_scripted_turn, tool_call
 
-pytestmark = pytest.mark.anyio
 OK = answer_script("fine")
 
 

@@ -278,7 +278,6 @@ def test_named_model_is_never_replaced():
     assert "qwen3:8b" in caught.value.hint
 
 
-@pytest.mark.anyio
 class TestDiscovery:
     async def live(self, settings: ModelSettings, env: Mapping[str, str], **seen) -> ResolvedModels:
         self.asked: list[str] = []

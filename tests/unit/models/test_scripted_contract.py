@@ -58,7 +58,6 @@ class TestResilientModel(ModelContract):
         return ResilientRig()
 
 
-@pytest.mark.anyio
 async def test_scripted_model_records_requests_and_fails_when_out_of_scripts():
     model = ScriptedModel(
         lambda request: answer_script(*(part.text for part in request.messages[0].parts))

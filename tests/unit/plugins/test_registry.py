@@ -23,8 +23,6 @@ from hermes.schema.messages import Message
 from hermes.schema.scope import Address, Scope
 from hermes.schema.sessions import Session
 
-pytestmark = pytest.mark.anyio
-
 SESSION = Session(id="s", started_at=datetime(2026, 1, 1, tzinfo=UTC), cwd="/")
 
 

@@ -7,8 +7,6 @@ from hermes.ports.sandbox import ProcessExit, ProcessSpec
 from hermes.sandbox.local import SPILL_LIMIT, OutputCapture, run_to_end
 from hermes.sandbox.spawner import NotStarted
 
-pytestmark = pytest.mark.anyio
-
 
 class Unbegun:
     """Fails immediately; its error output arrives a little later."""

@@ -26,7 +26,7 @@ from hermes.sandbox.spawner import Spawner
 from hermes.sandbox.strongest_sandbox import APPROVAL_REQUIRED, PARTIAL_NOTE, StrongestSandbox
 from hermes.schema.errors import ConfigError, SandboxError
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 

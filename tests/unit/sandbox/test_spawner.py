@@ -15,7 +15,7 @@ from hermes.sandbox.spawner import FIRST_EXTRA_FD, Child, Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError
 from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, ProcessTreePipe
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 ENV = {"PATH": "/usr/bin:/bin"}
 
 

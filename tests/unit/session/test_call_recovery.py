@@ -1,7 +1,5 @@
 """After a crash every call gets one result, and nothing is run again."""
 
-import pytest
-
 from hermes.agent.history import open_calls
 from hermes.ports.approvals import RecoveredQuestions
 from hermes.ports.store import AppendMessage, Fence, Intent, OpenSession, RecordIntent, Write
@@ -16,8 +14,6 @@ from hermes.testing.scripted_model import answer_script
 from support.conversation import ConversationHarness, conversation_harness
 from support.history_validators import check_request
 from support.turns import FakeTool, assistant_message, tool_call, tool_result, user_message
-
-pytestmark = pytest.mark.anyio
 
 CLOCK = FakeClock()
 

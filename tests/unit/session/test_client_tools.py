@@ -1,6 +1,5 @@
 """Turns with client tools or instructions for a single turn."""
 
-import pytest
 from msgspec import Raw
 
 from hermes.agent.turn import CLIENT_CALLS
@@ -11,8 +10,6 @@ from hermes.session.turn_request import TurnRequest
 from hermes.testing.scripted_model import Script
 from support.conversation import ConversationHarness, conversation_harness
 from support.turns import FakeTool
-
-pytestmark = pytest.mark.anyio
 
 WEATHER = ToolSpec("weather", "The weather.", {"type": "object"})
 

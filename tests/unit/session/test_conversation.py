@@ -26,8 +26,6 @@ from support.turns import (
     user_message,
 )
 
-pytestmark = pytest.mark.anyio
-
 PICTURE = Media("0" * 64, "image/png")
 
 

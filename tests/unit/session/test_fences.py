@@ -30,8 +30,6 @@ from support.conversation import (
 )
 from support.turns import FakeTool, assistant_message, tool_call, user_message
 
-pytestmark = pytest.mark.anyio
-
 CLOCK = FakeClock()
 ELSEWHERE = "elsewhere/boot/7/1"
 SESSION = Session(id="s1", started_at=CLOCK.now())

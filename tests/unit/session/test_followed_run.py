@@ -12,8 +12,6 @@ from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, TextDelta
 from hermes.schema.messages import Message
 from hermes.session.followed_run import RunReading, follow_run
 
-pytestmark = pytest.mark.anyio
-
 STARTED = RunStarted("r1", "s1")
 CANCELLED = RunEnded("r1", Outcome.CANCELLED)
 

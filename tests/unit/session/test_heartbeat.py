@@ -12,8 +12,6 @@ from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 from hermes.testing.memory_store import open_memory_store
 
-pytestmark = pytest.mark.anyio
-
 ITEM = QueueItem(key="k1", queue="inbox", topic="s1", body=Raw(b"{}"))
 
 

@@ -19,8 +19,6 @@ from hermes.testing.memory_store import open_memory_store
 from support.conversation import HANGING_SCRIPT, PatchedStore, conversation_harness
 from support.polling import pause
 
-pytestmark = pytest.mark.anyio
-
 RENEW_INTERVAL = WORKER_TTL.total_seconds() / RENEWALS
 
 ELSEWHERE = "elsewhere/boot/7/1"

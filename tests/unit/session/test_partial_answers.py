@@ -14,8 +14,6 @@ from hermes.testing.scripted_model import Pause, Script, answer_script
 from support.conversation import ConversationHarness, conversation_harness
 from support.turns import user_message
 
-pytestmark = pytest.mark.anyio
-
 CLOCK = FakeClock()
 SHOWN = "twenty words were shown"
 

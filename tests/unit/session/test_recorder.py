@@ -44,8 +44,6 @@ from hermes.testing.scripted_model import ScriptedModel, answer_script
 from support.conversation import FakePlanner, PatchedStore, conversation_harness, fixed_price
 from support.turns import SCOPE, EventRecorder, FakeTool, assistant_message, tool_call, user_message
 
-pytestmark = pytest.mark.anyio
-
 
 class Order:
     """What was committed and what was published, in order."""

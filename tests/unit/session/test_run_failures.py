@@ -3,8 +3,6 @@
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
-
 from hermes.schema.events import Outcome, RunEnded
 from hermes.schema.scope import Scope
 from hermes.session.recorder import (
@@ -16,8 +14,6 @@ from hermes.session.recorder import (
 )
 from hermes.testing.clock import FakeClock
 from hermes.testing.memory_store import open_memory_store
-
-pytestmark = pytest.mark.anyio
 
 SCOPE = Scope("default", "s1", "r1", "/w")
 

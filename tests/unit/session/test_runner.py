@@ -51,8 +51,6 @@ from support.turns import (
     user_message,
 )
 
-pytestmark = pytest.mark.anyio
-
 RENEW_INTERVAL = WORKER_TTL.total_seconds() / RENEWALS
 
 ELSEWHERE = "elsewhere/boot/7/1"

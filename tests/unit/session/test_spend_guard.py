@@ -3,8 +3,6 @@
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
-
 from hermes.ports.store import OpenSession, RecordUsage
 from hermes.schema.errors import SpendCapReached
 from hermes.schema.messages import Usage
@@ -14,8 +12,6 @@ from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 from hermes.testing.memory_store import open_memory_store
 from support.turns import FakeTool, assistant_message, run_scripted_turn, tool_call
-
-pytestmark = pytest.mark.anyio
 
 
 async def spend(store: SqliteStore, clock: FakeClock, session: Session, cost: float | None) -> None:

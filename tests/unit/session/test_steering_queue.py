@@ -10,8 +10,6 @@ from hermes.testing.scripted_model import answer_script
 from support.conversation import HANGING_SCRIPT, ConversationHarness, conversation_harness
 from support.turns import EventRecorder, FakeTool, GatedBody, assistant_message, tool_call
 
-pytestmark = pytest.mark.anyio
-
 
 async def texts(harness: ConversationHarness) -> list[str]:
     return [text_of(row.message) for row in await harness.rows()]

@@ -17,8 +17,6 @@ from hermes.testing.clock import FakeClock, wait_until_idle
 from hermes.testing.memory_store import open_memory_store
 from support.polling import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 class Process:
     """Runs one turn; `stopped` are the requests it has carried out."""

@@ -14,8 +14,6 @@ from support.cases import cases
 from support.compaction import PRICE_PER_TOKEN, token_price
 from support.conversation import ConversationHarness, conversation_harness
 
-pytestmark = pytest.mark.anyio
-
 
 def titles(
     harness: ConversationHarness, *scripts: list[ScriptStep]

@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pytest
-
 from hermes.kit.failpoints import watch_failpoints
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Usage
@@ -23,7 +21,6 @@ from hermes.testing.scripted_model import Script, answer_script
 from support.conversation import ConversationHarness
 from support.turns import FakeTool, assistant_message, tool_call, user_message
 
-pytestmark = pytest.mark.anyio
 R = TypeVar("R")
 
 

@@ -7,8 +7,6 @@ import pytest
 from hermes.schema.errors import StoreCorrupt, StoreError
 from hermes.store.blobs import FileBlobs
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_equal_bytes_share_one_private_file(tmp_path: Path):
     blobs = FileBlobs(tmp_path / "blobs")

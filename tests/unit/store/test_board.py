@@ -10,8 +10,6 @@ from hermes.schema.board import TaskFilter, TaskStatus
 from hermes.store.board import SqliteBoard, SqliteBoardRows
 from hermes.store.connection import READ_WRITE, connect
 
-pytestmark = pytest.mark.anyio
-
 OLD_TABLE = """
 CREATE TABLE tasks (id TEXT PRIMARY KEY, title TEXT NOT NULL, body TEXT, assignee TEXT,
     status TEXT NOT NULL, priority INTEGER DEFAULT 0, created_by TEXT, created_at INTEGER NOT NULL);

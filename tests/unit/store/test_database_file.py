@@ -16,7 +16,6 @@ from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
 
-pytestmark = pytest.mark.anyio
 OLD_BODY = (
     '{"type":"letter","user":{"n":12345678901234567890,"text":"\\u00e9 \\"é\\" 🙂"}}'.encode()
 )

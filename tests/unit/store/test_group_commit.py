@@ -25,8 +25,6 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
 from support.cli_process import TEST_TIMEOUT
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def engine(path: Path) -> AsyncGenerator[Engine]:

@@ -19,8 +19,6 @@ from hermes.store.legacy_import import PAGE_ROWS
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 
-pytestmark = pytest.mark.anyio
-
 SCHEMA = """
 CREATE TABLE schema_version (version INTEGER NOT NULL);
 INSERT INTO schema_version VALUES (22);

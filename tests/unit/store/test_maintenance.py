@@ -26,8 +26,6 @@ from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
 
-pytestmark = pytest.mark.anyio
-
 
 def queue_item(key: str) -> QueueItem:
     return QueueItem(key=key, queue="outbox", topic="s", body=Raw(b"1"))

@@ -22,8 +22,6 @@ from hermes.store.database_file import APPLICATION_ID
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 
-pytestmark = pytest.mark.anyio
-
 AT = 1_750_000_000_000_000
 QUESTION = {
     "question": {

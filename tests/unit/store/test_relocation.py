@@ -19,7 +19,6 @@ from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
 
-pytestmark = pytest.mark.anyio
 PUBLIC = """
 CREATE TABLE schema_version (version INTEGER NOT NULL);
 CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT, started_at REAL);

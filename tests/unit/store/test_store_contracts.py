@@ -15,8 +15,6 @@ from hermes.testing.contracts.store import StoreContract
 from hermes.testing.contracts.workers import WorkersContract
 from hermes.testing.memory_store import open_memory_store
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def blobs(tmp_path: Path) -> FileBlobs:

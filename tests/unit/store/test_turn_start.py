@@ -23,8 +23,6 @@ from hermes.schema.scope import OWNER
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import assistant_message, session, user_message
 
-pytestmark = pytest.mark.anyio
-
 TTL = timedelta(seconds=30)
 HOLDER = "elsewhere/boot/7/1"
 OTHER = "elsewhere/boot/8/1"

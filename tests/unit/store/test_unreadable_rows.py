@@ -18,8 +18,6 @@ from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
 
-pytestmark = pytest.mark.anyio
-
 FROM_THE_FUTURE = b'{"type":"user","id":"z","parts":[{"type":"audio","x":"kumquat"}]}'
 BODIES = [
     FROM_THE_FUTURE,

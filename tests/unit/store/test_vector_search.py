@@ -26,7 +26,7 @@ from hermes.store.vectors import Embedder
 from hermes.testing.clock import FakeClock
 from support.cli_process import TEST_TIMEOUT
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 MEANINGS = {
     "automobile trouble, motorway": "My car broke down on the highway near Lyon yesterday.",

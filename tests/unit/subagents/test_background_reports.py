@@ -35,8 +35,6 @@ from support.delegations import (
 from support.polling import pause
 from support.turns import FakeTool, assistant_message, tool_call
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_background_work_is_reported_once() -> None:
     async with delegation_harness(echo_task, echo_task) as (built, delegations):

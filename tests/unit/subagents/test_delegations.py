@@ -33,8 +33,6 @@ from support.delegations import (
 from support.polling import pause
 from support.turns import FakeTool, assistant_message, tool_call
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_each_task_gets_a_child_session() -> None:
     async with delegation_harness(echo_task, echo_task) as (built, delegations):

@@ -19,8 +19,6 @@ from hermes.testing.contracts.channel import (
     PlatformView,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 class People:
     """The other side of a fake channel."""

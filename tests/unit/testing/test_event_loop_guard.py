@@ -8,8 +8,6 @@ import pytest
 
 from support.event_loop_guard import MAX_BLOCK, LoopBlocked, guard_loop
 
-pytestmark = pytest.mark.anyio
-
 
 def idle_for(seconds: float) -> None:
     time.sleep(seconds)

@@ -1,9 +1,6 @@
 import anyio
-import pytest
 
 from hermes.testing.clock import FakeClock
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_fake_clock_stands_still_until_advanced():

@@ -6,13 +6,10 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-import pytest
 from anyio.lowlevel import checkpoint
 
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock, IdleWaiter, wait_until_idle
-
-pytestmark = pytest.mark.anyio
 
 TEST_TIMEOUT = 60.0
 

@@ -31,8 +31,6 @@ from support.chat_platform.channel import open_platform_channel
 from support.chat_platform.server import PlatformServer, serve_platform
 from support.chat_platform.state import SOME_FAULTS, FakePlatform, FaultRates
 
-pytestmark = pytest.mark.anyio
-
 HOME = Address("test", "kitchen")
 HELLO = Outbound((Text("hello"),))
 

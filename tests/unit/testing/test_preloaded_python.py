@@ -77,7 +77,6 @@ def test_program_ends_with_its_connection() -> None:
         assert process.wait(60) == -signal.SIGKILL
 
 
-@pytest.mark.anyio
 async def test_output_and_end_are_awaited() -> None:
     code = "print('one', flush=True); input()"
     with anyio.fail_after(60):
@@ -88,7 +87,6 @@ async def test_output_and_end_are_awaited() -> None:
             assert process.returncode == 1
 
 
-@pytest.mark.anyio
 async def test_end_is_awaited_by_several_tasks_and_polled() -> None:
     codes: list[int] = []
 

@@ -20,8 +20,6 @@ from hermes.schema.errors import ToolError
 from hermes.tools.cautious_tool import CautiousTool
 from support.app_profile import make_scope, open_profile
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize(
     ("tool", "args", "asks"),

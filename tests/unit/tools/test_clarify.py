@@ -12,8 +12,6 @@ from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.tools.clarify import Clarify
 
-pytestmark = pytest.mark.anyio
-
 
 async def _silence(text: str) -> None:
     return None

@@ -17,8 +17,6 @@ from hermes.tools.checkpoints.touched_files import MAX_FILES, touched_files
 from hermes.tools.paths import SessionPaths
 from support.app_profile import call_tool, make_scope, open_profile
 
-pytestmark = pytest.mark.anyio
-
 
 def arguments(**given: object) -> Raw:
     return Raw(msgspec.json.encode(given))

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from msgspec import Raw
 
 from hermes.ports.tool import ToolContext, ToolOutput
@@ -10,8 +9,6 @@ from hermes.schema.scope import Scope
 from hermes.testing.tools import all_tools
 from hermes.tools.catalog import OPTIONAL, SPECS_FILE, LazyTool, encode_specs, load_specs
 from support.turns import FakeTool, assistant_message, tool_call, tool_result, user_message
-
-pytestmark = pytest.mark.anyio
 
 
 def test_stored_specs_match_the_tools(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from msgspec import structs
 
 from hermes.learning.memory import MemoryLimits, MemoryStore
@@ -16,8 +15,6 @@ from hermes.tools.memory import MAX_REJECTIONS, MemoryTool
 from hermes.tools.skills import SkillDeps, SkillManage, SkillView
 from support.learning import LearningHarness, learning_harness, make_call
 from support.turns import assistant_message
-
-pytestmark = pytest.mark.anyio
 
 TEA = "---\nname: tea\ndescription: How tea is made.\n---\n\nIn ${HERMES_SKILL_DIR}: heat water.\n"
 NEEDY = (

@@ -17,7 +17,6 @@ from hermes.tools.paths import SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.thread_runner import ThreadRunner
 
-pytestmark = pytest.mark.anyio
 KEY = "key-that-must-not-be-shown"
 
 

@@ -25,8 +25,6 @@ from hermes.tools.references import (
     find_references,
 )
 
-pytestmark = pytest.mark.anyio
-
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 

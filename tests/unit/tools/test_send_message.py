@@ -30,8 +30,6 @@ from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.send_message import build_send_message
 from hermes.tools.terminal.shell import find_shell
 
-pytestmark = pytest.mark.anyio
-
 _UNUSED: Any = object()
 
 

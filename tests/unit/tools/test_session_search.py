@@ -15,8 +15,6 @@ from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 from hermes.tools.session_search import SessionSearch
 
-pytestmark = pytest.mark.anyio
-
 
 class PastSessions:
     def __init__(self, store: SqliteStore, clock: FakeClock) -> None:

@@ -8,8 +8,6 @@ import pytest
 from hermes.schema.errors import ToolError
 from hermes.tools.thread_runner import ThreadRunner
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_hanging_work_is_abandoned_but_counted(tmp_path: Path):
     """A pipe without a writer simulates a file that never answers."""

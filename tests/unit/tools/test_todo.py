@@ -9,7 +9,6 @@ from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolC
 from hermes.schema.scope import Scope
 from hermes.tools.todo import Todo
 
-pytestmark = pytest.mark.anyio
 STEPS = [
     {"id": "1", "content": "look", "status": "completed"},
     {"id": "2", "content": "leap", "status": "in_progress"},

@@ -27,7 +27,6 @@ from hermes.tools.catalog import (
 from hermes.tools.collaborators import ToolCollaborators
 from support.slash_commands import FakeCheckpoints
 
-pytestmark = pytest.mark.anyio
 MODULE = """
 from msgspec import Struct
 

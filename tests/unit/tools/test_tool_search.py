@@ -23,8 +23,6 @@ from support.cases import cases
 from support.many_tools import SEARCHES, TOOL_COUNT, make_tool_specs
 from support.turns import SCOPE, FakeTool
 
-pytestmark = pytest.mark.anyio
-
 
 async def _silent(text: str) -> None:
     pass

@@ -1,11 +1,7 @@
 """Bell, window title and desktop notification while a question waits."""
 
-import pytest
-
 from hermes.testing.clock import FakeClock
 from hermes.tui.attention import NOTIFY_SECONDS, Attention, notification_sequence
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_waiting_question_rings_then_notifies_once_then_restores_the_title() -> None:

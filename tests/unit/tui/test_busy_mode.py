@@ -42,7 +42,6 @@ def busy(*after: str) -> FakeTuiClient:
     return companion
 
 
-@pytest.mark.anyio
 async def test_enter_interrupts_by_default(tmp_path: Path) -> None:
     companion = busy("Instead.", "Then.")
     async with tui_screen(companion, tmp_path) as screen:
@@ -59,7 +58,6 @@ async def test_enter_interrupts_by_default(tmp_path: Path) -> None:
         await screen.wait_for("Ask anything.")
 
 
-@pytest.mark.anyio
 async def test_interrupting_messages_keep_their_order(tmp_path: Path) -> None:
     companion = busy("Second.", "Third.")
     async with tui_screen(companion, tmp_path) as screen:
@@ -72,7 +70,6 @@ async def test_interrupting_messages_keep_their_order(tmp_path: Path) -> None:
         assert companion.messages == ["one", "two", "three", "later"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("way", ["key", "command", "usual"])
 async def test_steering_message_is_shown_where_received(tmp_path: Path, way: str) -> None:
     companion = FakeTuiClient()
@@ -93,7 +90,6 @@ async def test_steering_message_is_shown_where_received(tmp_path: Path, way: str
         assert "↳" not in text
 
 
-@pytest.mark.anyio
 async def test_unreceived_steering_is_sent_next(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.accepts_steering = False
@@ -108,7 +104,6 @@ async def test_unreceived_steering_is_sent_next(tmp_path: Path) -> None:
         assert companion.messages == ["one", "too late"]
 
 
-@pytest.mark.anyio
 async def test_interrupt_returns_unreceived_steering(tmp_path: Path) -> None:
     companion = busy()
     companion.accepts_steering = False
@@ -123,7 +118,6 @@ async def test_interrupt_returns_unreceived_steering(tmp_path: Path) -> None:
         assert screen.ui.chat.prompt.text == "not heard"
 
 
-@pytest.mark.anyio
 async def test_stop_command_returns_queued_input(tmp_path: Path) -> None:
     companion = busy()
     companion.accepts_steering = False
@@ -141,7 +135,6 @@ async def test_stop_command_returns_queued_input(tmp_path: Path) -> None:
         assert screen.ui.chat.prompt.text == "not heard\nfor later"
 
 
-@pytest.mark.anyio
 async def test_collected_messages_share_one_turn(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.turns = [[TextDelta("Well"), companion.wait_until_decided], answer_events("Both.")]

@@ -20,7 +20,7 @@ from hermes.tui.widgets.transcript import Answer
 from support.fake_tui_client import FakeTuiClient, answer_events, tool_events
 from support.tui_screen import tui_screen
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 async def test_typing_after_focus_on_a_card_goes_to_the_prompt(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from hermes.tui.options import DEFAULT_OPTIONS, DisplayOptions
 from support.fake_tui_client import FakeTuiClient, answer_events, tool_events
 from support.tui_screen import tui_screen
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 DIFF = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n"
 SETTINGS = """\
 display:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[3]
 KEPT = ROOT / "docs" / "screens"
 

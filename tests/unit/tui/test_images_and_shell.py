@@ -11,7 +11,7 @@ from support.cases import cases
 from support.fake_tui_client import FakeTuiClient
 from support.tui_screen import TuiScreen, tui_screen
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hermes.tui.widgets.transcript import MAX_WIDGETS, Answer, ArchivedText, Use
 from support.fake_tui_client import FakeTuiClient, answer_events, tool_events
 from support.tui_screen import tui_screen
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 DELTAS = 12_000
 

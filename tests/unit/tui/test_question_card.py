@@ -19,7 +19,7 @@ from support.fake_tui_client import (
 )
 from support.tui_screen import tui_screen
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(

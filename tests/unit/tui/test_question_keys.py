@@ -9,7 +9,7 @@ from hermes.tui.widgets.question import KEY_PAUSE, Choices
 from support.fake_tui_client import FakeTuiClient, answer_events, approval_asked
 from support.tui_screen import TuiScreen, tui_screen
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def asking() -> FakeTuiClient:

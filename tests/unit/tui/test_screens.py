@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
 
-import pytest
 from inline_snapshot import snapshot
 from msgspec import Raw, structs
 
@@ -33,8 +32,6 @@ from support.fake_tui_client import (
     tool_events,
 )
 from support.tui_screen import tui_screen
-
-pytestmark = pytest.mark.anyio
 
 MARKDOWN = """\
 # A plan

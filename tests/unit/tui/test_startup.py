@@ -10,7 +10,7 @@ from hermes.tui.app import UiSettings, run_ui
 from support.fake_tui_client import FakeTuiClient
 from support.tui_screen import tui_screen
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def absent() -> FakeTuiClient:

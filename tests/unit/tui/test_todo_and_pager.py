@@ -9,7 +9,7 @@ from hermes.tui.widgets.todo import TodoPanel
 from support.fake_tui_client import FakeTuiClient, answer_events, tool_events
 from support.tui_screen import TuiScreen, tui_screen
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 LIST = "[x] sow\n[>] water\n[ ] harvest"
 LONG = "\n".join(f"row {number}" for number in range(100))

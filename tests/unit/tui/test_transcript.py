@@ -15,7 +15,7 @@ from hermes.tui.widgets.transcript import UNDONE, Answer, UserMessage
 from support.fake_tui_client import FakeTuiClient, answer_events
 from support.tui_screen import tui_screen
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 WIDE = "x = " + " + ".join(f"number_{place}" for place in range(12))
 CODE = f"So:\n\n```python\nif True:\n    {WIDE}\n    short = 1\n```\n"

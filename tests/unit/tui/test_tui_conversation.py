@@ -13,7 +13,7 @@ from hermes.tui.keys import JOBS_WINDOW, QUIT_WINDOW
 from support.fake_tui_client import CLIENT_TIMEOUT, FakeTuiClient, answer_events, tool_events
 from support.tui_screen import TuiScreen, tui_screen
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 async def test_enter_sends_and_other_keys_make_new_lines(tmp_path: Path) -> None:

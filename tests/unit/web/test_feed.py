@@ -6,8 +6,6 @@ import pytest
 from hermes.web import feed as feed_module
 from hermes.web.feed import Feed, FeedEvent
 
-pytestmark = pytest.mark.anyio
-
 
 async def first_batch(feed: Feed, session: str, after: str) -> list[FeedEvent]:
     async for batch in feed.follow(session, after):

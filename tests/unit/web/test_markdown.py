@@ -87,7 +87,6 @@ def test_growing_text_ends_as_the_whole_text(pieces: list[str], every: int) -> N
     assert _text("".join(shown)) == _text(render(whole))
 
 
-@pytest.mark.anyio
 async def test_large_block_is_parsed_in_a_thread_and_growing_text_is_not_lost() -> None:
     live = LiveMarkdown()
     live.add("first\n\n" + "- an item\n" * 400)

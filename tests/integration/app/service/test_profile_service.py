@@ -7,7 +7,6 @@ from pathlib import Path
 
 import anyio
 import anyio.abc
-import pytest
 
 from hermes.app.build import AppOptions, open_app
 from hermes.app.channels import open_process_resources
@@ -31,8 +30,6 @@ from hermes.schema.scope import Address
 from hermes.testing.channel import FakeChannel
 from support.cli_process import TEST_TIMEOUT
 from support.gateway import wait_until
-
-pytestmark = pytest.mark.anyio
 
 
 async def hear(inbound: Inbound) -> None:

@@ -25,8 +25,6 @@ from support.cli_process import (
 )
 from support.preloaded_python import PreloadedPython
 
-pytestmark = pytest.mark.anyio
-
 SECRETS = {"default": "sk-default-4f1c9d7e2b", "work": "sk-work-77aa12cd90ef"}
 ENV_CALL = Call("terminal", {"command": "env | sort > seen-$HERMES_SESSION_PROFILE; env | sort"})
 

@@ -20,8 +20,6 @@ from hermes.testing.fake_openai import Call, Reply, Rule, Script, serve
 from support.codex_runtime import codex_config
 from support.gateway import GatewayHarness, gateway_composition, wait_until
 
-pytestmark = pytest.mark.anyio
-
 SETTINGS = """
 model:
   default: mock-model

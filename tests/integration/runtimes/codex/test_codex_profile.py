@@ -22,8 +22,6 @@ from support.cli_process import TEST_TIMEOUT
 from support.codex_profile import SETTINGS, codex_env, open_codex_profile, write_codex_home
 from support.codex_runtime import codex_pids
 
-pytestmark = pytest.mark.anyio
-
 
 def script() -> Script:
     run = Reply(calls=[Call("exec_command", {"cmd": "echo hi"})])

@@ -21,8 +21,6 @@ from hermes.testing.fake_openai.server import FakeOpenAiServer
 from support.cli_process import TEST_TIMEOUT
 from support.codex_runtime import CodexHarness, CodexSetup, FakeApprovals, codex_harness
 
-pytestmark = pytest.mark.anyio
-
 PATCH = """apply_patch <<'EOF'
 *** Begin Patch
 *** Add File: new.txt

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from hermes.runtimes.codex.threads import ThreadSettings
 from hermes.schema.events import (
     Notice,
@@ -27,8 +25,6 @@ from support.codex_scenarios import (
     tiny_png,
 )
 from support.turns import FakeTool
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_two_turns_share_one_thread(tmp_path: Path, program: str) -> None:

@@ -19,8 +19,6 @@ from hermes.testing.fake_openai.server import RecordedRequest
 from support.codex_runtime import CodexHarness, CodexSetup, codex_harness
 from support.codex_scenarios import served_codex
 
-pytestmark = pytest.mark.anyio
-
 LIMIT = "model_auto_compact_token_limit"
 SUMMARY = "The word was swordfish."
 LONG = Reply(text="I will remember.", usage=TokenCounts(prompt=257_000))

@@ -16,8 +16,6 @@ from hermes.compat.run_agent import AIAgent
 from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script, serve
 from support.codex_runtime import codex_config
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def codex_home(tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hermes.runtimes.codex.service import CodexTimeouts
 from hermes.schema.events import MessageAdded, Outcome
@@ -12,8 +11,6 @@ from hermes.testing.fake_openai import Fault, Reply, Script, serve
 from support.cli_process import TEST_TIMEOUT
 from support.codex_runtime import CodexSetup, codex_harness
 from support.codex_scenarios import command_script, served_codex
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_model_failure_has_a_hint(tmp_path: Path, program: str) -> None:

@@ -4,8 +4,6 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from hermes.runtimes.codex.threads import ThreadSettings
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Message
@@ -14,8 +12,6 @@ from hermes.testing.fake_openai.server import FakeOpenAiServer
 from support.codex_runtime import CodexHarness, CodexSetup, codex_harness
 from support.codex_scenarios import served_codex
 from support.turns import FakeTool
-
-pytestmark = pytest.mark.anyio
 
 OUTPUT = '"type":"function_call_output"'
 """How codex itself stores a command; messages that we inject are text only."""

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import pytest
 from anyio.lowlevel import checkpoint
 
 from hermes.schema.events import Outcome, TextDelta, ToolStarted
@@ -26,8 +25,6 @@ from support.codex_scenarios import (
     wait_for_event,
     wait_for_file,
 )
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_interrupt_keeps_the_partial_answer(tmp_path: Path, program: str) -> None:

@@ -12,8 +12,6 @@ from hermes.schema.messages import text_of
 from support.cli_process import TEST_TIMEOUT
 from support.codex_runtime import CodexSetup, codex_harness
 
-pytestmark = pytest.mark.anyio
-
 FAKE = """#!/bin/sh
 '''exec' "{python}" "$0" "$@"
 ' '''

@@ -16,8 +16,6 @@ from hermes.schema.terminal import TextReply
 from hermes.testing.fake_openai import Call, Reply, Rule, Script, serve
 from support.codex_profile import open_codex_profile
 
-pytestmark = pytest.mark.anyio
-
 
 async def run_command(app: App, line: str) -> str:
     context = CommandContext(app.conversation, app.models, app, services=command_services(app))

@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hermes.kit.clock import SystemClock
 from hermes.runtimes.codex.service import CodexTimeouts
@@ -16,8 +15,6 @@ from support.cli_process import TEST_TIMEOUT
 from support.codex_runtime import CodexSetup, codex_harness, codex_pids
 from support.codex_scenarios import served_codex
 from support.turns import FakeTool
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_thread_continues_in_another_process(tmp_path: Path, program: str) -> None:

@@ -37,8 +37,6 @@ from support.turns import (
     user_message,
 )
 
-pytestmark = pytest.mark.anyio
-
 WORDS = ("Schön, ", "daß Sie ", "da sind: 😀")
 
 

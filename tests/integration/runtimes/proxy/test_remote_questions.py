@@ -26,8 +26,6 @@ from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
 from support.turns import SCOPE, EventRecorder, user_message
 
-pytestmark = pytest.mark.anyio
-
 ASKS = {
     "event": "approval.request",
     "question_id": "q1",

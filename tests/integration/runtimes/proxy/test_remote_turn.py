@@ -28,8 +28,6 @@ from support.polling import pause
 from support.preloaded_python import preloaded_program
 from support.turns import SCOPE, EventRecorder, assistant_message, running_turn, user_message
 
-pytestmark = pytest.mark.anyio
-
 PROGRAM = Path(__file__).parents[2] / "api" / "runs_process.py"
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
 HANG = Reply("one two three", chunk=4, fault=Fault("hang", after=2))

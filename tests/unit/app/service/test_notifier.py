@@ -10,8 +10,6 @@ import pytest
 from hermes.app.service.notifier import Notifier
 from hermes.testing.clock import FakeClock
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def manager() -> Iterator[tuple[socket.socket, str]]:

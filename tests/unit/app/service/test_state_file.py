@@ -16,8 +16,6 @@ from hermes.config.home import Home
 from hermes.gateway.supervisor import ChannelCondition, ChannelState
 from hermes.testing.clock import FakeClock
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:

@@ -4,15 +4,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import msgspec
-import pytest
 from msgspec import Raw
 
 from hermes.channels.discord.gateway_connection import GatewayEvent
 from hermes.channels.discord.position import EventLog, Position
 from hermes.channels.state_file import StateFile
 from hermes.testing.clock import FakeClock
-
-pytestmark = pytest.mark.anyio
 
 
 def event(sequence: int) -> GatewayEvent:

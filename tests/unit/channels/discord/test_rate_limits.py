@@ -6,8 +6,6 @@ from hermes.channels.discord.rate_limits import FIRST_CALLS, MOST_CALLS, WINDOW,
 from hermes.ports.channel import Throttled
 from hermes.testing.clock import FakeClock
 
-pytestmark = pytest.mark.anyio
-
 ROUTE = "POST /channels/id/messages"
 
 

@@ -10,8 +10,6 @@ from anyio.abc import ByteStream
 from hermes.channels.email.imap import ImapConnection, folder_name
 from hermes.ports.channel import Offline
 
-pytestmark = pytest.mark.anyio
-
 
 class ScriptedStream(ByteStream):
     """Receives `chunks`; can no longer send once they begin with `lost_at`."""

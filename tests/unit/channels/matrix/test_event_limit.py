@@ -1,12 +1,8 @@
 """What a homeserver refused once is not tried faster than it allows."""
 
-import pytest
-
 from hermes.channels.matrix.event_limit import MAX_EACH, RECOVERY, EventLimit
 from hermes.ports.channel import Throttled
 from hermes.testing.clock import FakeClock
-
-pytestmark = pytest.mark.anyio
 
 
 def refusal(limit: EventLimit, *, optional: bool) -> Throttled | None:

@@ -5,14 +5,11 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
-import pytest
 
 from hermes.channels.qqbot.objects import ChatKind
 from hermes.channels.qqbot.reply_windows import Chats, Question, ReplyWindows
 from hermes.channels.state_file import StateFile
 from hermes.testing.clock import FakeClock
-
-pytestmark = pytest.mark.anyio
 
 
 class SlowFile(StateFile[Chats]):

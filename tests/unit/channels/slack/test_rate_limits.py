@@ -1,12 +1,8 @@
 """Slack's limits per minute: progress is spread over it and leaves a part to answers."""
 
-import pytest
-
 from hermes.channels.slack.rate_limits import OPTIONAL_BURST, PER_MINUTE, RateLimits
 from hermes.ports.channel import Throttled
 from hermes.testing.clock import FakeClock
-
-pytestmark = pytest.mark.anyio
 
 METHOD = "chat.update"
 

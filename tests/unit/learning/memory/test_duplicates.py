@@ -17,8 +17,6 @@ from hermes.ports.ledger import Author
 from hermes.testing.clock import FakeClock
 from support.cases import cases
 
-pytestmark = pytest.mark.anyio
-
 LONG = "The build needs Python 3.11 and runs with make test from the root."
 SHORT = "Build runs with make test, needs Python 3.11."
 

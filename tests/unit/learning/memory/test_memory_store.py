@@ -20,8 +20,6 @@ from hermes.learning.memory import (
 from hermes.ports.ledger import Author, ChangeOrigin
 from hermes.testing.clock import FakeClock
 
-pytestmark = pytest.mark.anyio
-
 
 def add(*contents: str, target: MemoryTarget = MemoryTarget.MEMORY) -> MemoryRequest:
     steps = tuple(MemoryOperation(action="add", content=content) for content in contents)

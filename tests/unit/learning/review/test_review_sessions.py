@@ -14,8 +14,6 @@ from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 from hermes.testing.memory_store import open_memory_store
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncGenerator[SqliteStore]:

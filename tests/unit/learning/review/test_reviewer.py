@@ -42,7 +42,6 @@ from support.learning import (
 )
 from support.turns import assistant_message, tool_call, user_message
 
-pytestmark = pytest.mark.anyio
 EACH = ReviewRules(intervals=ReviewIntervals(memory=1, skills=0))
 SKILL = "---\nname: tea\ndescription: How to make tea.\n---\n\nHeat water.\n"
 

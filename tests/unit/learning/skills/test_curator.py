@@ -15,7 +15,6 @@ from hermes.learning.skills.usage import SkillUsageLog
 from hermes.ports.ledger import Author
 from hermes.testing.clock import FakeClock
 
-pytestmark = pytest.mark.anyio
 AGENT = Authorship(author=Author.AGENT)
 PERSON = Authorship(author=Author.PERSON)
 DAY = 86_400.0

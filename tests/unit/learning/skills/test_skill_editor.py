@@ -11,7 +11,6 @@ from hermes.learning.skills.editor import Authorship, SkillEditor
 from hermes.learning.skills.usage import SkillUsageLog
 from hermes.ports.ledger import Author, ChangeOrigin
 
-pytestmark = pytest.mark.anyio
 AGENT = Authorship(author=Author.AGENT, origin=ChangeOrigin(session="s1"))
 PERSON = Authorship(author=Author.PERSON)
 TEXT = "---\nname: tea\ndescription: How to make tea.\n---\n\nBoil water.\n"

@@ -14,7 +14,6 @@ from hermes.learning.skills.usage import SkillUsageLog
 from hermes.ports.ledger import Author
 from hermes.testing.clock import FakeClock
 
-pytestmark = pytest.mark.anyio
 TEXT = b"---\nname: tea\ndescription: How to make tea.\n---\n\nBoil water.\n"
 PERSON = Authorship(author=Author.PERSON)
 

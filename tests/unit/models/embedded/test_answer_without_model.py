@@ -114,7 +114,6 @@ class NoEngine:
         raise AssertionError(weights)
 
 
-@pytest.mark.anyio
 async def test_answer_without_model_needs_no_engine(tmp_path: Path) -> None:
     weights = find_weights("qwen2.5-coder-0.5b")
     model = embedded_model(NoEngine(), weights, ModelFolder(tmp_path))

@@ -21,8 +21,6 @@ from hermes.ports.plugins import Program
 from hermes.ports.sandbox import ProcessExit
 from hermes.schema.errors import ConfigError, Unreachable
 
-pytestmark = pytest.mark.anyio
-
 STEP = 1000
 DATA = bytes(range(256)) * 17
 PIECES = -(-len(DATA) // STEP)

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hermes.kit.tasks import background_tasks
 from hermes.models.embedded.child import READY
@@ -15,8 +14,6 @@ from hermes.ports.plugins import Program
 from hermes.ports.sandbox import ProcessExit
 from hermes.testing.clock import wait_until_idle
 from support.polling import pause
-
-pytestmark = pytest.mark.anyio
 
 TIMEOUT = 60.0
 MEMORY = 1_000

@@ -16,8 +16,6 @@ from hermes.schema.messages import Usage
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 
-pytestmark = pytest.mark.anyio
-
 NAME = "qwen2.5-coder-0.5b"
 
 

@@ -34,8 +34,6 @@ from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
 from support.turns import SCOPE, assistant_message, tool_call, tool_result, user_message
 
-pytestmark = pytest.mark.anyio
-
 
 class FakeApprovals:
     """Approves or denies requests, and gives the answers one after the other."""

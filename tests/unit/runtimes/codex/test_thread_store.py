@@ -1,7 +1,6 @@
 """The stored state of a thread: its fork points and its usage."""
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, structs
@@ -50,7 +49,6 @@ def test_record_of_an_older_version_can_be_read() -> None:
     )
 
 
-@pytest.mark.anyio
 async def test_threads_are_kept_in_memory_without_a_store() -> None:
     threads = ThreadStore(None, FakeClock())
     assert await threads.get("ses_1") is None

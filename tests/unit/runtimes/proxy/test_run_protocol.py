@@ -58,8 +58,6 @@ from support.turns import (
     user_message,
 )
 
-pytestmark = pytest.mark.anyio
-
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
 NOTE = User("msg_note", (Text("go on where you were"),), Trust.PROGRAM)
 

@@ -21,7 +21,7 @@ from hermes.tools.code.tool import CodeDeps, ExecuteCode
 from hermes.tools.paths import SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 PARAMETERS = {"read_file": ["path", "offset"], "terminal": ["command", "background"]}
 
 

@@ -14,8 +14,6 @@ from hermes.tools.catalog import build_tools
 from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.files.folder_instructions import MAX_ASKED, MAX_PER_CALL, MAX_SHOWN, NO, YES
 
-pytestmark = pytest.mark.anyio
-
 
 class FileToolCaller:
     """Calls tools one after the other and keeps the transcript.

@@ -7,8 +7,6 @@ from inline_snapshot import snapshot
 from hermes.schema.errors import ToolError
 from hermes.tools.files.drafts import MAX_LINES
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_exact_replacement(call, workspace: Path):
     path = workspace / "a.py"

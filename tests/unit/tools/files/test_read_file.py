@@ -29,8 +29,6 @@ from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.thread_runner import ThreadRunner
 from hermes.tools.tool_io import OutputLimits
 
-pytestmark = pytest.mark.anyio
-
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 
 

@@ -31,7 +31,6 @@ def test_deeply_nested_file_is_reported_quickly(name: str):
 
 
 @pytest.mark.parametrize("name", BOMBS)
-@pytest.mark.anyio
 async def test_file_is_written_despite_the_fault(call, workspace: Path, name: str):
     answer = await call("write_file", path=name, content=BOMBS[name])
     assert answer["lint"]["status"] == "error"

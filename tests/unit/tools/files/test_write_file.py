@@ -15,8 +15,6 @@ from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.thread_runner import ThreadRunner
 from support.cases import cases
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_new_file_in_a_new_folder(call, workspace: Path):
     answer = await call("write_file", path="a/b/c.txt", content="hällo\n")

@@ -1,9 +1,5 @@
-import pytest
-
 from hermes.testing.clock import FakeClock
 from hermes.tools.processes.output import NoticeLimit, OutputWatch, WatchAction
-
-pytestmark = pytest.mark.anyio
 
 
 def watch(clock: FakeClock, *patterns: str, crowd: NoticeLimit | None = None) -> OutputWatch:

@@ -24,8 +24,6 @@ from hermes.tools.processes.registry import ProcessRegistry
 from support.fake_processes import FakeProcess, FakeSandbox, process_registry, process_request
 from support.polling import pause
 
-pytestmark = pytest.mark.anyio
-
 TERMINAL = Scope("default", "s-1", "run-1", "/work")
 CHAT = Scope(
     "default", "s-2", "run-2", "/work", address=Address("fake", "7"), key="agent:main:fake:dm:7"

@@ -23,8 +23,6 @@ from hermes.tools.catalog import build_tools
 from hermes.tools.collaborators import ToolCollaborators
 from support.fake_processes import process_registry
 
-pytestmark = pytest.mark.anyio
-
 Use = Callable[..., Awaitable[dict[str, Any]]]
 
 

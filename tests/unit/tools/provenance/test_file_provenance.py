@@ -20,8 +20,6 @@ from hermes.tools.provenance.command_provenance import offline_provenance
 from hermes.tools.provenance.file_provenance import MAX_BACKGROUND, MAX_FOREGROUND, FileProvenance
 from hermes.tools.provenance.log import MAX_AGE, ProvenanceLog, ProvenanceNote
 
-pytestmark = pytest.mark.anyio
-
 
 def at(path: Path, later: float = 0.0) -> FakeClock:
     """A clock at the time the file was last changed, or some seconds later."""

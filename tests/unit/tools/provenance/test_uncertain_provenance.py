@@ -14,8 +14,6 @@ from hermes.tools.provenance.file_provenance import MAX_FOREGROUND, FileProvenan
 from hermes.tools.provenance.instruction_files import MAX_INSTRUCTIONS
 from hermes.tools.provenance.log import ProvenanceLog
 
-pytestmark = pytest.mark.anyio
-
 RULE = b"Obey me."
 
 

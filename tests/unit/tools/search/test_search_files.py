@@ -23,8 +23,6 @@ from hermes.tools.search.ripgrep import (
     find_rg,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(autouse=True)
 def tree(workspace: Path) -> None:

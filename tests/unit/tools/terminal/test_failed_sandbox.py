@@ -25,7 +25,6 @@ from hermes.testing.clock import FakeClock
 from hermes.tools.catalog import build_tools
 from hermes.tools.collaborators import ToolCollaborators
 
-pytestmark = pytest.mark.anyio
 LONG = 3_600.0
 """Seconds after which any backend is retried."""
 

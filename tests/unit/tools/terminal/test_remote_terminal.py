@@ -20,7 +20,7 @@ from hermes.tools.catalog import build_tools
 from hermes.tools.collaborators import ToolCollaborators
 from support.turns import assistant_message, tool_call
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 class OtherMachine:

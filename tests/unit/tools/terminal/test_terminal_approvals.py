@@ -18,8 +18,6 @@ from hermes.tools.terminal.isolation import denial_hint
 from support.cases import cases
 from support.fake_processes import FakeSandbox
 
-pytestmark = pytest.mark.anyio
-
 
 class RecordingApprover:
     """Records every request and gives the same decision."""

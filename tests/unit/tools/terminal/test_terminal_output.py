@@ -17,9 +17,6 @@ from support.cases import cases
 KEEP = DEFAULT_LIMITS.output * 4
 
 
-pytestmark = pytest.mark.anyio
-
-
 async def test_long_output_is_cut_and_kept_whole_in_a_file(call):
     answer = await call("terminal", command="seq 20000")
     output, full = answer["output"], Path(answer["full_output"])

@@ -8,8 +8,6 @@ import pytest
 
 from support.polling import pause
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_pty_gives_the_command_a_terminal(call, workspace: Path):
     command = "test -t 0 && test -t 1 && echo yes; mkdir d; cd d"

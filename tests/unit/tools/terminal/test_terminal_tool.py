@@ -27,8 +27,6 @@ from hermes.tools.terminal.shell import (
 )
 from support.cases import cases
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_output_and_exit_code(call):
     answer = await call("terminal", command="echo out; echo err >&2; exit 3")
