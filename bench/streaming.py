@@ -18,14 +18,19 @@ from msgspec import Struct
 
 from bench.gateway import bench_env, running_gateway
 from bench.report import Number
-from emulators.http_emulator import HttpEmulator
+from emulators.discord.server import serve_discord
+from emulators.discord.state import EmulatedDiscord
 from emulators.mattermost.server import serve_mattermost
 from emulators.mattermost.state import TOKEN as MATTERMOST_TOKEN
 from emulators.mattermost.state import EmulatedMattermost
+from emulators.slack.mrkdwn import shown_text
+from emulators.slack.server import serve_slack
+from emulators.slack.state import EmulatedSlack
 from emulators.telegram.server import serve_telegram
 from emulators.telegram.state import EmulatedTelegram
-from support.chat_platform.model import ModelCall
+from support.chat_platform.model import FakeModelServer, ModelCall
 
+DISCORD_TOKEN = "emulated.bot.token"  # noqa: S105 - of the emulator
 TELEGRAM_TOKEN = "4242:AAtoken_of-the-emulator"  # noqa: S105 - of the emulator
 ROUNDS = 10
 TRIPS = 50
@@ -44,9 +49,13 @@ class _Chat(Struct, frozen=True):
     has_text: Callable[[str], bool]
 
 
-class _Platform(Struct, frozen=True):
+class _Platform(Struct, frozen=True, kw_only=True):
+    """`url` and `model` are those of the emulator; the bot receives messages once `connected`."""
+
     name: str
-    server: HttpEmulator
+    url: str
+    model: FakeModelServer
+    connected: Callable[[], bool] = lambda: True
     variables: dict[str, str]
     extra: dict[str, object]
     new_chat: Callable[[int], _Chat]
@@ -60,7 +69,8 @@ def measure() -> Iterator[Number]:
 async def _measure(folder: Path) -> list[Number]:
     numbers: list[Number] = []
     async with AsyncExitStack() as stack:
-        for platform in (await _telegram(stack), await _mattermost(stack)):
+        for opened in (_telegram, _discord, _slack, _mattermost):
+            platform = await opened(stack)
             numbers += await _measure_platform(platform, folder / platform.name)
     return numbers
 
@@ -80,8 +90,81 @@ async def _telegram(stack: AsyncExitStack) -> _Platform:
             has_text=lambda text: any(text in one.text for one in telegram.posts(person)),
         )
 
-    variables = {"TELEGRAM_BOT_TOKEN": TELEGRAM_TOKEN}
-    return _Platform("telegram", server, variables, {"base_url": server.url}, new_chat)
+    return _Platform(
+        name="telegram",
+        url=server.url,
+        model=server.model,
+        variables={"TELEGRAM_BOT_TOKEN": TELEGRAM_TOKEN},
+        extra={"base_url": server.url},
+        new_chat=new_chat,
+    )
+
+
+async def _discord(stack: AsyncExitStack) -> _Platform:
+    discord = EmulatedDiscord()
+    discord.add_bot(DISCORD_TOKEN)
+    server = await stack.enter_async_context(serve_discord(discord))
+
+    def new_chat(number: int) -> _Chat:
+        person = str(2001 + number)
+        direct = discord.direct(person)
+
+        def has_sign() -> bool:
+            asked = (one.reactions for (at, _), one in discord.messages.items() if at == direct)
+            return direct in discord.typing or any(asked)
+
+        return _Chat(
+            say=lambda text: void(discord.say(direct, text, person=person)),
+            has_sign=has_sign,
+            has_text=lambda text: any(text in one.text for one in discord.posts(direct)),
+        )
+
+    return _Platform(
+        name="discord",
+        url=server.url,
+        model=server.model,
+        connected=lambda: bool(server.gateway.sessions),
+        variables={"DISCORD_BOT_TOKEN": DISCORD_TOKEN},
+        extra={"base_url": server.api_url},
+        new_chat=new_chat,
+    )
+
+
+async def _slack(stack: AsyncExitStack) -> _Platform:
+    slack = EmulatedSlack()
+    slack.app_tokens.add("xapp-1-emulated")
+    slack.install("xoxb-emulated-1")
+    server = await stack.enter_async_context(serve_slack(slack))
+
+    def new_chat(number: int) -> _Chat:
+        person = f"U{2001 + number}"
+        slack.people[person] = person
+        direct = slack.direct(person)
+        threads: list[str] = []
+
+        def say(text: str) -> None:
+            """A message and the answer to it are a thread."""
+            threads.append(slack.say(direct, text, person=person, thread="".join(threads[:1])))
+
+        def has_sign() -> bool:
+            (asked,) = threads
+            return bool(slack.status(direct, asked) or slack.messages[direct, asked].reactions)
+
+        return _Chat(
+            say=say,
+            has_sign=has_sign,
+            has_text=lambda text: any(text in shown_text(one) for one in slack.posts(direct)),
+        )
+
+    return _Platform(
+        name="slack",
+        url=server.url,
+        model=server.model,
+        connected=lambda: bool(server.sockets.open),
+        variables={"SLACK_BOT_TOKEN": "xoxb-emulated-1", "SLACK_APP_TOKEN": "xapp-1-emulated"},
+        extra={"base_url": server.api_url},
+        new_chat=new_chat,
+    )
 
 
 async def _mattermost(stack: AsyncExitStack) -> _Platform:
@@ -103,8 +186,14 @@ async def _mattermost(stack: AsyncExitStack) -> _Platform:
             has_text=lambda text: any(text in one.text for one in mattermost.shown(direct)),
         )
 
-    variables = {"MATTERMOST_URL": server.url, "MATTERMOST_TOKEN": MATTERMOST_TOKEN}
-    return _Platform("mattermost", server, variables, {}, new_chat)
+    return _Platform(
+        name="mattermost",
+        url=server.url,
+        model=server.model,
+        variables={"MATTERMOST_URL": server.url, "MATTERMOST_TOKEN": MATTERMOST_TOKEN},
+        extra={},
+        new_chat=new_chat,
+    )
 
 
 def void(_: object) -> None:
@@ -113,17 +202,19 @@ def void(_: object) -> None:
 
 async def _measure_platform(platform: _Platform, folder: Path) -> list[Number]:
     await anyio.Path(folder).mkdir()
-    env = bench_env(folder / "home", f"{platform.server.url}/bench/v1")
+    env = bench_env(folder / "home", f"{platform.url}/bench/v1")
     settings = {
         "platforms": {platform.name: {"enabled": True, "extra": platform.extra}},
-        "streaming": {"enabled": True},
+        "display": {"platforms": {platform.name: {"streaming": True}}},
     }
     await anyio.Path(folder / "home" / "config.yaml").write_bytes(msgspec.json.encode(settings))
     env |= {**platform.variables, "GATEWAY_ALLOW_ALL_USERS": "true"}
-    trip = await _round_trip(platform.server.url)
+    trip = await _round_trip(platform.url)
     gateway = running_gateway(env)
     await run_sync(gateway.__enter__)
     try:
+        await _until(platform.connected)
+        await anyio.sleep(REST)
         pairs = [await _ask(platform, number) for number in range(ROUNDS + 1)][1:]
     finally:
         await run_sync(gateway.__exit__, None, None, None)
@@ -141,13 +232,13 @@ async def _ask(platform: _Platform, number: int) -> tuple[float, float]:
     def on_call(call: ModelCall) -> None:
         called.append(time.perf_counter())
 
-    platform.server.model.on_call = on_call
+    platform.model.on_call = on_call
     chat = platform.new_chat(number)
     asked = time.perf_counter()
     chat.say("q-1 hang:stream")
     signed = await _until(chat.has_sign)
-    shown = await _until(lambda: chat.has_text("I begin, "))
-    chat.say("/stop")
+    shown = await _until(lambda: chat.has_text("I begin"))
+    chat.say("!stop" if platform.name == "slack" else "/stop")
     await _until(lambda: chat.has_text("Stopped."))
     await anyio.sleep(REST)
     return signed - asked, shown - called[0]
@@ -165,7 +256,7 @@ async def _round_trip(url: str) -> float:
     async with aiohttp.ClientSession() as session:
         for _ in range(TRIPS):
             begun = time.perf_counter()
-            async with session.get(f"{url}/emulator/calls") as response:
+            async with session.get(f"{url}/unknown") as response:
                 await response.read()
             times.append(time.perf_counter() - begun)
     return statistics.median(times)

@@ -103,6 +103,8 @@ class Proxy(Struct, frozen=True):
         return None if not found or _socks_url(found) else found
 
     def connector(self, **options: Any) -> aiohttp.TCPConnector:
+        # aiodns, which slixmpp installs, would take one of the user's few inotify instances each.
+        options = {"resolver": aiohttp.ThreadedResolver(), **options}
         return (
             _Connector(self.settings, options) if self.errors else aiohttp.TCPConnector(**options)
         )

@@ -1,5 +1,7 @@
 """The HTTP client of channels: what is certainly not sent, and what has an unknown outcome."""
 
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -16,6 +18,18 @@ from hermes.testing.fake_openai.server import listen
 from support.socks import socks_proxy
 
 SECRET = "secret-token"
+TWO_CLIENTS = """
+import os
+import anyio
+from hermes.channels.http_client import open_http_client
+
+async def main():
+    async with open_http_client("One"), open_http_client("Two"):
+        files = [os.path.realpath(f"/proc/self/fd/{file}") for file in os.listdir("/proc/self/fd")]
+        print(*(file for file in files if file.endswith("inotify")))
+
+anyio.run(main)
+"""
 
 
 def server(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.ServerRunner:
@@ -147,3 +161,11 @@ async def test_other_proxies_are_refused(url: str) -> None:
         async with open_http_client("Example", ProxySettings(url, "EXAMPLE_PROXY")):
             pass
     assert "EXAMPLE_PROXY" in refused.value.hint
+
+
+def test_clients_take_no_inotify_instances() -> None:
+    """A user has only 128 of them; aiodns, if it is installed, takes one per client."""
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_CLIENTS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
