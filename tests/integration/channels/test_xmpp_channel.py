@@ -120,7 +120,7 @@ async def test_missed_messages_are_fetched_from_the_archive_once(
     assert [text_of(x) for x in received] == texts
 
 
-async def test_stranger_cannot_pose_as_a_room_with_the_owner_in_it(
+async def test_unknown_user_cannot_pose_as_a_room_with_the_owner_in_it(
     tmp_path: Path, prosody: Prosody
 ) -> None:
     async with (
