@@ -1,7 +1,9 @@
 """`make walk`: the functions and stack frames on the way of a message through the program."""
 
+import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,12 +18,16 @@ from pathlib import Path
 from msgspec import Struct
 
 from bench.processes import ENV, mock_server
+from bench.walk_process import SOURCE
 
+_ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 API_KEY = "walk-0123456789abcdef"
 API_PORT = 18642
 HOOK_PORT = 18644
 _DEADLINE = 60.0
-SETTINGS = "model: {default: mock, provider: openai}\n"
+_WATCHED = 2.0
+"""Seconds for which the gateway is watched, with a request and without one."""
+SETTINGS = "model:\n  default: mock\n  provider: openai\n"
 GATEWAY_SETTINGS = f"""\
 platforms:
   webhook:
@@ -46,6 +52,8 @@ class Walk(Struct, frozen=True):
 
     functions: list[str]
     stacks: dict[str, list[str]]
+    background: int = 0
+    """Functions that are not listed, because the gateway enters them without a request, too."""
 
     @property
     def modules(self) -> set[str]:
@@ -64,18 +72,26 @@ def walk_oneshot(env: dict[str, str], folder: Path) -> Walk:
 def walk_gateway(env: dict[str, str], folder: Path) -> Iterator[tuple[str, Walk]]:
     report = folder / "gateway.json"
     with _gateway(env, report) as control:
-        # What the gateway does by itself is counted with each request, too.
         time.sleep(5)  # its start is over
-        _send(control, "start", report)
-        time.sleep(2)
-        yield "gateway without requests", _send(control, "stop", report)
+        idle = _watch(control, report)
+        yield "gateway without requests", idle
         for name, request in (("API", _call_api), ("webhook", _call_webhook)):
             request()  # the first one imports modules
-            time.sleep(1)
-            _send(control, "start", report)
-            request()
-            time.sleep(1)
-            yield name, _send(control, "stop", report)
+            time.sleep(_WATCHED)
+            walk = _watch(control, report, request)
+            functions = [one for one in walk.functions if one not in idle.functions]
+            yield name, Walk(functions, walk.stacks, len(walk.functions) - len(functions))
+
+
+def _watch(
+    control: Callable[[str], object], report: Path, request: Callable[[], None] | None = None
+) -> Walk:
+    _send(control, "start", report)
+    end = time.monotonic() + _WATCHED
+    if request is not None:
+        request()
+    time.sleep(max(end - time.monotonic(), 0))
+    return _send(control, "stop", report)
 
 
 @contextmanager
@@ -140,13 +156,30 @@ def _read(report: Path) -> Walk:
 
 
 def show(name: str, walk: Walk) -> None:
-    print(f"{name}: {len(walk.functions)} functions in {len(walk.modules)} modules")
+    rest = f", and {walk.background} that the gateway enters by itself" if walk.background else ""
+    print(f"{name}: {len(walk.functions)} functions in {len(walk.modules)} modules{rest}")
     for moment, title in MOMENTS.items():
         if (stack := walk.stacks.get(moment)) is not None:
             print(f"  when {title}: {len(stack)} frames")
             for frame in stack:
                 module, function, _ = frame.split(":")
-                print(f"    {module}: {function}")
+                place = f"{module}: {function.replace('.<locals>', '')}"
+                print(f"    {place:60} {purpose(frame)}".rstrip())
+
+
+def purpose(frame: str) -> str:
+    """What a frame adds, in one line: from the page on the architecture, or its docstring."""
+    module, function, line = frame.split(":")
+    file = f"{module.replace('.', '/')}.py"
+    named = re.escape(file) + r" +" + re.escape(function.replace(".<locals>", ""))
+    if found := re.search(rf"^ *{named} {{2,}}(\S.*)$", _ARCHITECTURE.read_text(), re.MULTILINE):
+        return found[1]
+    for node in ast.walk(ast.parse(Path(SOURCE, file).read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            if first == int(line):
+                return (ast.get_docstring(node) or "").partition("\n")[0]
+    return ""
 
 
 def show_functions(walk: Walk) -> None:
@@ -164,15 +197,14 @@ def walks() -> Iterator[tuple[str, Walk]]:
             "HOME": str(folder),
             "OPENAI_BASE_URL": url,
             "OPENAI_API_KEY": "walk",
-            "API_SERVER_ENABLED": "true",
-            "API_SERVER_KEY": API_KEY,
-            "API_SERVER_PORT": str(API_PORT),
         }
         (folder / "home").mkdir()
         config = folder / "home" / "config.yaml"
         config.write_text(SETTINGS)
         yield "-z hi", walk_oneshot(env, folder)
         config.write_text(SETTINGS + GATEWAY_SETTINGS)
+        api = {"ENABLED": "true", "KEY": API_KEY, "PORT": str(API_PORT)}
+        env |= {f"API_SERVER_{name}": value for name, value in api.items()}
         yield from walk_gateway(env, folder)
 
 

@@ -145,8 +145,9 @@ async def api_harness(
         env = api_env(folder, mock.url)
         choices = AppOptions(workspace=str(folder), source="gateway", reviews_turns=stays)
         async with open_app(resolve_home(env), env, choices) as app:
-            server = ApiServer(settings or api_settings(), clock or SystemClock(), limits=limits)
-            server.context.status = status
+            server = ApiServer(
+                settings or api_settings(), clock or SystemClock(), limits=limits, status=status
+            )
             server.attach("default", app)
             configure(server)
             async with server, aiohttp.ClientSession() as http:

@@ -130,6 +130,7 @@ class ChatHandlers:
         self._stored_decoder = msgspec.json.Decoder(FinishedCompletion)
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
+        """Check the request; serve it once per idempotency key."""
         app = self._context.app(request)
         body = await self._context.body_of(request)
         checked = self._check(app, request, decode_body(body, self._decoder))
@@ -167,6 +168,7 @@ class ChatHandlers:
     async def _run(
         self, request: web.Request, checked: _CheckedRequest, claim: KeyClaim | None
     ) -> web.StreamResponse:
+        """Take a slot, store the input and resolve the session."""
         prompt: TurnInput | None = None
         while True:
             with self._context.turn_gate.take(request.get(KEY_PROFILE, "")) as slot:
@@ -197,6 +199,7 @@ class ChatHandlers:
     async def _answer(
         self, request: web.Request, turn: "_ChatTurn", slot: TurnSlot
     ) -> web.StreamResponse:
+        """Prepare the session, then stream the answer or return it whole."""
         checked = turn.checked
         if checked.tool_choice.calling.format is not None:
             await require_output_format(checked.app, turn.resolved.session, checked.model.route)
@@ -227,6 +230,7 @@ class ChatHandlers:
     async def _stream(
         self, request: web.Request, turn: "_ChatTurn", slot: TurnSlot
     ) -> web.StreamResponse:
+        """Run the turn and write its events as chunks."""
         stream = EventStream(request, self._context.limits, turn.headers, hold_headers=True)
         writer = _ChunkWriter(turn, stream)
         with stream.running():

@@ -138,8 +138,14 @@ class ApiContext:
     """State shared by all request handlers. The task group owns work that outlives its request."""
 
     def __init__(
-        self, settings: ApiSettings, clock: Clock, turn_gate: TurnGate, limits: ApiLimits
+        self,
+        settings: ApiSettings,
+        clock: Clock,
+        turn_gate: TurnGate,
+        limits: ApiLimits,
+        status: Callable[[], bytes] | None,
     ) -> None:
+        """`status` returns the status of the surrounding gateway, as JSON."""
         self.settings = settings
         self.clock = clock
         self.turn_gate = turn_gate
@@ -149,8 +155,7 @@ class ApiContext:
         self.profile_services: list[Callable[[App], Coroutine[object, object, None]]] = []
         """What runs for each profile as long as it is served."""
         self.started_at = clock.now()
-        self.status: Callable[[], bytes] | None = None
-        """Status of the surrounding gateway, as JSON."""
+        self.status = status
         self._followers: dict[anyio.CancelScope, App] = {}
         self._group: anyio.abc.TaskGroup | None = None
 

@@ -61,10 +61,11 @@ class ApiMiddleware:
         metrics: ApiMetrics,
         public_paths: Collection[str],
         connections: Connections,
+        profile_keys: dict[str, bytes],
     ) -> None:
         check_key(settings.key)
         self._key = settings.key.encode()
-        self._profile_keys: dict[str, bytes] = {}
+        self._profile_keys = profile_keys
         self._origins = frozenset(settings.cors_origins)
         self._metrics = metrics
         self._rejected_keys = 0
@@ -73,11 +74,6 @@ class ApiMiddleware:
         self._hosts: frozenset[str] | None = None
         self._connections = connections
         self._running: dict[str, int] = {}
-
-    @property
-    def keyed_profiles(self) -> Collection[str]:
-        """The profiles that have a key of their own; the view stays current."""
-        return self._profile_keys.keys()
 
     def add_key(self, profile: str, key: str) -> None:
         """Accept a profile's own key, for that profile only. Raises `ConfigError`."""
@@ -116,6 +112,7 @@ class ApiMiddleware:
         return response
 
     async def _respond(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Check host, origin and key, then call the route."""
         try:
             self._check_host(request)
             self._check_origin(request)

@@ -159,26 +159,33 @@ class ApiServer:
         clock: Clock,
         *,
         limits: ApiLimits | None = None,
+        status: Callable[[], bytes] | None = None,
         route_providers: Sequence[RouteProvider] = ROUTE_PROVIDERS,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._limits = limits or ApiLimits()
         self.metrics = ApiMetrics()
-        self.turn_gate = TurnGate(settings.max_turns, self.metrics)
-        self.context = ApiContext(settings, clock, self.turn_gate, self._limits)
+        profile_keys: dict[str, bytes] = {}
+        self.turn_gate = TurnGate(
+            settings.max_turns,
+            self.metrics,
+            keyed_profiles=profile_keys.keys(),
+            has_callback=self._has_callback,
+        )
+        self.context = ApiContext(settings, clock, self.turn_gate, self._limits, status)
         routes = [route for provider in route_providers for route in provider(self.context)]
         self.routes = [*routes, document_route(routes)]
         public_paths = {path for route in self.routes if route.public for path in _paths(route)}
         self._connections = Connections(connection_limit(self._limits.connections))
-        self._middleware = ApiMiddleware(settings, self.metrics, public_paths, self._connections)
-        self.turn_gate.keyed_profiles = self._middleware.keyed_profiles
+        self._middleware = ApiMiddleware(
+            settings, self.metrics, public_paths, self._connections, profile_keys
+        )
         self._rejected: dict[_RejectedConnection, None] = {}
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
         self._stack = AsyncExitStack()
         self._followup_scopes: dict[str, anyio.CancelScope] = {}
-        self.turn_gate.has_callback = self._has_callback
         self._http_log = _HttpLog(__name__)
 
     @property

@@ -52,10 +52,6 @@ HasCallback: TypeAlias = Callable[[App, str], Awaitable[bool]]
 """Whether a session has a callback."""
 
 
-async def no_callback(app: App, session: str) -> bool:
-    return False
-
-
 class RunningTurn(Struct, frozen=True):
     """A turn that can be stopped by another request."""
 
@@ -101,14 +97,21 @@ class TurnGate:
     server's key may use all of them.
     """
 
-    def __init__(self, max_turns: int, metrics: ApiMetrics) -> None:
+    def __init__(
+        self,
+        max_turns: int,
+        metrics: ApiMetrics,
+        *,
+        keyed_profiles: Collection[str],
+        has_callback: HasCallback,
+    ) -> None:
         self._limit = max_turns
         self.metrics = metrics
         self.draining = False
         self._idle = anyio.Event()
         self._idle.set()
-        self.has_callback: HasCallback = no_callback
-        self.keyed_profiles: Collection[str] = ()
+        self._keyed_profiles = keyed_profiles
+        self._has_callback = has_callback
         self._held: dict[str, int] = {}
         self.running: dict[str, RunningTurn] = {}
         """Stoppable turns by run id."""
@@ -141,8 +144,8 @@ class TurnGate:
         if self._limit and self.metrics.active >= self._limit:
             message = f"{self._limit} turns are already running. Try again in a moment."
             raise ApiError(429, "rate_limit_exceeded", message, wait=RETRY_AFTER)
-        share = max(1, self._limit // (len(self.keyed_profiles) + 1))
-        if self._limit and holder in self.keyed_profiles and self._held.get(holder, 0) >= share:
+        share = max(1, self._limit // (len(self._keyed_profiles) + 1))
+        if self._limit and holder in self._keyed_profiles and self._held.get(holder, 0) >= share:
             message = f"Too many concurrent turns for this key (at most {share})."
             message = f"{message} Try again in a moment."
             raise ApiError(429, "rate_limit_exceeded", message, wait=RETRY_AFTER)
@@ -207,7 +210,7 @@ class TurnGate:
     async def _addressed(self, app: App, request: TurnRequest) -> TurnRequest:
         """Add the origin of the turn, and whether results can reach its client after the answer."""
         session = request.session.id
-        later = request.async_delivery or await self.has_callback(app, session)
+        later = request.async_delivery or await self._has_callback(app, session)
         return structs.replace(
             request,
             principal=principal_for(request.role, session),

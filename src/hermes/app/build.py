@@ -109,6 +109,10 @@ class App:
         self._logs = logs
         self._closing = closing
         self._shared = shared
+        self.chats = ChatSettings(self.config)
+        self.learning = Learning(home, env, self.config, store, clock)
+        self.plugins = Plugins(cache(self._plugin_services))
+        """What plugins registered; the services that plugins use are built along with the first one."""
 
     @cached_property
     def spawner(self) -> Spawner:
@@ -127,11 +131,6 @@ class App:
         services = FeatureServices(self)
         self._closing.push_async_callback(services.aclose)
         return services
-
-    @cached_property
-    def plugins(self) -> Plugins:
-        """What plugins registered; the services that plugins use are built along with them."""
-        return Plugins(self._plugin_services)
 
     def _plugin_services(self) -> PluginServices:
         from hermes.app.plugins import plugin_services  # noqa: PLC0415 - only with plugins
@@ -162,18 +161,10 @@ class App:
         return models
 
     @cached_property
-    def learning(self) -> Learning:
-        return Learning(self.home, self.env, self.config, self.store, self.clock)
-
-    @cached_property
     def sender(self) -> "OutboxSender":
         from hermes.app.message_sender import OutboxSender  # noqa: PLC0415 - few turns need it
 
         return OutboxSender(self.home, self.env, self.store, self.clock, self.bus)
-
-    @cached_property
-    def chats(self) -> ChatSettings:
-        return ChatSettings(self.config)
 
     @cached_property
     def approvals(self) -> "ApprovalService":

@@ -1,9 +1,10 @@
 """Look up the settings of a chat: its platform, permissions, overrides and prompt."""
 
 from collections.abc import Mapping
-from functools import cache, cached_property
+from functools import cached_property
 
 import msgspec
+from msgspec import Struct
 
 from hermes.config.platforms import FACTS
 from hermes.config.schema import Config
@@ -27,12 +28,11 @@ from hermes.schema.errors import ConfigError
 from hermes.schema.scope import Address, Role, own_channel, platform_of
 
 
-class ChatSettings:
+class ChatSettings(Struct, dict=True):
     """Settings of chats, without those of the running gateway (`app.gateway`)."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._permissions = cache(self._permissions_on)
+    _config: Config
+    _permissions: dict[str, Mapping[Role, RolePermissions]] = {}
 
     @cached_property
     def _channels(self) -> Mapping[str, Platform]:
@@ -55,7 +55,9 @@ class ChatSettings:
             raise ConfigError(f"platforms.{channel}.extra: {error}") from error
 
     def permissions(self, platform: str, role: Role) -> RolePermissions:
-        return self._permissions(platform)[role]
+        if platform not in self._permissions:
+            self._permissions[platform] = self._permissions_on(platform)
+        return self._permissions[platform][role]
 
     def override(self, address: Address) -> ChannelOverride:
         """Settings of one chat that override the profile's."""

@@ -208,7 +208,11 @@ class StandardPlanner:
     def _turn_tools(
         self, offer: "_ToolOffer", model: ModelInfo
     ) -> tuple[Mapping[str, Tool], Collection[str]]:
-        tools, unlisted = offer.limited(self._toolbox, model.window)
+        window, limits = model.window, offer.limits
+        if window not in limits:
+            limited = self._toolbox.limit(offer.tools, window)
+            limits[window] = (limited.tools, limited.unlisted) if limited else (offer.tools, ())
+        tools, unlisted = limits[window]
         if few := self._models.profile_of(model).tools:
             from hermes.tools.cautious_tool import CautiousTool  # noqa: PLC0415 - only for small models
 
@@ -299,7 +303,8 @@ class _ToolOffer(Struct, dict=True):
 
     all_tools: Mapping[str, Tool]
     tools: Mapping[str, Tool]
-    _limited: dict[int, tuple[Mapping[str, Tool], Collection[str]]] = {}
+    limits: dict[int, tuple[Mapping[str, Tool], Collection[str]]] = {}
+    """By size of the window: the tools of a turn, and which of them its requests do not list."""
 
     @cached_property
     def restorable(self) -> Sequence[SupportsRestore]:
@@ -309,15 +314,6 @@ class _ToolOffer(Struct, dict=True):
         """Limit a subagent to its parent's tools."""
         chosen = {name: tool for name, tool in self.tools.items() if name in inherited}
         return _ToolOffer(self.all_tools, chosen)
-
-    def limited(self, toolbox: Toolbox, window: int) -> tuple[Mapping[str, Tool], Collection[str]]:
-        """Return the tools of a turn, and those that its requests do not list."""
-        if window not in self._limited:
-            limited = toolbox.limit(self.tools, window)
-            self._limited[window] = (
-                (limited.tools, limited.unlisted) if limited else (self.tools, ())
-            )
-        return self._limited[window]
 
 
 class RuntimePlanner:

@@ -73,17 +73,14 @@ class PromptRequest(Struct, frozen=True, kw_only=True):
     window: int
 
 
-class PromptContext:
+class PromptContext(Struct, dict=True, eq=False):
     """Collects prompt sections; rarely changing files are read at most once a second."""
 
-    def __init__(self, home: Home, config: Config, learning: Learning, clock: Clock) -> None:
-        self._home = home
-        # Plain strings: this is checked every turn.
-        self._memory_files = [str(home.memories / name) for name in MEMORY_FILES]
-        self._config = config
-        self._learning = learning
-        self._clock = clock
-        self._cache: dict[_CacheKey, tuple[float, PromptSections]] = {}
+    _home: Home
+    _config: Config
+    _learning: Learning
+    _clock: Clock
+    _cache: dict[_CacheKey, tuple[float, PromptSections]] = {}
 
     def sections(self, request: PromptRequest) -> PromptSections:
         key = (request.workspace, request.platform, request.window, *request.tools)
@@ -121,7 +118,7 @@ class PromptContext:
 
     def _memory(self) -> str:
         """Memory is the owner's: only their sessions get it."""
-        if not any(os.access(note, os.F_OK) for note in self._memory_files):
+        if not any(os.access(self._home.memories / name, os.F_OK) for name in MEMORY_FILES):
             return ""
         from hermes.learning.memory import memory_prompt  # noqa: PLC0415 - only with memory
 

@@ -18,10 +18,9 @@ from hermes.config.platforms import PLATFORMS
 from hermes.config.problems import Finding, Problem, Severity
 from hermes.config.schema import Config
 from hermes.config.sections.messaging import Platform
-from hermes.config.server_ports import MAX_PORT, is_port, is_port_setting, is_port_variable
+from hermes.config.server_ports import MAX_PORT, PORT_VARIABLES, is_port, is_port_setting
 from hermes.config.setting_warnings import BOTS, FALSE_WORDS, TRUE_WORDS
 from hermes.config.values import KeyPath, as_list, as_mapping, format_path
-from hermes.config.variables import VARIABLES
 from hermes.kit.text import similar_names
 from hermes.models.providers import CUSTOM, PROVIDERS, find_provider
 from hermes.models.urls import API_MODES
@@ -189,7 +188,7 @@ def _ports(raw: Mapping[str, object], env: Env) -> Iterator[Finding]:
     given = [
         one for one in _values(raw, ("platforms", "*", "extra", "*")) if is_port_setting(one[0])
     ]
-    given += [((name,), env.get(name)) for name in VARIABLES if is_port_variable(name)]
+    given += [((name,), env[name]) for name in PORT_VARIABLES if name in env]
     for path, value in given:
         if not is_port(value):
             message = f"{value} is not a port, which is a whole number from 0 to {MAX_PORT}"

@@ -32,7 +32,7 @@ EVERYTHING = "hermes-cli"
 
 def reserved_toolsets() -> list[str]:
     """Names of built-in toolsets. An MCP server with such a name has the toolset `mcp-NAME`."""
-    return [*built_in_toolsets().names(), NO_MCP]
+    return [*built_in_toolsets().names, NO_MCP]
 
 
 class ToolSelection(Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ def tool_selection(
 
     Unknown names in `excluded` are allowed: they may belong to a feature that is not installed.
     """
-    servers, known = mcp_toolsets(config), built_in_toolsets().names()
+    servers, known = mcp_toolsets(config) if wanted else {}, built_in_toolsets().names
     names = [name if name in known else toolset_name(name) for name in wanted or ()]
     names = [name for name in names if name != NO_MCP]
     return ToolSelection(
@@ -77,12 +77,12 @@ class Toolbox:
         self._offered: dict[str, Mapping[str, Tool]] = {}
         self._added: dict[str, Mapping[str, Tool]] = {}
         self._toolsets = toolsets or built_in_toolsets()
-        self._builtin = frozenset(self._toolsets.tools_of(self._toolsets.names()))
+        self._builtin = frozenset(self._toolsets.tools_of(self._toolsets.names))
 
     def tools_on(self, platform: str) -> Mapping[str, Tool]:
         """The tools of a platform by name."""
         if platform not in self._offered:
-            known = self._toolsets.names()
+            known = self._toolsets.names
             excluded = self._selection.disabled.union(self._config.agent.disabled_toolsets)
             disabled = self._toolsets.tools_of(excluded.intersection(known))
             names: Collection[str] | None = self._selection.tools
@@ -153,7 +153,7 @@ class Toolbox:
 
     def toolsets(self) -> Mapping[str, Sequence[str]]:
         """The tools of each toolset."""
-        builtin = {name: self._toolsets.tools_of([name]) for name in self._toolsets.names()}
+        builtin = {name: self._toolsets.tools_of([name]) for name in self._toolsets.names}
         return {**{name: [*tools] for name, tools in self._added.items()}, **builtin}
 
     def _added_tools(self, platform: str) -> dict[str, Tool]:

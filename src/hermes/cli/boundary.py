@@ -58,6 +58,7 @@ def silence_stdout() -> None:
 
 
 def _run_and_flush(verb: "Callable[..., int]", *given: object) -> int:
+    """Run the command, then flush stdout: a full disk is an error, too."""
     try:
         code = verb(*given)
     except SystemExit as ended:  # raised by argparse after --help

@@ -75,6 +75,7 @@ _FLAGS = _FLAGS_WITHOUT_VALUE | _LONG_NAMES.keys()
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
+    """Run one command line; return the exit code."""
     from hermes.cli.boundary import run_guarded
 
     words = list(sys.argv[1:] if argv is None else argv)
@@ -87,6 +88,7 @@ def main(argv: "Sequence[str] | None" = None) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    """Find the command in the words, and run it with its parsed arguments."""
     profile, words = _take_profile(words)
     if words in (["--version"], ["-V"]) or words[:1] == ["version"]:
         return _print_version()

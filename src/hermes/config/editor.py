@@ -18,7 +18,7 @@ from hermes.config.loader import check_is_mapping, inspect_config, parse_config
 from hermes.config.problems import Problem, Severity, as_error
 from hermes.config.repair import is_text_type, setting_type
 from hermes.config.schema import Config
-from hermes.config.server_ports import is_port, is_port_setting, is_port_variable
+from hermes.config.server_ports import PORT_VARIABLES, is_port, is_port_setting
 from hermes.config.setting_warnings import NO_SUCH_SETTING
 from hermes.config.values import (
     KeyPath,
@@ -161,7 +161,7 @@ def replace_whole_config(home: Home, old: str, new: str) -> None:
 
 def set_variable(home: Home, name: str, value: str) -> None:
     """Set a variable in the home's .env, which only its owner may read."""
-    if is_port_variable(name):
+    if name in PORT_VARIABLES:
         _check_port(name, value)
     with _locked_config(home):
         text = read_text(home.dotenv)

@@ -94,14 +94,13 @@ def inspect_config(
 ) -> tuple[LoadedConfig | None, list[Problem]]:
     """The loaded settings, or None on errors, and all problems."""
     try:
-        value, suspicious = read_plain_yaml(text), False
-        if value is None:
+        raw, suspicious = read_plain_yaml(text), False
+        if raw is None:
             from hermes.config.yaml_parser import read_yaml  # noqa: PLC0415 - slow to import
 
-            value, suspicious = read_yaml(text, file)
-        given = check_is_mapping(value, file)
+            document, suspicious = read_yaml(text, file)
+            raw = {str(key): value for key, value in check_is_mapping(document, file).items()}
         findings: list[Finding] = []
-        raw = {str(key): value for key, value in given.items()}
         if "${" in text:
             raw = _expanded(raw, env, findings)
         settled = settle_choices(with_env_settings(raw, env), findings)

@@ -4,6 +4,7 @@ from hermes.config.values import KeyPath
 from hermes.config.variables import VARIABLES
 
 MAX_PORT = 65535
+PORT_VARIABLES = tuple(name for name in VARIABLES if name.endswith("_PORT"))
 
 
 def is_port_setting(path: KeyPath) -> bool:
@@ -11,11 +12,6 @@ def is_port_setting(path: KeyPath) -> bool:
     if len(path) != 4 or path[0] != "platforms" or path[2] != "extra":
         return False
     return path[3] == "port" or str(path[3]).endswith("_port")
-
-
-def is_port_variable(name: str) -> bool:
-    """Whether it is a known variable such as `API_SERVER_PORT`."""
-    return name.endswith("_PORT") and name in VARIABLES
 
 
 def is_port(value: object) -> bool:

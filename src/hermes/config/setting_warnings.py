@@ -206,10 +206,11 @@ _DROPPED = object()
 def settle_choices(raw: dict[str, object], findings: list[Finding]) -> dict[str, object]:
     """Normalize known words; drop unknown ones with a warning."""
     settled: object = raw
-    for name, words in CHOICES.items():
-        settled = _replaced(settled, tuple(name.split(".")), (), _Choice(words, findings))
-    for name, words in SWITCHES.items():
-        settled = _replaced(settled, tuple(name.split(".")), (), _Switch(words, findings))
+    for kind, settings in ((_Choice, CHOICES), (_Switch, SWITCHES)):
+        for name, words in settings.items():
+            steps = tuple(name.split("."))
+            if steps[0] in raw:
+                settled = _replaced(settled, steps, (), kind(words, findings))
     return {str(key): value for key, value in (as_mapping(settled) or {}).items()}
 
 

@@ -290,7 +290,7 @@ def secret_values(env: Mapping[str, str]) -> list[str]:
     harmless or the value is trivial.
     """
     own = env.profile_names if isinstance(env, Env) else ()
-    of_rooms = [key for name in sorted(ROOM_LISTS) for key in room_keys(env.get(name, ""))]
+    of_rooms = [key for name in sorted(ROOM_LISTS & env.keys()) for key in room_keys(env[name])]
     return of_rooms + [
         part
         for name, value in env.items()

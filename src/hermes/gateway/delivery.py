@@ -143,6 +143,7 @@ class Delivery:
                     await self._wakeups.wait()
 
     async def _serve(self, topic: str) -> None:
+        """Send the messages of one topic in order, until none is left."""
         failures = 0
         try:
             while True:
@@ -231,6 +232,7 @@ class Delivery:
         return self._rules.reason_to_stop(pending, min(self._clock.now(), steady_now))
 
     async def _send(self, pending: PendingDelivery) -> float:
+        """Send the posts of a message that are left; return how long to wait after a failure."""
         item, reply = pending.item, pending.reply
         posts = self._posts(reply)
         records: list[Write] = []
@@ -238,14 +240,13 @@ class Delivery:
             for index in range(reply.sent, len(posts)):
                 post = await self._post(pending, index, posts[index])
                 records = self._records_for(pending, post)
-                reply = structs.replace(
+                pending.reply = reply = structs.replace(
                     pending.reply,
                     sent=index + 1,
                     known=item.attempts,
                     progress_post=None,
                     may_repeat=False,
                 )
-                pending.reply = reply
                 if index + 1 < len(posts):
                     failpoint("delivery.before_next_part")
                     await self._retry_until_stored(self._amendment(item, reply), *records)
@@ -330,6 +331,7 @@ class Delivery:
         return receipt.id
 
     async def _send_post(self, to: Address, post: Outbound) -> Receipt:
+        """Send one post within its time limit."""
         seconds = self._channel.caps.send_seconds or self._rules.send_timeout
         async with time_limit(self._clock, seconds):
             return await self._channel.send(to, post)

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from hermes.app.build import App, AppOptions, open_app
 from hermes.app.session_jobs import SessionJobs
@@ -364,15 +364,12 @@ async def _continue_session(
     return notes
 
 
-class InProcessClient:
-    def __init__(
-        self, portal: BlockingPortal, service: ConversationService, greeting: Greeting
-    ) -> None:
-        self._portal = portal
-        self._service = service
-        self._loop = portal.call(asyncio.get_running_loop)
-        self._events: SimpleQueue[Event | None] = SimpleQueue()
-        self.greeting = greeting
+class InProcessClient(Struct, eq=False):
+    greeting: Greeting
+    _portal: BlockingPortal
+    _service: ConversationService
+    _loop: asyncio.AbstractEventLoop
+    _events: SimpleQueue[Event | None] = field(default_factory=SimpleQueue)
 
     @property
     def state(self) -> ConversationState:
@@ -437,7 +434,8 @@ def open_in_process(
         portal.wrap_async_context_manager(_open_service(home, env, start)) as (service, opened),
     ):
         greeting = structs.replace(opened, notes=(*notes, *opened.notes))
-        yield InProcessClient(portal, service, greeting)
+        loop = portal.call(asyncio.get_running_loop)
+        yield InProcessClient(greeting, portal, service, loop)
 
 
 @asynccontextmanager

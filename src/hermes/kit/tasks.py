@@ -244,10 +244,7 @@ class Worker:
         # A daemon, so that an owner that failed to close it does not hang the interpreter.
         # Keeps the logging context of its creator.
         run = partial(copy_context().run, self._run)
-        self._thread = threading.Thread(target=run, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self.start = threading.Thread(target=run, name=name, daemon=True).start
 
     async def ended(self) -> None:
         await asyncio.wrap_future(self._ended)

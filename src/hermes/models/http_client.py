@@ -9,7 +9,7 @@ import binascii
 import socket
 import ssl
 import zlib
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple, Protocol, cast
@@ -317,16 +317,16 @@ class _Connection(asyncio.Protocol):
             self._response.finish()
 
 
-class HttpClient:
+class HttpClient(Struct, kw_only=True, eq=False):
     """Connections to any number of servers, kept open for a minute after each response."""
 
-    def __init__(self, *, connect: float, tls: Callable[[], ssl.SSLContext]) -> None:
-        self._connect_timeout = connect
-        self._tls = tls
-        self._idle: defaultdict[_Origin, deque[_Connection]] = defaultdict(deque)
-        self._open: dict[asyncio.Future[None], _Connection] = {}
-        self._answering: dict[HttpResponse, _Connection] = {}
-        self._sweeping: asyncio.TimerHandle | None = None
+    connect: float
+    """Seconds until a connection must be open."""
+    tls: Callable[[], ssl.SSLContext]
+    _idle: dict[_Origin, deque[_Connection]] = {}
+    _open: dict[asyncio.Future[None], _Connection] = {}
+    _answering: dict[HttpResponse, _Connection] = {}
+    _sweeping: asyncio.TimerHandle | None = None
 
     async def send(
         self,
@@ -366,7 +366,7 @@ class HttpClient:
             return
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
-        self._idle[connection.origin].append(connection)
+        self._idle.setdefault(connection.origin, deque()).append(connection)
         if self._sweeping is None:
             self._sweeping = loop.call_later(_KEEP_ALIVE, self._sweep)
 
@@ -382,7 +382,7 @@ class HttpClient:
             await asyncio.wait([*self._open], timeout=1.0)
 
     def _take_idle(self, origin: _Origin) -> _Connection | None:
-        idle = self._idle[origin]
+        idle = self._idle.get(origin)
         while idle:
             # The most recent one: the others may expire.
             connection = idle.pop()
@@ -393,7 +393,7 @@ class HttpClient:
     async def _connect(self, origin: _Origin) -> _Connection:
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(self._connect_timeout):
+            async with asyncio.timeout(self.connect):
                 found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
                 # Tries the next address after a short time without an answer. Not with asyncio's
                 # own option for that: it leaks the socket if it is cancelled.
@@ -403,7 +403,7 @@ class HttpClient:
                 _, connection = await loop.create_connection(
                     partial(_Connection, origin),
                     sock=opened,
-                    ssl=self._tls() if origin.tls else None,
+                    ssl=self.tls() if origin.tls else None,
                     server_hostname=origin.host if origin.tls else None,
                 )
         except TimeoutError as error:

@@ -8,7 +8,7 @@ import logging
 import math
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -190,7 +190,7 @@ class ResilientModel:
                     await self.aclose()
 
     async def _run(self, request: ModelRequest) -> AsyncGenerator[ModelChunk]:
-        first, *others = self._order(request.run)
+        first, *others = self._order(request.run) if len(self._routes) > 1 else self._routes
         state = _RequestState(request.run, first, others, [first])
         while True:
             route = state.model
@@ -346,18 +346,18 @@ def build_model(
         total = max(MAX_REQUEST_SECONDS, target.idle)
         settings = endpoint_settings(target, target.connect, target.idle, total)
         endpoint = endpoints.setdefault(settings, Endpoint(settings))
-        model = WireModel(endpoint, target, images, clock, _wire(target.api_mode, target))
+        wire = _wire(target.api_mode, target)
+        bind = partial(WireModel, endpoint, target, images, clock, wire)
         store = cooldowns(target.provider) if cooldowns else None
         ring = KeyRing(target.keys, target.strategy, cooldowns=store, now=clock.monotonic())
-        return KeyedModel(model, ring, model.with_key, min_interval=target.min_interval)
-
-    async def close() -> None:
-        for endpoint in endpoints.values():
-            await endpoint.client.aclose()
+        return KeyedModel(bind(), ring, bind, min_interval=target.min_interval)
 
     models = [keyed_model(target) for target in (resolved.primary, *resolved.fallbacks)]
-    policy = RetryPolicy(tries=resolved.tries)
-    return ResilientModel(models, clock, policy, close=close, profile=resolved.primary.profile)
+    policy, connections = RetryPolicy(tries=resolved.tries), AsyncExitStack()
+    for endpoint in endpoints.values():
+        connections.push_async_callback(endpoint.client.aclose)
+    profile = resolved.primary.profile
+    return ResilientModel(models, clock, policy, close=connections.aclose, profile=profile)
 
 
 def _without_engine(images: ImageUrls, clock: Clock) -> BuildModel:

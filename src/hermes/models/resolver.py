@@ -102,7 +102,10 @@ def resolve_models(
     `found` are servers on this machine, used only when nothing else is configured.
     """
     resolver = _Resolver(settings, env, found)
-    primary = resolver.target(resolver.select(flags))
+    chosen, named = select_model(settings, env, flags), flags.model
+    if chosen.source != "flag" and "/" in named and resolver.is_other(chosen.provider, named):
+        chosen = ModelSelection(model=named, source="flag")
+    primary = resolver.target(chosen)
     fallbacks = tuple(resolver.target(select_fallback(one)) for one in settings.fallback_providers)
     for target in (primary, *fallbacks):
         if not target.model:
@@ -115,18 +118,7 @@ class _Resolver(Struct, frozen=True):
     env: EnvLookup
     found: Sequence[LocalServer]
 
-    def select(self, flags: ModelOverrides) -> ModelSelection:
-        """Raise `ConfigError` for a key without a provider or an address."""
-        chosen = select_model(self.settings, self.env, flags)
-        if (
-            chosen.source != "flag"
-            and "/" in flags.model
-            and self._names_other_provider(chosen.provider, flags.model)
-        ):
-            return ModelSelection(model=flags.model, source="flag")
-        return chosen
-
-    def _names_other_provider(self, configured: str, model: str) -> bool:
+    def is_other(self, configured: str, model: str) -> bool:
         """Return whether `-m vendor/model` means the vendor instead of the configured provider.
 
         Routers and local servers have model names with slashes.

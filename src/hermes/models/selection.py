@@ -62,7 +62,7 @@ def select_model(settings: ModelSettings, env: EnvLookup, flags: ModelOverrides)
             api_key=flags.api_key,
             source="flag",
         )
-    if configured_provider(settings):
+    if settings.base_url or not is_auto(settings.provider):
         return _configured(settings, usual, "config")
     if settings.api_key:
         raise ConfigError(

@@ -250,10 +250,6 @@ class WireModel:
             local=served.local,
         )
 
-    def with_key(self, key: str) -> "WireModel":
-        """Return the same model with another key, sharing the connections."""
-        return WireModel(self._endpoint, self._served, self._images, self._clock, self._wire, key)
-
     def stream(
         self, request: ModelRequest
     ) -> AbstractAsyncContextManager[AsyncIterator[ModelChunk]]:

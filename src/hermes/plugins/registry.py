@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from functools import cache
 from importlib import import_module
 from typing import Protocol, cast
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hermes.config.schema import Config
 from hermes.config.variables import proxy_url
@@ -43,21 +42,20 @@ class _PluginModule(Protocol):
     def register(self, ctx: PluginContext) -> None: ...
 
 
-class Plugins:
+class Plugins(Struct, eq=False):
     """Implements `PluginContext` and holds what was registered."""
 
-    def __init__(self, make_services: Callable[[], PluginServices]) -> None:
-        """`make_services` is called when the first plugin is loaded."""
-        self._make_services = cache(make_services)
-        self.runtimes: list[RuntimeProvider] = []
-        self.switches: dict[str, SwitchableRuntime] = {}
-        self.gateway_tasks: list[Callable[[], Coroutine[None, None, None]]] = []
-        self._model_providers: dict[str, BuildModel] = {}
-        self._closing = AsyncExitStack()
-        self._loaded: set[str] = set()
+    _make_services: Callable[[], PluginServices]
+    runtimes: list[RuntimeProvider] = []
+    switches: dict[str, SwitchableRuntime] = {}
+    gateway_tasks: list[Callable[[], Coroutine[None, None, None]]] = []
+    _model_providers: dict[str, BuildModel] = {}
+    _closing: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _loaded: set[str] = set()
 
     @property
     def services(self) -> PluginServices:
+        """What plugins use; built when the first one is loaded."""
         return self._make_services()
 
     def load(self, manifest: PluginManifest) -> None:

@@ -180,10 +180,10 @@ def no_final_writes(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]
 
 class AcceptedMessages(Struct, frozen=True):
     messages: tuple[User, ...] = ()
-    recorded: bool = False  # already in the transcript
+    recorded: tuple[str, ...] = ()  # ids of those that are in the transcript already
 
 
-class Recorder:
+class Recorder(Struct, kw_only=True, eq=False):
     """Records one run's events under its lease and publishes them; the end releases the lease.
 
     The end completes those accepted inbox items that are in the transcript. In a turn we run
@@ -191,47 +191,32 @@ class Recorder:
     message; it is held back until then, so that both are one commit.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        clock: Clock,
-        price: PriceFunction,
-        scope: Scope,
-        lease: Lease,
-        partial: PartialAnswer | None,
-        publish: Publish,
-        accepted: AcceptedMessages = AcceptedMessages(),  # noqa: B008 - a frozen value
-        final_writes: FinalWrites = no_final_writes,
-        own: bool = False,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._price = price
-        self._scope = scope
-        self._lease = lease
-        self._partial = partial
-        self._publish = publish
-        self._accepted = accepted
-        self._final_writes = final_writes
-        self._own = own
-        self._recorded = tuple(user.id for user in accepted.messages) if accepted.recorded else ()
-        self._messages: list[Message] = []
-        self._answer: MessageAdded | None = None
-        self.ended: RunEnded | None = None
-        """The end event as it was published."""
+    store: Store
+    clock: Clock
+    price: PriceFunction
+    scope: Scope
+    lease: Lease
+    partial: PartialAnswer | None
+    publish: Publish
+    accepted: AcceptedMessages = AcceptedMessages()
+    final_writes: FinalWrites = no_final_writes
+    own: bool = False
+    ended: RunEnded | None = None
+    """The end event as it was published."""
+    _messages: list[Message] = []
+    _answer: MessageAdded | None = None
 
     async def emit(self, event: Event) -> None:
         """Record a fact before it is published; deltas are published directly."""
-        if isinstance(event, _SHOWN) and self._partial is not None:
-            self._partial.add(event)
+        if isinstance(event, _SHOWN) and self.partial is not None:
+            self.partial.add(event)
         if isinstance(event, _DELTAS) and self._answer is None:
-            self._publish(event)
+            self.publish(event)
             return
         match event:
             case RunEnded():
                 await self._end(event)
-            case MessageAdded(message=Assistant(calls=[])) if self._own and self._answer is None:
+            case MessageAdded(message=Assistant(calls=[])) if self.own and self._answer is None:
                 self._answer = event
             case _:
                 await self._record(event)
@@ -240,7 +225,7 @@ class Recorder:
         events = [event] if self._answer is None else [self._answer, event]
         writes = [write for one in events for write in self._writes(one)]
         if writes:
-            await self._store.commit(*writes, fence=self._lease.fence)
+            await self.store.commit(*writes, fence=self.lease.fence)
             failpoint("recorder.after_fact")
         self._answer = None
         self._forward(events)
@@ -262,27 +247,27 @@ class Recorder:
         finally:
             # Publish the end even if nothing can be written anymore.
             self.ended = event
-            self._publish(event)
+            self.publish(event)
 
     async def _write_end(self, event: RunEnded, answer: MessageAdded | None) -> None:
         """Commit the last writes and release the lease with them."""
         said = self._messages if answer is None else [*self._messages, answer.message]
-        keys = {*self._recorded, *(message.id for message in said)}
-        completed = [CompleteItem(user.id) for user in self._accepted.messages if user.id in keys]
+        keys = {*self.accepted.recorded, *(message.id for message in said)}
+        completed = [CompleteItem(user.id) for user in self.accepted.messages if user.id in keys]
         failures: Sequence[Write] = ()
         if event.outcome in _FAILURES:
-            failures = failure_writes(self._scope, event, self._clock.now())
+            failures = failure_writes(self.scope, event, self.clock.now())
         failpoint("recorder.before_end")
-        await self._store.commit(
+        await self.store.commit(
             *([] if answer is None else self._writes(answer)),
             *completed,
-            *self._final_writes(event, said),
+            *self.final_writes(event, said),
             *failures,
             *self._closing_writes(),
-            ReleaseLease(self._lease.session, self._lease.generation),
-            fence=self._lease.fence,
+            ReleaseLease(self.lease.session, self.lease.generation),
+            fence=self.lease.fence,
         )
-        self._lease.released = True
+        self.lease.released = True
         failpoint("recorder.after_end")
 
     def _forward(self, events: Sequence[Event]) -> None:
@@ -290,19 +275,21 @@ class Recorder:
             if isinstance(event, MessageAdded):
                 self._messages.append(event.message)
                 failpoint("recorder.after_message")
-            self._publish(event)
+            self.publish(event)
 
     def _writes(self, event: Event) -> list[Write]:
-        session, run, now = self._scope.session, self._scope.run, self._clock.now()
+        session, run, now = self.scope.session, self.scope.run, self.clock.now()
         match event:
-            case MessageAdded(message=message) if message.id not in self._recorded:
+            case MessageAdded(message=message) if message.id not in self.accepted.recorded:
                 failpoint("recorder.before_message")
                 writes: list[Write] = [AppendMessage(session, run, message, now)]
                 if isinstance(message, Result):
                     writes.append(SettleIntent(session, message.call))
                 elif isinstance(message, Assistant):
                     writes += self._closing_writes()
-                    writes += self._usage(message, now)
+                    if message.usage != Usage():
+                        spent = message.model, message.provider, message.usage
+                        writes.append(RecordUsage(session, run, *spent, self.price(*spent), now))
                 return writes
             case ToolStarted(call=call, effect=effect) if effect is not Effect.READ:
                 failpoint("recorder.before_intent")
@@ -314,14 +301,7 @@ class Recorder:
                 return []
 
     def _closing_writes(self) -> list[Write]:
-        return [] if self._partial is None else self._partial.closing_writes()
-
-    def _usage(self, message: Assistant, now: datetime) -> list[Write]:
-        if message.usage == Usage():
-            return []
-        spent = message.model, message.provider, message.usage
-        session, run = self._scope.session, self._scope.run
-        return [RecordUsage(session, run, *spent, self._price(*spent), now)]
+        return [] if self.partial is None else self.partial.closing_writes()
 
 
 def failure_writes(scope: Scope, ended: RunEnded, at: datetime) -> list[Write]:

@@ -113,7 +113,7 @@ async def accept_turn(
     started = await store.begin_turn(begin, *writes)
     lease.generation = started.generation
     if turn.message is not None and started.appended:
-        return AcceptedMessages((turn.message,), recorded=True)
+        return AcceptedMessages((turn.message,), recorded=(turn.message.id,))
     waiting = await _readable(started.waiting, store)
     completed = [CompleteItem(user.id) for user in waiting if user.id in known]
     await store.commit(*completed, fence=lease.fence)

@@ -349,6 +349,7 @@ class SqliteStore(SqliteRepositories):
         return SqliteArchive(self._engine, principal)
 
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
+        """Commit all writes in one transaction, or none."""
         if not writes:
             return
         write = partial(_commit, writes=writes, fence=fence, now=to_micros(self._clock.now()))

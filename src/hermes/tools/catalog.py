@@ -163,9 +163,7 @@ class Toolsets:
             "hermes-api-server": tuple(name for name in common if name not in asking),
             "safe": (),
         }
-
-    def names(self) -> list[str]:
-        return sorted({*self.single, *self.composites})
+        self.names = sorted({*self.single, *self.composites})
 
     def tools_of(self, names: Iterable[str]) -> list[str]:
         """Return the tools of several toolsets without duplicates. Raises `UsageError`."""
@@ -173,8 +171,8 @@ class Toolsets:
         for name in names:
             for plain in self.composites.get(name, (name,)):
                 if plain not in self.single:
-                    near = did_you_mean(name, self.names())
-                    hint = near or f"Known toolsets: {', '.join(self.names())}."
+                    near = did_you_mean(name, self.names)
+                    hint = near or f"Known toolsets: {', '.join(self.names)}."
                     raise UsageError(f"Unknown toolset: {name!r}.", hint=hint)
                 tools.update(dict.fromkeys(self.single[plain]))
         return list(tools)
@@ -186,7 +184,7 @@ def built_in_toolsets() -> Toolsets:
 
 
 def known_toolsets() -> list[str]:
-    return built_in_toolsets().names()
+    return built_in_toolsets().names
 
 
 def tools_of(names: Iterable[str]) -> list[str]:

@@ -151,8 +151,9 @@ async def test_key_is_sent_but_never_shown():
             await read_stream(model)
         assert "42" not in str(caught.value)
         assert "MOCK_KEY" in caught.value.hint
-        with pytest.raises(Unauthorized):
-            await read_stream(model.with_key("other"), ModelRequest("", []))
+        async with model_at(server.url, key="other") as other:
+            with pytest.raises(Unauthorized):
+                await read_stream(other, ModelRequest("", []))
         assert [one.headers.get("authorization") for one in server.requests] == [
             "Bearer sk-secret-secret-42",
             "Bearer other",

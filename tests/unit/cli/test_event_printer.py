@@ -30,7 +30,16 @@ from hermes.schema.events import (
     ToolProgress,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trust, User
+from hermes.schema.messages import (
+    Assistant,
+    Result,
+    Stop,
+    Text,
+    ToolCall,
+    Trust,
+    User,
+    final_text,
+)
 from hermes.schema.questions import TERMINAL_ORIGIN
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
@@ -296,7 +305,7 @@ async def test_answer_listener_prints_notices_only_to_a_terminal() -> None:
         for event in (Notice("waiting"), TextDelta("x"), answer("x"), ENDED):
             listener(event)
         assert err.getvalue() == expected
-        assert (listener.answer, listener.ended) == ("x", ENDED)
+        assert (final_text(listener.messages), listener.ended) == ("x", ENDED)
 
 
 async def test_json_listener_prints_one_line_per_event() -> None:

@@ -69,8 +69,8 @@ class ApiHost:
         from hermes.api.server import ApiServer  # noqa: PLC0415 - imported only when enabled
 
         try:
-            server = ApiServer(read_settings(owner.config, owner.env), self._clock)
-            server.context.status = self._status
+            settings = read_settings(owner.config, owner.env)
+            server = ApiServer(settings, self._clock, status=self._status)
             self._server = await stack.enter_async_context(server)
             log.info("the API server is listening at %s", server.address)
         except ConfigError as error:

@@ -136,6 +136,7 @@ class WebhookChannel:
         self._route(route)
 
     async def receive(self, call: Call) -> CallResponse:
+        """Handle a call; a rejected one gets its reason."""
         try:
             return await self._receive(call)
         except CallRejected as rejected:
@@ -143,6 +144,7 @@ class WebhookChannel:
             return rejected.answer
 
     async def _receive(self, call: Call) -> CallResponse:
+        """Verify a call and make a message of it, unless the route ignores it."""
         route = self._route(call.route)
         proof = self._proof(route, call)
         forms = route.form or proof is None or proof.scheme not in BODY_ONLY
@@ -196,6 +198,7 @@ class WebhookChannel:
             done.set()
 
     async def _deliver_call(self, verified: _VerifiedCall) -> CallResponse:
+        """Deliver the message, unless the call is known or there are too many."""
         if known := self._known(verified):
             return _answer(200, "duplicate", verified, known)
         if self._deliver is None:

@@ -46,6 +46,7 @@ class Listener(HttpListener):
         return http_response(CallResponse(200, {"status": "ok", "platform": "webhook"}))
 
     async def _handle_call(self, request: web.Request) -> web.Response:
+        """Find the profile and the route of a call, and read it."""
         route = request.match_info["route"]
         call_handler = self._handler(request.match_info.get("profile", ""))
         if call_handler is None:

@@ -40,7 +40,12 @@ def candidate_paths(workspace: Path, root: Path | None, rules: int = 1) -> Itera
 
 def repository_root(folder: Path) -> Path | None:
     """Find the repository; an empty `.git` does not count, anyone can create one in `/tmp`."""
-    return next((path for path in (folder, *folder.parents) if _has_git(path / ".git")), None)
+    for path in (folder, *folder.parents):
+        git = path / ".git"
+        # Works even for folders we cannot read.
+        if os.path.isfile(git) or os.path.exists(git / "HEAD"):  # noqa: PTH110, PTH113 - see above
+            return path
+    return None
 
 
 def instruction_files_among(paths: Collection[Path], workspace: Path) -> frozenset[Path]:
@@ -70,11 +75,6 @@ def _cursor_rules(folder: Path) -> list[Path]:
         return sorted(folder / name for name in os.listdir(folder) if name.endswith(".mdc"))  # noqa: PTH208 - creating paths is slow
     except OSError:
         return []
-
-
-def _has_git(place: Path) -> bool:
-    """Works even for folders we cannot read."""
-    return os.path.isfile(place) or os.path.exists(place / "HEAD")  # noqa: PTH110, PTH113 - as above
 
 
 class _TrustedFile(Struct, frozen=True):

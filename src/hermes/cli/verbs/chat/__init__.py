@@ -1,6 +1,7 @@
 """`hermes` and `hermes chat`: chat with the agent, or answer one prompt (`-z`, `-q`)."""
 
 import os
+import stat
 from argparse import Namespace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ _EXAMPLE = 'Try: hermes -z "What is this folder?"'
 
 
 def run(args: Namespace, context: CliContext) -> int:
+    """Answer one prompt, or open an interactive chat."""
     _check_flags(args)
     if args.plain:
         context.disable_escapes()
@@ -112,8 +114,11 @@ def decode_argument(given: str) -> str:
 def _read_stdin(context: CliContext, *, waited_for: bool) -> str:
     """Read stdin to its end; say so when input takes a while to arrive."""
     stdin = context.stdin
-    if stdin.closed or stdin.isatty() or not _has_input(stdin.fileno()):
+    if stdin.closed or stdin.isatty():
         return ""
+    mode = os.fstat(stdin.fileno()).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
+        return ""  # such as /dev/null
     if not waited_for and not _has_data(stdin.fileno()):
         context.note("hermes: waiting for the end of stdin (skip it with < /dev/null)")
     data = stdin.buffer.read(STDIN_LIMIT + 1)
@@ -123,15 +128,6 @@ def _read_stdin(context: CliContext, *, waited_for: bool) -> str:
             hint="Save it to a file and mention the file instead.",
         )
     return data.decode("utf-8", "replace")
-
-
-def _has_input(fd: int) -> bool:
-    """Whether stdin is a pipe, file or socket; anything else (/dev/null) is not read."""
-    import os
-    import stat
-
-    mode = os.fstat(fd).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
 def _has_data(fd: int) -> bool:

@@ -53,10 +53,9 @@ class EventPrinter(Listener):
         kept: KeptOutput,
     ) -> None:
         """`kept` receives outputs that are only partly shown, and the todo list."""
-        super().__init__()
+        super().__init__(out)
         self._kept = kept
         self._display_options = options
-        self._out = out
         self._style = style
         self._clock = clock
         # Without colors, reasoning would look like the answer.

@@ -5,13 +5,14 @@ from typing import TextIO
 import msgspec
 
 from hermes.schema.events import Event, MessageAdded, Notice, RunEnded
-from hermes.schema.messages import Message, final_text
+from hermes.schema.messages import Message
 
 
 class Listener:
     """Collects messages and the end of a run; subclasses show events."""
 
-    def __init__(self) -> None:
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
         self.messages: list[Message] = []
         self.ended: RunEnded | None = None
         self.refused = False
@@ -29,30 +30,18 @@ class Listener:
     def show(self, event: Event) -> None:
         """Show nothing; the answer is printed at the end."""
 
-    @property
-    def answer(self) -> str:
-        return final_text(self.messages)
-
 
 class AnswerListener(Listener):
     """Prints notices to stderr if it is a terminal, and always what was refused."""
 
-    def __init__(self, err: TextIO) -> None:
-        super().__init__()
-        self._err = err
-
     def show(self, event: Event) -> None:
-        if isinstance(event, Notice) and (event.refused or self._err.isatty()):
-            self._err.write(f"hermes: {event.text}\n")
-            self._err.flush()
+        if isinstance(event, Notice) and (event.refused or self._out.isatty()):
+            self._out.write(f"hermes: {event.text}\n")
+            self._out.flush()
 
 
 class JsonListener(Listener):
     """Prints every event as one line of JSON."""
-
-    def __init__(self, out: TextIO) -> None:
-        super().__init__()
-        self._out = out
 
     def show(self, event: Event) -> None:
         line = msgspec.json.encode(event)

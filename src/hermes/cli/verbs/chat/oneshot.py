@@ -26,7 +26,7 @@ from hermes.kit.files import write_atomic
 from hermes.kit.terminal_text import escape_controls
 from hermes.schema.errors import HermesError, UsageError
 from hermes.schema.events import Event, Outcome, QuestionAsked, RunEnded
-from hermes.schema.messages import Text
+from hermes.schema.messages import Text, final_text
 from hermes.schema.questions import Question
 
 EXIT_CODES = {
@@ -39,6 +39,7 @@ _USAGE_FILE_HINT = "Choose another path for --usage-file."
 
 
 def run_oneshot(args: Namespace, prompt: str, context: CliContext) -> int:
+    """Open the agent, show its warnings, and ask it the prompt."""
     if args.usage_file:
         _check_usage_file(Path(args.usage_file))
     parts = (Text(prompt),) if prompt else ()
@@ -64,6 +65,7 @@ def _can_ask(args: Namespace, context: CliContext) -> bool:
 
 
 def run_input(agent: AgentClient, question: UserInput, args: Namespace, context: CliContext) -> int:
+    """Run one turn, print what the flags ask for, and return the exit code."""
     listener = _make_listener(args, context)
     try:
         ask = _make_answerer(agent, context) if _can_ask(args, context) else _ask_nobody
@@ -159,7 +161,8 @@ def _make_listener(args: Namespace, context: CliContext) -> Listener:
 
 
 def _print_answer(listener: Listener, context: CliContext) -> None:
-    answer = listener.answer.rstrip("\n")
+    """Print the answer, and why there is none."""
+    answer = final_text(listener.messages).rstrip("\n")
     if answer:
         shown = escape_controls(answer) if context.stdout.isatty() else answer
         try:
