@@ -112,7 +112,7 @@ class App:
         self.chats = ChatSettings(self.config)
         self.learning = Learning(home, env, self.config, store, clock)
         self.plugins = Plugins(cache(self._plugin_services))
-        """What plugins registered; the services that plugins use are built along with the first one."""
+        """What plugins registered; their services are built with the first one."""
 
     @cached_property
     def spawner(self) -> Spawner:
