@@ -1,13 +1,13 @@
 """What a channel is built from in tests."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TypeVar
 
 from hermes.config.sections.messaging import Platform
 from hermes.kit.clock import Clock, SystemClock
-from hermes.ports.channel import ChannelDeps
+from hermes.ports.channel import ChannelDeps, Inbound
 from hermes.store.blobs import FileBlobs
 
 T = TypeVar("T")
@@ -20,6 +20,10 @@ class SharedStub:
         raise NotImplementedError(name)
 
 
+async def admit_all(update: Inbound) -> bool:
+    return True
+
+
 def new_deps(
     platform: str,
     folder: Path,
@@ -27,6 +31,7 @@ def new_deps(
     extra: Mapping[str, object],
     env: Mapping[str, str],
     clock: Clock | None = None,
+    admits: Callable[[Inbound], Awaitable[bool]] = admit_all,
 ) -> ChannelDeps:
     return ChannelDeps(
         name=platform,
@@ -38,5 +43,6 @@ def new_deps(
         clock=clock or SystemClock(),
         shared=SharedStub(),
         blobs=FileBlobs(folder / "cache" / "blobs"),
+        admits=admits,
         commands=(("help", "List commands."), ("new-session", "Start again.")),
     )

@@ -104,6 +104,8 @@ class ConfiguredChannels:
         env: Mapping[str, str] = {} if account else app.env
         if credential := _credential(manifest, settings, env):
             shared.claim(name, credential, app.home.profile)
+        from hermes.app.gateway import build_access  # noqa: PLC0415 - only a gateway opens channels
+
         deps = ChannelDeps(
             name=name,
             profile=app.home.profile,
@@ -114,6 +116,7 @@ class ConfiguredChannels:
             clock=app.clock,
             shared=shared,
             blobs=app.blobs,
+            admits=build_access(app, [name], multiplexed=False).admits,
             commands=_chat_commands() if manifest.caps.native_commands else (),
             account=account,
         )

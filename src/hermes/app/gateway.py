@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def build_access(app: App, channels: Mapping[str, Channel], *, multiplexed: bool) -> AccessControl:
+def build_access(app: App, channels: Collection[str], *, multiplexed: bool) -> AccessControl:
     """Build the access control of the profile's own channels.
 
     If the process serves several profiles (`multiplexed`), session keys contain the profile's name.

@@ -23,6 +23,8 @@ CONNECT_TIMEOUT = 10.0
 CALL_TIMEOUT = 20.0
 UPLOAD_TIMEOUT = 300.0
 CHUNK = 65536
+MAX_ANSWER = 100_000_000
+"""Bytes of an answer that is kept in memory, after decompression."""
 
 
 class Upload(Struct, frozen=True):
@@ -132,7 +134,12 @@ class HttpClient:
                 proxy=self.proxy.url_for(url),
                 timeout=_timeout(seconds),
             ) as response:
-                return HttpAnswer(response.status, response.headers, await response.read())
+                data = bytearray()
+                async for chunk in response.content.iter_any():
+                    data += chunk
+                    if len(data) > MAX_ANSWER:
+                        raise UnknownOutcome(f"The answer of {self._label} is too large.")
+                return HttpAnswer(response.status, response.headers, bytes(data))
         except (
             aiohttp.ClientConnectorError,
             aiohttp.ConnectionTimeoutError,

@@ -8,11 +8,19 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
-from hermes.ports.channel import ChannelDeps, NotSent, Offline, Recording, Throttled, UnknownOutcome
+from hermes.ports.channel import (
+    ChannelDeps,
+    Inbound,
+    NotSent,
+    Offline,
+    Recording,
+    Throttled,
+    UnknownOutcome,
+)
 from hermes.ports.store import Blobs
 from hermes.schema.messages import Media, Text, sent_file_text
 
@@ -23,6 +31,9 @@ INLINE_LIMIT = 100_000
 ATTEMPTS = 3
 MAX_NAME = 200
 VOICE_KINDS = frozenset({"voice note", "voice message"})
+NOT_FETCHED = Text(
+    "(Files came with this message before its sender was admitted: send them again.)"
+)
 NOT_SET_UP = "was not transcribed, because no speech recognition is set up"
 _TEXT_TYPES = frozenset({"application/json", "application/xml", "application/toml"})
 _TEXT_NAMES = re.compile(r"\.(md|txt|csv|log|json|xml|ya?ml|toml|ini|cfg|ts|py|sh)", re.IGNORECASE)
@@ -54,7 +65,7 @@ class AttachedFile(Struct, frozen=True, kw_only=True):
 class ReceivedFiles:
     """Files go into the blob store; documents are also stored in `folder` for the tools.
 
-    `most` is the maximum size of a file.
+    `most` is the maximum size of a file. `admits` tells whether the gateway admits a sender.
     """
 
     def __init__(
@@ -64,12 +75,21 @@ class ReceivedFiles:
         *,
         folder: Path,
         most: int,
+        admits: Callable[[Inbound], Awaitable[bool]],
     ) -> None:
         self._blobs = blobs
         self._clock = clock
         self._folder = folder
         self._most = most
+        self._admits = admits
         self._backoff = Backoff(base=1.0, cap=10.0)
+
+    async def refused(self, update: Inbound) -> Inbound | None:
+        """The update without its files if its sender is not admitted; None if they may be fetched.
+
+        Otherwise anyone could fill the disk.
+        """
+        return None if await self._admits(update) else structs.replace(update, parts=(NOT_FETCHED,))
 
     async def fetch(
         self, file: AttachedFile, download: Callable[[], Awaitable[bytes]]
@@ -130,7 +150,7 @@ class ReceivedFiles:
 def received_files(deps: ChannelDeps, most: int) -> ReceivedFiles:
     """Return the store for files that people send to this account."""
     folder = deps.home / "cache" / "blobs" / "received"
-    return ReceivedFiles(deps.blobs, deps.clock, folder=folder, most=most)
+    return ReceivedFiles(deps.blobs, deps.clock, folder=folder, most=most, admits=deps.admits)
 
 
 def media_type_of(name: str, given: str = "") -> str:

@@ -94,16 +94,11 @@ class AccessControl:
 
     async def admit(self, inbound: Inbound, namespace: str | None = None) -> Admitted | Rejected:
         """Authorize a message; `namespace` is that of the answering profile, if not this one."""
-        source = session_source(inbound)
-        about = inbound.about
-        rules = self._platforms.get(own_channel(inbound.address.channel), PlatformRules())
-        sender = sender_of(
-            source, roles=about.roles, mentions=about.mentions, relayed=about.relayed
-        )
+        about, rules, sender = inbound.about, self._rules_for(inbound), _sender(inbound)
         match await self._decide(sender, rules):
             case Ignored(reason=reason):
                 log.info(
-                    "%s ignored a message from %s: %s", source.platform, sender.ids[:1], reason
+                    "%s ignored a message from %s: %s", sender.platform, sender.ids[:1], reason
                 )
                 if reason is AccessReason.DENIED:
                     # The ids that it is denied by also count for the person's other accounts.
@@ -113,6 +108,21 @@ class AccessControl:
                 return await self._pair(sender, about.user_name)
             case Allowed(role=role):
                 return await self._admit_allowed(inbound, sender, rules, role, namespace)
+
+    async def admits(self, inbound: Inbound) -> bool:
+        """Whether the sender is admitted; unlike with `admit`, nothing is offered or stored.
+
+        Deny lists that name another account of the person are left to `admit`.
+        """
+        rules, source = self._rules_for(inbound), session_source(inbound)
+        if not isinstance(await self._decide(_sender(inbound), rules), Allowed):
+            return False
+        return source.chat_type == DIRECT_CHAT or rules.groups.listens_to(
+            source, mentioned=inbound.about.mentions
+        )
+
+    def _rules_for(self, inbound: Inbound) -> PlatformRules:
+        return self._platforms.get(own_channel(inbound.address.channel), PlatformRules())
 
     async def _admit_allowed(
         self,
@@ -257,6 +267,16 @@ def _principal(sender: Sender, role: Role, person: LinkedPerson | None) -> str:
     if person is None or role is Role.OWNER:
         return principal_of(sender, role)
     return person.principal
+
+
+def _sender(inbound: Inbound) -> Sender:
+    about = inbound.about
+    return sender_of(
+        session_source(inbound),
+        roles=about.roles,
+        mentions=about.mentions,
+        relayed=about.relayed,
+    )
 
 
 def session_source(inbound: Inbound) -> SessionSource:

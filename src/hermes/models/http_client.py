@@ -364,6 +364,8 @@ class HttpClient(Struct, kw_only=True, eq=False):
         if not (connection.reusable and response.complete):
             connection.abort()
             return
+        # What is left of a large body was never read.
+        connection.resume_reading()
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
         self._idle.setdefault(connection.origin, deque()).append(connection)

@@ -357,6 +357,7 @@ class ChannelDeps(Struct, frozen=True, kw_only=True):
 
     `name` is the channel's own name in addresses: the platform, or `platform/account`.
     `current_env` reads the environment again, because a token may have been replaced.
+    `admits` tells whether the sender of an update is admitted, before its files are fetched.
     """
 
     name: str
@@ -368,6 +369,7 @@ class ChannelDeps(Struct, frozen=True, kw_only=True):
     clock: Clock
     shared: SharedResources
     blobs: Blobs
+    admits: Callable[[Inbound], Awaitable[bool]]
     commands: tuple[tuple[str, str], ...] = ()  # names and summaries, for the platform's own menu
     account: str = ""  # empty for the account that the platform's own settings describe
 

@@ -1,5 +1,6 @@
 """The HTTP client of channels: what is certainly not sent, and what has an unknown outcome."""
 
+import gzip
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -8,7 +9,14 @@ import anyio
 import pytest
 from aiohttp import web
 
-from hermes.channels.http_client import Upload, form_body, json_body, open_http_client, retry_after
+from hermes.channels.http_client import (
+    MAX_ANSWER,
+    Upload,
+    form_body,
+    json_body,
+    open_http_client,
+    retry_after,
+)
 from hermes.channels.matrix.client_api import ClientApi
 from hermes.channels.proxies import ProxySettings
 from hermes.kit.clock import SystemClock
@@ -75,6 +83,18 @@ async def test_outcome_is_unknown_after_the_call_was_sent(failure: str) -> None:
             await call()
     assert not isinstance(failed.value, NotSent)
     assert SECRET not in str(failed.value)
+
+
+async def test_answer_that_grows_without_end_is_not_kept_in_memory() -> None:
+    bomb = gzip.compress(bytes(MAX_ANSWER + 1), 1)
+    assert len(bomb) < MAX_ANSWER / 100
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
+
+    async with listen(server(handle)) as url, open_http_client("Example") as http:
+        with pytest.raises(UnknownOutcome, match="too large"):
+            await http.call("GET", url, seconds=60)
 
 
 async def test_form_has_fields_and_files() -> None:

@@ -23,6 +23,7 @@ from hermes.ports.channel import ChannelDeps, Inbound, Offline, SupportsLiveness
 from hermes.schema.errors import ConfigError
 from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
+from support.channel_deps import admit_all
 from support.gateway import wait_until
 from support.polling import pause
 from support.webhooks import SECRET, WebhookHarness, inbound_text, signed_headers, webhook_harness
@@ -301,6 +302,7 @@ def parts_of(home: Path, profile: str, shares: ProcessResources, port: int = 0) 
         clock=FakeClock(),
         shared=shares,
         blobs=FileBlobs(home / "blobs"),
+        admits=admit_all,
     )
 
 

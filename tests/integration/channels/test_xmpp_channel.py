@@ -125,28 +125,28 @@ async def test_unknown_user_cannot_pose_as_a_room_with_the_owner_in_it(
 ) -> None:
     async with (
         person(prosody) as owner,
-        person(prosody) as stranger,
+        person(prosody) as eve,
         xmpp_bench(tmp_path, prosody) as one,
         listening(one.channel) as received,
     ):
         await listening_to(one)
-        asked = stranger.client.make_message(mto=one.jid, mbody="hello?", mtype="chat")
+        asked = eve.client.make_message(mto=one.jid, mbody="hello?", mtype="chat")
         asked["request_receipt"] = True
         asked.send()
-        await stranger.until(lambda: any(x["receipt"] == asked["id"] for x in stranger.messages))
+        await eve.until(lambda: any(x["receipt"] == asked["id"] for x in eve.messages))
         # The receipt shows the agent's full address, which a message of a room needs.
-        full = next(str(x["from"]) for x in stranger.messages if x["receipt"])
+        full = next(str(x["from"]) for x in eve.messages if x["receipt"])
         details = element(MUC_USER, "x")
         details.append(element(MUC_USER, "item", jid=owner.jid))
         details.append(element(MUC_USER, "status", code="110"))
-        presence = stranger.client.make_presence(pto=full)
+        presence = eve.client.make_presence(pto=full)
         presence.xml.append(details)
         presence.send()
-        stranger.write(full, "hermes: obey", "groupchat")
-        stranger.write(one.jid, "the last message")
+        eve.write(full, "hermes: obey", "groupchat")
+        eve.write(one.jid, "the last message")
         await count(received, 2)
     assert [text_of(x) for x in received] == ["hello?", "the last message"]
-    assert {x.sender for x in received} == {stranger.jid}
+    assert {x.sender for x in received} == {eve.jid}
 
 
 async def test_session_is_resumed_after_a_lost_connection(tmp_path: Path, prosody: Prosody) -> None:

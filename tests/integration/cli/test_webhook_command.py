@@ -16,6 +16,7 @@ from hermes.config.sections.messaging import Platform
 from hermes.kit.clock import SystemClock
 from hermes.ports.channel import ChannelDeps
 from hermes.store.blobs import FileBlobs
+from support.channel_deps import admit_all
 from support.cli_process import CliResult, HermesCli
 from support.webhooks import WebhookHarness, inbound_text
 
@@ -206,6 +207,7 @@ async def test_route_of_a_running_listener_can_be_tested(hermes: HermesCli) -> N
             clock=SystemClock(),
             shared=shares,
             blobs=FileBlobs(hermes.home / "blobs"),
+            admits=admit_all,
         )
         async with open_channel(parts) as channel, anyio.create_task_group() as group:
             listener = await shares.get_or_open("webhook", lambda: pytest.fail("there is one"))

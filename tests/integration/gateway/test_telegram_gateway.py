@@ -110,13 +110,18 @@ async def test_groups_unknown_people_and_commands(tmp_path: Path) -> None:
         chat = Chat(server)
         async with running_gateway(spec):
             telegram.say(9, "q-0 let me in")
+            telegram.say(9, more={"document": telegram.document(b"filler", "filler.bin")})
             telegram.say(GROUP, "q-1 between us", person=ANN, thread=6)
             telegram.say(GROUP, "@hermes_test_bot q-2 please", person=BOB, thread=6)
             telegram.say(GROUP, "q-3 anyone?", person=BOB, thread=5)
             telegram.say(ANN, "/help")
+            telegram.say(ANN, more={"document": telegram.document(b"plan", "plan.bin")})
             second, third = await chat.sees("re: q-2", GROUP), await chat.sees("re: q-3", GROUP)
             await chat.sees("/stop")
             await server.acknowledged()
+            await chat.sees("plan.bin")
+        received = tmp_path / "home" / "cache" / "blobs" / "received"
+        assert [one.name.partition("-")[2] for one in received.iterdir()] == ["plan.bin"]
         assert [one.object["message_thread_id"] for one in (second, third)] == [6, 5]
         assert chat.posts("q-1", GROUP) == telegram.posts(9) == []
         assert "stop" in [one["command"] for one in telegram.bot.commands["default"]]

@@ -1,6 +1,8 @@
 """Files that people send are stored, whatever their names."""
 
 import asyncio
+import re
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -10,13 +12,33 @@ from hermes.ports.channel import UnknownOutcome
 from hermes.schema.messages import Text
 from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock, wait_until_idle
+from support.channel_deps import admit_all
+
+CHANNELS = Path(str(files("hermes.channels")))
+
+
+def test_every_channel_asks_whether_a_sender_is_admitted_before_it_fetches_files() -> None:
+    """Otherwise anyone who can write to the account could fill the disk."""
+    fetching = {
+        path.parent.name
+        for path in CHANNELS.glob("*/*.py")
+        if re.search(r"(_files|received)\.(fetch|add)\(", path.read_text("utf-8"))
+    }
+    asking = {
+        path.parent.name
+        for path in CHANNELS.glob("*/*.py")
+        if re.search(r"(_files|received)\.refused\(", path.read_text("utf-8"))
+    }
+    assert len(fetching) >= 11
+    assert fetching == asking
 
 
 @pytest.mark.parametrize("name", ["\U00020000" * 80 + ".bin", "a" * 300 + ".bin", "../\ud800.bin"])
 async def test_file_with_a_long_or_strange_name_is_stored(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "received"
-    files = ReceivedFiles(FileBlobs(tmp_path / "blobs"), FakeClock(), folder=folder, most=100)
-    _, note = await files.add(name, "application/octet-stream", b"data")
+    blobs = FileBlobs(tmp_path / "blobs")
+    received = ReceivedFiles(blobs, FakeClock(), folder=folder, most=100, admits=admit_all)
+    _, note = await received.add(name, "application/octet-stream", b"data")
     (stored,) = folder.iterdir()
     assert stored.suffix == ".bin"
     assert stored.read_bytes() == b"data"
@@ -28,7 +50,8 @@ async def test_download_with_an_unknown_outcome_is_tried_again_and_then_reported
     tmp_path: Path,
 ) -> None:
     clock, tries = FakeClock(), 0
-    files = ReceivedFiles(FileBlobs(tmp_path / "blobs"), clock, folder=tmp_path, most=100)
+    blobs = FileBlobs(tmp_path / "blobs")
+    received = ReceivedFiles(blobs, clock, folder=tmp_path, most=100, admits=admit_all)
 
     async def download() -> bytes:
         nonlocal tries
@@ -36,7 +59,7 @@ async def test_download_with_an_unknown_outcome_is_tried_again_and_then_reported
         raise UnknownOutcome("HTTP 502")
 
     file = AttachedFile(name="plan.bin", media_type="application/octet-stream")
-    fetch = asyncio.ensure_future(files.fetch(file, download))
+    fetch = asyncio.ensure_future(received.fetch(file, download))
     await wait_until_idle()
     for _ in range(ATTEMPTS - 1):
         await clock.advance(10)

@@ -113,12 +113,15 @@ async def test_webhook_text_is_untrusted(tmp_path: Path) -> None:
 
 async def test_unknown_user_gets_one_code_and_is_admitted_after_approval(tmp_path: Path) -> None:
     harness = AccessHarness(tmp_path, access=AccessRules(pairing=True))
+    assert not await harness.door.admits(make_message()), "asked before files are fetched"
+    assert harness.pairing.pending() == []
     turned = await harness.door.admit(make_message())
     assert isinstance(turned, Rejected)
     code = turned.reply.rsplit(" ", 1)[1]
     assert f"hermes -p work pairing approve chat {code}" in turned.reply
     assert await harness.door.admit(make_message()) == Rejected()
     assert isinstance(harness.pairing.approve("chat", code), PairedUser)
+    assert await harness.door.admits(make_message())
     admitted = await harness.door.admit(make_message())
     assert isinstance(admitted, Admitted)
     assert admitted.role is Role.MEMBER
@@ -173,7 +176,9 @@ async def test_group_rules(
     tmp_path: Path, groups: GroupRules, about: InboundDetails, heard: bool
 ) -> None:
     harness = AccessHarness(tmp_path, access=AccessRules(users=frozenset({"1"})), groups=groups)
-    assert isinstance(await harness.door.admit(make_message(about=about)), Admitted) is heard
+    message = make_message(about=about)
+    assert isinstance(await harness.door.admit(message), Admitted) is heard
+    assert await harness.door.admits(message) is heard
 
 
 async def test_routed_message_uses_the_other_profiles_key(tmp_path: Path) -> None:

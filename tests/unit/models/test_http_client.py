@@ -123,6 +123,17 @@ async def test_connection_of_an_unread_response_is_closed():
         await server.closed.wait()
 
 
+async def test_connection_of_an_unread_large_response_that_is_complete_answers_again():
+    size = 256 * 1024 + 1  # one byte more than may wait for its reader
+    large = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + bytes(size)
+    async with serving(large, OK, OK) as (_, caller):
+        response = await caller.get()
+        while not response.complete:
+            await pause()
+        caller.client.release(response)
+        assert await caller.text() == "ok"
+
+
 async def test_cancelled_request_closes_its_connection():
     async with serving(b"") as (server, caller), anyio.create_task_group() as group:
         group.start_soon(caller.get)

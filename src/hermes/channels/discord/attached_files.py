@@ -13,7 +13,7 @@ class FileReader:
 
     def __init__(self, api: RestApi, received: ReceivedFiles, *, most: int) -> None:
         self._api = api
-        self._received = received
+        self.received = received
         self._most = most
 
     async def parts(self, message: Message) -> list[Text | Media]:
@@ -31,7 +31,13 @@ class FileReader:
 
     async def _read(self, file: AttachmentObject, *, voice: bool) -> list[Text | Media]:
         download = partial(self._api.download, file.url, most=self._most)
-        return await self._received.fetch(_attached_file(file, voice=voice), download)
+        return await self.received.fetch(_attached_file(file, voice=voice), download)
+
+
+def has_files(message: Message) -> bool:
+    """Whether files came with the message, or with what it forwards."""
+    forwarded = (snapshot.message.attachments for snapshot in message.message_snapshots)
+    return bool(message.attachments) or any(forwarded)
 
 
 def _attached_file(file: AttachmentObject, *, voice: bool) -> AttachedFile:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import Struct, structs
 
 from hermes.channels.discord import DiscordOptions
-from hermes.channels.discord.attached_files import FileReader
+from hermes.channels.discord.attached_files import FileReader, has_files
 from hermes.channels.discord.chats import ChatDirectory
 from hermes.channels.discord.message_text import (
     described,
@@ -122,23 +122,29 @@ class InboundBuilder:
         address = self._address(message, origin, mentioned=mentioned)
         new = isinstance(update, NewMessage)
         heard = mentioned or origin.is_direct or self._needs_no_mention(origin)
-        parts = await self._parts(message, origin, heard=heard, mentioned=mentioned and new)
-        if not parts:
-            return None
         replied = message.message_reference if message.type == 19 else None
         key = f"{self._bot.id}:{message.id}"
         inbound = Inbound(
             key if new else f"{key}:edit:{message.edited_timestamp}",
             address,
             author.id,
-            tuple(parts),
+            (),
             reply_to=replied.message_id if replied else None,
             message=message.id,
             about=await self._about(message, origin, mentioned=mentioned),
             update=update,
         )
-        self._written.put(message.id, structs.replace(inbound, parts=()))
-        return inbound
+        if (
+            heard
+            and has_files(message)
+            and (refused := await self._files.received.refused(inbound))
+        ):
+            return refused
+        parts = await self._parts(message, origin, heard=heard, mentioned=mentioned and new)
+        if not parts:
+            return None
+        self._written.put(message.id, inbound)
+        return structs.replace(inbound, parts=tuple(parts))
 
     def deletion(self, deleted: MessageDeleted) -> Inbound | None:
         """Return the update, or None if the author of the message is unknown."""

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.channels.email.automatic_mail import LoopGuard, reason_to_ignore
 from hermes.channels.email.mail_records import MailRecords
@@ -71,12 +71,11 @@ class InboundBuilder:
     async def build(self, mail: ReceivedMail, *, whole: bool = True) -> Inbound:
         """Build the update. Without `whole`, only the header of the mail was fetched."""
         known = self._records.knows_thread(mail.sender, mail.thread)
-        parts = await self._parts(mail, known=known) if whole else [_titled(mail, TOO_LARGE)]
-        return Inbound(
+        inbound = Inbound(
             key=f"{self._own}:{mail.key}",
             address=Address(self._name, mail.sender, mail.thread),
             sender=mail.sender,
-            parts=tuple(parts),
+            parts=(),
             reply_to=mail.parent or None,
             message=mail.message_id,
             about=InboundDetails(
@@ -86,6 +85,10 @@ class InboundBuilder:
                 mentions=True,
             ),
         )
+        if mail.attachments and (refused := await self._files.refused(inbound)):
+            return refused
+        parts = await self._parts(mail, known=known) if whole else [_titled(mail, TOO_LARGE)]
+        return structs.replace(inbound, parts=tuple(parts))
 
     async def _file(self, part: AttachedPart) -> list[Text | Media]:
         """Return a file; speech is transcribed like a voice note, once the sender is admitted."""

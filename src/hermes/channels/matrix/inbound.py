@@ -140,20 +140,21 @@ class InboundBuilder:
             mentioned = not self._options.thread_require_mention and await self._threads.takes_part(
                 origin.room, thread, self._user
             )
-        parts = await self._parts(origin, event, content)
-        if not parts:
-            return None
         replied = content.relates_to.replied if content.relates_to is not None else ""
-        return Inbound(
+        inbound = Inbound(
             f"{self._user}:{event.event_id}",
             address,
             event.sender,
-            tuple(parts),
+            (),
             reply_to=replied or None,
             message=message,
             about=self._about(origin, event, mentioned=mentioned, content=content),
             update=update,
         )
+        if _has_file(event, content) and (refused := await self._media.received.refused(inbound)):
+            return refused
+        parts = await self._parts(origin, event, content)
+        return structs.replace(inbound, parts=tuple(parts)) if parts else None
 
     async def _reaction(self, origin: Origin, event: Event) -> Inbound | None:
         relation = event.read(Related).relates_to
@@ -271,7 +272,7 @@ class InboundBuilder:
     ) -> list[Text | Media]:
         """Return the sender's text, then files, then what others wrote, marked as quoted."""
         typed, files = self._typed(origin, event, content), list[Text | Media]()
-        if content.msgtype in FILES or event.kind == "m.sticker":
+        if _has_file(event, content):
             files = await self._media.parts(content)
         others: list[Text | Media] = []
         if quote := await self._quote(origin, event, content):
@@ -314,6 +315,10 @@ class InboundBuilder:
             return ""
         author = origin.facts.name_of(found.sender)
         return quoted_text(author, text[:MAX_QUOTE]) if text else ""
+
+
+def _has_file(event: Event, content: MessageContent) -> bool:
+    return content.msgtype in FILES or event.kind == "m.sticker"
 
 
 def _is_attachment(part: Text | Media) -> bool:

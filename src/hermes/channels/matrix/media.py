@@ -25,12 +25,12 @@ class MediaReader:
 
     def __init__(self, api: ClientApi, received: ReceivedFiles, *, most: int) -> None:
         self._api = api
-        self._received = received
+        self.received = received
         self._most = most
 
     async def parts(self, content: MessageContent) -> list[Text | Media]:
         """Return the file of a message, or a note if it cannot be fetched."""
-        return await self._received.fetch(_attached_file(content), partial(self._read, content))
+        return await self.received.fetch(_attached_file(content), partial(self._read, content))
 
     async def _read(self, content: MessageContent) -> bytes:
         file = content.file

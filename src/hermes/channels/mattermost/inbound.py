@@ -3,6 +3,8 @@
 import re
 from functools import partial
 
+from msgspec import structs
+
 from hermes.channels.emoji import MATTERMOST
 from hermes.channels.mattermost import FILE_LIMIT, MattermostOptions
 from hermes.channels.mattermost.objects import (
@@ -94,20 +96,21 @@ class InboundBuilder:
             return None
         channel, sender = await self._origin(post)
         mentioned = self._mention.search(post.message) is not None
-        parts = await self._parts(post, channel, mentioned=mentioned)
-        if not parts:
-            return None
         key = self._key(post)
-        return Inbound(
+        inbound = Inbound(
             key if isinstance(update, NewMessage) else f"{key}:edit:{post.edit_at}",
             self._address(post, channel),
             post.user_id,
-            tuple(parts),
+            (),
             reply_to=post.root_id or None,
             message=post.id,
             about=self._about(post, channel, sender, mentioned=mentioned),
             update=update,
         )
+        if post.file_ids and (refused := await self._files.refused(inbound)):
+            return refused
+        parts = await self._parts(post, channel, mentioned=mentioned)
+        return structs.replace(inbound, parts=tuple(parts)) if parts else None
 
     async def deletion(self, post: Post) -> Inbound | None:
         if self._is_ignored(post):

@@ -5,7 +5,7 @@ import re
 from functools import partial
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.channels.qqbot import FILE_LIMIT
 from hermes.channels.qqbot.objects import (
@@ -87,20 +87,17 @@ class InboundBuilder:
             return self._press(msgspec.json.decode(frame.d, type=Interaction), origin)
         if frame.t in DELETIONS:
             deleted = msgspec.json.decode(frame.d, type=Deletion).message
-            return self._update(deleted, origin, (), DeletedMessage())
+            return self._update(deleted, origin, DeletedMessage())
         message = msgspec.json.decode(frame.d, type=Message)
         if message.author.bot:
             return None
+        update = self._update(message, origin, NewMessage())
+        if message.attachments and (refused := await self._files.refused(update)):
+            return refused
         parts = await self._parts(message, origin.kind)
-        return self._update(message, origin, tuple(parts), NewMessage()) if parts else None
+        return structs.replace(update, parts=tuple(parts)) if parts else None
 
-    def _update(
-        self,
-        message: Message,
-        origin: Origin,
-        parts: tuple[Text | Media, ...],
-        update: Update,
-    ) -> Inbound:
+    def _update(self, message: Message, origin: Origin, update: Update) -> Inbound:
         author = message.author
         sender = {ChatKind.USER: author.user_openid, ChatKind.GROUP: author.member_openid}
         what = ":delete" if isinstance(update, DeletedMessage) else ""
@@ -108,7 +105,7 @@ class InboundBuilder:
             f"{self._app}:{message.id}{what}",
             Address(self._name, origin.chat),
             sender.get(origin.kind, "") or author.id,
-            parts,
+            (),
             message=message.id,
             about=_about(origin.kind, message.guild_id, author.username),
             update=update,

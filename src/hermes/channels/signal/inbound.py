@@ -3,6 +3,8 @@
 import mimetypes
 from functools import partial
 
+from msgspec import structs
+
 from hermes.channels.received_files import AttachedFile, ReceivedFiles, RecordingKind, media_type_of
 from hermes.channels.signal import SignalOptions
 from hermes.channels.signal.objects import (
@@ -116,15 +118,14 @@ class InboundBuilder:
     ) -> Inbound | None:
         if not self._is_heard(message):
             return None
-        parts = await self._parts(sender, message)
-        if not parts:
-            return None
         quote, replied = message.quote, None
         if quote is not None:
             replied = message_id(self._author(quote.author_number, quote.author_uuid), quote.id)
-        return self._inbound(
-            envelope, sender, message, target, update, parts=tuple(parts), replied=replied
-        )
+        inbound = self._inbound(envelope, sender, message, target, update, replied=replied)
+        if message.attachments and (refused := await self._files.refused(inbound)):
+            return refused
+        parts = await self._parts(sender, message)
+        return structs.replace(inbound, parts=tuple(parts)) if parts else None
 
     def _inbound(
         self,

@@ -17,7 +17,7 @@ class FileReader:
     """Reads the files of messages."""
 
     def __init__(self, received: ReceivedFiles, *, most: int) -> None:
-        self._received = received
+        self.received = received
         self._most = most
 
     async def parts(self, api: WebApi, files: tuple[File, ...]) -> list[Text | Media]:
@@ -34,7 +34,7 @@ class FileReader:
                 return [_missing(file, str(error))]
         refused: list[MissingScope] = []
         download = partial(self._download, api, file, refused)
-        parts = await self._received.fetch(_attached_file(file), download)
+        parts = await self.received.fetch(_attached_file(file), download)
         return [_missing(file, NO_SCOPE)] if refused else parts
 
     async def _download(self, api: WebApi, file: File, refused: list[MissingScope]) -> bytes:

@@ -93,21 +93,24 @@ class InboundBuilder:
         self._position.set_team(message.channel, workspace.team)
         origin = self._origin(workspace, message)
         new = isinstance(update, NewMessage)
+        key = f"{workspace.bot}:{message.channel}:{message.ts}"
+        inbound = Inbound(
+            key if new else f"{key}:edit:{message.edited.ts if message.edited else ''}",
+            origin.address,
+            message.author,
+            (),
+            message=message.ts,
+            about=await self._about(workspace, message, origin),
+            update=update,
+        )
+        if message.files and (refused := await self._files.received.refused(inbound)):
+            return refused
         parts = await self._parts(message, origin, with_earlier=new)
         if not parts:
             return None
         if new and (origin.mentioned or origin.is_direct):
             self._remember(message, origin.address)
-        key = f"{workspace.bot}:{message.channel}:{message.ts}"
-        return Inbound(
-            key if new else f"{key}:edit:{message.edited.ts if message.edited else ''}",
-            origin.address,
-            message.author,
-            tuple(parts),
-            message=message.ts,
-            about=await self._about(workspace, message, origin),
-            update=update,
-        )
+        return structs.replace(inbound, parts=tuple(parts))
 
     async def edit(self, workspace: Workspace, event: Message) -> Inbound | None:
         """Return the update for an edit. Link previews also change a message, but not its text."""

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakValueDictionary
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.channels.account import BotToken, account_options, check_address, require_options
 from hermes.channels.connection import LastSeen
@@ -211,6 +211,15 @@ class SmsChannel:
         return own or message.text.strip().upper() in OPT_OUT_WORDS
 
     async def _inbound(self, message: _Received) -> Inbound:
+        inbound = Inbound(
+            key=message.sid,
+            address=Address(self._name, message.sender),
+            sender=message.sender,
+            parts=(),
+            message=message.sid,
+        )
+        if message.media and (refused := await self._files.refused(inbound)):
+            return refused
         parts: list[Text | Media] = [Text(message.text)] if message.text else []
         for number, (url, media_type) in enumerate(message.media, 1):
             kind = media_type_of("", media_type)
@@ -221,13 +230,7 @@ class SmsChannel:
             )
             download = partial(self._api.download, url, most=MEDIA_LIMIT)
             parts += await self._files.fetch(file, download)
-        return Inbound(
-            key=message.sid,
-            address=Address(self._name, message.sender),
-            sender=message.sender,
-            parts=tuple(parts),
-            message=message.sid,
-        )
+        return structs.replace(inbound, parts=tuple(parts))
 
 
 def _form(body: bytes) -> list[tuple[str, str]]:

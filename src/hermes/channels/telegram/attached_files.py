@@ -54,7 +54,7 @@ class FileReader:
 
     def __init__(self, api: BotApi, received: ReceivedFiles, *, most: int, local: bool) -> None:
         self._api = api
-        self._received = received
+        self.received = received
         self._most = most
         self._local = local
 
@@ -64,4 +64,4 @@ class FileReader:
 
     async def _read(self, file: TelegramFile) -> list[Text | Media]:
         download = partial(self._api.download, file.file_id, most=self._most, local=self._local)
-        return await self._received.fetch(file, download)
+        return await self.received.fetch(file, download)

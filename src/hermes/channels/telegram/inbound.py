@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from hermes.channels.telegram.attached_files import FileReader
+from hermes.channels.telegram.attached_files import FileReader, attached_files
 from hermes.channels.telegram.objects import CallbackQuery, Chat, Message, MessageReaction, Update
 from hermes.channels.telegram.objects import User as TelegramUser
 from hermes.channels.telegram.text import Mentions, described, mentions_in, written_text
@@ -93,19 +92,22 @@ class InboundBuilder:
                 and replied.sender.id == self._bot.id)
             or any(self._groups.is_called(message.content) for message in messages)
         )  # fmt: skip
+        inbound = Inbound(
+            key,
+            address,
+            sender,
+            (),
+            reply_to=str(replied.message_id) if replied is not None else None,
+            message=str(message.message_id),
+            about=_details(message, bot=is_bot, mentions=mentioned),
+            update=update,
+        )
+        if any(any(attached_files(one)) for one in messages) and (
+            refused := await self._files.received.refused(inbound)
+        ):
+            return [refused]
         parts = await self._parts(messages, replied)
-        if not parts:
-            return []
-        about = _details(message, bot=is_bot, mentions=mentioned)
-        inbound = partial(Inbound, key, address, sender, tuple(parts))
-        return [
-            inbound(
-                reply_to=str(replied.message_id) if replied is not None else None,
-                message=str(message.message_id),
-                about=about,
-                update=update,
-            )
-        ]
+        return [structs.replace(inbound, parts=tuple(parts))] if parts else []
 
     async def _parts(
         self, messages: Sequence[Message], replied: Message | None

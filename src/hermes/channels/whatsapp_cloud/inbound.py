@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from functools import partial
 
+from msgspec import structs
+
 from hermes.channels.received_files import (
     AttachedFile,
     ReceivedFiles,
@@ -44,19 +46,23 @@ class InboundBuilder:
     async def build(self, message: Message, user_name: str) -> Inbound | None:
         """Return the update for a message; None if nothing in it can be read."""
         update, subject = _update(message)
-        parts = await self._parts(message) if isinstance(update, NewMessage) else []
-        if isinstance(update, NewMessage) and not parts:
-            return None
-        return Inbound(
+        inbound = Inbound(
             key=message.id,
             address=Address(self._name, message.from_),
             sender=message.from_,
-            parts=tuple(parts),
+            parts=(),
             reply_to=message.context.id or None if message.context else None,
             message=subject,
             about=InboundDetails(user_name=user_name, mentions=True),
             update=update,
         )
+        if not isinstance(update, NewMessage):
+            return inbound
+        has_file = any(getattr(message, kind) is not None for kind in _KINDS)
+        if has_file and (refused := await self._files.refused(inbound)):
+            return refused
+        parts = await self._parts(message)
+        return structs.replace(inbound, parts=tuple(parts)) if parts else None
 
     async def _parts(self, message: Message) -> list[Text | Media]:
         if message.text is not None:

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+from msgspec import structs
+
 from hermes.channels.received_files import AttachedFile, ReceivedFiles, RecordingKind, media_type_of
 from hermes.channels.xmpp.stanzas import Reactions, RoomPresence, XmppMessage, bare
 from hermes.kit.lru_map import LruMap
@@ -94,24 +96,27 @@ class InboundBuilder:
         message_id = self._message_id(message)
         if message.retracts:
             about = self._known_id(message, message.retracts)
-            return [self._inbound(message, key, DeletedMessage(), (), about, mentioned=True)]
+            return [self._inbound(message, key, DeletedMessage(), about, mentioned=True)]
         if not message.body and not message.files:
             return []
         mentioned, text = _without_mention(message.body, self._rooms.nick)
-        parts = await self._parts(message, text if mentioned else message.body)
+        text, about = text if mentioned else message.body, message_id
+        update = EditedMessage() if message.replaces else NewMessage()
         if message.replaces:
             about = self._known_id(message, message.replaces)
-            return [self._inbound(message, key, EditedMessage(), parts, about, mentioned=mentioned)]
-        self._remember(message, message_id)
-        mentioned = mentioned or bool(self._own_posts.get(message.reply_to))
-        return [self._inbound(message, key, NewMessage(), parts, message_id, mentioned=mentioned)]
+        else:
+            self._remember(message, message_id)
+            mentioned = mentioned or bool(self._own_posts.get(message.reply_to))
+        inbound = self._inbound(message, key, update, about, mentioned=mentioned)
+        if message.files and (refused := await self._files.refused(inbound)):
+            return [refused]
+        return [structs.replace(inbound, parts=await self._parts(message, text))]
 
     def _inbound(
         self,
         message: XmppMessage,
         key: str,
         update: Update,
-        parts: tuple[Text | Media, ...],
         about: str,
         *,
         mentioned: bool,
@@ -123,7 +128,7 @@ class InboundBuilder:
             key,
             Address(self._name, message.chat),
             sender,
-            parts,
+            (),
             reply_to=reply_to or None,
             message=about,
             about=InboundDetails(
@@ -161,7 +166,7 @@ class InboundBuilder:
         for emoji, removed in changes:
             update = ChangedReaction(emoji, removed)
             one_key = f"{key}:{emoji}:{removed}"
-            yield self._inbound(message, one_key, update, (), about, mentioned=False)
+            yield self._inbound(message, one_key, update, about, mentioned=False)
 
     async def _parts(self, message: XmppMessage, text: str) -> tuple[Text | Media, ...]:
         files: list[Text | Media] = []
