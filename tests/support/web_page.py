@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from hermes.app.build import App, open_app
 from hermes.app.options import AppOptions
 from hermes.config.home import resolve_home
@@ -29,6 +31,24 @@ async def say(page: Page, words: str) -> None:
     await page.wait("document.activeElement?.id === 'message'")
     await page.type(words)
     await page.press("Enter")
+
+
+async def fill(page: Page, selector: str, words: str) -> None:
+    """Replace the text of a field with the keyboard."""
+    await page.wait(f"document.querySelector({quoted(selector)})?.checkVisibility()")
+    await page.run(f"document.querySelector({quoted(selector)}).select()")
+    await page.type(words) if words else await page.press("Delete")
+
+
+async def confirm(page: Page) -> None:
+    """The dialog has the focus on its button."""
+    await page.wait("document.activeElement?.value === 'ok'")
+    await page.press("Enter")
+    await page.wait("!document.querySelector('dialog[open]')")
+
+
+def quoted(words: str) -> str:
+    return msgspec.json.encode(words).decode()
 
 
 class WebHarness:

@@ -38,6 +38,14 @@ def remember_change(rows: BoardRows, before: Task, action: str, now: int) -> Non
         rows.add_event(before.id, CHANGED, now, payload, None)
 
 
+def can_undo(rows: BoardRows, task_id: str) -> bool:
+    """Whether `undo_change` would restore something."""
+    task, last = find_task(rows, task_id), rows.last_event(task_id, (CHANGED, UNDONE))
+    if last is None or last.kind == UNDONE or task.status is TaskStatus.RUNNING:
+        return False
+    return not _differences(task, msgspec.convert(last.payload, _Change))
+
+
 def undo_change(rows: BoardRows, task_id: str, now: int) -> Task:
     """Restore the columns of the last change. Raises `StateConflict` if they changed since."""
     task = find_task(rows, task_id)
@@ -45,13 +53,11 @@ def undo_change(rows: BoardRows, task_id: str, now: int) -> Task:
     if last is None or last.kind == UNDONE:
         raise StateConflict(f"{task_id} has no change to undo.")
     change = msgspec.convert(last.payload, _Change)
-    now_values = _columns(task)
     if task.status is TaskStatus.RUNNING:
         raise StateConflict(
             f"{task_id} is running.", hint=f"Take it back first: hermes kanban reclaim {task_id}"
         )
-    differs = [name for name, value in change.after.items() if now_values[name] != value]
-    if differs:
+    if differs := _differences(task, change):
         raise StateConflict(f"{task_id} has changed since: {', '.join(differs)}.")
     before = dict(change.before)
     if before.get("status") == TaskStatus.RUNNING:
@@ -61,6 +67,12 @@ def undo_change(rows: BoardRows, task_id: str, now: int) -> Task:
     payload: JsonObject = {"event": last.id, "action": change.action, "fields": list(before)}
     rows.add_event(task_id, UNDONE, now, payload, None)
     return find_task(rows, task_id)
+
+
+def _differences(task: Task, change: _Change) -> list[str]:
+    """The columns that have changed since."""
+    now = _columns(task)
+    return [name for name, value in change.after.items() if now[name] != value]
 
 
 def _columns(task: Task) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Charts as SVG, drawn on the server: bars, rankings, timelines and meters with their values."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from math import floor, log10
 
 from msgspec import Struct
@@ -109,7 +110,14 @@ class Track(Struct, frozen=True, kw_only=True):
     marks: Sequence[tuple[float, str]]
 
 
-def timeline(tracks: Sequence[Track], ticks: Sequence[str], label: str) -> Html:
+class Tick(Struct, frozen=True):
+    """The script adds the time to the label, in the browser's zone."""
+
+    label: str
+    at: datetime
+
+
+def timeline(tracks: Sequence[Track], ticks: Sequence[Tick], label: str) -> Html:
     """Draw marks in rows below evenly spaced ticks; the first tick is now."""
     height = TRACK * len(tracks) + FOOT
     span = WIDTH - LABELS - 10
@@ -119,7 +127,14 @@ def timeline(tracks: Sequence[Track], ticks: Sequence[str], label: str) -> Html:
         anchor = "end" if place == len(ticks) - 1 else "middle" if place else "start"
         shapes += [
             h("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1="0", y2=f"{height - FOOT}"),
-            h("text", tick, x=f"{x:.1f}", y=f"{height - 6}", text_anchor=anchor),
+            h(
+                "text",
+                tick.label,
+                x=f"{x:.1f}",
+                y=f"{height - 6}",
+                text_anchor=anchor,
+                data_at=tick.at.isoformat(),
+            ),
         ]
     for row, track in enumerate(tracks):
         y = TRACK * row + TRACK / 2

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import aiohttp
 import anyio
@@ -28,6 +29,7 @@ from hermes.web.logins import LoginLimiter, Logins, WebLogin
 from hermes.web.model_list import ModelList
 from hermes.web.settings import WebSettings
 from hermes.web.texts import text
+from hermes.web.waiting_tasks import WaitingTasks
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +91,7 @@ class ProfileWeb:
         self.live = LiveTurns(self.feed, app.clock)
         self.conversations = Conversations(app, self.live, tasks.start)
         self.models = ModelList(app)
+        self.waiting_tasks = WaitingTasks(app)
         self._loaded: dict[str, SessionState] = {}
 
     def note_loaded(self, session: str, state: SessionState) -> None:
@@ -228,6 +231,19 @@ async def read_body(request: web.Request, limit: int) -> bytes:
 def html_response(page: Html, status: int = 200) -> web.Response:
     body = page.encode(errors="replace")  # half of a surrogate pair has no encoding
     return web.Response(body=body, status=status, content_type="text/html", charset="utf-8")
+
+
+def download_response(name: str, data: bytes) -> web.Response:
+    """A file that is stored by the browser, and never shown or run."""
+    disposition = f"attachment; filename*=UTF-8''{quote(name, errors='replace')}"
+    return web.Response(
+        body=data,
+        content_type="application/octet-stream",
+        headers={
+            "Content-Security-Policy": "default-src 'none'; sandbox",
+            "Content-Disposition": disposition,
+        },
+    )
 
 
 def json_response(value: object, status: int = 200) -> web.Response:

@@ -1,4 +1,4 @@
-"""List decisions that wait for the owner outside a turn: proposed changes and pairing requests."""
+"""List what waits for the owner outside a turn: proposed changes, pairing requests, tasks."""
 
 from collections.abc import Sequence
 
@@ -9,15 +9,18 @@ from hermes.gateway.pairing import Pairing, PairingRequest
 from hermes.ports.ledger import Proposal
 from hermes.schema.errors import ConfigError
 from hermes.web.context import ProfileWeb
+from hermes.web.waiting_tasks import BoardTasks
 
 
 class Decisions(Struct, frozen=True):
     proposals: Sequence[Proposal]
     people: Sequence[PairingRequest]
+    boards: Sequence[BoardTasks]
 
     @property
     def count(self) -> int:
-        return len(self.proposals) + len(self.people)
+        tasks = sum(len(one.tasks) for one in self.boards)
+        return len(self.proposals) + len(self.people) + tasks
 
 
 async def read_decisions(profile: ProfileWeb) -> Decisions:
@@ -28,4 +31,6 @@ async def read_decisions(profile: ProfileWeb) -> Decisions:
     except ConfigError:
         # The people page reports what is wrong with the file; other pages must still open.
         people = []
-    return Decisions(await app.learning.ledger.waiting(), people)
+    return Decisions(
+        await app.learning.ledger.waiting(), people, await profile.waiting_tasks.read()
+    )

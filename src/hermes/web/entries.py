@@ -31,6 +31,7 @@ from hermes.web.highlight import diff, looks_like_diff
 from hermes.web.html import Child, Html, h
 from hermes.web.markdown import code_block, render
 from hermes.web.texts import text
+from hermes.web.times import duration
 
 MAX_OUTPUT = 20_000
 """Characters of a tool's output on a card; the end is shown."""
@@ -201,7 +202,7 @@ def tool_card(
 ) -> Html:
     """Render an expandable card: the call, its output or diff, and its duration."""
     state = _state(result, running=running)
-    took = h("span", _duration(seconds), class_="took") if seconds is not None else None
+    took = h("span", duration(seconds), class_="took") if seconds is not None else None
     body: list[Child] = []
     # A diff shows what was written as lines instead of a quoted string.
     if result is None or not _is_diff(result):
@@ -304,12 +305,6 @@ def _state(result: Result | None, *, running: bool) -> str:
     if result is None:
         return "running" if running else "lost"
     return "failed" if result.failed else "done"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return text("unit_seconds", count=f"{seconds:.1f}")
-    return text("unit_minutes", count=f"{seconds / 60:.1f}")
 
 
 def _arguments(call: ToolCall) -> list[tuple[str, str]]:

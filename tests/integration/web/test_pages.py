@@ -29,36 +29,18 @@ from support.mcp_harness import SERVER_SCRIPT
 from support.telegram import TOKEN, emulator
 from support.web_client import web_client
 from support.web_content import AGENT, SKILL, remember, session_of
-from support.web_page import web_harness
+from support.web_page import confirm, fill, quoted, web_harness
 
 pytestmark = pytest.mark.slow
 
 SECRET = "s3cret-value-of-a-server"
 
 
-async def fill(page: Page, selector: str, words: str) -> None:
-    """Replace the text of a field with the keyboard."""
-    await page.wait(f"document.querySelector({_quoted(selector)})?.checkVisibility()")
-    await page.run(f"document.querySelector({_quoted(selector)}).select()")
-    await page.type(words) if words else await page.press("Delete")
-
-
 async def press(page: Page, selector: str) -> None:
     """Reach a control by its focus and press Enter."""
-    await page.wait(f"document.querySelector({_quoted(selector)})?.checkVisibility()")
-    await page.run(f"document.querySelector({_quoted(selector)}).focus()")
+    await page.wait(f"document.querySelector({quoted(selector)})?.checkVisibility()")
+    await page.run(f"document.querySelector({quoted(selector)}).focus()")
     await page.press("Enter")
-
-
-async def confirm(page: Page) -> None:
-    """The dialog has the focus on its button."""
-    await page.wait("document.activeElement?.value === 'ok'")
-    await page.press("Enter")
-    await page.wait("!document.querySelector('dialog[open]')")
-
-
-def _quoted(text: str) -> str:
-    return msgspec.json.encode(text).decode()
 
 
 async def test_memory_is_edited_deleted_and_reverted(browser: str, tmp_path: Path):

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from hermes.cron.job_changes import JobChange
@@ -18,9 +17,9 @@ from hermes.schema.board import Task, TaskStatus
 from hermes.schema.messages import Text, User
 from hermes.session.conversation import Conversation, SessionOptions
 from hermes.testing.fake_openai.script import Call, Reply, Script
-from support.chromium import Page, open_window
+from support.chromium import open_window
 from support.polling import wait_until
-from support.web_page import WebHarness, web_harness
+from support.web_page import WebHarness, confirm, fill, web_harness
 
 pytestmark = pytest.mark.slow
 
@@ -48,23 +47,6 @@ PLACES = """document.addEventListener('refreshed', () => {
 """Notes where an element is when the page was loaded again, and when it was drawn."""
 COMMAND = "echo out > here.txt # and a remark that is much longer than the screen of a phone"
 ESCALATED = {"command": COMMAND, "escalate": "outside", "reason": "to test"}
-
-
-def _quoted(words: str) -> str:
-    return msgspec.json.encode(words).decode()
-
-
-async def fill(page: Page, selector: str, words: str) -> None:
-    """Replace the text of a field with the keyboard."""
-    await page.wait(f"document.querySelector({_quoted(selector)})?.checkVisibility()")
-    await page.run(f"document.querySelector({_quoted(selector)}).select()")
-    await page.type(words)
-
-
-async def confirm(page: Page) -> None:
-    await page.wait("document.activeElement?.value === 'ok'")
-    await page.press("Enter")
-    await page.wait("!document.querySelector('dialog[open]')")
 
 
 async def add_tasks(web: WebHarness, *titles: str, board: str | None = None) -> list[str]:

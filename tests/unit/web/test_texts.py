@@ -13,8 +13,9 @@ from hermes.schema.board import RunOutcome, TaskStatus
 from hermes.web.texts import state_text
 
 ROOT = Path(hermes.web.__file__).parent
-DYNAMIC = ("choice_", "tool_", "nav_", "http_", "job_", "learning_", "method_", "tab_", "role_",
-           "make_", "server_", "hook_", "by_", "level_", "hours_", "begun_", "state_")  # fmt: skip
+DYNAMIC = ("choice_", "task_", "tool_", "nav_", "http_", "job_", "learning_", "method_", "tab_",
+           "role_", "make_", "server_", "hook_", "by_", "level_", "hours_", "begun_",
+           "state_")  # fmt: skip
 """Texts whose keys are put together."""
 
 

@@ -25,12 +25,14 @@ from hermes.web.pages import (
     skill,
     system,
     task,
+    task_answer,
+    task_files,
     usage,
 )
 
 _PAGES = (
-    events, chat, sessions, approvals, jobs, board, task, logs, usage, learning, skill, settings,
-    channels, people, profiles, mcp_servers, hooks, system,
+    events, chat, sessions, approvals, jobs, board, task, task_answer, task_files, logs, usage,
+    learning, skill, settings, channels, people, profiles, mcp_servers, hooks, system,
 )  # fmt: skip
 
 

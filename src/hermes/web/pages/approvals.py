@@ -15,6 +15,7 @@ from hermes.web.html import Child, h, join
 from hermes.web.pages.layout import render_page
 from hermes.web.pages.learning import proposal_cards
 from hermes.web.pages.people import pairing_requests
+from hermes.web.pages.task_answer import waiting_cards
 from hermes.web.texts import text
 from hermes.web.times import moment
 
@@ -26,6 +27,7 @@ def routes(context: WebContext) -> list[Route]:
         cards = [await _waiting(profile, base, one.question) for one in waiting]
         decisions = await read_decisions(profile)
         proposals = await proposal_cards(profile, decisions.proposals)
+        tasks = [card for one in decisions.boards for card in waiting_cards(base, one)]
         people = decisions.people
         platforms = sorted({one.platform for one in people})
         nothing = not cards and not decisions.count
@@ -36,6 +38,8 @@ def routes(context: WebContext) -> list[Route]:
             h("ul", *cards, class_="cards waiting") if cards else None,
             h("h2", text("proposals")) if proposals else None,
             h("ul", *proposals, class_="cards") if proposals else None,
+            h("h2", text("waiting_tasks")) if tasks else None,
+            h("ul", *tasks, class_="cards") if tasks else None,
             h("h2", text("pairing")) if people else None,
             pairing_requests(people, platforms) if people else None,
             h("h2", text("saved_approvals")),

@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from hermes.kanban import routes as board_routes
 from hermes.kanban.boards import BoardInfo
 from hermes.kanban.bulk import BulkBody, ChangeBody
+from hermes.kanban.reviews import PERSON
 from hermes.kanban.service import BoardService
 from hermes.ports.board import BoardRows
 from hermes.ports.feature import RouteRequest
@@ -93,6 +94,11 @@ def board_service(profile: ProfileWeb) -> BoardService:
     return profile.app.features.get("kanban")
 
 
+def assignees(service: BoardService) -> Sequence[str]:
+    """Whom a task can be assigned to on the page: profiles, and the owner."""
+    return [*service.profiles(), PERSON]
+
+
 def board_request(request: web.Request, body: object = None) -> RouteRequest:
     return RouteRequest(path=dict(request.match_info), query=dict(request.query), body=body)
 
@@ -119,19 +125,19 @@ class _BoardHandlers:
 
     async def page(self, request: web.Request) -> web.StreamResponse:
         service, base = self._service(request), self._context.base(request)
-        profiles, query = service.profiles(), board_query(request)
+        people, query = assignees(service), board_query(request)
         boards = await run_sync(service.boards.all)
-        new_task = _task_form(profiles, query)
+        new_task = _task_form(people, query)
         main = join([
             h("h1", text("nav_board")),
             _picker(boards, service.boards.choose(board_name(request))),
-            _filters(base, _wanted(request.query), profiles, query),
+            _filters(base, _wanted(request.query), people, query),
             h("details", h("summary", text("new_task")), new_task, class_="panel"),
             h("p", text("board_hint"),
               h("span", " ", text("board_hint_mouse"), class_="with-mouse"),
               class_="hint", id="board-hint"),
             h("task-board",
-              _bulk_form(profiles),
+              _bulk_form(people),
               h("div", await self._columns(request), class_="board", id="columns",
                 tabindex="0", role="region", aria_label=text("nav_board")),
               data_query=query or None),
@@ -216,7 +222,9 @@ class _BoardHandlers:
         return json_response({})
 
     async def archive(self, request: web.Request) -> web.Response:
-        await board_routes.delete_task(self._service(request), board_request(request))
+        # Unlike the API's route, a change by hand, which can be undone.
+        change = ChangeBody(status=TaskStatus.ARCHIVED)
+        await board_routes.change_task(self._service(request), board_request(request, change))
         return json_response({})
 
 
@@ -243,7 +251,9 @@ def _columns(rows: BoardRows, wanted: _Wanted) -> list[_Column]:
     counts = rows.status_counts()
     limit = MAX_ALONE if wanted.column else MAX_COLUMN
     found: list[_Column] = []
-    for status in COLUMNS:
+    for status in TaskStatus:
+        if status is TaskStatus.ARCHIVED and wanted.column != status:
+            continue
         if wanted.column and wanted.column != status:
             continue
         if not counts[status] and status not in OPEN_COLUMNS:
@@ -281,15 +291,17 @@ def _picker(boards: Sequence[BoardInfo], chosen: str) -> Html | None:
     return h("nav", *links, class_="tags", aria_label=text("boards")) if len(links) > 1 else None
 
 
-def _filters(base: str, wanted: _Wanted, profiles: Sequence[str], query: str) -> Html:
+def _filters(base: str, wanted: _Wanted, people: Sequence[str], query: str) -> Html:
     options = [h("option", text("everybody"), value="")]
-    options += [h("option", one, selected=one == wanted.assignee) for one in profiles]
+    options += [h("option", one, selected=one == wanted.assignee) for one in people]
+    columns = [h("option", text("all_columns"), value="")]
+    columns += [_option(one, selected=one == wanted.column) for one in TaskStatus]
     return h(
         "form",
         h("input", type="search", name="q", value=wanted.words,
           placeholder=text("filter_tasks"), aria_label=text("filter_tasks")),
         h("select", *options, name="assignee", aria_label=text("assignee")),
-        h("input", type="hidden", name="column", value=wanted.column) if wanted.column else None,
+        h("select", *columns, name="column", aria_label=text("column")),
         h("input", type="hidden", name="board", value=wanted.board) if wanted.board else None,
         h("a", text("dependencies"), href=f"{base}/board/graph{query}", class_="button"),
         class_="row filters",
@@ -303,11 +315,11 @@ def _option(column: str, *, selected: bool = False) -> Html:
     return h("option", state_text(column), value=column, selected=selected)
 
 
-def _bulk_form(profiles: Sequence[str]) -> Html:
+def _bulk_form(assignable: Sequence[str]) -> Html:
     """Shown while tasks are selected."""
     keep = h("option", text("unchanged"), value=KEEP)
     columns = [_option(one) for one in COLUMNS if one in OPEN_COLUMNS]
-    people = [h("option", text("nobody"), value=""), *(h("option", one) for one in profiles)]
+    people = [h("option", text("nobody"), value=""), *(h("option", one) for one in assignable)]
     return h(
         "form",
         h("b", id="selected", role="status"),
@@ -340,9 +352,6 @@ def _column(base: str, column: _Column, wanted: _Wanted, query: str) -> Html:
         ),
         *(_card(base, one, query) for one in column.tasks),
         h("a", text("more_tasks", count=f"{more:,}"), href=address) if more > 0 else None,
-        h("a", text("all_columns"), href=f"{base}/board?{urlencode(kept)}")
-        if wanted.column
-        else None,
         class_="column" if column.count else "column empty-column",
         data_status=name,
         data_open=name in OPEN_COLUMNS,
@@ -361,7 +370,9 @@ def _card(base: str, task: Task, query: str) -> Html:
     facts: list[Child] = [
         h("span", task.assignee, class_="tag") if task.assignee else None,
         h("span", text("priority_short", number=str(task.priority))) if task.priority else None,
-        h("select", *options, aria_label=text("move_task", name=task.title)),
+        h("select", *options, aria_label=text("move_task", name=task.title))
+        if task.status is not TaskStatus.ARCHIVED
+        else None,
     ]
     return h(
         "article",
@@ -376,10 +387,11 @@ def _card(base: str, task: Task, query: str) -> Html:
     )  # fmt: skip
 
 
-def edit_form(task: Task, profiles: Sequence[str], query: str) -> Html:
+def edit_form(task: Task, assignable: Sequence[str], query: str) -> Html:
     """Render the form with everything that a person may change."""
+    named = dict.fromkeys([*assignable, *filter(None, [task.assignee])])
     people = [h("option", text("nobody"), value="")]
-    people += [h("option", one, selected=one == task.assignee) for one in profiles]
+    people += [h("option", one, selected=one == task.assignee) for one in named]
     columns = [h("option", text("unchanged"), value=KEEP)]
     columns += [_option(one) for one in COLUMNS if one in OPEN_COLUMNS and one != task.status]
     words = h("textarea", task.body or "", name="body", rows="5", dir="auto")
@@ -393,8 +405,8 @@ def edit_form(task: Task, profiles: Sequence[str], query: str) -> Html:
     )
 
 
-def _task_form(profiles: Sequence[str], query: str) -> Html:
-    options = [h("option", text("nobody"), value=""), *(h("option", one) for one in profiles)]
+def _task_form(people: Sequence[str], query: str) -> Html:
+    options = [h("option", text("nobody"), value=""), *(h("option", one) for one in people)]
     return h(
         "form",
         h("label", text("task_title"), h("input", name="title", required=True, dir="auto")),

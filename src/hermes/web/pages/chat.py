@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from typing import Literal
-from urllib.parse import quote
 
 from aiohttp import web
 from anyio.to_thread import run_sync
@@ -25,6 +24,7 @@ from hermes.web.context import (
     ProfileWeb,
     Route,
     WebContext,
+    download_response,
     html_response,
     json_response,
     read_body,
@@ -140,15 +140,7 @@ class _ChatHandlers:
         app = self._context.profile(request).app
         session = await app.store.archive_for(OWNER).get(request.match_info["session"])
         name, data = await run_sync(read_download, app, session, request.query.get("path", ""))
-        disposition = f"attachment; filename*=UTF-8''{quote(name, errors='replace')}"
-        return web.Response(
-            body=data,
-            content_type="application/octet-stream",
-            headers={
-                "Content-Security-Policy": "default-src 'none'; sandbox",
-                "Content-Disposition": disposition,
-            },
-        )
+        return download_response(name, data)
 
     async def branches(self, request: web.Request) -> web.Response:
         archive = self._context.profile(request).app.store.archive_for(OWNER)

@@ -6,15 +6,17 @@ from datetime import datetime, timedelta
 from aiohttp import web
 
 from hermes.cron.operation import CronOperation
+from hermes.kit.terminal_text import escape_controls
 from hermes.ports.jobs import Fire, Job
 from hermes.schema.errors import NotFound
-from hermes.web.charts import Track, timeline
+from hermes.web.charts import Tick, Track, timeline
 from hermes.web.context import ProfileWeb, Route, WebContext, json_response, read_json
 from hermes.web.html import Child, Html, h, join
 from hermes.web.job_form import JobForm, job_change, job_form
+from hermes.web.markdown import render
 from hermes.web.pages.layout import render_page
 from hermes.web.texts import state_text, text
-from hermes.web.times import moment
+from hermes.web.times import duration, moment
 
 MAX_FIRES = 30
 MAX_UPCOMING = 3
@@ -45,12 +47,13 @@ class _JobHandlers:
         self._context = context
 
     async def page(self, request: web.Request) -> web.StreamResponse:
-        cron = _cron(self._context.profile(request))
+        cron, base = _cron(self._context.profile(request)), self._context.base(request)
         jobs = await cron.service.jobs(disabled=True)
         names = {one.id: one.name or one.id for one in jobs}
-        fires = await cron.service.history(None, MAX_FIRES)
+        chosen = request.query.get("job", "")
+        fires = await cron.service.history(chosen or None, MAX_FIRES)
         warning = cron.not_serving()
-        rows = [_job(one, cron) for one in jobs]
+        rows = [_job(base, one, cron) for one in jobs]
         now = self._context.clock.now()
         main = join([
             h("h1", text("nav_jobs")),
@@ -58,8 +61,10 @@ class _JobHandlers:
             _timeline(jobs, cron, now),
             h("ul", *rows, class_="cards") if rows else h("p", text("no_jobs"), class_="empty"),
             h("details", h("summary", text("new_job")), job_form("/jobs"), class_="panel"),
-            h("h2", text("history")),
-            _history(self._context.base(request), fires, names),
+            h("h2", text("history_of", name=names.get(chosen, chosen)) if chosen
+              else text("history"), id="history", dir="auto"),
+            h("p", h("a", text("all_jobs"), href=f"{base}/jobs#history")) if chosen else None,
+            _history(base, fires, names),
         ])  # fmt: skip
         return await render_page(
             request, self._context, name="jobs", title=text("nav_jobs"), main=main
@@ -114,24 +119,31 @@ def _timeline(jobs: Sequence[Job], cron: CronOperation, now: datetime) -> Html |
         )
         for job in known
     ]
-    ticks = [text("now"), *(_ahead(hours * part / TICKS) for part in range(1, TICKS + 1))]
+    distances = [hours * part / TICKS for part in range(TICKS + 1)]
+    ticks = [Tick(_ahead(one), now + timedelta(hours=one)) for one in distances]
     drawn = timeline(tracks, ticks, text("next_fires"))
     return h("section", h("h2", text("next_fires")), drawn, class_="panel")
 
 
 def _ahead(hours: float) -> str:
+    if not hours:
+        return text("now")
     if hours < 48:
         return text("in_hours", count=f"{hours:.0f}")
     return text("in_days", count=f"{hours / 24:.0f}")
 
 
-def _job(job: Job, cron: CronOperation) -> Html:
+def _job(base: str, job: Job, cron: CronOperation) -> Html:
     upcoming = cron.service.upcoming(job, MAX_UPCOMING) if job.enabled else []
     state = h("span", state_text(job.state), class_="tag" if job.enabled else "tag bad")
     facts: list[Child] = [state, h("span", job.schedule_display)]
     if upcoming:
         times = [join([" · " if place else " ", moment(at)]) for place, at in enumerate(upcoming)]
         facts.append(h("span", text("next"), *times))
+    facts += [
+        h("span", text("delivers_to", target=job.deliver)) if job.deliver != "local" else None,
+        h("span", job.model) if job.model else None,
+    ]
     if job.last_error:
         facts.append(h("span", job.last_error, class_="danger"))
     address = f"/jobs/{job.id}"
@@ -151,6 +163,7 @@ def _job(job: Job, cron: CronOperation) -> Html:
         h(
             "div",
             *buttons,
+            h("a", text("history"), href=f"{base}/jobs?job={job.id}#history", class_="quiet"),
             h(
                 "details",
                 h("summary", text("edit"), class_="quiet"),
@@ -170,16 +183,38 @@ def _history(base: str, fires: Sequence[Fire], names: dict[str, str]) -> Html:
             "tr",
             h("td", names.get(one.job, one.job), dir="auto"),
             h("td", moment(one.at)),
-            h("td", h("span", state_text(one.state), class_=_tag(one)), " ", one.reason),
+            h("td", h("span", state_text(one.state), class_=_tag(one)), " ", one.reason,
+              _output(one)),
+            h("td", _took(one)),
             h("td", h("a", text("open_session"), href=f"{base}/chat/{one.session}")
               if one.session else ""),
         )
         for one in fires
     ]  # fmt: skip
-    titles = [h("th", text(one), scope="col") for one in ("job", "fire_at", "fire_state")]
-    head = h("thead", h("tr", *titles, h("th", text("session"), scope="col")))
+    names_of_columns = ("job", "fire_at", "fire_state", "fire_took", "session")
+    head = h("thead", h("tr", *(h("th", text(one), scope="col") for one in names_of_columns)))
     return h("div", h("table", head, h("tbody", *rows)), class_="wide", tabindex="0", role="region",
              aria_label=text("history"))  # fmt: skip
+
+
+def _output(fire: Fire) -> Html | None:
+    if not fire.output:
+        return None
+    # The answer of a model, or what a script has printed.
+    shown = (
+        h("div", render(fire.output), class_="md", dir="auto")
+        if fire.session
+        else h("pre", escape_controls(fire.output), tabindex="0")
+    )
+    where = h("p", h("code", fire.file), class_="hint") if fire.file else None
+    return h("details", h("summary", text("output")), shown, where,
+             id=f"output-{fire.job}-{fire.at.timestamp():.0f}")  # fmt: skip
+
+
+def _took(fire: Fire) -> str:
+    if fire.started_at is None or fire.ended_at is None:
+        return ""
+    return duration((fire.ended_at - fire.started_at).total_seconds())
 
 
 def _tag(fire: Fire) -> str:

@@ -1,49 +1,88 @@
-"""The page of a task: runs with their cost, a live log, comments, and what it depends on."""
+"""The page of a task: runs with their cost, a live log, comments, files, and what it waits for."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 from aiohttp import web
 from anyio.to_thread import run_sync
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from hermes.kanban.service import TaskDetails, task_details
+from hermes.kanban import routes as board_routes
+from hermes.kanban.answers import WaitingTask, waiting_task
+from hermes.kanban.service import BoardService, TaskDetails, task_details
+from hermes.kanban.task_routes import ReasonBody
 from hermes.kanban.tasks import find_task
+from hermes.kanban.undo import can_undo
 from hermes.kanban.worker import Worker
 from hermes.kit.terminal_text import escape_controls
+from hermes.kit.text import one_line
 from hermes.ports.board import BoardRows
-from hermes.schema.board import Task, TaskRun, TaskStatus
+from hermes.ports.feature import RouteRequest
+from hermes.schema.board import Task, TaskEvent, TaskFilter, TaskRun, TaskStatus
+from hermes.schema.errors import NotFound
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
 from hermes.web import entries
-from hermes.web.context import ProfileWeb, Route, WebContext
+from hermes.web.context import ProfileWeb, Route, WebContext, json_response, read_json
+from hermes.web.form_fields import form, labelled, post_button
 from hermes.web.graphs import graph, related
 from hermes.web.html import Child, Html, h, join
 from hermes.web.live_lists import live_list, send_changed
 from hermes.web.markdown import PARSERS, render
 from hermes.web.pages.board import (
+    assignees,
     board_name,
     board_query,
+    board_request,
     board_service,
     edit_form,
     task_node,
 )
 from hermes.web.pages.chat import file_handler
 from hermes.web.pages.layout import render_page
+from hermes.web.pages.task_answer import answer_form
+from hermes.web.pages.task_files import files_section
 from hermes.web.texts import state_text, text
-from hermes.web.times import moment
+from hermes.web.times import duration, moment
 
 MAX_GRAPH = 40
 MAX_LOG_BYTES = 20_000
 MAX_MESSAGES = 20
 MAX_MESSAGE_BYTES = 200_000
+MAX_EVENT = 200
+EVENT_FACTS = (
+    "status", "assignee", "author", "title", "priority", "reason", "error", "summary", "filename",
+    "parent", "child", "reviewer", "by",
+)  # fmt: skip
+"""What is shown of an event."""
+MAX_CHOICES = 200
+"""Tasks that are offered as what this one waits for."""
+ACTIONS: Mapping[str, Callable[[BoardService, RouteRequest], Awaitable[object]]] = {
+    "reclaim": board_routes.reclaim,
+    "undo": board_routes.undo,
+    "specify": board_routes.plan_task,
+    "decompose": board_routes.split_task,
+}
+
+
+class ParentForm(Struct, frozen=True, kw_only=True):
+    """A task that this one waits for, or no longer does."""
+
+    parent: str
+    waits: bool = True
 
 
 class _Found(Struct, frozen=True):
+    """`near` is connected with the task, `others` could be; `waiting` if the owner has to act."""
+
     details: TaskDetails
     near: Sequence[Task]
     edges: Sequence[tuple[str, str]]
+    others: Sequence[Task]
+    waiting: WaitingTask | None
+    is_undoable: bool
 
 
 def routes(context: WebContext) -> list[Route]:
@@ -57,12 +96,16 @@ def routes(context: WebContext) -> list[Route]:
         sessions = {run.id: await _session(profile, board, run) for run in found.details.runs}
         main = join([
             *_head(base, found.details, query),
+            _waiting(found.waiting, query),
+            _buttons(found, query),
             h("details", h("summary", text("edit")),
-              edit_form(found.details.task, service.profiles(), query), class_="panel", id="edit"),
+              edit_form(found.details.task, assignees(service), query), class_="panel", id="edit"),
             _dependencies(base, found, query),
             _runs(base, found.details.runs, sessions),
             await _log_section(profile, board, found.details),
             *_comments(found.details, query),
+            files_section(base, found.details.task.id, found.details.attachments, query),
+            _history(found.details.events),
         ])  # fmt: skip
         title = found.details.task.title
         return await render_page(request, context, name="board", title=title, main=main)
@@ -80,8 +123,31 @@ def routes(context: WebContext) -> list[Route]:
 
         return await send_changed(context, request, current)
 
+    async def act(request: web.Request) -> web.Response:
+        action = ACTIONS.get(request.match_info["action"])
+        if action is None:
+            raise NotFound(text("http_404"))
+        await action(board_service(context.profile(request)), board_request(request, ReasonBody()))
+        return json_response({})
+
+    async def link(request: web.Request) -> web.Response:
+        body, service = (
+            await read_json(request, ParentForm),
+            board_service(context.profile(request)),
+        )
+        pair = {"parent_id": body.parent, "child_id": request.match_info["task"]}
+        asked = board_request(request, board_routes.LinkBody(**pair))
+        if body.waits:
+            await board_routes.add_link(service, asked)
+        else:
+            query = {**asked.query, **pair}
+            await board_routes.remove_link(service, structs.replace(asked, query=query))
+        return json_response({})
+
     return [
         Route("GET", "/board/tasks/{task}", page),
+        Route("POST", "/board/tasks/{task}/links", link),
+        Route("POST", "/board/tasks/{task}/do/{action}", act),
         Route("GET", "/board/tasks/{task}/log", log),
         # The addresses of files in a log are relative, as in a conversation.
         Route("GET", "/board/tasks/files/{digest}", file_handler(context)),
@@ -92,7 +158,13 @@ def _find(rows: BoardRows, name: str) -> _Found:
     details = task_details(rows, find_task(rows, name))
     edges = rows.links()
     ids = related(details.task.id, edges, MAX_GRAPH)
-    return _Found(details, [task for one in ids if (task := rows.task(one))], edges)
+    near = [task for one in ids if (task := rows.task(one))]
+    tied = {details.task.id, *details.parents}
+    others = [one for one in rows.tasks(TaskFilter(limit=MAX_CHOICES)) if one.id not in tied]
+    return _Found(
+        details, near, edges, others, waiting_task(rows, details.task),
+        can_undo(rows, details.task.id),
+    )  # fmt: skip
 
 
 async def _session(profile: ProfileWeb, board: str, run: TaskRun) -> Session | None:
@@ -125,14 +197,55 @@ def _head(base: str, details: TaskDetails, query: str) -> list[Child]:
     ]
 
 
-def _dependencies(base: str, found: _Found, query: str) -> Html | None:
-    if len(found.near) < 2:
+def _waiting(waiting: WaitingTask | None, query: str) -> Html | None:
+    if waiting is None:
         return None
-    current = found.details.task.id
-    nodes = [task_node(base, one, query, current) for one in found.near]
+    state = waiting.task.status
+    title = text("waits_review" if state is TaskStatus.REVIEW else "waits_for_you")
+    return h("section", h("h2", title), answer_form(waiting, query), class_="question")
+
+
+def _buttons(found: _Found, query: str) -> Html:
+    """What can be done with the task as it is now."""
+    task, address = found.details.task, f"/board/tasks/{found.details.task.id}"
+    names = {
+        "reclaim": task.status is TaskStatus.RUNNING,
+        "specify": task.status is TaskStatus.TRIAGE,
+        "decompose": task.status is TaskStatus.TRIAGE,
+        "undo": found.is_undoable and task.status is not TaskStatus.RUNNING,
+    }
+    buttons = [
+        post_button(f"task_{name}", f"{address}/do/{name}{query}",
+                    confirm=text("confirm_reclaim") if name == "reclaim" else "")
+        for name, is_possible in names.items()
+        if is_possible
+    ]  # fmt: skip
+    if task.status is not TaskStatus.ARCHIVED:
+        confirm = text("confirm_archive")
+        url = f"{address}/archive{query}"
+        buttons.append(post_button("archive", url, confirm=confirm, danger=True))
+    return h("div", *buttons, class_="actions")
+
+
+def _dependencies(base: str, found: _Found, query: str) -> Html:
+    task = found.details.task
+    nodes = [task_node(base, one, query, task.id) for one in found.near]
+    address = f"/board/tasks/{task.id}/links{query}"
+    titles = {one.id: one.title for one in found.near}
+    waits = [
+        h("li", h("span", titles.get(one, one), dir="auto"),
+          post_button("remove", address, body={"parent": one, "waits": False}, danger=True))
+        for one in found.details.parents
+    ]  # fmt: skip
+    options = [h("option", one.title, value=one.id) for one in found.others]
+    select = h("select", *options, name="parent")
+    adding = form(address, labelled(text("waits_for"), select), button=text("add"))
     return join([
         h("h2", text("dependencies")),
-        graph(nodes, found.edges, text("dependencies")),
+        graph(nodes, found.edges, text("dependencies")) if len(nodes) > 1 else None,
+        h("details", h("summary", text("change_dependencies")),
+          h("ul", *waits, class_="plain") if waits else None,
+          adding if options else None, class_="panel", id="links"),
     ])  # fmt: skip
 
 
@@ -144,7 +257,7 @@ def _runs(base: str, runs: Sequence[TaskRun], sessions: "dict[int, Session | Non
             h("span", state_text(run.outcome or run.status), class_="tag"),
             h("span", run.profile or ""),
             _when(run.started_at),
-            h("span", _took(run)) if run.ended_at else None,
+            h("span", duration(run.ended_at - run.started_at)) if run.ended_at else None,
             h("span", f"${cost:,.4f}") if isinstance(cost, int | float) else None,
             h("a", text("open_session"), href=f"{base}/chat/{session.id}") if session else None,
         ]
@@ -153,13 +266,6 @@ def _runs(base: str, runs: Sequence[TaskRun], sessions: "dict[int, Session | Non
             h("li", h("p", *facts, class_="facts"), h("p", words, dir="auto") if words else None)
         )
     return join([h("h2", text("runs")), h("ul", *rows, class_="cards")]) if rows else None
-
-
-def _took(run: TaskRun) -> str:
-    seconds = (run.ended_at or run.started_at) - run.started_at
-    if seconds < 120:
-        return text("unit_seconds", count=str(seconds))
-    return text("unit_minutes", count=f"{seconds / 60:.0f}")
 
 
 async def _log_section(profile: ProfileWeb, board: str, details: TaskDetails) -> Html | None:
@@ -224,9 +330,26 @@ def _comments(details: TaskDetails, query: str) -> list[Child]:
         h("form", h("label", text("new_comment"), h("textarea", name="body", rows="3", dir="auto")),
           h("p", h("button", text("send"), type="submit", class_="primary")),
           data_url=f"{address}/comment{query}"),
-        h("button", text("archive"), type="button", class_="danger", data_action="post",
-          data_url=f"{address}/archive{query}", data_confirm=text("confirm_archive")),
     ]  # fmt: skip
+
+
+def _history(events: Sequence[TaskEvent]) -> Html:
+    rows = [
+        h("li", _when(one.created_at), " ", h("b", one.kind.replace("_", " ")), " ",
+          h("span", _event_facts(one), dir="auto"))
+        for one in reversed(events)
+    ]  # fmt: skip
+    summary = h("summary", text("task_events", count=str(len(rows))))
+    return h("details", summary, h("ul", *rows, class_="plain"), class_="panel", id="events")
+
+
+def _event_facts(event: TaskEvent) -> str:
+    """The values of an event; of a change by hand, the new ones."""
+    payload = event.payload or {}
+    after = payload.get("after")
+    values = msgspec.convert(after, dict[str, object]) if isinstance(after, dict) else payload
+    shown = [f"{name}: {values[name]}" for name in EVENT_FACTS if values.get(name)]
+    return one_line(", ".join(shown), MAX_EVENT)
 
 
 def _when(seconds: int | None) -> Child:

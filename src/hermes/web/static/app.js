@@ -87,8 +87,15 @@ export function elements(html) {
   return template.content;
 }
 
-/** @param {ParentNode} root */
+/** Show times in the zone and language of the browser. @param {ParentNode} root */
 export function localTimes(root) {
+  for (const one of root.querySelectorAll("svg [data-at]")) {
+    const at = new Date(one.getAttribute("data-at") ?? "");
+    const isNear = at.getTime() - Date.now() < 36 * 3600e3;
+    /** @type {Intl.DateTimeFormatOptions} */
+    const style = isNear ? { timeStyle: "short" } : { weekday: "short", day: "numeric", month: "short" };
+    one.textContent += ` · ${new Intl.DateTimeFormat(undefined, style).format(at)}`;
+  }
   for (const one of root.querySelectorAll("time")) {
     const at = new Date(one.dateTime);
     const isToday = at.toDateString() === new Date().toDateString();

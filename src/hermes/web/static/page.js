@@ -65,12 +65,30 @@ document.addEventListener("submit", (event) => {
     searchNow(form);
   } else if (form.dataset.url !== undefined) {
     event.preventDefault();
-    send(form).catch(showError);
+    const pressed = /** @type {SubmitEvent} */ (event).submitter;
+    send(form, pressed?.dataset.url ?? form.dataset.url).catch(showError);
   }
 });
+document.addEventListener("change", (event) => {
+  const picker = event.target;
+  if (picker instanceof HTMLInputElement && picker.dataset.upload) upload(picker, picker.dataset.upload).catch(showError);
+});
 
-/** Send a form as JSON; checkboxes are booleans. @param {HTMLFormElement} form */
-async function send(form) {
+/** Send the file that was chosen. @param {HTMLInputElement} picker @param {string} url */
+async function upload(picker, url) {
+  const [file] = picker.files ?? [];
+  if (!file) return;
+  toast(t("uploading", { name: file.name }));
+  const headers = { "Content-Type": "application/octet-stream" };
+  const name = new URLSearchParams({ name: file.name });
+  const answer = await api(`${url}${url.includes("?") ? "&" : "?"}${name}`, undefined, { method: "POST", body: file, headers })
+    .finally(() => (picker.value = ""));
+  toast(answer.message);
+  await refresh();
+}
+
+/** Send a form as JSON; checkboxes are booleans. @param {HTMLFormElement} form @param {string} url */
+async function send(form, url) {
   /** @type {Record<string, unknown>} */
   const body = {};
   for (const one of form.elements) {
@@ -78,7 +96,7 @@ async function send(form) {
     if (one.name) body[one.name] = one.type === "checkbox" ? /** @type {HTMLInputElement} */ (one).checked : one.value;
   }
   removeProblem(form);
-  const answer = await api(form.dataset.url ?? "", body).catch((error) => {
+  const answer = await api(url, body).catch((error) => {
     if (error.status === 400) showProblem(form, error.message);
     throw error;
   });
