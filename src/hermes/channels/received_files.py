@@ -54,7 +54,7 @@ class AttachedFile(Struct, frozen=True, kw_only=True):
 class ReceivedFiles:
     """Files go into the blob store; documents are also stored in `folder` for the tools.
 
-    `most` is the maximum size of a file.
+    `max_bytes` is the maximum size of a file.
     """
 
     def __init__(
@@ -63,20 +63,20 @@ class ReceivedFiles:
         clock: Clock,
         *,
         folder: Path,
-        most: int,
+        max_bytes: int,
     ) -> None:
         self._blobs = blobs
         self._clock = clock
         self._folder = folder
-        self._most = most
+        self._max_bytes = max_bytes
         self._backoff = Backoff(base=1.0, cap=10.0)
 
     async def fetch(
         self, file: AttachedFile, download: Callable[[], Awaitable[bytes]]
     ) -> list[Text | Media]:
         """Fetch a file and return its parts of the message; a note if it cannot be fetched."""
-        if file.size > self._most:
-            return [_missing(file, f"it is larger than {self._most // 1_000_000} MB")]
+        if file.size > self._max_bytes:
+            return [_missing(file, f"it is larger than {self._max_bytes // 1_000_000} MB")]
         try:
             data = await self._patiently(download)
         except (NotSent, UnknownOutcome) as error:
@@ -127,10 +127,10 @@ class ReceivedFiles:
         return path
 
 
-def received_files(deps: ChannelDeps, most: int) -> ReceivedFiles:
+def received_files(deps: ChannelDeps, max_bytes: int) -> ReceivedFiles:
     """Return the store for files that people send to this account."""
     folder = deps.home / "cache" / "blobs" / "received"
-    return ReceivedFiles(deps.blobs, deps.clock, folder=folder, most=most)
+    return ReceivedFiles(deps.blobs, deps.clock, folder=folder, max_bytes=max_bytes)
 
 
 def media_type_of(name: str, given: str = "") -> str:

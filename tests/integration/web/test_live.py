@@ -24,7 +24,7 @@ from hermes.session.conversation import SessionOptions
 from hermes.testing.fake_openai.script import Reply, Script
 from hermes.web.commands import WebCommands
 from hermes.web.context import ProfileWeb, SessionState, TaskStarter
-from hermes.web.foreign_turns import publish_changes, read_state
+from hermes.web.shown_sessions import publish_changes, read_state
 from hermes.web.transcripts import transcript_view
 from support.api_server import api_env
 from support.polling import TIMEOUT, pause

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from hermes.app.unserved import unserved
+from hermes.app.unsupported_features import unsupported_features
 from hermes.channels import MANIFESTS
 from hermes.config.env import Env
 from hermes.config.home import Home
@@ -19,7 +19,7 @@ def names(
     (path / "config.yaml").write_text(settings)
     home = Home(path, path)
     config = load_config(home, Env(env)).config
-    return [one.name for one in unserved(home, config, env, channels)]
+    return [one.name for one in unsupported_features(home, config, env, channels)]
 
 
 def test_fresh_home_contains_nothing_unserved(tmp_path: Path) -> None:
