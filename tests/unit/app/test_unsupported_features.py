@@ -43,7 +43,7 @@ def test_chat_app_is_named_by_its_token_or_its_setting(tmp_path: Path) -> None:
 
 
 def test_app_with_a_channel_is_not_named(tmp_path: Path) -> None:
-    """The list follows the catalogue of channels."""
+    """The list follows the catalog of channels."""
     tokens = {f"{one.prefix}_{one.variables[0][0]}": "x" for one in PLATFORMS}
     every = {one.platform for one in PLATFORMS}
     assert names(tmp_path, channels=every, **tokens) == []
