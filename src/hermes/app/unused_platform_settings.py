@@ -30,7 +30,7 @@ _READ_BY_CHANNELS = frozenset({"DISCORD_MISSED_MESSAGE_BACKFILL"})
 _HOME_SUFFIXES = ("", "_NAME", "_THREAD_ID")
 
 
-class _NotingEnv(Env):
+class _RecordingEnv(Env):
     """An environment without variables that records the requested `names`."""
 
     __slots__ = ("names",)
@@ -52,7 +52,7 @@ class _NotingEnv(Env):
         return default
 
 
-class _NotingTable(dict[str, object]):
+class _RecordingTable(dict[str, object]):
     """A table without keys that records the requested `names`."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class _NotingTable(dict[str, object]):
 
 def read_variables(manifest: ChannelManifest) -> frozenset[str]:
     """The variables that have an effect on a platform."""
-    config, env, name = Config(), _NotingEnv(), manifest.name
+    config, env, name = Config(), _RecordingEnv(), manifest.name
     chats = ChatSettings(config)
     platform_rules(name, config, chats, env)
     gateway_rules(config, chats, env, {name})
@@ -77,7 +77,7 @@ def read_variables(manifest: ChannelManifest) -> frozenset[str]:
 
 def read_keys(manifest: ChannelManifest) -> frozenset[str]:
     """Return the settings that have an effect inside and outside a platform's `extra`."""
-    noted, name = _NotingTable(), manifest.name
+    noted, name = _RecordingTable(), manifest.name
     access_rules_from(name, Env({}), Platform(extra=noted))
     command_access(noted, DIRECT_CHAT)
     command_access(noted, "group")

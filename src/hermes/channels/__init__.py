@@ -39,4 +39,4 @@ MANIFESTS: Mapping[str, ChannelManifest] = {
         webhook.MANIFEST,
     )
 }  # fmt: skip
-"""The catalogue: one line per platform. A manifest imports neither its driver nor an SDK."""
+"""The catalog: one line per platform. A manifest imports neither its driver nor an SDK."""

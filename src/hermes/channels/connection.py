@@ -25,16 +25,16 @@ class LastSeen:
 class Retries:
     """Allows some failures in a row, because interrupted polls and lost connections are common."""
 
-    def __init__(self, clock: Clock, *, pause: float, most: int = MAX_FAILURES) -> None:
+    def __init__(self, clock: Clock, *, pause: float, max_failures: int = MAX_FAILURES) -> None:
         self._clock = clock
         self._pause = pause
-        self._most = most
+        self._max_failures = max_failures
         self._failures = 0
 
     async def failed(self, error: Exception) -> None:
         """Wait before the next attempt, or raise the error if there were too many."""
         self._failures += 1
-        if self._failures > self._most:
+        if self._failures > self._max_failures:
             self._failures = 0
             raise error
         log.info("connecting again after a failure: %s", error)

@@ -153,7 +153,7 @@ class HttpClient:
         self,
         url: str,
         *,
-        most: int,
+        max_bytes: int,
         headers: Mapping[str, str] | None = None,
         seconds: float = UPLOAD_TIMEOUT,
     ) -> bytes:
@@ -167,7 +167,7 @@ class HttpClient:
                 data = bytearray()
                 async for chunk in response.content.iter_chunked(CHUNK):
                     data += chunk
-                    if len(data) > most:
+                    if len(data) > max_bytes:
                         raise NotSent("The file is too large.")
                 return bytes(data)
         except (aiohttp.ClientError, TimeoutError, *self.proxy.errors) as error:

@@ -65,7 +65,7 @@ class AttachedFile(Struct, frozen=True, kw_only=True):
 class ReceivedFiles:
     """Files go into the blob store; documents are also stored in `folder` for the tools.
 
-    `most` is the maximum size of a file. `admits` tells whether the gateway admits a sender.
+    `max_bytes` is the maximum size of a file. `admits` tells whether the gateway admits a sender.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class ReceivedFiles:
         clock: Clock,
         *,
         folder: Path,
-        most: int,
+        max_bytes: int,
         admits: Callable[[Inbound], Awaitable[bool]],
     ) -> None:
         self._blobs = blobs
         self._clock = clock
         self._folder = folder
-        self._most = most
+        self._max_bytes = max_bytes
         self._admits = admits
         self._backoff = Backoff(base=1.0, cap=10.0)
 
@@ -95,8 +95,8 @@ class ReceivedFiles:
         self, file: AttachedFile, download: Callable[[], Awaitable[bytes]]
     ) -> list[Text | Media]:
         """Fetch a file and return its parts of the message; a note if it cannot be fetched."""
-        if file.size > self._most:
-            return [_missing(file, f"it is larger than {self._most // 1_000_000} MB")]
+        if file.size > self._max_bytes:
+            return [_missing(file, f"it is larger than {self._max_bytes // 1_000_000} MB")]
         try:
             data = await self._patiently(download)
         except (NotSent, UnknownOutcome) as error:
@@ -147,10 +147,12 @@ class ReceivedFiles:
         return path
 
 
-def received_files(deps: ChannelDeps, most: int) -> ReceivedFiles:
+def received_files(deps: ChannelDeps, max_bytes: int) -> ReceivedFiles:
     """Return the store for files that people send to this account."""
     folder = deps.home / "cache" / "blobs" / "received"
-    return ReceivedFiles(deps.blobs, deps.clock, folder=folder, most=most, admits=deps.admits)
+    return ReceivedFiles(
+        deps.blobs, deps.clock, folder=folder, max_bytes=max_bytes, admits=deps.admits
+    )
 
 
 def media_type_of(name: str, given: str = "") -> str:

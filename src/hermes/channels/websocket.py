@@ -32,7 +32,7 @@ class SocketClosed(Offline):
 
 
 class WebSocket:
-    """One connection; `heard` is called for everything that arrives.
+    """One connection; `on_data` is called for everything that arrives.
 
     Its methods raise `Offline`.
     """
@@ -43,12 +43,12 @@ class WebSocket:
         *,
         label: str,
         clock: Clock,
-        heard: Callable[[], None],
+        on_data: Callable[[], None],
     ) -> None:
         self._socket = socket
         self._label = label
         self._clock = clock
-        self._heard = heard
+        self._on_data = on_data
         self._heard_at = clock.monotonic()
 
     async def send(self, frame: Mapping[str, object]) -> None:
@@ -64,7 +64,7 @@ class WebSocket:
             code = given if isinstance(given, int) else 0
             raise SocketClosed(f"{self._label} closed the connection.", code)
         self._heard_at = self._clock.monotonic()
-        self._heard()
+        self._on_data()
         try:
             return msgspec.json.decode(message.data, type=kind)
         except JSON_ERRORS as error:
@@ -83,7 +83,7 @@ class WebSocket:
 
 @asynccontextmanager
 async def open_websocket(
-    label: str, url: str, *, proxy: Proxy, clock: Clock, heard: Callable[[], None]
+    label: str, url: str, *, proxy: Proxy, clock: Clock, on_data: Callable[[], None]
 ) -> AsyncGenerator[WebSocket]:
     """Connect. Raises `Offline`, whose text does not contain the URL."""
     async with aiohttp.ClientSession(connector=proxy.connector()) as session:
@@ -95,7 +95,7 @@ async def open_websocket(
         except (aiohttp.ClientError, OSError, *proxy.errors) as error:
             raise Offline(f"{label} cannot be reached: {type(error).__name__}") from error
         try:
-            yield WebSocket(socket, label=label, clock=clock, heard=heard)
+            yield WebSocket(socket, label=label, clock=clock, on_data=on_data)
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
                 await socket.close()

@@ -218,8 +218,10 @@ class JobService:
         first = job.next_run_at
         following = instants_after(job.schedule, zone, first, anchor)
         left = job.repeat.times
-        most = count if left is None else min(count, max(left - job.repeat.completed, 0))
-        return [at.astimezone(zone) for at in [first, *islice(following, max(most - 1, 0))][:most]]
+        wanted = count if left is None else min(count, max(left - job.repeat.completed, 0))
+        return [
+            at.astimezone(zone) for at in [first, *islice(following, max(wanted - 1, 0))][:wanted]
+        ]
 
     def preview(self, schedule: str, count: int, zone: str = "") -> list[datetime]:
         """The next fires of a schedule that belongs to no job. Raises `UsageError`."""

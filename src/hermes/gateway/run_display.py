@@ -115,7 +115,7 @@ class RunDisplay:
         if not typing or not isinstance(channel, SupportsTyping):
             return
         if self._rate_limiters[address.channel].try_type(to):
-            self._background.start(self._try_sign, to, partial(channel.typing, to, True))
+            self._background.start(self._try_call, to, partial(channel.typing, to, True))
 
     def react(self, address: Address, message: str | None, emoji: str) -> bool:
         """React to a message, if the platform supports it and it cannot delay an answer."""
@@ -140,13 +140,13 @@ class RunDisplay:
         """Show a reaction, then any newer one, so that the last one stays."""
         try:
             while emoji:
-                await self._try_sign(address, partial(channel.react, address, message, emoji))
+                await self._try_call(address, partial(channel.react, address, message, emoji))
                 emoji = self._reactions[address, message]
                 self._reactions[address, message] = ""
         finally:
             del self._reactions[address, message]
 
-    async def _try_sign(self, address: Address, show: Callable[[], Awaitable[None]]) -> None:
+    async def _try_call(self, address: Address, show: Callable[[], Awaitable[None]]) -> None:
         try:
             async with time_limit(self._clock, self._timing.timeout):
                 await show()

@@ -334,7 +334,7 @@ class SupportsTyping(Protocol):
 
 @runtime_checkable
 class SupportsReactions(Protocol):
-    async def react(self, to: Address, message: str, sign: str) -> None: ...
+    async def react(self, to: Address, message: str, emoji: str) -> None: ...
 
 
 @runtime_checkable

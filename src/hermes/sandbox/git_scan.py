@@ -60,7 +60,7 @@ class RepositoryScanner:
     def find(
         self, tops: Sequence[str], *, max_folders: int | None = None, home: str = ""
     ) -> ScanResult:
-        """Scan at most `most` folders; hidden ones directly in `home` are skipped."""
+        """Scan at most `max_folders` folders; hidden ones directly in `home` are skipped."""
         with self._lock:
             key = tuple(tops)
             walker = _Walk(self._known.pop(key, {}), home)
@@ -79,15 +79,15 @@ class _Walk:
         self.seen: dict[str, _CachedFolder] = {}
         self._unread: list[str] = []
 
-    def run(self, tops: Sequence[str], most: int | None) -> ScanResult:
+    def run(self, tops: Sequence[str], max_folders: int | None) -> ScanResult:
         """Scan breadth first; if that exceeds the limit, scan folders with few siblings first.
 
         Otherwise creating many folders in one place could keep other places from being scanned.
         """
-        left = self._scan_breadth_first(tops, most)
+        left = self._scan_breadth_first(tops, max_folders)
         if left:
             self._known, self.seen, self._unread = self.seen, {}, []
-            left = self._scan_sparse_first(tops, most or 0)
+            left = self._scan_sparse_first(tops, max_folders or 0)
         gits: dict[str, None] = {}
         for path, folder in self.seen.items():
             if folder.has_git:
@@ -96,15 +96,15 @@ class _Walk:
                 gits[path] = None
         return ScanResult(tuple(gits), (*self._unread, *left))
 
-    def _scan_breadth_first(self, tops: Iterable[str], most: int | None) -> list[str]:
+    def _scan_breadth_first(self, tops: Iterable[str], max_folders: int | None) -> list[str]:
         waiting = deque(tops)
-        while waiting and (most is None or len(self.seen) < most):
+        while waiting and (max_folders is None or len(self.seen) < max_folders):
             waiting.extend(self._enter(waiting.popleft()))
         return [path for path in waiting if path not in self.seen]
 
-    def _scan_sparse_first(self, tops: Iterable[str], most: int) -> list[str]:
+    def _scan_sparse_first(self, tops: Iterable[str], max_folders: int) -> list[str]:
         waiting = [(0, path) for path in tops]
-        while waiting and len(self.seen) < most:
+        while waiting and len(self.seen) < max_folders:
             siblings, path = heapq.heappop(waiting)
             inside = self._enter(path)
             for one in inside:
@@ -154,15 +154,15 @@ class _Walk:
         return _CachedFolder(identity, now, tuple(inside), ".git" in names, is_bare)
 
 
-def common_folders(paths: Iterable[str], tops: Sequence[str], most: int) -> list[str]:
-    """At most `most` folders per top that together contain all the paths, as deep as possible."""
+def common_folders(paths: Iterable[str], tops: Sequence[str], max_folders: int) -> list[str]:
+    """Return the deepest folders, at most `max_folders` per top, that contain all paths."""
     chosen: list[str] = []
     for top in tops:
         base = top.rstrip("/")
         below = {path[len(base) + 1 :] for path in paths if path.startswith(f"{base}/")}
         parts = [tuple(path.split("/")) for path in below]
         depth = max(map(len, parts), default=0)
-        while len(cut := {part[:depth] for part in parts}) > most or _is_long(cut):
+        while len(cut := {part[:depth] for part in parts}) > max_folders or _is_long(cut):
             depth -= 1
         if any(path == top for path in paths) or (cut and not depth):
             chosen.append(top)

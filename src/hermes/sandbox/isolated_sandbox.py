@@ -108,7 +108,7 @@ class IsolatedSandbox:
     async def _run(
         self,
         job: ProcessSpec,
-        heard: OnOutput | None,
+        on_output: OnOutput | None,
         known: frozenset[str] | None = None,
         *,
         pty: bool,
@@ -118,7 +118,7 @@ class IsolatedSandbox:
             has_stdin = pty or bool(job.stdin)
             opening = self._open_process(job, has_stdin=has_stdin, pty=pty, known=known)
             async with opening as process:
-                result = await run_to_end(process, job, capture, heard)
+                result = await run_to_end(process, job, capture, on_output)
         except NotStarted as error:
             error.output = capture.kept()[-_MAX_SHOWN:].decode("utf-8", "replace").strip()
             raise

@@ -115,9 +115,11 @@ OnOutput: TypeAlias = Callable[[bytes], Awaitable[None]]
 class _OutputReader:
     """Reads output until the pipe is closed."""
 
-    def __init__(self, process: Process, capture: OutputCapture, heard: OnOutput | None) -> None:
+    def __init__(
+        self, process: Process, capture: OutputCapture, on_output: OnOutput | None
+    ) -> None:
         self._process = process
-        self._heard = heard
+        self._on_output = on_output
         self._busy = False
         self._over = anyio.Event()
         self.capture = capture
@@ -126,8 +128,8 @@ class _OutputReader:
         while data := await self._process.read():
             self._busy = True
             self.capture.add(data)
-            if self._heard is not None:
-                await self._heard(data)
+            if self._on_output is not None:
+                await self._on_output(data)
             self._busy = False
         self._over.set()
 
@@ -143,10 +145,10 @@ class _OutputReader:
 
 
 async def run_to_end(
-    process: Process, job: ProcessSpec, capture: OutputCapture, heard: OnOutput | None
+    process: Process, job: ProcessSpec, capture: OutputCapture, on_output: OnOutput | None
 ) -> ProcessResult:
     """Run until the whole tree has ended, or end it after the timeout."""
-    listener = _OutputReader(process, capture, heard)
+    listener = _OutputReader(process, capture, on_output)
     ended = ProcessExit(TIMEOUT_EXIT_CODE)
     deadline = anyio.CancelScope()
     try:

@@ -190,8 +190,8 @@ class FakeFaultyChannel(FakeChannel):
     def last_seen_at(self) -> datetime | None:
         return self.seen_at
 
-    async def react(self, to: Address, message: str, sign: str) -> None:
-        self.reactions.append((message, sign))
+    async def react(self, to: Address, message: str, emoji: str) -> None:
+        self.reactions.append((message, emoji))
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
         self.calls += 1

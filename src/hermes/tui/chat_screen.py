@@ -174,9 +174,9 @@ class Chat(TranscriptScreen):
                 self._todo.show_list("")
         self._refresh_state()
 
-    async def show_resumed(self, told: str, typed: str) -> None:
+    async def show_resumed(self, resumed: str, typed: str) -> None:
         self.transcript.begin_session()
-        await self.show_note(told, "reply", typed)
+        await self.show_note(resumed, "reply", typed)
         shown = await show_history(self.transcript, self._deps, self._renderer.display)
         self._renderer.used_tokens = shown.tokens
         self._todo.show_list(shown.todo)

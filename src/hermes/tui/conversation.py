@@ -35,7 +35,7 @@ class ConversationView(Protocol):
 
     async def show_reply(self, reply: TextReply, typed: str) -> None: ...
 
-    async def show_resumed(self, told: str, typed: str) -> None:
+    async def show_resumed(self, resumed: str, typed: str) -> None:
         """The conversation continues in another session."""
         ...
 
@@ -230,14 +230,14 @@ class ConversationController:
             case TextReply():
                 self._view.mark_undone(reply.undone)
                 await self._view.show_reply(reply, line)
-            case ResumedReply(message=told):
-                await self._view.show_resumed(told, line)
-            case SubmitReply(parts=parts, notice=told, undone=undone):
+            case ResumedReply(message=resumed):
+                await self._view.show_resumed(resumed, line)
+            case SubmitReply(parts=parts, notice=resumed, undone=undone):
                 self._view.mark_undone(undone)
                 shown = typed_text(User("", parts))
                 typed = shown in {"", line}
-                if told or not typed:
-                    await self._view.show_note(told, "reply", "" if typed else line)
+                if resumed or not typed:
+                    await self._view.show_note(resumed, "reply", "" if typed else line)
                 await self._submit(parts, line if typed else shown)
             case ScreenReply():
                 await self._view.adjust(reply, line)

@@ -22,11 +22,11 @@ from hermes.kit.http_server import (
 )
 from hermes.schema.errors import ConfigError
 from hermes.web.context import ProfileWeb, Route, TaskStarter, WebContext
-from hermes.web.foreign_turns import watch_foreign_turns
 from hermes.web.logins import Logins
 from hermes.web.middleware import WebMiddleware
 from hermes.web.page_changes import watch_board, watch_jobs
 from hermes.web.settings import WebSettings, tls_context
+from hermes.web.shown_sessions import watch_shown_sessions
 from hermes.web.static_files import serve_static
 from hermes.web.turns_elsewhere import watch_turns_elsewhere
 
@@ -129,7 +129,7 @@ class WebServer:
             with scope, found.live.observing(found.app.runner):
                 async with anyio.create_task_group() as group:
                     group.start_soon(found.live.flush_regularly)
-                    group.start_soon(watch_foreign_turns, found)
+                    group.start_soon(watch_shown_sessions, found)
                     group.start_soon(watch_turns_elsewhere, found)
                     group.start_soon(watch_board, found)
                     group.start_soon(watch_jobs, found)

@@ -108,7 +108,7 @@ async def test_choice_of_an_unsupported_tool_is_auto(tmp_path: Path, choice: obj
         assert "terminal" in offered(harness), "the agent's own tools stay"
 
 
-async def test_allowed_tools_limit_what_is_offered(tmp_path: Path) -> None:
+async def test_allowed_tools_limit_the_offered_tools(tmp_path: Path) -> None:
     async with api_harness(tmp_path, SCRIPT) as harness:
         allowed = [{"type": "function", "name": "weather"}]
         choice = {"type": "allowed_tools", "mode": "required", "tools": allowed}

@@ -44,7 +44,7 @@ async def test_unknown_name_is_served_by_the_agent(tmp_path: Path) -> None:
         assert {sent.json["model"] for sent in harness.model_server.requests} == {"mock-model"}
 
 
-async def test_stream_and_run_say_what_served_them(tmp_path: Path) -> None:
+async def test_stream_and_run_name_the_model_that_served_them(tmp_path: Path) -> None:
     async with api_harness(tmp_path, SCRIPT) as harness:
         body = {**BODIES["/v1/chat/completions"], "model": "gpt-4o", "stream": True}
         lines = (await harness.chat(body)).body.decode().splitlines()

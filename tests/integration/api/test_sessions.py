@@ -337,7 +337,7 @@ async def test_answers_have_the_public_shape(tmp_path: Path):
         assert (await ask(harness, "POST", "/s/fork", {"id": "t"}, 409)).code == "session_exists"
 
 
-async def test_capabilities_name_what_clients_look_for(tmp_path: Path):
+async def test_capabilities_list_the_features_clients_check(tmp_path: Path):
     async with api_harness(tmp_path, SCRIPT) as harness:
         found = (await harness.ask("GET", "/v1/capabilities")).json
         for name in ("approval_events", "run_approval_response", "session_chat_streaming"):

@@ -39,7 +39,7 @@ async def run(service: BoardService, lines: list[str], **values: bool) -> None:
     await VERB.find("daemon").run(service, call)
 
 
-async def test_verbose_daemon_says_what_it_starts_and_what_waits(tmp_path: Path) -> None:
+async def test_verbose_daemon_reports_started_and_waiting_tasks(tmp_path: Path) -> None:
     async with boards(tmp_path / "home") as service:
         tasks = [NewTask(title="poem", assignee=one) for one in ("default", "@eve")]
         own, hers = [

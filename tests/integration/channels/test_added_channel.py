@@ -1,4 +1,4 @@
-"""A platform is added with a folder and one line of the catalogue, and serves two accounts."""
+"""A platform is added with a folder and one line of the catalog, and serves two accounts."""
 
 import os
 import signal
@@ -62,7 +62,7 @@ async def open_channel(deps):
         yield channel
 '''
 START = '''
-"""Run the gateway with the catalogue of this folder."""
+"""Run the gateway with the catalog of this folder."""
 
 import importlib.util
 import os
@@ -88,19 +88,19 @@ from hermes.config.home import resolve_home
 env = Env(process_env())
 sys.exit(run_gateway(resolve_home(env), env, RunOptions(ready_fd=os.dup(1))))
 '''
-CATALOGUE_LINE = "        webhook.MANIFEST,\n"
+CATALOG_LINE = "        webhook.MANIFEST,\n"
 
 
 def write_platform(folder: Path) -> None:
-    """Add the folder of the platform, and its line to a copy of the catalogue."""
+    """Add the folder of the platform, and its line to a copy of the catalog."""
     pigeon = folder / "channels" / "pigeon"
     pigeon.mkdir(parents=True)
     (pigeon / "__init__.py").write_text(MANIFEST)
     (pigeon / "channel.py").write_text(DRIVER)
-    catalogue = Path(hermes.channels.__file__).read_text()
-    assert catalogue.count(CATALOGUE_LINE) == 1
+    catalog = Path(hermes.channels.__file__).read_text()
+    assert catalog.count(CATALOG_LINE) == 1
     line = "        __import__('hermes.channels.pigeon').channels.pigeon.MANIFEST,\n"
-    changed = catalogue.replace(CATALOGUE_LINE, CATALOGUE_LINE + line)
+    changed = catalog.replace(CATALOG_LINE, CATALOG_LINE + line)
     (folder / "channels" / "__init__.py").write_text(changed)
     (folder / "start.py").write_text(START)
 

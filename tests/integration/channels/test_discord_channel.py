@@ -73,7 +73,7 @@ class TestMessages:
         assert any(isinstance(part, Media) for part in inbound.parts)
         assert "voice message, voice-message.ogg. It was not transcribed" in text_of(inbound)
 
-    async def test_message_whose_file_cannot_be_stored_comes_again(
+    async def test_message_is_redelivered_if_its_file_cannot_be_stored(
         self, bench: DiscordBench, tmp_path: Path
     ) -> None:
         folder = tmp_path / "cache" / "blobs" / "received"
@@ -118,7 +118,7 @@ class TestMessages:
         assert (deletion.address, deletion.sender) == (first.address, ANN)
         assert deletion.about.mentions
 
-    async def test_preview_of_a_link_is_no_edit(self, bench: DiscordBench) -> None:
+    async def test_link_preview_does_not_count_as_an_edit(self, bench: DiscordBench) -> None:
         async with listening(bench.channel) as updates:
             await bench.connected()
             said = bench.discord.say(bench.home.chat, "https://x.org", person=ANN)

@@ -154,7 +154,7 @@ class TestGateway:
         assert not api.server.gateway.sessions
         assert (await api("GET", "/users/@me")).status == 401
 
-    async def test_resumed_session_is_no_start(self, api: Api) -> None:
+    async def test_resumed_session_does_not_emit_a_session_start(self, api: Api) -> None:
         """Discord, "Gateway": "This limit is global and across all shards, but does not include
         RESUME calls." """
         async with open_gateway(api) as socket:

@@ -114,7 +114,7 @@ class TestServers:
                 await bench.acknowledged()
             assert updates[0].address == Address("discord", channel)
 
-    async def test_who_is_mentioned_decides(self, bench: DiscordBench) -> None:
+    async def test_only_a_mention_of_the_bot_is_reported(self, bench: DiscordBench) -> None:
         server = DiscordGuild(bench)
         texts = ("between us", f"<@{BOB}> hi", f"{server.bot} <@{BOB}> hi")
         updates = await self.heard(bench, server, *texts)
@@ -123,7 +123,7 @@ class TestServers:
             ("@Person 1002 hi", True),
         ]
 
-    async def test_ignored_channel_is_not_heard(self, tmp_path: Path) -> None:
+    async def test_messages_of_an_ignored_channel_are_dropped(self, tmp_path: Path) -> None:
         discord = emulator()
         channel = discord.add_channel(discord.add_guild())
         async with discord_bench(

@@ -203,7 +203,7 @@ async def test_quotation_is_kept_if_the_session_does_not_have_it(
         assert "Red or blue?" in quoted.text
 
 
-async def test_mails_that_waited_are_no_loop(bench: MailBench, host: EmulatorHost) -> None:
+async def test_waiting_mails_do_not_count_as_a_loop(bench: MailBench, host: EmulatorHost) -> None:
     headers = {"References": "<root@people.example>"}
     start = datetime.now(UTC) - timedelta(minutes=30)
     for number in range(25):
@@ -514,7 +514,7 @@ def test_text_in_an_encoding_that_is_not_for_texts_is_readable(charset: str) -> 
     assert mail.text.written == "hello"
 
 
-def test_file_whose_name_has_such_an_encoding_is_kept() -> None:
+def test_file_with_a_name_in_that_encoding_is_kept() -> None:
     data = (
         b"From: ann@people.example\r\nMessage-ID: <1@people.example>\r\n"
         b"Content-Type: multipart/mixed; boundary=q\r\n\r\n"

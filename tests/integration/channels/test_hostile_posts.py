@@ -88,7 +88,7 @@ async def test_a_hundred_choices_are_numbered(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 5, 6, 10, 11, 25])
-async def test_long_labels_are_cut_and_told_apart(bench: Bench, count: int) -> None:
+async def test_long_labels_are_shortened_and_numbered(bench: Bench, count: int) -> None:
     (post,) = await bench.send(Text("Which?"), choices(*["very long label " * 50] * count))
     assert len(set(post.labels)) == len(post.labels) == count
 
@@ -145,7 +145,7 @@ async def test_several_files_of_one_post(bench: Bench) -> None:
     assert all(f"caption {n}" in post.text for n in range(10))
 
 
-async def test_caption_calls_nobody(bench: Bench) -> None:
+async def test_caption_mentions_no_one(bench: Bench) -> None:
     """Slack would notify a channel; read_mrkdwn does not accept that."""
     file = await bench.file("a.bin", "<!channel> *now* @everyone")
     await bench.channel.send(bench.home, Outbound((file,)))
@@ -164,7 +164,7 @@ async def test_discord_takes_ten_files_and_25_choices(tmp_path: Path) -> None:
         assert bench.shown() == []
 
 
-async def test_slack_notifies_nobody_by_text(tmp_path: Path) -> None:
+async def test_slack_text_mentions_no_one(tmp_path: Path) -> None:
     async with opened("slack", tmp_path) as bench:
         (post,) = await bench.send(Text("<!channel> <@U1001> `<!here>`\n\n```\n<!everyone>\n```"))
     assert "<!channel>" in post.text

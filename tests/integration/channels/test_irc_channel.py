@@ -213,7 +213,7 @@ async def test_lines_are_sent_one_by_one_without_multiline(tmp_path: Path) -> No
         ("", {"trust_nicknames": True}, "ann"),
     ],
 )
-async def test_person_is_known_by_what_the_network_protects(
+async def test_person_is_identified_by_the_protected_account(
     tmp_path: Path,
     server: IrcEmulator,
     account: str,
@@ -360,7 +360,7 @@ async def test_password_is_not_sent_without_encryption(tmp_path: Path) -> None:
             pass
 
 
-async def test_setup_says_who_the_agent_is_and_what_is_missing(server: IrcEmulator) -> None:
+async def test_setup_shows_the_account_and_lists_missing_settings(server: IrcEmulator) -> None:
     extra = {"port": server.port, "use_tls": False}
     env = {"IRC_SERVER": "127.0.0.1", "IRC_NICKNAME": NICK, "IRC_CHANNEL": "#room"}
     found = await check_account(PASSWORD, extra, env)

@@ -176,7 +176,7 @@ async def test_tls_and_server_password(
         await check_account("", wrong, {})
 
 
-async def test_channel_replays_what_was_missed(tmp_path: Path, inspircd: InspIrcd) -> None:
+async def test_channel_replays_missed_messages(tmp_path: Path, inspircd: InspIrcd) -> None:
     room = inspircd.rooms.pop()
     async with person(inspircd.port, "carol", [room]) as carol:
         await carol.joined.wait()

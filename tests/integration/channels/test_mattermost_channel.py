@@ -57,7 +57,7 @@ async def test_mention_is_recognized_and_removed(bench: MattermostBench) -> None
     assert received[0].about.user_name == "ann"
 
 
-async def test_notices_and_own_posts_are_no_messages(bench: MattermostBench) -> None:
+async def test_notices_and_own_posts_are_ignored(bench: MattermostBench) -> None:
     async with listening(bench.channel) as received:
         await bench.connected()
         bench.mattermost.say(bench.home.chat, "ann joined", kind="system_join_channel")
@@ -173,7 +173,7 @@ def summary(update: Inbound) -> tuple[str, str]:
     return names.get(update.update, "delete"), text_of(update)
 
 
-async def test_what_happened_while_down_is_fetched_once_and_in_order(tmp_path: Path) -> None:
+async def test_missed_updates_are_fetched_once_and_in_order(tmp_path: Path) -> None:
     mattermost = EmulatedMattermost()
     async with mattermost_bench(tmp_path, mattermost) as one:
         mattermost.say(one.home.chat, "before the bot began").create_at -= 60_000
@@ -295,7 +295,7 @@ async def test_wrong_settings_are_refused(
             pass
 
 
-async def test_setup_says_what_is_missing(bench: MattermostBench) -> None:
+async def test_setup_lists_missing_settings(bench: MattermostBench) -> None:
     env = {"MATTERMOST_URL": bench.server.url}
     found = await check_account(TOKEN, {}, env)
     assert (found.account, found.notes) == (f"@{BOT_NAME}", (NO_CHANNEL.format(BOT_NAME),))

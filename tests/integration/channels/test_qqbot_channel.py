@@ -100,7 +100,7 @@ async def test_a_message_gets_five_replies_and_then_the_next_one(
     ("kind", "minutes"),
     [(ChatKind.USER, 60), (ChatKind.GROUP, 5), (ChatKind.DIRECT, 5)],
 )
-async def test_late_answer_waits_until_somebody_writes(
+async def test_late_answer_waits_for_the_next_message(
     tmp_path: Path, kind: ChatKind, minutes: int
 ) -> None:
     """「被动消息（回复类）有效时间为 60 分钟」; in groups and guilds 5."""  # noqa: RUF002
@@ -165,7 +165,7 @@ async def test_guild_takes_messages_only_while_the_bot_is_connected(bench: QqBen
         await bench.channel.send(address(ChatKind.CHANNEL), post("hello"))
 
 
-async def test_signs_in_guilds_are_escaped_and_nobody_is_called(tmp_path: Path) -> None:
+async def test_markup_in_guilds_is_escaped_and_mentions_no_one(tmp_path: Path) -> None:
     """「发消息会将转义后字符转为源字符后抄再发」; `<@id>` and `@everyone` call people."""
     text = "<@1234> & @everyone <emoji:4> <qqbot-at-everyone />"
     extra = {"markdown_support": False}
@@ -321,7 +321,7 @@ async def test_files_of_people_are_read(bench: QqBench) -> None:
     assert text_of(received[1]).startswith("Turn on the light.\n")
 
 
-async def test_message_that_cannot_be_read_is_kept_and_the_next_ones_go_on(
+async def test_unreadable_message_is_kept_and_later_ones_are_delivered(
     bench: QqBench,
 ) -> None:
     async with listening(bench.channel) as received:

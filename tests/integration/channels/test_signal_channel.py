@@ -48,7 +48,7 @@ def post(text: str) -> Outbound:
     return Outbound((Text(text),), plain=text)
 
 
-async def test_recorded_errors_are_told_apart(bench: SignalBench) -> None:
+async def test_recorded_errors_are_classified(bench: SignalBench) -> None:
     """Error codes: -1 user, -3 network, -4 untrusted identity, -5 rate limit."""
     bench.signal.changed_keys.add(ANN)
     with pytest.raises(NotSent) as caught:
@@ -310,7 +310,7 @@ async def test_wrong_settings_are_refused(
             pass
 
 
-async def test_setup_finds_the_account_or_says_what_is_wrong(bench: SignalBench) -> None:
+async def test_setup_finds_the_account_or_reports_the_problem(bench: SignalBench) -> None:
     env = {"SIGNAL_HTTP_URL": bench.server.url}
     found = await check_account(ACCOUNT, {}, env)
     assert "0.13.99" in found.account

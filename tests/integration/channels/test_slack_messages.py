@@ -70,7 +70,7 @@ class TestMessages:
             await bench.server.acknowledged()
         assert inbound[0].about.mentions
 
-    async def test_first_mention_in_a_thread_brings_what_was_said_before(
+    async def test_first_mention_in_a_thread_includes_earlier_messages(
         self, bench: SlackBench
     ) -> None:
         slack = bench.slack
@@ -118,7 +118,7 @@ class TestMessages:
                 bench.slack.say(bench.home.chat, text, person=ANN)
         assert [text_of(one) for one in inbound] == ["/stop now", "!wow", "! stop"]
 
-    async def test_preview_of_a_link_is_no_edit(self, bench: SlackBench) -> None:
+    async def test_link_preview_does_not_count_as_an_edit(self, bench: SlackBench) -> None:
         slack = bench.slack
         async with received(bench) as inbound:
             ts = slack.say(bench.home.chat, "see https://x.org", person=ANN)

@@ -130,7 +130,7 @@ async def test_words_that_twilio_answers_itself_are_ignored(bench: SmsBench) -> 
     assert [text_of(update) for update in received] == ["yes"]
 
 
-async def test_status_callback_is_no_message(bench: SmsBench) -> None:
+async def test_status_callback_is_not_a_message(bench: SmsBench) -> None:
     async with listening(bench.channel) as received:
         sent = bench.twilio.add(NUMBER, ANN, "an answer")
         assert await bench.post(sent, SmsStatus="delivered") == 200
@@ -150,7 +150,7 @@ async def test_messaging_service_sends_and_reads_only_its_own_messages(tmp_path:
     assert [text_of(one) for one in await received_later(tmp_path, twilio, 1, env)] == ["to us"]
 
 
-async def test_message_whose_files_cannot_be_listed_is_delivered(tmp_path: Path) -> None:
+async def test_message_is_delivered_if_its_files_cannot_be_listed(tmp_path: Path) -> None:
     twilio = EmulatedTwilio()
     async with sms_bench(tmp_path, twilio) as one, listening(one.channel):
         await one.server.until(lambda: "list" in one.server.calls)
@@ -234,7 +234,7 @@ async def test_wrong_settings_are_refused(
             pass
 
 
-async def test_setup_says_what_is_missing(bench: SmsBench) -> None:
+async def test_setup_lists_missing_settings(bench: SmsBench) -> None:
     extra = {"base_url": bench.server.url}
     assert (await check_account(TOKEN, extra, VARIABLES)).notes == ()
     bench.twilio.trial, bench.twilio.sms_url = True, "https://old.example.com"

@@ -151,7 +151,7 @@ class TestWhatsAppChannel(ChannelContract):
 
 @pytest.mark.parametrize("count", [3, 4, 10])
 @pytest.mark.parametrize("size", [1024, 4096])
-async def test_choices_fit_into_what_whatsapp_can_show(
+async def test_choices_respect_the_limits_of_whatsapp(
     bench: WhatsAppBench, count: int, size: int
 ) -> None:
     choices = Choices(tuple(Choice(f"label {n}", f"q:{n}") for n in range(count)))
@@ -200,7 +200,7 @@ async def test_call_with_a_wrong_signature_is_refused(bench: WhatsAppBench) -> N
     assert received == []
 
 
-async def test_signature_that_is_no_text_is_refused(
+async def test_signature_with_invalid_bytes_is_rejected(
     bench: WhatsAppBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with listening(bench.channel):
@@ -423,7 +423,7 @@ async def test_missing_setting_is_named(tmp_path: Path, name: str) -> None:
             pass
 
 
-async def test_setup_checks_the_token_and_says_what_is_missing(bench: WhatsAppBench) -> None:
+async def test_setup_checks_the_token_and_lists_missing_settings(bench: WhatsAppBench) -> None:
     extra, env = {"base_url": bench.server.url}, {**VARIABLES, "WHATSAPP_CLOUD_WABA_ID": "55"}
     check = await check_account(TOKEN, extra, env)
     assert check.account == "+1 555-000-1111 (Hermes)"

@@ -170,7 +170,9 @@ class TestSlack:
         assert "The bot token must begin with xoxb-" in swapped.err
         assert not (hermes.home / ".env").exists()
 
-    async def test_manifest_has_what_the_app_needs(self, hermes: HermesCli) -> None:
+    async def test_manifest_requests_the_scopes_and_events_of_the_app(
+        self, hermes: HermesCli
+    ) -> None:
         ran = await anyio.to_thread.run_sync(partial(hermes, "slack", "manifest"))
         manifest = json.loads(ran.out)
         assert set(manifest["oauth_config"]["scopes"]["bot"]) == SCOPES

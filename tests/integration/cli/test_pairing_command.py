@@ -174,7 +174,7 @@ def test_concurrent_processes_lose_nothing(cli: PairingCli) -> None:
     assert [path.name for path in cli.folder.iterdir()] == [file.name]
 
 
-def test_code_for_an_unknown_platform_is_no_wrong_attempt(cli: PairingCli) -> None:
+def test_code_for_an_unknown_platform_does_not_count_as_an_attempt(cli: PairingCli) -> None:
     ran = cli("approve", "telegrm", "ABCDEFGH")
     assert ran.code == 2
     assert ran.err == "hermes: Unknown platform: telegrm.\n  Did you mean telegram?\n"

@@ -67,7 +67,7 @@ def test_accounts_are_linked_listed_and_unlinked(tmp_path: Path) -> None:
     assert (again.code, "is not linked" in again.err) == (2, True)
 
 
-def test_what_is_no_account_is_refused(tmp_path: Path) -> None:
+def test_invalid_account_is_rejected(tmp_path: Path) -> None:
     cli = PeopleCli(tmp_path)
     for words in (("telegram:42", "ann"), ("telegram:42", "telegram:42")):
         ran = cli("link", *words)

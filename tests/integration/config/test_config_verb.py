@@ -127,7 +127,7 @@ def test_show_prints_everything_in_effect(hermes):
     assert hermes("config", "show", "agnet").returncode == 1
 
 
-def test_show_prints_what_differs_and_how_to_see_the_rest(hermes):
+def test_show_prints_changed_settings_and_how_to_see_the_rest(hermes):
     plain = hermes("config", "show").stdout
     assert plain == "# All settings have their defaults. To see them: hermes config show --all\n"
     hermes.home.mkdir()

@@ -178,7 +178,7 @@ def test_the_settings_in_it_are_right(number: int, env: dict[str, str]) -> None:
     assert len(checked.stderr.splitlines()) == 1, checked.stderr
 
 
-def test_a_poor_key_is_told_as_the_guide_says(env: dict[str, str]) -> None:
+def test_weak_key_error_matches_the_guide(env: dict[str, str]) -> None:
     script = """
 hermes config set API_SERVER_KEY short
 hermes config set platforms.api_server.enabled true

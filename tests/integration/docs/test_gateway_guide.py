@@ -78,7 +78,7 @@ def test_the_settings_in_it_are_right(number: int, env: dict[str, str]) -> None:
     assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout
 
 
-def test_the_foreground_says_what_the_guide_says(env: dict[str, str]) -> None:
+def test_foreground_output_matches_the_guide(env: dict[str, str]) -> None:
     command = [str(BIN / "hermes"), "gateway", "run"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
         gateway = RunningCli(one)

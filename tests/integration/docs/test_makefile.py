@@ -50,7 +50,7 @@ def test_help_names_targets_that_are_there() -> None:
     assert [one for one in named if f"\n{one}:" not in makefile] == []
 
 
-def test_the_oldest_that_will_do_goes_on(tmp_path: Path) -> None:
+def test_oldest_supported_python_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "venv").mkdir()
     done = made_with("(3, 11, 0)", tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""`docs/architecture.md` describes the way of a message as the program runs it."""
+"""`docs/architecture.md` describes the path of a message as the program runs it."""
 
 import json
 import os

@@ -56,7 +56,7 @@ async def test_tasks_of_served_and_other_profiles_are_done(tmp_path: Path) -> No
         await board.close()
 
 
-async def test_chat_that_creates_a_task_is_told_and_its_session_woken_once(tmp_path: Path) -> None:
+async def test_chat_that_creates_a_task_is_notified_and_woken_once(tmp_path: Path) -> None:
     command = f"/kanban create report --assignee default --body '{BODY}'"
 
     def posts() -> list[str]:

@@ -93,7 +93,7 @@ async def run_state(port: int) -> str:
         return (await response.json())["status"]
 
 
-async def test_work_of_a_killed_process_goes_on_with_the_same_roles(tmp_path: Path) -> None:
+async def test_work_of_a_killed_process_continues_with_the_same_roles(tmp_path: Path) -> None:
     calls: list[ModelCall] = []
     port = free_port()
     async with serve_platform() as server:

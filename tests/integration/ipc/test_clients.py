@@ -457,7 +457,7 @@ def test_requested_model_stays_with_the_session(
     assert models == ["other", "other", "other", "other", "mock"]
 
 
-def test_person_is_told_why_the_gateway_is_not_used(
+def test_person_sees_why_the_gateway_is_not_used(
     kind: str, hermes: HermesCli, tmp_path: Path, model: FakeModelProcess
 ) -> None:
     """Only a person is told: a program gets the same answer and has no use for the reason."""

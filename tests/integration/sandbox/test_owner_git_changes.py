@@ -31,7 +31,7 @@ def outside_repository(owner: Owner) -> Path:
         ("mkdir n here; echo 'gitdir: ../here' > n/.git", "rmdir here; ln -s {outside}/.git here"),
     ],
 )
-async def test_git_file_whose_target_becomes_a_link_is_set_aside(
+async def test_git_file_is_set_aside_if_its_target_becomes_a_link(
     owner: Owner, first: str, second: str
 ):
     outside = outside_repository(owner)

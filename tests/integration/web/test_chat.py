@@ -142,7 +142,7 @@ async def test_files_are_dropped_and_pasted_and_stay_when_words_are_edited(
         assert page.errors == []
 
 
-async def test_turn_is_steered_and_what_waits_survives_reload_and_stop(
+async def test_steered_turn_keeps_queued_messages_after_reload_and_stop(
     browser: str, tmp_path: Path
 ):
     script = Script(replies=[

@@ -24,7 +24,7 @@ from hermes.session.conversation import SessionOptions
 from hermes.testing.fake_openai.script import Reply, Script
 from hermes.web.commands import WebCommands
 from hermes.web.context import ProfileWeb, SessionState, TaskStarter
-from hermes.web.foreign_turns import publish_changes, read_state
+from hermes.web.shown_sessions import publish_changes, read_state
 from hermes.web.transcripts import transcript_view
 from support.api_server import api_env
 from support.polling import TIMEOUT, pause
@@ -38,7 +38,7 @@ async def kinds_after(web: WebHarness, session: str, position: str) -> list[str]
     return []
 
 
-async def test_turn_that_nobody_watches_is_not_rendered(tmp_path: Path):
+async def test_unwatched_turn_is_not_rendered(tmp_path: Path):
     script = Script(replies=[Reply("Hello."), Reply("Hello again.")])
     async with web_harness(tmp_path, script) as web:
         feed = web.server.context.profiles["default"].feed
@@ -67,7 +67,7 @@ async def test_change_by_another_process_before_the_page_listens_is_noticed(tmp_
             assert await kinds_after(web, session.id, loaded.position) == ["reload"]
 
 
-async def test_end_of_a_turn_of_another_process_is_told_with_its_title(tmp_path: Path):
+async def test_end_of_a_turn_elsewhere_is_published_with_its_title(tmp_path: Path):
     async with web_harness(tmp_path) as web:
         conversation = web.app.new_conversation(SessionOptions(source="cli"))
         await conversation.begin_with([User("u1", (Text("water the plants"),))])

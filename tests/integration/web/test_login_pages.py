@@ -69,7 +69,7 @@ async def test_password_logs_in_and_logging_out_ends_all_tabs(browser: str, tmp_
         assert web.logins.sessions() == ()
 
 
-async def test_revoked_tab_asks_for_a_login_and_keeps_what_was_typed(browser: str, tmp_path: Path):
+async def test_revoked_tab_asks_for_a_login_and_keeps_its_input(browser: str, tmp_path: Path):
     async with (
         web_harness(tmp_path) as web,
         open_window(browser) as window,

@@ -185,7 +185,7 @@ async def test_code_of_another_login_is_refused(tmp_path: Path):
         assert (await one.send("/login/oidc", mixed, cookies=cookies))[0] == 403
 
 
-async def test_failed_logins_lock_nobody_out(tmp_path: Path):
+async def test_failed_logins_do_not_lock_the_owner_out(tmp_path: Path):
     """State and cookie cannot be guessed; a limit would only let strangers block the owner."""
     async with provider_and_client(tmp_path) as (provider, one):
         for _ in range(MAX_FAILURES + 1):

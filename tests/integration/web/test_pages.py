@@ -425,7 +425,7 @@ async def test_sessions_are_filtered_by_day_and_show_their_branches(browser: str
         assert "/branch" in await page.text("#list")
 
 
-async def test_proposals_and_pairing_requests_are_among_what_waits(browser: str, tmp_path: Path):
+async def test_proposals_and_pairing_requests_are_listed_as_waiting(browser: str, tmp_path: Path):
     async with web_harness(tmp_path) as web, open_window(browser) as window:
         page = await window.page()
         await web.log_in(page, "/approvals")
@@ -481,7 +481,7 @@ async def test_session_that_was_searched_is_renamed_exported_and_deleted(
         assert page.errors == []
 
 
-async def test_search_of_one_source_finds_what_others_would_crowd_out(tmp_path: Path):
+async def test_search_of_one_source_is_not_crowded_out_by_others(tmp_path: Path):
     async with web_client(tmp_path) as one:
         for number in range(MAX_HITS + 1):
             await session_of(one.web, f"apple {number}")

@@ -58,9 +58,7 @@ async def test_restarted_gateway_is_found_again_and_a_draft_stays(browser: str, 
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-async def test_tabs_of_one_chat_keep_what_was_typed_in_each(
-    browser: str, tmp_path: Path, is_new: bool
-):
+async def test_each_tab_of_a_chat_keeps_its_own_input(browser: str, tmp_path: Path, is_new: bool):
     async with open_window(browser) as window, web_harness(tmp_path) as web:
         page, other = await window.page(), await window.page()
         await web.log_in(page)
@@ -81,7 +79,7 @@ async def test_tabs_of_one_chat_keep_what_was_typed_in_each(
             assert await one.run("document.querySelector('#message').value") == words
 
 
-async def test_content_that_changed_is_loaded_around_what_was_typed(browser: str, tmp_path: Path):
+async def test_changed_content_is_reloaded_and_input_is_kept(browser: str, tmp_path: Path):
     async with open_window(browser) as window, web_harness(tmp_path) as web:
         await remember(web, "Tea at four.")
         page = await window.page()

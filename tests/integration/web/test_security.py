@@ -237,7 +237,7 @@ async def test_with_tls_cookies_are_secure_and_plain_http_is_not_answered(tmp_pa
         )
 
 
-async def test_nobody_but_a_named_proxy_says_that_a_connection_is_encrypted(tmp_path: Path):
+async def test_only_a_trusted_proxy_can_mark_a_connection_as_encrypted(tmp_path: Path):
     settings = {"allowed_hosts": frozenset({"box.example"})}
     claim = {"Host": "box.example", "X-Forwarded-Proto": "https"}
     for proxies, expected in (((), 403), (("10.0.0.1",), 403), (("127.0.0.1",), 200)):

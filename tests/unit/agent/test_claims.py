@@ -38,7 +38,7 @@ def test_claim_is_recognised(text: str) -> None:
 
 
 @cases("text", OTHERS)
-def test_other_answer_is_no_claim(text: str) -> None:
+def test_other_answer_does_not_claim_a_change(text: str) -> None:
     assert not claims_change(text)
 
 

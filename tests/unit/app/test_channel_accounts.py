@@ -48,7 +48,7 @@ def test_channel_names_have_platform_and_account() -> None:
     assert (platform_of("pigeon"), own_channel("pigeon@other")) == ("pigeon", "pigeon")
 
 
-def test_account_inherits_what_it_does_not_set() -> None:
+def test_account_inherits_unset_options() -> None:
     account = PlatformAccount(token="b", extra={"url": "there"})
     settings = Platform(
         enabled=True, token="a", extra={"url": "here", "x": 1}, accounts={"work": account}

@@ -413,7 +413,7 @@ async def _talk_in_group(app: App, user: str, principal: str = OWNER) -> str:
     return key
 
 
-async def test_owner_who_writes_only_in_groups_hands_off_to_the_last_one(tmp_path: Path) -> None:
+async def test_owner_active_only_in_groups_hands_off_to_the_last_group(tmp_path: Path) -> None:
     async with opened(tmp_path, GROUPS_ONLY) as app:
         handing, session = command_services(app).handoff, app.conversation.session
         assert handing is not None
@@ -431,7 +431,7 @@ async def test_owner_who_writes_only_in_groups_hands_off_to_the_last_one(tmp_pat
         assert "Divorce" not in read_outbox_message(post).text, "others read the group"
 
 
-async def test_session_is_not_handed_to_someone_else_in_the_home_channel(tmp_path: Path) -> None:
+async def test_session_is_not_handed_to_another_person_in_the_home_channel(tmp_path: Path) -> None:
     async with opened(tmp_path, HOMELY.replace("'42'", "room")) as app:
         handing, session = command_services(app).handoff, app.conversation.session
         assert handing is not None

@@ -23,7 +23,7 @@ async def test_home_channel_of_the_same_platform_is_preferred(tmp_path: Path) ->
         assert app.sender.owner_chat(at(tmp_path, "slack")) is not None
 
 
-async def test_without_a_home_channel_there_is_no_address(tmp_path: Path) -> None:
+async def test_missing_home_channel_gives_no_address(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
         assert app.sender.owner_chat(at(tmp_path, "telegram")) is None
 

@@ -25,7 +25,7 @@ def repository(folder: Path) -> Path:
     return deep
 
 
-def test_without_a_file_there_is_no_section(tmp_path: Path) -> None:
+def test_missing_file_adds_no_section(tmp_path: Path) -> None:
     assert project_section(repository(tmp_path), LIMIT, everybody) == ""
 
 

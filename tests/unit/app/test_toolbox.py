@@ -67,7 +67,7 @@ def test_unknown_toolset_is_refused() -> None:
         tool_selection(CONFIG, ["mcp-wiki"], ())
 
 
-def test_tool_of_the_first_server_is_used_in_whatever_order_they_connect() -> None:
+def test_tool_of_the_first_server_is_used_in_any_order_of_connection() -> None:
     for order in (("wiki", "notes"), ("notes", "wiki")):
         found = toolbox(*order).tools_on("cli")
         assert found["look_up"].spec.toolset == "wiki"

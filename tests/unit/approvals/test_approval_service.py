@@ -370,7 +370,7 @@ async def test_terminal_waits_without_a_limit_unless_one_is_set(harness: Approva
     assert pending.decision == ALLOWED
 
 
-async def test_unattended_run_says_what_was_refused(harness: ApprovalHarness) -> None:
+async def test_unattended_run_reports_what_was_refused(harness: ApprovalHarness) -> None:
     decision = await harness.decide(scope=structs.replace(SCOPE, attended=False))
     assert not decision.allowed
     (notice,) = harness.events

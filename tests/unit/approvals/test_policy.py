@@ -157,7 +157,7 @@ def test_allow_list_does_not_apply_outside_the_sandbox() -> None:
     assert isinstance(decide(request("git push -f", Isolation.BEYOND), rules), NeedsApproval)
 
 
-def test_roles_limit_what_is_allowed() -> None:
+def test_roles_limit_permissions() -> None:
     guest = structs.replace(SCOPE, role=Role.GUEST, yolo=True)
     for reaching in FAR:
         assert isinstance(

@@ -24,7 +24,7 @@ def read(extra: dict[str, object], env: dict[str, str]) -> Options:
     return read_options(Options, "pigeon", extra, env, VARIABLES)
 
 
-def test_defaults_apply_to_what_is_not_set() -> None:
+def test_defaults_apply_to_unset_options() -> None:
     assert read({"other": 1}, {"PIGEON_URL": " "}) == Options()
 
 

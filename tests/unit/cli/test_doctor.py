@@ -17,7 +17,7 @@ from hermes.cli.context import CliContext
 from hermes.cli.verbs import doctor
 from hermes.cli.verbs.doctor.execution import check_hooks, check_sandbox
 from hermes.cli.verbs.doctor.finding import CheckContext, Finding, Grade
-from hermes.cli.verbs.doctor.gateway import check_channels, check_gateway, check_unserved
+from hermes.cli.verbs.doctor.gateway import check_channels, check_gateway, check_unsupported
 from hermes.cli.verbs.doctor.home import (
     check_disk,
     check_home,
@@ -293,7 +293,7 @@ async def test_unreachable_ssh_host_is_reported(home: Home, more: str, says: str
 
 def test_unavailable_channel_is_reported(home: Home) -> None:
     (one,) = problems(
-        check_unserved(check_context(home, "platforms:\n  carrier_pigeon:\n    enabled: true\n"))
+        check_unsupported(check_context(home, "platforms:\n  carrier_pigeon:\n    enabled: true\n"))
     )
     assert "carrier_pigeon" in one.says
     assert one.fix == "hermes config set platforms.carrier_pigeon.enabled false"

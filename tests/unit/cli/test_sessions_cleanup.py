@@ -66,7 +66,7 @@ def test_session_with_running_turn_is_not_deleted(cli: SessionsCli) -> None:
     assert [line["id"] for line in cli("list", "--json").documents] == ["s"]
 
 
-def test_prune_previews_what_would_be_deleted(cli: SessionsCli) -> None:
+def test_prune_previews_the_sessions_to_delete(cli: SessionsCli) -> None:
     old = [
         write
         for n in range(30)

@@ -56,7 +56,7 @@ async def test_handoff_moves_session_to_a_chat(tmp_path: Path) -> None:
         )
 
 
-async def test_session_of_somebody_else_is_not_handed_off(tmp_path: Path) -> None:
+async def test_session_of_another_person_is_not_handed_off(tmp_path: Path) -> None:
     async with command_harness(tmp_path, answer_script("1")) as harness:
         await harness.conversation.submit("one")
         session = harness.conversation.conversation.session

@@ -20,7 +20,7 @@ async def test_diff_is_marked_as_one(tmp_path: Path) -> None:
         assert reply.text.startswith("diff --git a/a.py")
 
 
-async def test_init_submits_a_prompt_with_what_matters(tmp_path: Path) -> None:
+async def test_init_submits_a_prompt_with_the_arguments(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
         reply = await harness.run("/init the tests")
         assert isinstance(reply, SubmitReply)

@@ -67,5 +67,5 @@ def test_plain_summary_is_written_without_a_model() -> None:
 def test_pins_and_questions_follow_every_summary() -> None:
     text = frame_summary("It went well.", KeptText(pins=["Never push."], questions=["May I? rm x"]))
     assert text.index("It went well.") < text.index("- Never push.") < text.index("- May I? rm x")
-    assert text.endswith("goes on below.]")
+    assert text.endswith("conversation continues below.]")
     assert "Pinned" not in frame_summary("It went well.", KeptText())

@@ -98,7 +98,7 @@ def test_wrong_value_is_reported_where_it_stands(text: str, wrong: tuple[int, st
         {"irc": {"extra": {"deny_from": None}, "deny_from": [666, 7]}},
     ],
 )
-def test_no_place_removes_what_another_denies(settings: dict[str, object]) -> None:
+def test_merged_deny_lists_keep_every_entry(settings: dict[str, object]) -> None:
     assert access_rules_from("irc", {}, platform(settings)).denied == {"666", "7"}
 
 

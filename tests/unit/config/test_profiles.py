@@ -44,7 +44,7 @@ def tree(path: Path) -> set[str]:
     return {str(p.relative_to(path)) for p in path.rglob("*") if not p.is_dir()}
 
 
-def test_a_new_profile_has_what_a_home_needs(home):
+def test_new_profile_has_all_files_of_a_home(home):
     made = create_profile(home.root, "work")
     assert made == profile_home(home.root, "work")
     assert {p.name for p in made.path.iterdir()} == {*INITIAL_FOLDERS, "SOUL.md"}
@@ -241,7 +241,7 @@ def test_profiles_served_by_a_gateway(home):
     assert profiles_to_serve(True, work) == everybody
 
 
-def test_deleting_removes_the_profile_and_its_choice_and_nothing_else(home):
+def test_delete_removes_only_the_profile_and_its_selection(home):
     create_profile(home.root, "work", clone=home)
     use_profile(home.root, "work")
     before = tree(home.root) - {"active_profile"}

@@ -49,7 +49,7 @@ async def test_results_are_answered_in_one_session_in_their_order(tmp_path: Path
         assert await cron.store.queues.topics(QUEUE) == []
 
 
-async def test_session_that_somebody_uses_is_waited_for(tmp_path: Path) -> None:
+async def test_session_in_use_is_waited_for(tmp_path: Path) -> None:
     async with cron_harness(tmp_path, answer_script("Read."), answer_script("Now.")) as cron:
         async with cron.serving():
             await deliver(cron, "k1", "42 mails")
@@ -128,7 +128,7 @@ async def test_session_of_the_same_title_is_not_used(tmp_path: Path, principal: 
         assert [(await transcript(cron))[number] for number in (2, 5)] == ["Read.", "Again."]
 
 
-async def test_ticks_while_somebody_uses_the_session_do_not_count(tmp_path: Path) -> None:
+async def test_ticks_while_the_session_is_in_use_do_not_count(tmp_path: Path) -> None:
     scripts: list[Script] = [
         answer_script("Read."),
         [Unreachable("no network")],
@@ -241,7 +241,7 @@ async def test_answer_has_the_tools_and_the_spend_cap_of_the_job(tmp_path: Path)
         assert await cron.store.queues.status("k2") == (ItemStatus.PARKED, reason)
 
 
-def test_bot_chats_are_told_apart_from_other_targets() -> None:
+def test_bot_chat_targets_are_separated_from_other_targets() -> None:
     found = split_targets("bot-chat, telegram:1,Bot-Chat:ada,bot-chat")
     assert found == (["", "ada"], "telegram:1")
     assert split_targets("origin") == ([], "origin")

@@ -85,6 +85,6 @@ def test_refusal_names_the_reason(text: str, why: str) -> None:
         "every 5s", "0m", "weekdays at 25", "every 99999999d", "* * * *",
     ],
 )  # fmt: skip
-def test_anything_else_is_rejected(text: str) -> None:
+def test_invalid_schedule_is_rejected(text: str) -> None:
     with pytest.raises(UsageError):
         parse_schedule(text, BERLIN, NOW)

@@ -71,7 +71,7 @@ async def test_file_of_the_public_system_is_taken_over_and_keeps_its_fields(tmp_
         assert broken == {"id": 7, "broken": True}
 
 
-async def test_wrong_schedules_and_times_without_a_zone_stop_nothing_else(tmp_path: Path) -> None:
+async def test_invalid_job_does_not_stop_the_others(tmp_path: Path) -> None:
     local = {
         **PUBLIC_JOB,
         "next_run_at": "2026-02-01T09:00:00",

@@ -60,7 +60,7 @@ async def test_actions_share_one_list_of_jobs(tmp_path: Path) -> None:
             await act(app, "explode")
 
 
-async def test_tool_creates_updates_and_names_what_is_ambiguous(tmp_path: Path) -> None:
+async def test_tool_creates_updates_and_reports_ambiguous_names(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
         scope = make_scope(tmp_path)
         made = output_json(

@@ -73,7 +73,7 @@ async def test_changed_file_fires_once_also_after_a_downtime(tmp_path: Path) -> 
             await cron.create("on change of list.txt", "look")
 
 
-async def test_job_that_changes_what_it_watches_fires_more_and_more_seldom(tmp_path: Path) -> None:
+async def test_job_that_changes_its_watched_file_fires_less_and_less_often(tmp_path: Path) -> None:
     file = tmp_path / "list.txt"
     async with cron_harness(tmp_path, *[answer_script("changed") for _ in range(5)]) as cron:
         await cron.create(f"on change of {file}", "look")
@@ -210,7 +210,7 @@ async def test_incidents_are_failures_in_a_row_until_a_success(tmp_path: Path) -
         ]
 
 
-async def test_doctor_names_what_is_missing(tmp_path: Path) -> None:
+async def test_doctor_lists_missing_parts(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     script = tmp_path / "scripts" / "a.sh"
     script.write_text("echo")

@@ -116,7 +116,7 @@ async def test_clock_that_was_years_ahead_does_not_stop_the_job(tmp_path: Path) 
             assert len(cron.model.requests) == before + 1
 
 
-async def test_interrupted_fire_goes_on_in_its_session(tmp_path: Path) -> None:
+async def test_interrupted_fire_continues_in_its_session(tmp_path: Path) -> None:
     clock = FakeClock()
     async with cron_harness(tmp_path, ["thinking", Pause.FOREVER], clock=clock) as first:
         job = await first.create("10m", "long work")
@@ -276,7 +276,7 @@ async def test_attached_job_continues_one_session(tmp_path: Path) -> None:
         assert len(cron.model.requests[1].messages) > len(cron.model.requests[0].messages)
 
 
-async def test_attached_job_does_not_continue_a_session_of_somebody_else(tmp_path: Path) -> None:
+async def test_attached_job_does_not_continue_another_persons_session(tmp_path: Path) -> None:
     async with cron_harness(tmp_path, answer_script("one")) as cron:
         job = await cron.create("every 10m", attach_to_session=True)
         key = f"{SOURCE}:{job.id}"

@@ -104,7 +104,7 @@ async def test_answer_does_not_wait_for_the_reaction(tmp_path: Path) -> None:
         await wait_until(lambda: channel.reactions == [("m-u1", "👀"), ("m-u1", "✅")])
 
 
-async def test_typing_is_shown_at_once_where_there_are_no_reactions(tmp_path: Path) -> None:
+async def test_typing_is_shown_at_once_without_reactions(tmp_path: Path) -> None:
     rules = structs.replace(gateway_rules(BusyMode.QUEUE, debounce=5.0), progress=True)
     channel = FakeChannel()
     async with gateway_harness(tmp_path, channel=channel, rules=rules) as harness:

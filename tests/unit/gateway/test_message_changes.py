@@ -84,7 +84,7 @@ def test_change_of_an_answered_message_is_ignored() -> None:
     assert applied.writes == [CompleteItem("c"), CompleteItem("d")]
 
 
-def test_change_by_someone_else_is_ignored() -> None:
+def test_change_by_another_person_is_ignored() -> None:
     edit = queued("c", "new", InboxKind.EDIT)
     other = structs.replace(edit, message=structs.replace(edit.message, principal="fake:eve"))
     applied = apply_changes([queued("a", "old"), other], (), {"a", "c"})

@@ -105,7 +105,7 @@ async def test_code_never_gives_the_owners_role(tmp_path: Path) -> None:
     assert await harness.identity(EVE) == (Role.MEMBER, ANN_HERE)
 
 
-async def test_link_does_not_admit_anybody(tmp_path: Path) -> None:
+async def test_link_does_not_admit_anyone(tmp_path: Path) -> None:
     harness = Harness(tmp_path, AccessRules(users=ids("1")), AccessRules())
     harness.link_by_owner(ANN_HERE, ANN_THERE)
     assert await harness.identity(ANN_THERE) is None
@@ -169,7 +169,7 @@ async def test_file_without_ids_is_read(harness: Harness, tmp_path: Path) -> Non
     assert (tmp_path / "people" / "people.json").read_bytes() == stored, "nothing new to store"
 
 
-async def test_code_is_confirmed_by_the_account_that_was_told_whose_it_is(
+async def test_code_is_confirmed_only_by_the_account_that_checked_it(
     harness: Harness,
 ) -> None:
     """So that nobody is linked by one line that somebody made them paste."""
@@ -267,7 +267,7 @@ async def test_code_is_stored_as_a_hash_in_private_files(harness: Harness, tmp_p
         assert path.stat().st_mode & 0o077 == 0
 
 
-async def test_damaged_file_gives_nobody_anything(harness: Harness, tmp_path: Path) -> None:
+async def test_damaged_file_grants_no_access(harness: Harness, tmp_path: Path) -> None:
     harness.link_by_code(ANN_HERE, ANN_THERE)
     file = tmp_path / "people" / "people.json"
     file.write_text("{")

@@ -286,7 +286,7 @@ async def test_command_replying_to_another_post_must_name_the_question(
 
 
 @pytest.mark.parametrize("days", [8, 29, 60])
-async def test_yes_to_an_old_question_approves_nothing_else(tmp_path: Path, days: int) -> None:
+async def test_yes_to_an_old_question_does_not_approve_another(tmp_path: Path, days: int) -> None:
     clock = FakeClock()
     scripts = [
         request_script("rm -rf build"),

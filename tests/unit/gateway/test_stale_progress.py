@@ -301,7 +301,7 @@ async def test_final_edits_wait_for_an_offline_platform(tmp_path: Path) -> None:
         assert channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
 
 
-async def test_post_keeps_what_people_have_read_of_an_answer(tmp_path: Path) -> None:
+async def test_post_keeps_the_shown_part_of_an_answer(tmp_path: Path) -> None:
     async with stale_progress_harness(tmp_path) as harness:
         await harness.shows("run-old")
         shown = PartialText(run="run-old", session="s", text="Twenty words", holder="")

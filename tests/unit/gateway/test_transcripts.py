@@ -85,9 +85,7 @@ async def test_nothing_but_its_own_chat_waits_for_a_note(tmp_path: Path, blobs: 
     assert speech.calls == ["voice.ogg"]
 
 
-async def test_what_was_understood_is_shown_before_the_answer(
-    tmp_path: Path, blobs: FileBlobs
-) -> None:
+async def test_transcript_is_shown_before_the_answer(tmp_path: Path, blobs: FileBlobs) -> None:
     transcripts = Transcripts(SlowTranscriber(), blobs, echo=True)
     async with gateway_harness(tmp_path, rules=QUEUE, transcripts=transcripts) as harness:
         await harness.channel.type(await note(blobs))

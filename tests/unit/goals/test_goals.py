@@ -232,7 +232,7 @@ async def test_message_of_the_user_during_the_verdict_goes_first() -> None:
             one.talk.conversation.interrupt()
 
 
-async def test_subgoals_are_part_of_what_is_judged() -> None:
+async def test_subgoals_are_judged_with_the_goal() -> None:
     async with goal_harness([answer_script("x")], [NOT_MET]) as one:
         await one.service.set(one.scope, "tidy up")
         await one.service.add_subgoal(one.session, "sort the mail")
@@ -283,7 +283,7 @@ async def test_goal_after_a_cleared_one_has_turns_of_its_own() -> None:
         assert "2 turns" in (await one.goal()).reason
 
 
-async def test_paused_goal_does_not_go_on_when_it_no_longer_waits() -> None:
+async def test_paused_goal_stays_paused_when_its_wait_ends() -> None:
     async with goal_harness([], []) as one:
         await one.service.set(one.scope, "build it")
         await one.service.wait(one.session, os.getpid())
@@ -378,7 +378,7 @@ async def test_goal_waits_for_a_process() -> None:
             await one.service.wait(one.session, os.getpid() + 10_000_000)
 
 
-async def test_goal_of_an_api_session_goes_on_after_a_restart() -> None:
+async def test_goal_of_an_api_session_continues_after_a_restart() -> None:
     with_database = MemoryDatabase()
     try:
         async with goal_harness(

@@ -325,9 +325,7 @@ async def test_worker_that_settled_its_task_ends_by_itself(
         assert not ada.stopped
 
 
-async def test_all_who_wait_for_the_workers_are_woken(
-    profile: MakeProfile, clock: FakeClock
-) -> None:
+async def test_all_waiters_for_workers_are_woken(profile: MakeProfile, clock: FakeClock) -> None:
     ada = profile("ada")
     task = await ada.add()
     async with serving(ada):

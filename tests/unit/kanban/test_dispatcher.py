@@ -259,7 +259,7 @@ async def test_profile_without_access_to_the_board_gets_no_task(service: BoardSe
     assert report.skipped == [(task, "The profile ada may not work on this board.")]
 
 
-async def test_run_whose_worker_is_silent_for_hours_is_stale(
+async def test_run_with_a_silent_worker_is_stale_after_hours(
     service: BoardService, clock: FakeClock
 ) -> None:
     workers = Workers()

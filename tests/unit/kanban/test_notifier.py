@@ -230,7 +230,7 @@ async def test_repeated_block_is_reported(
     ]
 
 
-async def test_chat_is_told_how_to_answer_a_task_that_waits_for_a_person(
+async def test_chat_gets_instructions_for_a_task_that_waits_for_a_person(
     service: BoardService, store: Store, clock: FakeClock
 ) -> None:
     task = await add_task(service, "1")

@@ -78,7 +78,7 @@ async def test_worker_may_not_touch_other_tasks(service: BoardService) -> None:
         await call(service, "list", context(worker))
 
 
-async def test_worker_whose_run_was_taken_back_completes_nothing(service: BoardService) -> None:
+async def test_worker_with_a_reclaimed_run_completes_nothing(service: BoardService) -> None:
     worker = await started(service)
     await service.write(None, lambda rows: reclaim_task(rows, worker.task, "stale", service.now()))
     with pytest.raises(LeaseLost):
@@ -154,7 +154,7 @@ async def test_folder_outside_the_workspace_needs_approval(
     assert len(asked) == 2
 
 
-async def test_what_others_wrote_is_marked_as_foreign(service: BoardService) -> None:
+async def test_text_of_others_is_marked_as_foreign(service: BoardService) -> None:
     worker = await started(service)
     foreign = {name: await is_foreign(service, worker, name) for name in ("show", "heartbeat")}
     assert foreign == {"show": True, "heartbeat": False}

@@ -186,7 +186,7 @@ async def test_change_by_hand_is_taken_back_once(service: BoardService) -> None:
         await run(service, "undo", task=task)
 
 
-async def test_bulk_change_says_what_failed(service: BoardService) -> None:
+async def test_bulk_change_reports_failures(service: BoardService) -> None:
     task = await create(service, "task")
     reply = await run(service, "bulk", tasks=f"{task} t_missing", assignee="ada")
     assert reply.code == 1
@@ -208,7 +208,7 @@ async def test_person_answers_a_blocked_task_and_a_task_of_their_own(service: Bo
         await run(service, "answer", task=own, text="again")
 
 
-async def test_diagnostics_name_what_does_not_go_on(service: BoardService) -> None:
+async def test_diagnostics_list_stuck_tasks(service: BoardService) -> None:
     nobody = await create(service, "nobody")
     gone = await create(service, "gone", assignee="ada")
     await service.write(None, lambda rows: rows.change_task(gone, TaskChange(assignee="ghost")))

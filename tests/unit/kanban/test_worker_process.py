@@ -65,7 +65,7 @@ async def test_failed_worker_tells_no_secret(
     assert "secret" not in error
 
 
-async def test_worker_goes_on_when_its_log_cannot_be_written(
+async def test_worker_continues_when_its_log_cannot_be_written(
     service: BoardService, spawner: Spawner, tmp_path: Path
 ) -> None:
     logs = service.boards.paths("default").logs

@@ -180,7 +180,7 @@ async def test_body_without_a_length_ends_with_the_connection():
         assert await read(response) == b"ok"
 
 
-async def test_body_cut_short_is_an_error_after_what_has_arrived():
+async def test_truncated_body_raises_after_the_received_data():
     async with sending(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok") as response:
         assert await response.readany() == b"ok"
         with pytest.raises(Disconnected):
@@ -221,7 +221,7 @@ async def test_name_of_the_compression_may_be_in_capitals():
         assert await caller.text() == "ok"
 
 
-async def test_compressed_body_cut_short_is_an_error_after_what_has_arrived():
+async def test_truncated_compressed_body_raises_after_the_received_data():
     async with serving(compressed(gzip.compress(b"ok")[:-4])) as (_, caller):
         response = await caller.get()
         assert await response.readany() == b"ok"
@@ -289,7 +289,7 @@ def certificate(folder: Path) -> Path:
     return path
 
 
-async def test_certificate_is_verified_unless_told_otherwise(tmp_path: Path):
+async def test_certificate_is_verified_by_default(tmp_path: Path):
     path = certificate(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(path)

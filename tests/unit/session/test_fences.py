@@ -117,7 +117,7 @@ async def test_runner_without_the_session_closes_no_calls(left: RecoveredQuestio
         assert len(await harness.rows()) == 2
 
 
-async def test_lease_is_released_whatever_fails() -> None:
+async def test_lease_is_released_after_any_failure() -> None:
     class Questions:
         broken = False
 

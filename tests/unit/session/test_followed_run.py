@@ -80,7 +80,7 @@ async def test_stop_ends_the_run_and_its_last_events_are_read() -> None:
         assert await read_all(run) == [STARTED, CANCELLED]
 
 
-async def test_cancelled_reader_ends_the_run_and_finds_what_it_missed() -> None:
+async def test_cancelled_reader_ends_the_run_and_gets_missed_events() -> None:
     work, reader = Work(), Reader()
     reading = RunReading(reader)
     async with anyio.create_task_group() as group:

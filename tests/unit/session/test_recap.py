@@ -79,7 +79,7 @@ def test_rows_without_a_run_are_not_interrupted() -> None:
     assert interrupted_at(told) == frozenset()
 
 
-def test_report_is_shown_without_what_is_meant_for_the_model() -> None:
+def test_report_is_shown_without_notes_for_the_model() -> None:
     report = (
         "[IMPORTANT: Delegated work has ended, 1 of 1 completed. Tell the person about it.]\n## 1."
     )

@@ -183,7 +183,7 @@ async def test_failed_write_of_answer_and_end_fails_the_run() -> None:
     assert ended == RunEnded("run_1", Outcome.FAILED, "The disk is full.", "store")
 
 
-async def test_intermediate_answer_is_written_before_what_follows() -> None:
+async def test_intermediate_answer_is_stored_before_the_next_step() -> None:
     ear = EventRecorder()
     emit = broken_sink(ear, own=True)
     await emit(MessageAdded(assistant_message("Good.")))

@@ -35,7 +35,7 @@ async def begun(store: SqliteStore, clock: FakeClock, name: str, who: str = "own
     return session
 
 
-async def test_without_limits_there_is_no_check(tmp_path: Path) -> None:
+async def test_no_check_is_made_without_limits(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_memory_store(clock) as store:
         session = await begun(store, clock, "s1")

@@ -212,9 +212,7 @@ async def test_file_that_cannot_be_sent_is_named(
     assert request.action == f"send the file {tmp_path / 'private.txt'}"
 
 
-async def test_files_are_shown_where_there_is_no_chat(
-    harness: SendMessageHarness, tmp_path: Path
-) -> None:
+async def test_files_are_shown_without_a_chat(harness: SendMessageHarness, tmp_path: Path) -> None:
     (tmp_path / "chart.png").write_bytes(b"png")
     (tmp_path / "private.txt").write_text("mine")
     page = partial(harness.send, "origin", address=None, source="web")

@@ -34,7 +34,7 @@ def test_dropped_image_is_recognized(photo: Path, form: str) -> None:
 
 
 @cases("text", ["", "/no/such.png", "see photo.png there", "notes.txt", "'x.png"])
-def test_other_pasted_text_is_no_image(text: str) -> None:
+def test_other_pasted_text_is_not_an_image(text: str) -> None:
     assert pasted_image(text) is None
 
 

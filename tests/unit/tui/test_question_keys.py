@@ -118,7 +118,7 @@ async def test_words_that_decide_nothing_are_asked_about_again(tmp_path: Path) -
         assert companion.messages == ["build"]
 
 
-async def test_what_was_begun_before_the_question_is_no_answer_to_it(tmp_path: Path) -> None:
+async def test_text_begun_before_the_question_does_not_answer_it(tmp_path: Path) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
     companion.turns = [
         [companion.wait_until_decided, approval_asked(), companion.wait_until_stopped]
@@ -135,7 +135,7 @@ async def test_what_was_begun_before_the_question_is_no_answer_to_it(tmp_path: P
         assert companion.answers == []
 
 
-async def test_a_command_is_no_answer(tmp_path: Path) -> None:
+async def test_command_does_not_count_as_an_answer(tmp_path: Path) -> None:
     companion, clock = asking(), FakeClock()
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)

@@ -36,7 +36,7 @@ def test_card_of_a_change_shows_its_diff_alone():
     assert "success" not in found
 
 
-def test_approval_shows_what_is_decided_before_the_model_speaks():
+def test_approval_shows_the_decision_before_the_model_reason():
     question = Question(
         id="q1",
         kind=QuestionKind.APPROVAL,
@@ -53,7 +53,7 @@ def test_approval_shows_what_is_decided_before_the_model_speaks():
     assert places == sorted(places)
 
 
-def test_report_is_shown_without_what_is_meant_for_the_model():
+def test_report_is_shown_without_notes_for_the_model():
     report = "[IMPORTANT: Delegated work has ended. Tell the person about it.]\n## 1. count"
     at = datetime(2026, 1, 1, tzinfo=UTC)
     shown = user_entry(User("m", (Text(report),), Trust.DATA), at)

@@ -182,7 +182,7 @@ def test_damaged_file_of_logins_is_repaired_by_a_new_link(tmp_path: Path, conten
     assert logins.use_link(logins.new_link())
 
 
-def test_variables_set_what_the_file_leaves_out() -> None:
+def test_variables_fill_in_settings_missing_from_the_file() -> None:
     env = {
         "HERMES_DASHBOARD_OIDC_ISSUER": "https://id.example",
         "HERMES_DASHBOARD_OIDC_CLIENT_ID": "variable",

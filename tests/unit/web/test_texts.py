@@ -1,4 +1,4 @@
-"""The catalogue of texts: everything that is shown is in it, and nothing else."""
+"""The catalog of texts: everything that is shown is in it, and nothing else."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,25 +19,25 @@ DYNAMIC = ("choice_", "task_", "tool_", "nav_", "http_", "job_", "learning_", "m
 """Texts whose keys are put together."""
 
 
-def test_every_text_is_in_the_catalogue_and_used() -> None:
-    catalogue = msgspec.json.decode((ROOT / "texts.json").read_bytes(), type=dict[str, str])
+def test_every_text_is_in_the_catalog_and_used() -> None:
+    catalog = msgspec.json.decode((ROOT / "texts.json").read_bytes(), type=dict[str, str])
     python = "".join(path.read_text() for path in ROOT.rglob("*.py"))
     scripts = "".join(path.read_text() for path in ROOT.glob("static/*.js"))
     shown = set(re.findall(r'\btext\(\s*"(\w+)"', python))
     shown |= {f"js_{name}" for name in re.findall(r'\bt\(\s*"(\w+)"', scripts)}
-    assert shown <= set(catalogue)
+    assert shown <= set(catalog)
     named = set(re.findall(r'"(\w+)"', python + scripts))
     unused = {
         key
-        for key in catalogue.keys() - shown
+        for key in catalog.keys() - shown
         if key.removeprefix("js_") not in named and not key.startswith(DYNAMIC)
     }
     assert unused == set()
 
 
-def test_states_and_columns_are_in_the_catalogue() -> None:
-    catalogue = msgspec.json.decode((ROOT / "texts.json").read_bytes(), type=dict[str, str])
+def test_states_and_columns_are_in_the_catalog() -> None:
+    catalog = msgspec.json.decode((ROOT / "texts.json").read_bytes(), type=dict[str, str])
     kinds: Sequence[Iterable[str]] = (TaskStatus, RunOutcome, FireState, ChangeState)
-    assert {one for kind in kinds for one in kind if f"state_{one}" not in catalogue} == set()
+    assert {one for kind in kinds for one in kind if f"state_{one}" not in catalog} == set()
     assert state_text(TaskStatus.TODO) == "to do"
     assert state_text("of another program") == "of another program"

@@ -19,7 +19,7 @@ from hermes.app.service.process import (
     END_SIGNALS,
     GatewayProcess,
     hold_gateway,
-    noted_failure,
+    recording_failure,
     unblock_signals,
 )
 from hermes.app.service.profile_service import (
@@ -352,7 +352,7 @@ def run_gateway(
     """
     notifier = Notifier(env, options.ready_fd)
     try:
-        with noted_failure(home, SystemClock()):
+        with recording_failure(home, SystemClock()):
             config = load_config(home, profile_env(home.dotenv, env)).config
             homes = homes_to_serve(home, config)
         with hold_gateway(home, homes, options, SystemClock()) as gateway_process:

@@ -130,7 +130,7 @@ def hold_gateway(
     record = structs.replace(own_record(home, clock.now()), settings=settings)
     if options.replace:
         _replace(home, clock)
-    with noted_failure(home, clock):
+    with recording_failure(home, clock):
         locks = take_locks(list(homes.values()), record)
     try:
         with signals_blocked():
@@ -161,7 +161,7 @@ def _replace(home: Home, clock: Clock) -> None:
 
 
 @contextmanager
-def noted_failure(home: Home, clock: Clock) -> Generator[None]:
+def recording_failure(home: Home, clock: Clock) -> Generator[None]:
     """Record a failed start, so that the status shows it and not the previous end."""
     try:
         yield

@@ -18,7 +18,7 @@ from hermes.app.gateway import build_access, build_gateway, gateway_rules, with_
 from hermes.app.maintenance import ProfileMaintenance
 from hermes.app.service.status import PlatformState
 from hermes.app.service.web_host import WebHost
-from hermes.app.unserved import unserved
+from hermes.app.unsupported_features import unsupported_features
 from hermes.channels import MANIFESTS
 from hermes.config.env import Env
 from hermes.config.home import Home
@@ -405,7 +405,7 @@ async def serve_profile(
             app = await stack.enter_async_context(opening)
             (home.path / "workspace").mkdir(mode=0o700, exist_ok=True)
             known = {*MANIFESTS, *deps.manifests}
-            for missing in unserved(home, app.config, app.env, known):
+            for missing in unsupported_features(home, app.config, app.env, known):
                 log.warning("%s", missing.sentence)
             channels, failed = await _open_channels(app, stack, deps)
             hooks = await stack.enter_async_context(open_profile_hooks(home, app.clock))

@@ -11,10 +11,10 @@ from hermes.schema.messages import Media, Text
 class FileReader:
     """Reads the files of messages."""
 
-    def __init__(self, api: RestApi, received: ReceivedFiles, *, most: int) -> None:
+    def __init__(self, api: RestApi, received: ReceivedFiles, *, max_bytes: int) -> None:
         self._api = api
         self.received = received
-        self._most = most
+        self._max_bytes = max_bytes
 
     async def parts(self, message: Message) -> list[Text | Media]:
         """Return the files of a message, with a note for each one that cannot be fetched."""
@@ -30,7 +30,7 @@ class FileReader:
         return [part for file, said in files for part in await self._read(file, voice=said)]
 
     async def _read(self, file: AttachmentObject, *, voice: bool) -> list[Text | Media]:
-        download = partial(self._api.download, file.url, most=self._most)
+        download = partial(self._api.download, file.url, max_bytes=self._max_bytes)
         return await self.received.fetch(_attached_file(file, voice=voice), download)
 
 

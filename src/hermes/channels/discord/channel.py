@@ -109,7 +109,7 @@ class DiscordChannel:
         self._unreadable = unreadable
         self._commands = own_commands(commands, options)
         self._seen = LastSeen(clock)
-        self._signs: LruMap[str, str] = LruMap(MAX_REMEMBERED)
+        self._reactions: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         """Our reaction to each message: a new one replaces it."""
         self._direct: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         """Channels of direct messages, by the person's id."""
@@ -196,24 +196,24 @@ class DiscordChannel:
             return
         try:
             channel = await self._destination(to)
-            await self._api.show_sign("POST", f"/channels/{channel}/typing")
+            await self._api.call_optional("POST", f"/channels/{channel}/typing")
         except UnknownOutcome as error:
             # A lost indicator does not matter.
             log.info("typing could not be shown: %s", error)
 
-    async def react(self, to: Address, message: str, sign: str) -> None:
+    async def react(self, to: Address, message: str, emoji: str) -> None:
         """Show our reaction to a message; it replaces the previous one."""
         channel = await self._channel_of(to, message_id(message))
         path = f"/channels/{channel}/messages/{message}/reactions"
-        before = self._signs.get(message) or SEEN
-        if sign:
-            await self._set_reaction("PUT", f"{path}/{quote(sign)}/@me")
-        if before != sign and (self._signs.get(message) or sign != SEEN):
+        before = self._reactions.get(message) or SEEN
+        if emoji:
+            await self._set_reaction("PUT", f"{path}/{quote(emoji)}/@me")
+        if before != emoji and (self._reactions.get(message) or emoji != SEEN):
             await self._set_reaction("DELETE", f"{path}/{quote(before)}/@me")
-        self._signs.keep(message, sign or None)
+        self._reactions.keep(message, emoji or None)
 
     async def _set_reaction(self, method: str, path: str) -> None:
-        await self._api.patiently(partial(self._api.show_sign, method, path))
+        await self._api.patiently(partial(self._api.call_optional, method, path))
 
     def last_seen_at(self) -> datetime | None:
         return self._seen.at
@@ -247,7 +247,7 @@ class DiscordChannel:
             heartbeat_timeout=self._options.websocket_heartbeat_ack_max_age_seconds,
             proxy=self._api.proxy,
             receive=receiver.receive,
-            heard=self._seen.mark,
+            on_data=self._seen.mark,
             has_room=receiver.has_room,
         )
 
@@ -339,7 +339,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[DiscordChannel]:
     options, token = checked_options(deps), BotToken(partial(current_token, deps))
     unreadable = unreadable_updates(deps)
     async with open_rest_api(options, token, deps.clock, deps.current_env(), unreadable) as api:
-        most = options.max_attachment_bytes
+        max_bytes = options.max_attachment_bytes
         chats = ChatDirectory(api)
         position = state_path(deps)
         yield DiscordChannel(
@@ -348,7 +348,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[DiscordChannel]:
             token=token,
             options=options,
             blobs=deps.blobs,
-            files=FileReader(api, received_files(deps, most), most=most),
+            files=FileReader(api, received_files(deps, max_bytes), max_bytes=max_bytes),
             chats=chats,
             threads=Threads(api, chats),
             events=EventLog(StateFile(position, Position), deps.clock),

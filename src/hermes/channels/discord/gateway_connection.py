@@ -64,7 +64,7 @@ class GatewayEvent(Struct, frozen=True, kw_only=True):
 class GatewayConnection:
     """Receives events during `run`: `receive` gets each one at once, `has_room` pauses reading.
 
-    `heard` is called for everything that arrives, including acknowledged heartbeats.
+    `on_data` is called for everything that arrives, including acknowledged heartbeats.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class GatewayConnection:
         heartbeat_timeout: float,
         proxy: Proxy,
         receive: Callable[[GatewayEvent], None],
-        heard: Callable[[], None],
+        on_data: Callable[[], None],
         has_room: Callable[[], Awaitable[None]],
     ) -> None:
         self._api = api
@@ -87,7 +87,7 @@ class GatewayConnection:
         self._heartbeat_timeout = heartbeat_timeout
         self._proxy = proxy
         self._receive = receive
-        self._heard = heard
+        self._on_data = on_data
         self._has_room = has_room
         self._backoff = Backoff(base=0.5, cap=15.0)
         self._session = ""
@@ -153,7 +153,7 @@ class GatewayConnection:
 
     def _read(self, text: str) -> None:
         """Pass an event on; called before discord.py looks at it."""
-        self._heard()
+        self._on_data()
         try:
             frame = msgspec.json.decode(text, type=Frame)
             if frame.op != 0 or frame.t is None or frame.s is None:

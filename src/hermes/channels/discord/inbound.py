@@ -121,7 +121,7 @@ class InboundBuilder:
         mentioned = self._is_mentioned(message, origin)
         address = self._address(message, origin, mentioned=mentioned)
         new = isinstance(update, NewMessage)
-        heard = mentioned or origin.is_direct or self._needs_no_mention(origin)
+        is_for_agent = mentioned or origin.is_direct or self._needs_no_mention(origin)
         replied = message.message_reference if message.type == 19 else None
         key = f"{self._bot.id}:{message.id}"
         inbound = Inbound(
@@ -135,12 +135,14 @@ class InboundBuilder:
             update=update,
         )
         if (
-            heard
+            is_for_agent
             and has_files(message)
             and (refused := await self._files.received.refused(inbound))
         ):
             return refused
-        parts = await self._parts(message, origin, heard=heard, mentioned=mentioned and new)
+        parts = await self._parts(
+            message, origin, is_for_agent=is_for_agent, mentioned=mentioned and new
+        )
         if not parts:
             return None
         self._written.put(message.id, inbound)
@@ -338,12 +340,12 @@ class InboundBuilder:
         return roles
 
     async def _parts(
-        self, message: Message, origin: Origin, *, heard: bool, mentioned: bool
+        self, message: Message, origin: Origin, *, is_for_agent: bool, mentioned: bool
     ) -> list[Text | Media]:
         """Return the sender's text, then files, then what others wrote, marked as quoted."""
         typed = written_text(message, self._bot) or described(message)
         # Files of conversations between other people are not downloaded.
-        files = await self._files.parts(message) if heard else []
+        files = await self._files.parts(message) if is_for_agent else []
         others: list[Text | Media] = []
         if forwarded := forwarded_text(message):
             typed = typed or "(forwarded message)"

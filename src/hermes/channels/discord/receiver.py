@@ -227,10 +227,10 @@ class Receiver:
             # For example, a channel that the bot may not read.
             log.info("channel %s cannot be searched for missed messages: %s", search.chat, error)
             return
-        most = self._missed.max_dispatches
+        limit = self._missed.max_dispatches
         for message in messages:
-            if most and self._fetched >= most:
-                log.warning("more missed messages are skipped: max_dispatches is %d", most)
+            if limit and self._fetched >= limit:
+                log.warning("more missed messages are skipped: max_dispatches is %d", limit)
                 return
             inbound = None
             with self._unreadable.skipping(message):

@@ -140,11 +140,11 @@ class RestApi:
         """Return the channel of direct messages with a person."""
         return await self.call("POST", "/users/@me/channels", Channel, {"recipient_id": user})
 
-    async def download(self, url: str, *, most: int) -> bytes:
+    async def download(self, url: str, *, max_bytes: int) -> bytes:
         """Return the content of a file. Raises `NotSent` if it is too large."""
-        return await self._http.download(url, most=most)
+        return await self._http.download(url, max_bytes=max_bytes)
 
-    async def show_sign(self, method: str, path: str) -> None:
+    async def call_optional(self, method: str, path: str) -> None:
         """Show or remove a reaction or typing indicator; posts take precedence."""
         await self._request(method, path, None, (), optional=True)
 

@@ -174,9 +174,9 @@ class ImapConnection:
             if (size := _SIZE.search(response.line))
         }
 
-    async def header(self, uid: int, most: int) -> bytes | None:
+    async def header(self, uid: int, max_bytes: int) -> bytes | None:
         """Return at most this much of the header, or None if the mail no longer exists."""
-        return await self._section(uid, b"BODY.PEEK[HEADER]<0.%d>" % most)
+        return await self._section(uid, b"BODY.PEEK[HEADER]<0.%d>" % max_bytes)
 
     async def content(self, uid: int) -> bytes | None:
         """Return the mail without marking it as read; None if it no longer exists."""

@@ -130,8 +130,8 @@ def _titled(mail: ReceivedMail, text: str) -> Text:
     return Text(f"[Subject: {mail.subject}]\n\n{text}")
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[:most] + CUT
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[:limit] + CUT
 
 
 def _is_attachment(part: Text | Media) -> bool:

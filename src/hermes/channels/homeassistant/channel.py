@@ -130,7 +130,7 @@ class HomeAssistantChannel:
         numbers = count(STATES + 1)
         self._known.load()
         async with open_websocket(
-            LABEL, url, proxy=self._proxy, clock=self._clock, heard=self._seen.mark
+            LABEL, url, proxy=self._proxy, clock=self._clock, on_data=self._seen.mark
         ) as socket:
             await self._log_in(socket)
             for number, event in ((CHANGES, STATE_EVENT), (MESSAGES, MESSAGE_EVENT)):

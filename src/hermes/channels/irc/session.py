@@ -253,8 +253,8 @@ class IrcSession:
         pairs = [limit.partition("=") for limit in given.split(",")]
         limits = {key: int(value) for key, _, value in pairs if value.isdecimal()}
         size = sum(len(line.text.encode()) + 1 for line in lines)
-        most, count = limits.get("max-bytes", 0), limits.get("max-lines", len(lines))
-        return size <= most and len(lines) <= count
+        max_bytes, count = limits.get("max-bytes", 0), limits.get("max-lines", len(lines))
+        return size <= max_bytes and len(lines) <= count
 
     def _label(self, label: str) -> Mapping[str, str]:
         return {"label": label} if self.welcome.has("labeled-response") else {}

@@ -66,10 +66,10 @@ _OWN = (
 """Options whose variables apply to the first account only."""
 
 
-class _Sign(Struct, frozen=True):
+class _Reaction(Struct, frozen=True):
     """Our reaction to a message, and its event id."""
 
-    sign: str
+    emoji: str
     event: str
 
 
@@ -110,8 +110,8 @@ class MatrixChannel:
         self._blobs = blobs
         self._clock = clock
         self._commands = frozenset(name for name, _ in commands)
-        self._heard = LastSeen(clock)
-        self._signs: LruMap[str, _Sign] = LruMap(MAX_REMEMBERED)
+        self._seen = LastSeen(clock)
+        self._reactions: LruMap[str, _Reaction] = LruMap(MAX_REMEMBERED)
         self._targets: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         """Rooms by the alias that a post was addressed to."""
 
@@ -154,24 +154,24 @@ class MatrixChannel:
             # A lost indicator does not matter.
             log.info("typing could not be shown: %s", error)
 
-    async def react(self, to: Address, message: str, sign: str) -> None:
+    async def react(self, to: Address, message: str, emoji: str) -> None:
         """Show our reaction to a message; it replaces the previous one."""
         room, message = await self._room(to), event_id(message)
-        before = self._signs.get(message) or await self._shown_sign(room, message)
-        if before is not None and before.sign == sign:
+        before = self._reactions.get(message) or await self._shown_reaction(room, message)
+        if before is not None and before.emoji == emoji:
             return
-        if sign:
-            content = reaction_content(message, sign)
+        if emoji:
+            content = reaction_content(message, emoji)
             key = transaction("")
             sent = await self._api.send_event(room, "m.reaction", key, content, optional=True)
-            self._signs.put(message, _Sign(sign, sent))
+            self._reactions.put(message, _Reaction(emoji, sent))
         else:
-            self._signs.drop(message)
+            self._reactions.drop(message)
         if before is not None:
             await self._api.redact(room, before.event)
 
     def last_seen_at(self) -> datetime | None:
-        return self._heard.at
+        return self._seen.at
 
     async def _follow(self, opened: OpenDevice, deliver: HandleInbound) -> None:
         await self._position.load(opened.user, opened.login.device_id)
@@ -201,7 +201,7 @@ class MatrixChannel:
                     clock=self._clock,
                     skipped=self._skipped,
                     deliver=deliver,
-                    heard=self._heard.mark,
+                    on_data=self._seen.mark,
                 )
                 await receiver.run()
         except ExceptionGroup as failures:
@@ -245,7 +245,7 @@ class MatrixChannel:
         encrypted = await self._sender.is_encrypted(room)
         return await file_content(self._api, attachment, data, encrypted=encrypted)
 
-    async def _shown_sign(self, room: str, message: str) -> _Sign | None:
+    async def _shown_reaction(self, room: str, message: str) -> _Reaction | None:
         """Return the reaction that an earlier process set."""
         opened = await self._device.ready()
         try:
@@ -255,7 +255,7 @@ class MatrixChannel:
             return None
         own = [reaction for reaction in found if reaction.sender == opened.user]
         relation = own[0].read(Related).relates_to if own else None
-        return _Sign(relation.key, own[0].event_id) if relation is not None else None
+        return _Reaction(relation.key, own[0].event_id) if relation is not None else None
 
     async def _room(self, to: Address) -> str:
         """Return the room of an address, which may name a person or an alias instead."""
@@ -336,7 +336,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[MatrixChannel]:
         position = Position(folder / "position.json")
         rooms = RoomDirectory(api, deps.clock, position, ttl=options.room_identity_ttl_seconds)
         received = received_files(deps, options.max_media_bytes)
-        media = MediaReader(api, received, most=options.max_media_bytes)
+        media = MediaReader(api, received, max_bytes=options.max_media_bytes)
         try:
             yield MatrixChannel(
                 name=deps.name,

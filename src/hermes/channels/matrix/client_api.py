@@ -51,7 +51,7 @@ class LoggedOut(Offline):
         self.soft = soft
 
 
-class NothingThere(NotSent):
+class MissingObject(NotSent):
     """The requested object does not exist."""
 
     code = "nothing_there"
@@ -65,7 +65,7 @@ class TooLarge(NotSent):
 
 _REFUSALS: Mapping[str, type[NotSent]] = {
     "M_FORBIDDEN": TargetGone,
-    "M_NOT_FOUND": NothingThere,
+    "M_NOT_FOUND": MissingObject,
     "M_TOO_LARGE": TooLarge,
 }
 
@@ -85,7 +85,7 @@ class _Uploaded(Struct, frozen=True):
     content_uri: str
 
 
-class _Who(Struct, frozen=True, kw_only=True):
+class _WhoAmI(Struct, frozen=True, kw_only=True):
     user_id: str
     device_id: str = ""
 
@@ -116,7 +116,7 @@ class ClientApi:
         return await self.call("POST", f"{_CLIENT}/login", Login, fields, with_token=False)
 
     async def who_am_i(self) -> Login:
-        found = await self.call("GET", f"{_CLIENT}/account/whoami", _Who)
+        found = await self.call("GET", f"{_CLIENT}/account/whoami", _WhoAmI)
         return Login(user_id=found.user_id, device_id=found.device_id, access_token=self.token)
 
     async def sync(self, since: str, seconds: float = SYNC_SECONDS) -> SyncAnswer:
@@ -179,7 +179,7 @@ class ClientApi:
         """Whether the room is encrypted now."""
         try:
             await self.call("GET", f"{_room(room)}/state/m.room.encryption", object)
-        except NothingThere:
+        except MissingObject:
             return False
         return True
 
@@ -216,7 +216,7 @@ class ClientApi:
     async def account_data(self, user: str, kind: str, content: type[T]) -> T | None:
         try:
             return await self.call("GET", _account_data(user, kind), content)
-        except NothingThere:
+        except MissingObject:
             return None
 
     async def set_account_data(self, user: str, kind: str, content: Fields) -> None:
@@ -239,13 +239,15 @@ class ClientApi:
         )
         return found.content_uri
 
-    async def download(self, address: str, *, most: int) -> bytes:
+    async def download(self, address: str, *, max_bytes: int) -> bytes:
         """Return the content of a file. Raises `NotSent` if it is too large, or `Offline`."""
         server, _, media = address.removeprefix("mxc://").partition("/")
         if not address.startswith("mxc://") or not server or not media:
             raise NotSent("The file has no valid address.")
         path = f"{_MEDIA}/download/{quote(server, safe=':')}/{quote(media, safe='')}"
-        return await self._http.download(self._base + path, most=most, headers=self._headers())
+        return await self._http.download(
+            self._base + path, max_bytes=max_bytes, headers=self._headers()
+        )
 
     async def call(
         self,

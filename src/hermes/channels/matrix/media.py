@@ -23,10 +23,10 @@ Content: TypeAlias = dict[str, object]
 class MediaReader:
     """Reads the files of messages."""
 
-    def __init__(self, api: ClientApi, received: ReceivedFiles, *, most: int) -> None:
+    def __init__(self, api: ClientApi, received: ReceivedFiles, *, max_bytes: int) -> None:
         self._api = api
         self.received = received
-        self._most = most
+        self._max_bytes = max_bytes
 
     async def parts(self, content: MessageContent) -> list[Text | Media]:
         """Return the file of a message, or a note if it cannot be fetched."""
@@ -35,7 +35,7 @@ class MediaReader:
     async def _read(self, content: MessageContent) -> bytes:
         file = content.file
         address = file.url if file is not None else content.url
-        data = await self._api.download(address, most=self._most)
+        data = await self._api.download(address, max_bytes=self._max_bytes)
         if file is None:
             return data
         digest = file.hashes.get("sha256", "")

@@ -59,7 +59,7 @@ class Receiver:
         clock: Clock,
         skipped: UnreadableUpdates,
         deliver: HandleInbound,
-        heard: Callable[[], None],
+        on_data: Callable[[], None],
     ) -> None:
         self._group = group
         self._api = api
@@ -73,7 +73,7 @@ class Receiver:
         self._clock = clock
         self._skipped = skipped
         self._deliver = deliver
-        self._heard = heard
+        self._on_data = on_data
         self._retries = Retries(clock, pause=SYNC_PAUSE)
 
     async def run(self) -> None:
@@ -91,7 +91,7 @@ class Receiver:
 
     async def _take(self, answer: SyncAnswer) -> None:
         """Handle a batch; it is acknowledged only once all of it is durable."""
-        self._heard()
+        self._on_data()
         await self._take_keys(answer)
         for event in answer.account_data.events:
             if event.kind == DIRECT:
@@ -149,7 +149,7 @@ class Receiver:
         for event in events:
             if event.sender != self._device.user:
                 await self._read_event(room, event)
-            self._heard()
+            self._on_data()
         others = [event.event_id for event in events if event.sender != self._device.user]
         if others:
             last[room] = others[-1]

@@ -67,9 +67,9 @@ class RoomSender:
         return await self._api.send_event(room, kind, key, content, optional=optional)
 
 
-def fitting(content: Mapping[str, object], most: int) -> Mapping[str, object]:
+def fitting(content: Mapping[str, object], max_bytes: int) -> Mapping[str, object]:
     """Leave out the HTML of a text that would not fit into an event with it."""
-    if len(msgspec.json.encode(content)) <= most:
+    if len(msgspec.json.encode(content)) <= max_bytes:
         return content
     plain = _without_markup(content)
     if "m.new_content" in plain:

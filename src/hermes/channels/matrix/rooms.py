@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from hermes.channels.matrix.client_api import ClientApi, NothingThere
+from hermes.channels.matrix.client_api import ClientApi, MissingObject
 from hermes.channels.matrix.objects import Event, MemberContent
 from hermes.channels.matrix.position import Position
 from hermes.kit.clock import Clock
@@ -170,7 +170,7 @@ class RoomDirectory:
             events = await self._api.state(room)
         except UnknownOutcome as error:
             raise Offline(str(error)) from error
-        except NothingThere as error:
+        except MissingObject as error:
             raise TargetGone(str(error)) from error
         facts = self._read(room, events)
         self._cache.put(room, _Cached(facts, now + self._ttl))

@@ -88,7 +88,7 @@ class MattermostChannel:
         self._seen = LastSeen(clock)
         self._bot: User | None = None
         self._directory = Directory(api)
-        self._signs: LruMap[str, str] = LruMap(MAX_REMEMBERED)
+        self._reactions: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         """Our reaction to each post: a new one replaces it."""
         self._direct: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         """Channels of direct messages, by the person's id."""
@@ -131,7 +131,7 @@ class MattermostChannel:
             self._token.value,
             proxy=self._api.proxy,
             clock=self._clock,
-            heard=self._seen.mark,
+            on_data=self._seen.mark,
         )
 
     def _receiver(self, bot: User, group: TaskGroup, deliver: HandleInbound) -> Receiver:
@@ -176,15 +176,15 @@ class MattermostChannel:
             channel = self._direct.get(to.chat) or to.chat
             await self._api.show_typing(channel, to.thread or "")
 
-    async def react(self, to: Address, message: str, sign: str) -> None:
+    async def react(self, to: Address, message: str, emoji: str) -> None:
         """Show our reaction to a post; it replaces the previous one."""
         bot = await self._own_user()
-        before = self._signs.get(message) or SEEN
-        if sign:
-            await self._api.add_reaction(bot.id, message, _name(sign))
-        if before != sign and (self._signs.get(message) or sign != SEEN):
+        before = self._reactions.get(message) or SEEN
+        if emoji:
+            await self._api.add_reaction(bot.id, message, _name(emoji))
+        if before != emoji and (self._reactions.get(message) or emoji != SEEN):
             await self._api.remove_reaction(bot.id, message, _name(before))
-        self._signs.keep(message, sign or None)
+        self._reactions.keep(message, emoji or None)
 
     def last_seen_at(self) -> datetime | None:
         return self._seen.at

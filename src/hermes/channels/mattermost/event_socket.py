@@ -57,10 +57,12 @@ class EventSocket:
 
 @asynccontextmanager
 async def open_event_socket(
-    url: str, token: str, *, proxy: Proxy, clock: Clock, heard: Callable[[], None]
+    url: str, token: str, *, proxy: Proxy, clock: Clock, on_data: Callable[[], None]
 ) -> AsyncGenerator[EventSocket]:
     """Connect and log in. Raises `Offline` or `BadToken`."""
-    async with open_websocket("Mattermost", url, proxy=proxy, clock=clock, heard=heard) as socket:
+    async with open_websocket(
+        "Mattermost", url, proxy=proxy, clock=clock, on_data=on_data
+    ) as socket:
         events = EventSocket(socket)
         try:
             with anyio.fail_after(CONNECT_SECONDS):

@@ -182,14 +182,14 @@ class InboundBuilder:
 
     async def _parts(self, post: Post, channel: Channel, *, mentioned: bool) -> list[Text | Media]:
         text = self._without_mention(post.message)
-        heard = (
+        is_for_agent = (
             mentioned
             or channel.type == DIRECT
             or not self._options.require_mention
             or channel.id in self._options.free_response_channels
         )
         files: list[Text | Media] = []
-        if post.file_ids and heard:
+        if post.file_ids and is_for_agent:
             # Files of conversations between other people are not downloaded.
             for info in await self._file_infos(post):
                 files += await self._fetch(info)
@@ -220,7 +220,9 @@ class InboundBuilder:
             size=info.size,
             recording=_RECORDINGS.get(kind.partition("/")[0], ""),
         )
-        return await self._files.fetch(file, partial(self._api.download, info.id, most=FILE_LIMIT))
+        return await self._files.fetch(
+            file, partial(self._api.download, info.id, max_bytes=FILE_LIMIT)
+        )
 
 
 def _is_attachment(part: Text | Media) -> bool:

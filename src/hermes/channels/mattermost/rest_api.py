@@ -174,9 +174,9 @@ class MattermostApi:
         path = f"/posts/{_part(post)}/files/info"
         return await self._call("GET", path, tuple[FileInfo, ...])
 
-    async def download(self, file: str, *, most: int) -> bytes:
+    async def download(self, file: str, *, max_bytes: int) -> bytes:
         url = f"{self._base}/files/{_part(file)}"
-        return await self._http.download(url, most=most, headers=self._headers)
+        return await self._http.download(url, max_bytes=max_bytes, headers=self._headers)
 
     @property
     def websocket_url(self) -> str:

@@ -149,7 +149,7 @@ class QqbotChannel:
         try:
             async with (
                 open_event_socket(
-                    url, proxy=self._api.proxy, clock=self._clock, heard=self._seen.mark
+                    url, proxy=self._api.proxy, clock=self._clock, on_data=self._seen.mark
                 ) as socket,
                 anyio.create_task_group() as group,
             ):

@@ -110,10 +110,10 @@ def may_resume(error: Offline) -> bool:
 
 @asynccontextmanager
 async def open_event_socket(
-    url: str, *, proxy: Proxy, clock: Clock, heard: Callable[[], None]
+    url: str, *, proxy: Proxy, clock: Clock, on_data: Callable[[], None]
 ) -> AsyncGenerator[EventSocket]:
     """Connect. Raises `Offline`."""
-    async with open_websocket("QQ", url, proxy=proxy, clock=clock, heard=heard) as socket:
+    async with open_websocket("QQ", url, proxy=proxy, clock=clock, on_data=on_data) as socket:
         try:
             with anyio.fail_after(CONNECT_SECONDS):
                 first = await socket.receive(Frame)

@@ -157,7 +157,9 @@ class InboundBuilder:
         )
         # Addresses of files in guilds have no scheme.
         full = url if "://" in url else f"https://{url}"
-        return await self._files.fetch(file, partial(self._api.download, full, most=FILE_LIMIT))
+        return await self._files.fetch(
+            file, partial(self._api.download, full, max_bytes=FILE_LIMIT)
+        )
 
 
 def _chat(kind: ChatKind, message: Message) -> str:

@@ -39,39 +39,39 @@ def file_type_of(attachment: Attachment) -> int:
     return VOICE if kind in _VOICES else FILE
 
 
-def message_fields(post: Outbound, kind: ChatKind, may: Permissions) -> dict[str, object]:
+def message_fields(post: Outbound, kind: ChatKind, permissions: Permissions) -> dict[str, object]:
     """The fields of a message with text and buttons."""
-    formatted = may.markdown and post.markup is not Markup.PLAIN
+    formatted = permissions.markdown and post.markup is not Markup.PLAIN
     # Buttons are only shown below Markdown.
-    buttons = bool(post.choices) and may.markdown and may.buttons
+    buttons = bool(post.choices) and permissions.markdown and permissions.buttons
     text = post.text
     if post.choices and not buttons:
         text = "\n\n".join(filter(None, [text, _numbered(post.choices)]))
     if formatted or buttons:
         content = text if formatted else literal_markdown(text)
-        fields: dict[str, object] = {"markdown": {"content": _harmless(content, may)}}
+        fields: dict[str, object] = {"markdown": {"content": _harmless(content, permissions)}}
         if buttons:
             fields["keyboard"] = {"content": {"rows": _rows(post.choices)}}
         return fields if kind.in_guild else {"msg_type": MARKDOWN, **fields}
-    return text_fields(text, kind, may)
+    return text_fields(text, kind, permissions)
 
 
-def text_fields(text: str, kind: ChatKind, may: Permissions) -> dict[str, object]:
+def text_fields(text: str, kind: ChatKind, permissions: Permissions) -> dict[str, object]:
     if kind.in_guild:
         # There, only `content` has these characters escaped.
-        return {"content": _harmless(text, may, tags=False).translate(_ESCAPES)}
-    return {"msg_type": TEXT, "content": _harmless(text, may)}
+        return {"content": _harmless(text, permissions, tags=False).translate(_ESCAPES)}
+    return {"msg_type": TEXT, "content": _harmless(text, permissions)}
 
 
-def media_fields(caption: str, file_info: str, may: Permissions) -> dict[str, object]:
+def media_fields(caption: str, file_info: str, permissions: Permissions) -> dict[str, object]:
     """A message with a file; QQ wants a caption, which may be blank."""
-    content = _harmless(caption, may) or " "
+    content = _harmless(caption, permissions) or " "
     return {"msg_type": MEDIA, "content": content, "media": {"file_info": file_info}}
 
 
-def _harmless(text: str, may: Permissions, *, tags: bool = True) -> str:
+def _harmless(text: str, permissions: Permissions, *, tags: bool = True) -> str:
     """Remove tags that would mention people, and links if they are refused."""
-    if not may.links:
+    if not permissions.links:
         text = _LINK.sub(lambda found: found[1].replace(".", "[.]"), text)
     return _TAG.sub(lambda found: f"{found[0]}\u200b", text) if tags else _everyone(text)
 

@@ -109,8 +109,10 @@ class ReplyWindows:
             for question in usable:
                 if key and mark in question.replies:
                     return Reply(question.id, question.replies.index(mark) + 1, question.event)
-            most = _REPLIES.get(known.kind)
-            free = [question for question in usable if most is None or len(question.replies) < most]
+            limit = _REPLIES.get(known.kind)
+            free = [
+                question for question in usable if limit is None or len(question.replies) < limit
+            ]
             free.sort(key=lambda question: (question.id == preferred, question.at))
             if not free:
                 return None

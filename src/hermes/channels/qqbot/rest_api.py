@@ -184,8 +184,8 @@ class QqApi:
         path = f"/interactions/{quote(interaction, safe='')}"
         await self._answer("PUT", path, lambda: json_body({"code": 0}))
 
-    async def download(self, url: str, *, most: int) -> bytes:
-        return await self._http.download(url, most=most)
+    async def download(self, url: str, *, max_bytes: int) -> bytes:
+        return await self._http.download(url, max_bytes=max_bytes)
 
     async def _call(self, method: str, path: str, kind: type[T]) -> T:
         return self._http.decode(await self._answer(method, path), kind)

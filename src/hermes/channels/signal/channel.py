@@ -128,7 +128,7 @@ class SignalChannel:
             position = structs.replace(stored, event=event.id, people=people.known)
             await self._position.write(position)
 
-        stream = self._rpc.events(clock=self._clock, heard=self._seen.mark)
+        stream = self._rpc.events(clock=self._clock, on_data=self._seen.mark)
         await stream.run(last, handle)
 
     def _check_id(self, event: SseEvent) -> None:
@@ -167,7 +167,7 @@ class SignalChannel:
         params = {**self._target(to), **({} if on else {"stop": True})}
         await self._rpc.call("sendTyping", object, params)
 
-    async def react(self, to: Address, message: str, sign: str) -> None:
+    async def react(self, to: Address, message: str, emoji: str) -> None:
         """Signal shows one reaction per person: a new one replaces it."""
         if not self._options.reactions:
             return
@@ -177,9 +177,9 @@ class SignalChannel:
             **self._target(to),
             "targetAuthor": found[1],
             "targetTimestamp": int(found[2]),
-            "emoji": sign or "👀",
+            "emoji": emoji or "👀",
         }
-        if not sign:
+        if not emoji:
             params["remove"] = True
         await self._rpc.call("sendReaction", object, params)
 

@@ -174,19 +174,21 @@ class SignalRpc:
             return NotSent(text)
         return UnknownOutcome(text)
 
-    def events(self, *, clock: Clock, heard: Callable[[], None]) -> "EventStream":
+    def events(self, *, clock: Clock, on_data: Callable[[], None]) -> "EventStream":
         url = f"{self._url}/events?{urlencode({'account': self._account})}"
-        return EventStream(url, proxy=self._http.proxy, clock=clock, heard=heard)
+        return EventStream(url, proxy=self._http.proxy, clock=clock, on_data=on_data)
 
 
 class EventStream:
-    """The events of one connection; `heard` is called for whatever arrives."""
+    """The events of one connection; `on_data` is called for whatever arrives."""
 
-    def __init__(self, url: str, *, proxy: Proxy, clock: Clock, heard: Callable[[], None]) -> None:
+    def __init__(
+        self, url: str, *, proxy: Proxy, clock: Clock, on_data: Callable[[], None]
+    ) -> None:
         self._url = url
         self._proxy = proxy
         self._clock = clock
-        self._heard = heard
+        self._on_data = on_data
         self._heard_at = clock.monotonic()
 
     async def run(self, last: str, handle: Callable[[SseEvent], Awaitable[None]]) -> None:
@@ -229,7 +231,7 @@ class EventStream:
 
     def _mark(self) -> None:
         self._heard_at = self._clock.monotonic()
-        self._heard()
+        self._on_data()
 
     async def _watch(self) -> None:
         while True:

@@ -16,9 +16,9 @@ NO_SCOPE = "the app may not read files, the scope files:read is missing"
 class FileReader:
     """Reads the files of messages."""
 
-    def __init__(self, received: ReceivedFiles, *, most: int) -> None:
+    def __init__(self, received: ReceivedFiles, *, max_bytes: int) -> None:
         self.received = received
-        self._most = most
+        self._max_bytes = max_bytes
 
     async def parts(self, api: WebApi, files: tuple[File, ...]) -> list[Text | Media]:
         """Return the files of a message, with a note for each one that cannot be fetched."""
@@ -40,7 +40,9 @@ class FileReader:
     async def _download(self, api: WebApi, file: File, refused: list[MissingScope]) -> bytes:
         url = file.url_private_download or file.url_private
         try:
-            return await api.download(url, most=self._most, is_page=file.mimetype == "text/html")
+            return await api.download(
+                url, max_bytes=self._max_bytes, is_page=file.mimetype == "text/html"
+            )
         except MissingScope as error:
             refused.append(error)
             raise

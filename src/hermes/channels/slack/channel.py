@@ -30,7 +30,7 @@ from hermes.channels.slack.outbound import (
 from hermes.channels.slack.position import Position
 from hermes.channels.slack.receiver import Receiver
 from hermes.channels.slack.socket_connection import SocketConnection
-from hermes.channels.slack.web_api import AlreadySo, WebAccess, WebApi, open_web
+from hermes.channels.slack.web_api import AlreadyDone, WebAccess, WebApi, open_web
 from hermes.channels.slack.workspaces import Workspaces
 from hermes.channels.state_file import state_path
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
@@ -92,7 +92,7 @@ class SlackChannel:
         self._clock = clock
         self._unreadable = unreadable
         self._seen = LastSeen(clock)
-        self._signs: LruMap[str, str] = LruMap(MAX_REMEMBERED)
+        self._reactions: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         """Our reaction to a message: a new one replaces it."""
         self._direct: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         """Direct messages by the person's id."""
@@ -120,7 +120,7 @@ class SlackChannel:
                     clock=self._clock,
                     receive=receiver.receive,
                     connected=receiver.connected,
-                    heard=self._hear_socket,
+                    on_data=self._on_data,
                     has_room=receiver.has_room,
                 )
                 await connection.run()
@@ -158,21 +158,21 @@ class SlackChannel:
             # A lost indicator does not matter.
             log.info("the status could not be shown: %s", error)
 
-    async def react(self, to: Address, message: str, sign: str) -> None:
+    async def react(self, to: Address, message: str, emoji: str) -> None:
         """Show our reaction to a message; it replaces the previous one."""
         api, chat = await self._destination(to.chat)
-        before = self._signs.get(message) or SEEN
+        before = self._reactions.get(message) or SEEN
         fields = {"channel": chat, "timestamp": message_ts(message)}
-        if sign:
-            await self._set_reaction(api, "reactions.add", {**fields, "name": _name(sign)})
-        if before != sign and (self._signs.get(message) or sign != SEEN):
+        if emoji:
+            await self._set_reaction(api, "reactions.add", {**fields, "name": _name(emoji)})
+        if before != emoji and (self._reactions.get(message) or emoji != SEEN):
             await self._set_reaction(api, "reactions.remove", {**fields, "name": _name(before)})
-        self._signs.keep(message, sign or None)
+        self._reactions.keep(message, emoji or None)
 
     def last_seen_at(self) -> datetime | None:
         return self._seen.at
 
-    def _hear_socket(self) -> None:
+    def _on_data(self) -> None:
         self._seen.mark()
         self._position.is_alive()
 
@@ -181,7 +181,7 @@ class SlackChannel:
         while True:
             try:
                 await api.act(method, fields)
-            except AlreadySo:
+            except AlreadyDone:
                 return
             except Throttled as error:
                 if self._clock.monotonic() + error.wait > until:
@@ -276,7 +276,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SlackChannel]:
             name=deps.name,
             options=options,
             directory=Directory(),
-            files=FileReader(received_files(deps, DOWNLOAD_LIMIT), most=DOWNLOAD_LIMIT),
+            files=FileReader(received_files(deps, DOWNLOAD_LIMIT), max_bytes=DOWNLOAD_LIMIT),
             position=position,
             commands=[name for name, _ in deps.commands],
         )

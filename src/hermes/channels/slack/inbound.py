@@ -269,9 +269,11 @@ class InboundBuilder:
         names = await self._directory.names(api, mentioned_users(text))
         typed = readable(without_leading_mention(text, bot), names)
         typed = with_command(typed, self._commands)
-        heard = origin.mentioned or origin.is_direct or self._needs_no_mention(message.channel)
+        is_for_agent = (
+            origin.mentioned or origin.is_direct or self._needs_no_mention(message.channel)
+        )
         # Files of conversations between other people are not downloaded.
-        files = await self._files.parts(api, message.files) if heard else []
+        files = await self._files.parts(api, message.files) if is_for_agent else []
         others: list[Text | Media] = []
         if forwarded := forwarded_text(message):
             typed = typed or "(forwarded message)"

@@ -268,5 +268,5 @@ class UploadTarget(Struct, frozen=True):
     file_id: str
 
 
-class Nothing(Struct, frozen=True):
+class EmptyResult(Struct, frozen=True):
     """A result that is not used."""

@@ -131,15 +131,15 @@ def _section(piece: Sequence[str], *, fenced: bool) -> Iterator[Fields]:
 
 def _lines(text: str) -> Iterator[str]:
     """Split into lines, short enough to leave room for fences."""
-    most = MAX_SECTION - 2 * (len(_FENCE) + 1)
+    limit = MAX_SECTION - 2 * (len(_FENCE) + 1)
     for line in text.split("\n"):
-        yield from _cut(line, most) if line else [""]
+        yield from _cut(line, limit) if line else [""]
 
 
-def _cut(text: str, most: int) -> Iterator[str]:
+def _cut(text: str, limit: int) -> Iterator[str]:
     """Cut at spaces if there are any, and never within an entity or a link."""
-    while len(text) > most:
-        end = max(text.rfind("\n", 0, most), text.rfind(" ", 0, most)) + 1 or most
+    while len(text) > limit:
+        end = max(text.rfind("\n", 0, limit), text.rfind(" ", 0, limit)) + 1 or limit
         opened = re.search(r"(?:&\w{0,4}|<[^<>]*)$", text[:end])
         if opened is not None and opened.start() > 0:
             end = opened.start()

@@ -41,27 +41,31 @@ class RateLimits:
         """Count a call. Raises `Throttled` if it would exceed a limit."""
         now = self._clock.monotonic()
         wait = (self._quiet.get((method, chat)) or now) - now
-        most = PER_MINUTE.get(method)
-        if most is not None:
+        per_minute = PER_MINUTE.get(method)
+        if per_minute is not None:
             recent = self._recent[method]
             while recent and recent[0] <= now - WINDOW:
                 recent.popleft()
-            if len(recent) >= (most * OPTIONAL_SHARE if optional else most):
+            if len(recent) >= (per_minute * OPTIONAL_SHARE if optional else per_minute):
                 wait = max(wait, recent[0] + WINDOW - now)
             if optional:
-                wait = max(wait, self._next_optional[method] - OPTIONAL_BURST * _each(most) - now)
+                wait = max(
+                    wait, self._next_optional[method] - OPTIONAL_BURST * _each(per_minute) - now
+                )
         if wait > 0:
             raise Throttled(LIMITED, wait=wait, one_kind=True)
-        if most is not None:
+        if per_minute is not None:
             self._recent[method].append(now)
             if optional:
-                self._next_optional[method] = max(self._next_optional[method], now) + _each(most)
+                self._next_optional[method] = max(self._next_optional[method], now) + _each(
+                    per_minute
+                )
 
     def pause(self, method: str, chat: str, seconds: float) -> None:
         """Record that Slack refused a call and how long to wait."""
         self._quiet.put((method, chat), self._clock.monotonic() + seconds)
 
 
-def _each(most: int) -> float:
+def _each(per_minute: int) -> float:
     """Return the seconds between optional calls after a burst, given their number per minute."""
-    return WINDOW / (most * OPTIONAL_SHARE - OPTIONAL_BURST)
+    return WINDOW / (per_minute * OPTIONAL_SHARE - OPTIONAL_BURST)

@@ -88,7 +88,7 @@ class SocketLink:
 class SocketConnection:
     """Receives envelopes during `run`: `receive` gets each one at once, `has_room` pauses reading.
 
-    `connected` is called for each new connection and told whether there was an outage; `heard` for
+    `connected` is called for each new connection, with whether there was an outage; `on_data` for
     everything that arrives afterwards.
     """
 
@@ -100,7 +100,7 @@ class SocketConnection:
         clock: Clock,
         receive: Callable[[Frame, SocketLink], None],
         connected: Callable[[bool], None],
-        heard: Callable[[], None],
+        on_data: Callable[[], None],
         has_room: Callable[[], Awaitable[None]],
     ) -> None:
         self._api = api
@@ -109,7 +109,7 @@ class SocketConnection:
         self._proxy = web.proxy
         self._receive = receive
         self._connected = connected
-        self._heard = heard
+        self._on_data = on_data
         self._has_room = has_room
         self._backoff = Backoff(base=0.5, cap=15.0)
         self._open_links = 0
@@ -201,7 +201,7 @@ class SocketConnection:
                     self._open_links += 1
                     self._connected(self._open_links == 1)
                     link.ready.set()
-                self._heard()
+                self._on_data()
                 if frame.type == "disconnect":
                     log.info("Slack is closing the connection (%s)", frame.reason)
                     link.disabled = frame.reason == "link_disabled"

@@ -24,12 +24,12 @@ from hermes.channels.slack.objects import (
     Chat,
     ChatPage,
     ChatResponse,
+    EmptyResult,
     File,
     FileResponse,
     Identity,
     Message,
     MessagePage,
-    Nothing,
     Person,
     PersonResponse,
     SocketAddress,
@@ -77,7 +77,7 @@ class UnknownMessage(NotSent):
     code = "unknown_message"
 
 
-class AlreadySo(NotSent):
+class AlreadyDone(NotSent):
     """The reaction is already set or removed."""
 
     code = "already_so"
@@ -111,8 +111,8 @@ _REFUSALS: Mapping[str, type[NotSent]] = {
     "message_not_found": UnknownMessage,
     "cant_update_message": UnknownMessage,
     "edit_window_closed": UnknownMessage,
-    "already_reacted": AlreadySo,
-    "no_reaction": AlreadySo,
+    "already_reacted": AlreadyDone,
+    "no_reaction": AlreadyDone,
 }
 _HINTS: Mapping[str, str] = {
     "not_in_channel": "Invite the app there: /invite @NAME",
@@ -216,7 +216,7 @@ class WebApi:
             raise Offline(f"A file could not be uploaded: {_reason(error)}") from error
         return target.file_id
 
-    async def download(self, url: str, *, most: int, is_page: bool) -> bytes:
+    async def download(self, url: str, *, max_bytes: int, is_page: bool) -> bytes:
         """Return the content of a file. Raises `NotSent` if it is too large."""
         if not self._is_slack(url):
             raise NotSent("The file is not stored on Slack.")
@@ -240,7 +240,7 @@ class WebApi:
                 data = bytearray()
                 async for chunk in response.content.iter_chunked(65536):
                     data += chunk
-                    if len(data) > most:
+                    if len(data) > max_bytes:
                         raise NotSent("The file is too large.")
                 return bytes(data)
         except (aiohttp.ClientError, TimeoutError, *self._proxy.errors) as error:
@@ -270,7 +270,7 @@ class WebApi:
 
     async def act(self, method: str, fields: Fields, *, optional: bool = False) -> None:
         """Call a method whose result does not matter."""
-        await self.call(method, Nothing, fields, optional=optional)
+        await self.call(method, EmptyResult, fields, optional=optional)
 
     async def call(
         self,

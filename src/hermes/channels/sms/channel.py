@@ -228,7 +228,7 @@ class SmsChannel:
                 media_type=kind,
                 recording=_RECORDINGS.get(kind.partition("/")[0], ""),
             )
-            download = partial(self._api.download, url, most=MEDIA_LIMIT)
+            download = partial(self._api.download, url, max_bytes=MEDIA_LIMIT)
             parts += await self._files.fetch(file, download)
         return structs.replace(inbound, parts=tuple(parts))
 

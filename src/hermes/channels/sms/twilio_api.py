@@ -186,13 +186,13 @@ class TwilioApi:
         page = await self._get(f"{self._path}/Messages/{message}/Media.json", _MediaPage)
         return page.media_list
 
-    async def download(self, url: str, *, most: int) -> bytes:
+    async def download(self, url: str, *, max_bytes: int) -> bytes:
         """Return the content of a file of a message."""
         if _origin(urlsplit(url)) != _origin(urlsplit(self._base)):
             # The login must not be sent to another server.
             raise NotSent("The file is on another server.")
         return await self._http.download(
-            url, most=most, headers=self._headers, seconds=DOWNLOAD_SECONDS
+            url, max_bytes=max_bytes, headers=self._headers, seconds=DOWNLOAD_SECONDS
         )
 
     def media_url(self, item: MediaItem) -> str:

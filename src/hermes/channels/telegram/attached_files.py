@@ -52,10 +52,12 @@ def attached_files(message: Message) -> Iterator[TelegramFile]:
 class FileReader:
     """Reads the files of messages; with `local`, the Bot API server stores them here."""
 
-    def __init__(self, api: BotApi, received: ReceivedFiles, *, most: int, local: bool) -> None:
+    def __init__(
+        self, api: BotApi, received: ReceivedFiles, *, max_bytes: int, local: bool
+    ) -> None:
         self._api = api
         self.received = received
-        self._most = most
+        self._max_bytes = max_bytes
         self._local = local
 
     async def parts(self, message: Message) -> list[Text | Media]:
@@ -63,5 +65,7 @@ class FileReader:
         return [part for file in attached_files(message) for part in await self._read(file)]
 
     async def _read(self, file: TelegramFile) -> list[Text | Media]:
-        download = partial(self._api.download, file.file_id, most=self._most, local=self._local)
+        download = partial(
+            self._api.download, file.file_id, max_bytes=self._max_bytes, local=self._local
+        )
         return await self.received.fetch(file, download)

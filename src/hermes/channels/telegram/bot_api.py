@@ -52,7 +52,7 @@ class NotModified(NotSent):
     code = "not_modified"
 
 
-class Migrated(NotSent):
+class GroupMigrated(NotSent):
     """The group was upgraded to a supergroup and has another id."""
 
     code = "migrated"
@@ -138,13 +138,13 @@ class BotApi:
         seconds = UPLOAD_TIMEOUT if uploads else CALL_TIMEOUT
         return await self.call(method, Message, fields, uploads, seconds=seconds)
 
-    async def download(self, file_id: str, *, most: int, local: bool = False) -> bytes:
+    async def download(self, file_id: str, *, max_bytes: int, local: bool = False) -> bytes:
         """Return the content of a file. Raises `NotSent` if that is impossible."""
         file = await self.call("getFile", File, {"file_id": file_id})
         if local and file.file_path.startswith("/"):
-            return await _read_local(file.file_path, most)
+            return await _read_local(file.file_path, max_bytes)
         url = f"{self._file_url}{self._token.value}/{file.file_path}"
-        return await self._http.download(url, most=most)
+        return await self._http.download(url, max_bytes=max_bytes)
 
     async def call(
         self,
@@ -186,7 +186,7 @@ class BotApi:
 
 def _refusal(text: str, migrated: int) -> NotSent:
     if migrated:
-        return Migrated(text, migrated)
+        return GroupMigrated(text, migrated)
     lower = text.lower()
     known = (kind for sign, kind in _REFUSALS if sign in lower)
     return next(known, NotSent)(text)
@@ -208,10 +208,10 @@ def _bot_url(base: str) -> str:
     return base if base.endswith("/bot") else f"{base}/bot"
 
 
-async def _read_local(path: str, most: int) -> bytes:
+async def _read_local(path: str, max_bytes: int) -> bytes:
     file = anyio.Path(Path(path))
     try:
-        if (await file.stat()).st_size > most:
+        if (await file.stat()).st_size > max_bytes:
             raise NotSent("The file is too large.")
         return await file.read_bytes()
     except OSError as error:

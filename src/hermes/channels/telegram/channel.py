@@ -18,7 +18,7 @@ from hermes.channels.telegram.attached_files import FileReader
 from hermes.channels.telegram.bot_api import (
     POLL_SECONDS,
     BotApi,
-    Migrated,
+    GroupMigrated,
     NotModified,
     OtherPoller,
     ThreadGone,
@@ -149,8 +149,8 @@ class TelegramChannel:
                 # A lost indicator does not matter.
                 log.info("typing could not be shown: %s", error)
 
-    async def react(self, to: Address, message: str, sign: str) -> None:
-        reaction = [{"type": "emoji", "emoji": REACTIONS.get(sign, sign)}] if sign else []
+    async def react(self, to: Address, message: str, emoji: str) -> None:
+        reaction = [{"type": "emoji", "emoji": REACTIONS.get(emoji, emoji)}] if emoji else []
         fields = {
             "chat_id": chat_id(self._current(to).chat),
             "message_id": message_number(message),
@@ -165,7 +165,7 @@ class TelegramChannel:
         """Send, if necessary to the group's new id or outside a topic that no longer exists."""
         try:
             sent = await self._api.send(call.method, call.fields, call.uploads)
-        except Migrated as error:
+        except GroupMigrated as error:
             log.warning("chat %s is now %s", to.chat, error.chat)
             self._moved.put(to.chat, str(error.chat))
             fields = {**call.fields, "chat_id": error.chat}
@@ -330,8 +330,10 @@ def current_token(deps: ChannelDeps) -> str:
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[TelegramChannel]:
     options, token = checked_options(deps), BotToken(partial(current_token, deps))
     async with open_bot_api(options, token, deps.current_env()) as api:
-        most = LOCAL_LIMIT if options.local_mode else DOWNLOAD_LIMIT
-        files = FileReader(api, received_files(deps, most), most=most, local=options.local_mode)
+        max_bytes = LOCAL_LIMIT if options.local_mode else DOWNLOAD_LIMIT
+        files = FileReader(
+            api, received_files(deps, max_bytes), max_bytes=max_bytes, local=options.local_mode
+        )
         yield TelegramChannel(
             name=deps.name,
             api=api,

@@ -163,8 +163,8 @@ class WhatsAppChannel:
             # A lost indicator does not matter.
             log.info("typing could not be shown: %s", error)
 
-    async def react(self, to: Address, message: str, sign: str) -> None:
-        reaction = {"message_id": message, "emoji": sign}
+    async def react(self, to: Address, message: str, emoji: str) -> None:
+        reaction = {"message_id": message, "emoji": emoji}
         await self._api.send(
             {
                 "recipient_type": "individual",

@@ -151,17 +151,17 @@ class GraphApi:
             raise Offline(f"The file {name} could not be uploaded: {error}") from error
         return answer.id
 
-    async def download(self, media: str, *, most: int) -> bytes:
+    async def download(self, media: str, *, max_bytes: int) -> bytes:
         """Return the content of a file that someone sent."""
         found = await self._call("GET", media, _MediaUrl)
         size = str(found.file_size)
-        if size.isdecimal() and int(size) > most:
+        if size.isdecimal() and int(size) > max_bytes:
             raise NotSent("The file is too large.")
         place = urlsplit(found.url)
         own = f"{place.scheme}://{place.netloc}" == self._origin
         if not own and (place.scheme, place.hostname) != ("https", MEDIA_HOST):
             raise NotSent("The file is on another server.")
-        return await self._http.download(found.url, most=most, headers=self._headers)
+        return await self._http.download(found.url, max_bytes=max_bytes, headers=self._headers)
 
     @property
     def _headers(self) -> Mapping[str, str]:

@@ -87,7 +87,9 @@ class InboundBuilder:
             recording=recording,
         )
         limit = MEDIA.limit_for(file.media_type)
-        fetched = await self._files.fetch(file, partial(self._api.download, media.id, most=limit))
+        fetched = await self._files.fetch(
+            file, partial(self._api.download, media.id, max_bytes=limit)
+        )
         return [Text(media.caption), *fetched] if media.caption else fetched
 
 

@@ -98,7 +98,7 @@ class XmppChannel:
         self._waiting: deque[XmppMessage] = deque()
         """Messages that are not stored yet; they outlive a connection."""
         self._open: tuple[XmppConnection, XmppSession] | None = None
-        self._signs: LruMap[str, str] = LruMap(MAX_REMEMBERED)
+        self._reactions: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         """The ids that rooms gave to our messages, for reactions."""
         self._warned: LruMap[str, bool] = LruMap(MAX_REMEMBERED)
         """Chats that were notified that encrypted messages cannot be read."""
@@ -139,11 +139,11 @@ class XmppChannel:
         state = element(CHAT_STATES, "composing" if on else "paused")
         connection.send_message(to.chat, self._kind(to.chat), new_id("state"), [state])
 
-    async def react(self, to: Address, message: str, sign: str) -> None:
+    async def react(self, to: Address, message: str, emoji: str) -> None:
         """Show our reaction to a message; it replaces the previous one."""
         check_address(to, self._name)
-        about = self._signs.get(message) or message
-        await self._send(to, _message_id(""), [reactions_element(about, [sign] if sign else [])])
+        about = self._reactions.get(message) or message
+        await self._send(to, _message_id(""), [reactions_element(about, [emoji] if emoji else [])])
 
     def last_seen_at(self) -> datetime | None:
         return self._last_seen.at
@@ -168,7 +168,7 @@ class XmppChannel:
         room_id = await session.send(connection, to.chat, self._kind(to.chat), message, parts)
         if room_id:
             self._builder.sent(message, room_id)
-            self._signs.put(message, room_id)
+            self._reactions.put(message, room_id)
 
     async def _stay_connected(self, deliver: HandleInbound) -> None:
         account = self._account()
@@ -353,7 +353,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[XmppChannel]:
                 own=own,
                 rooms=rooms,
                 files=received_files(deps, FILE_LIMIT),
-                download=partial(http.download, most=FILE_LIMIT),
+                download=partial(http.download, max_bytes=FILE_LIMIT),
             ),
             upload=FileUpload(http, deps.blobs),
             clock=deps.clock,

@@ -174,9 +174,9 @@ class XmppSession:
     ) -> tuple[list[XmppMessage], bool]:
         query = new_id("mam")
         self._queries[query] = []
-        most = PAGE if after is not None else 1
+        max_results = PAGE if after is not None else 1
         try:
-            request = archive_query(query, after=after, start=start, most=most)
+            request = archive_query(query, after=after, start=start, max_results=max_results)
             answer = await connection.ask("set", archive, request)
         except UnknownOutcome as error:
             raise Offline(str(error)) from error

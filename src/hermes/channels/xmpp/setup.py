@@ -33,7 +33,7 @@ async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) ->
         on_data=lambda: None,
     ) as connection:
         try:
-            query = archive_query("setup", after=None, start=None, most=1)
+            query = archive_query("setup", after=None, start=None, max_results=1)
             await connection.ask("set", connection.own, query)
         except RequestRefused:
             notes.append(NO_ARCHIVE)

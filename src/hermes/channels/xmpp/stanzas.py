@@ -251,7 +251,9 @@ def join_element(password: str) -> Element:
     return made
 
 
-def archive_query(query: str, *, after: str | None, start: datetime | None, most: int) -> Element:
+def archive_query(
+    query: str, *, after: str | None, start: datetime | None, max_results: int
+) -> Element:
     """Messages after this id or time; without both, only the last ones."""
     made = element(MAM, "query", queryid=query)
     form = SubElement(made, "{jabber:x:data}x", {"type": "submit"})
@@ -259,7 +261,7 @@ def archive_query(query: str, *, after: str | None, start: datetime | None, most
     if start is not None:
         _field(form, "start", start.astimezone(UTC).isoformat().replace("+00:00", "Z"))
     page = SubElement(made, f"{{{RSM}}}set")
-    SubElement(page, f"{{{RSM}}}max").text = str(most)
+    SubElement(page, f"{{{RSM}}}max").text = str(max_results)
     if after:
         SubElement(page, f"{{{RSM}}}after").text = after
     elif after is None and start is None:

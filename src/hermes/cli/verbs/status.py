@@ -14,7 +14,7 @@ from hermes.app.model_settings import model_settings
 from hermes.app.models import NO_MODEL, ModelSelector
 from hermes.app.service.status import GatewayStatus, gateway_status
 from hermes.app.storage import open_archive, open_blobs
-from hermes.app.unserved import unserved
+from hermes.app.unsupported_features import unsupported_features
 from hermes.cli.context import CliContext
 from hermes.cli.dates import relative_time
 from hermes.cli.output import Printer
@@ -104,7 +104,7 @@ async def collect_overview(home: Home, env: Env, clock: Clock) -> Overview:
         gateway=_gateway(gateway, clock),
         channels=_channels(gateway, settings),
         sandbox=await _sandbox(gateway, settings, clock) if settings else [_SETTINGS_UNREADABLE],
-        unserved=[one.name for one in unserved(home, *settings)] if settings else (),
+        unserved=[one.name for one in unsupported_features(home, *settings)] if settings else (),
         sessions=sessions,
         stored_messages=messages,
         waiting=waiting,

@@ -41,14 +41,14 @@ def count_graphemes(text: str) -> int:
     return sum(is_boundary(text, at) for at in range(len(text)))
 
 
-def keep_end(text: str, most: int, length: LengthFunction) -> str:
+def keep_end(text: str, limit: int, length: LengthFunction) -> str:
     """Return the end of the text that fits, with an ellipsis if something was cut."""
-    if length(text) <= most:
+    if length(text) <= limit:
         return text
     low, high = 0, len(text)
     while low < high:
         middle = (low + high) // 2
-        if length("…" + text[middle:]) <= most:
+        if length("…" + text[middle:]) <= limit:
             high = middle
         else:
             low = middle + 1

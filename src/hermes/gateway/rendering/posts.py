@@ -103,14 +103,14 @@ def _as_buttons(choices: Sequence[Choice], caps: ChannelCapabilities) -> bool:
     return 0 < len(choices) <= caps.buttons
 
 
-def _labeled(choices: Sequence[Choice], most: int) -> tuple[Choice, ...]:
+def _labeled(choices: Sequence[Choice], limit: int) -> tuple[Choice, ...]:
     """Shorten labels to the limit; those that are then blank or equal get a number."""
-    labels = [one_line(one.label, most) for one in choices]
+    labels = [one_line(one.label, limit) for one in choices]
     return tuple(
         Choice(
             label
             if label and labels.count(label) == 1
-            else one_line(f"{number}. {one.label}", most),
+            else one_line(f"{number}. {one.label}", limit),
             one.value,
         )
         for number, (one, label) in enumerate(zip(choices, labels, strict=True), 1)

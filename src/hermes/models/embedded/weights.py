@@ -1,6 +1,6 @@
 """The embedded models: the catalog of those to download, and the folder of installed ones.
 
-The catalog is in `catalogue.json`. Its digests were computed from downloaded files and compared
+The catalog is in `catalog.json`. Its digests were computed from downloaded files and compared
 with the publisher's. The folder is under the home, shared by all profiles.
 """
 
@@ -77,7 +77,7 @@ class Weights(Struct, frozen=True, kw_only=True):
 @cache
 def weights_catalog() -> Sequence[Weights]:
     """Return all models, best first."""
-    text = Path(__file__).with_name("catalogue.json").read_bytes()
+    text = Path(__file__).with_name("catalog.json").read_bytes()
     return msgspec.json.decode(text, type=tuple[Weights, ...])
 
 

@@ -165,8 +165,8 @@ class ReadFile:
             return _FileData(path=real, stat=stat, page=page)
 
     def _page(self, source: BinaryIO, size: int, arguments: ReadArgs) -> Page:
-        most = self._deps.limits
-        caps = structs.replace(most, lines=min(arguments.limit, most.lines))
+        limits = self._deps.limits
+        caps = structs.replace(limits, lines=min(arguments.limit, limits.lines))
         return read_page(source, size, arguments.offset, caps, self._deps.redact)
 
     async def _document(self, found: _FileData, arguments: ReadArgs) -> ToolOutput:

@@ -5,7 +5,7 @@ import discord
 from hermes.channels.discord.setup import PERMISSIONS
 
 
-def test_invitation_asks_only_for_what_is_used() -> None:
+def test_invitation_requests_only_the_permissions_in_use() -> None:
     asked = {name for name, granted in discord.Permissions(PERMISSIONS) if granted}
     assert asked == {
         "add_reactions", "read_messages", "send_messages", "embed_links", "attach_files",

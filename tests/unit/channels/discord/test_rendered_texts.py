@@ -52,7 +52,7 @@ def test_long_text_is_cut_into_valid_posts() -> None:
     assert re.findall(r"Paragraph (\d+)", "".join(shown)) == [str(one) for one in range(2500)]
 
 
-def test_markup_is_what_discord_shows() -> None:
+def test_markup_is_rendered_by_discord_as_intended() -> None:
     source = "**bold** *it* ~~gone~~ `code` [link](https://x.org) __no__"
     (post,) = compose_posts([Text(source)], MANIFEST.caps)
     assert read_markdown(post.text).styles == (
@@ -67,7 +67,7 @@ def test_posts_and_edits_notify_no_groups_of_people() -> None:
     assert allowed == {"parse": ["users"], "replied_user": True}
 
 
-def test_styles_that_meet_are_told_apart() -> None:
+def test_adjacent_styles_are_separated() -> None:
     (post,) = compose_posts([Text("**one***two* __**three**__")], MANIFEST.caps)
     shown = read_markdown(post.text)
     assert shown.text.replace("\u200b", "") == "onetwo three"

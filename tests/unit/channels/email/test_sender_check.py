@@ -64,7 +64,7 @@ def test_pinned_server_must_have_written_the_header() -> None:
     assert problem_with_sender(ANN, [forged.replace("evil", "MX")], "mx.example") == ""
 
 
-def test_without_a_pinned_server_nobody_is_believed() -> None:
+def test_no_sender_is_trusted_without_a_pinned_server() -> None:
     header = "mx.example; dmarc=pass header.from=people.example"
     assert "EMAIL_AUTHSERV_ID" in problem_with_sender(ANN, [header], "")
 

@@ -60,7 +60,7 @@ def test_text_of_100000_characters_is_cut_into_valid_lines() -> None:
     assert paragraph_numbers(shown) == [*range(2500)]
 
 
-def test_markup_is_what_clients_show() -> None:
+def test_markup_is_rendered_by_clients_as_intended() -> None:
     source = "# Title\n\n**bold** *it* ~~gone~~ `code`"
     (post,) = compose_posts([Text(source)], MANIFEST.caps)
     styles = [read_line(line).styles for line in post.text.split("\n")]

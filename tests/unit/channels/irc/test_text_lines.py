@@ -33,14 +33,14 @@ def test_family_is_not_cut() -> None:
         assert is_boundary(text, at)
 
 
-def test_style_goes_on_in_the_next_line() -> None:
+def test_style_continues_on_the_next_line() -> None:
     first, second = text_lines(f"\x02{'bold ' * 30}\x02", 120)
     assert first.text.startswith("\x02")
     assert second.text.startswith("\x02")
     assert text_lines("a\nb", 100) == [TextLine("a"), TextLine("b")]
 
 
-def test_room_depends_on_who_sends_to_whom() -> None:
+def test_line_limit_depends_on_sender_and_target() -> None:
     source = "hermes!hermes@host.example"
     assert len(f":{source} PRIVMSG #room :{'x' * room_for(source, '#room')}\r\n") == 512
 

@@ -25,7 +25,9 @@ LISTED = MatrixOptions(allowed_users=(ANN,))
         (MatrixOptions(allowed_users=(ANN,), allowed_rooms=("!other:x",)), ANN, True, True),
     ],
 )
-def test_who_may_invite(options: MatrixOptions, inviter: str, direct: bool, accepted: bool) -> None:
+def test_invitations_follow_the_allow_lists(
+    options: MatrixOptions, inviter: str, direct: bool, accepted: bool
+) -> None:
     invitation = Invitation(inviter=inviter, direct=direct)
     assert invitation_rules(options, {}).accepts(ROOM, invitation) is accepted
 

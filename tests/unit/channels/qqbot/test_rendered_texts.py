@@ -49,7 +49,7 @@ def check_words(text: str, caps: ChannelCapabilities) -> None:
 
 
 @given(DOCUMENTS, TAGS, LIMITS)
-def test_posts_show_every_word_and_call_nobody(
+def test_posts_show_every_word_and_mention_no_one(
     text: str, tag: str, caps: ChannelCapabilities
 ) -> None:
     check_words(f"{text}\n\n{tag}", caps)
@@ -74,7 +74,7 @@ def test_text_without_markup_is_shown_as_it_was_written(text: str, tag: str) -> 
 
 
 @given(TEXTS, TAGS)
-def test_text_without_permission_for_markdown_calls_nobody(text: str, tag: str) -> None:
+def test_text_without_markdown_permission_mentions_no_one(text: str, tag: str) -> None:
     post = Outbound((Text(f"{text} {tag}"),), markup=Markup.MARKDOWN)
     fields = message_fields(post, ChatKind.USER, Permissions(markdown=False))
     assert not CALLS.search(str(fields["content"]))

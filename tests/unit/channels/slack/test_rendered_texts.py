@@ -102,7 +102,7 @@ def test_escaped_text_is_read_as_it_was_written(text: str) -> None:
     assert readable(escape(text), {}) == text
 
 
-def test_markup_is_what_slack_shows() -> None:
+def test_markup_is_rendered_by_slack_as_intended() -> None:
     source = "**bold** *it* ~~gone~~ `a < b` [link](https://x.org/?a&b) <!here> __no__"
     (post,) = compose_posts([Text(source)], MANIFEST.caps)
     assert read_mrkdwn(post.text).styles == (

@@ -62,7 +62,7 @@ def test_no_sign_of_a_style_is_shown(text: str) -> None:
         assert signs(read_formatting(body(post)).text) <= signs(post.plain)
 
 
-def test_markup_is_what_whatsapp_shows() -> None:
+def test_markup_is_rendered_by_whatsapp_as_intended() -> None:
     source = "# Title\n\n**bold** *it* ~~gone~~ `code` a**b**c\n\n```py\nx = 1\n```"
     (post,) = compose_posts([Text(source)], MANIFEST.caps)
     shown = read_formatting(body(post))

@@ -75,7 +75,7 @@ def test_text_of_100000_characters_is_cut_into_valid_messages() -> None:
     assert paragraph_numbers(shown) == [*range(2500)]
 
 
-def test_markup_is_what_clients_show() -> None:
+def test_markup_is_rendered_by_clients_as_intended() -> None:
     source = "**bold** *it* ~~gone~~ `code` a**b**c (**d**)\n\n```py\nx = 1\n```\n\n> said"
     (post,) = compose_posts([Text(source)], MANIFEST.caps)
     shown = read_styling(shown_body(post.text))

@@ -36,7 +36,7 @@ this</body><reply xmlns='urn:xmpp:reply:0' id='m1' to='hermes@here.example'/>
     assert (message.body, message.reply_to) == ("this", "m1")
 
 
-def test_result_of_an_archive_names_who_sent_it() -> None:
+def test_archive_result_contains_its_sender() -> None:
     xml = """<message xmlns='jabber:client' from='evil@x.example' to='hermes@here.example'>
       <result xmlns='urn:xmpp:mam:2' queryid='q' id='7'>
       <forwarded xmlns='urn:xmpp:forward:0'><delay xmlns='urn:xmpp:delay'

@@ -47,7 +47,7 @@ def test_login_errors_are_recognised(message: str) -> None:
         "blogging in the rain",
     ],
 )
-def test_other_errors_are_shown_as_they_are(message: str) -> None:
+def test_other_errors_are_shown_unchanged(message: str) -> None:
     assert not is_login_error(message)
     error = request_rejected("turn/start", message)
     assert not isinstance(error, Unauthorized)

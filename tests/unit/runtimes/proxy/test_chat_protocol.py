@@ -53,7 +53,7 @@ def test_data_after_the_end_is_ignored() -> None:
 NOTE = User("msg_n", (Text("go on"),), Trust.PROGRAM)
 
 
-def test_internal_note_is_the_question_only_if_there_is_no_other() -> None:
+def test_internal_note_is_the_question_only_without_a_message() -> None:
     begun = (
         user_message("do it"),
         assistant_message("Let me see.", tool_call("look", id="c")),

@@ -96,7 +96,7 @@ async def test_run_body(tmp_path: Path) -> None:
     )
 
 
-async def test_note_is_the_question_if_there_is_no_other(tmp_path: Path) -> None:
+async def test_note_is_the_question_without_a_message(tmp_path: Path) -> None:
     decoded = await body(tmp_path, user_message("begin"), assistant_message("I beg"), NOTE)
     assert isinstance(decoded, dict)
     assert decoded["input"] == [{"content": "go on where you were"}]

@@ -125,7 +125,7 @@ def _skipped_checks(names: Sequence[str], until: str) -> Finding:
 def _later_checks() -> Sequence[Check]:
     """Imported late: with broken settings these checks do not run."""
     from hermes.cli.verbs.doctor.execution import check_hooks, check_sandbox, check_servers
-    from hermes.cli.verbs.doctor.gateway import check_channels, check_gateway, check_unserved
+    from hermes.cli.verbs.doctor.gateway import check_channels, check_gateway, check_unsupported
     from hermes.cli.verbs.doctor.model import check_model
     from hermes.cli.verbs.doctor.storage import check_storage
 
@@ -133,7 +133,7 @@ def _later_checks() -> Sequence[Check]:
         return [
             *check_gateway(context.home),
             *check_channels(context),
-            *check_unserved(context),
+            *check_unsupported(context),
         ]
 
     return (check_model, check_sandbox, check_storage, check_servers, check_hooks, gateway_checks)

@@ -13,7 +13,7 @@ from hermes.api.settings import read_settings as read_api_settings
 from hermes.app.channels import enabled_platforms
 from hermes.app.service.lock import read_record
 from hermes.app.service.status import GatewayStatus, Phase, gateway_status
-from hermes.app.unserved import unserved
+from hermes.app.unsupported_features import unsupported_features
 from hermes.channels.webhook.routes import WebhookSettings, with_shared_secrets
 from hermes.channels.webhook.routes import read_settings as read_webhook_settings
 from hermes.channels.webhook.subscriptions import FILE, Subscriptions, subscribed_routes
@@ -111,9 +111,9 @@ def _is_stale_socket(path: Path) -> bool:
     return False
 
 
-def check_unserved(context: CheckContext) -> Iterator[Finding]:
+def check_unsupported(context: CheckContext) -> Iterator[Finding]:
     """Name what the home contains and this version does not serve."""
-    for one in unserved(context.home, context.config, context.env):
+    for one in unsupported_features(context.home, context.config, context.env):
         yield Finding.warning("not served", one.sentence, one.fix)
 
 

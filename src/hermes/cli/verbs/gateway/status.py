@@ -18,7 +18,7 @@ from hermes.app.service.status import (
     gateway_status,
 )
 from hermes.app.service.systemd import unit_path
-from hermes.app.unserved import unserved
+from hermes.app.unsupported_features import unsupported_features
 from hermes.cli.context import CliContext
 from hermes.cli.dates import local_time, relative_time
 from hermes.cli.output import Printer
@@ -70,7 +70,9 @@ def status(args: Namespace, context: CliContext) -> int:
 def _unserved(home: Home, env: Env) -> str:
     with suppress(ConfigError):
         own = profile_env(home.dotenv, env)
-        return ", ".join(one.name for one in unserved(home, load_config(home, own).config, own))
+        return ", ".join(
+            one.name for one in unsupported_features(home, load_config(home, own).config, own)
+        )
     return ""
 
 

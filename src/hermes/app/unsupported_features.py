@@ -13,7 +13,7 @@ from hermes.config.setting_warnings import FALSE_WORDS
 from hermes.kit.text import plural
 
 
-class Unserved(Struct, frozen=True):
+class UnsupportedFeature(Struct, frozen=True):
     """A feature that the owner may expect: a short name, a sentence, and how to turn it off."""
 
     name: str
@@ -21,16 +21,16 @@ class Unserved(Struct, frozen=True):
     fix: str = ""
 
 
-def unserved(
+def unsupported_features(
     home: Home, config: Config, env: Mapping[str, str], channels: Collection[str] = MANIFESTS
-) -> list[Unserved]:
+) -> list[UnsupportedFeature]:
     """`channels` are the platforms with a channel."""
     return [*_platforms(config, env, channels), *_files(home)]
 
 
 def _platforms(
     config: Config, env: Mapping[str, str], channels: Collection[str]
-) -> Iterator[Unserved]:
+) -> Iterator[UnsupportedFeature]:
     """Chat apps without a channel, by their settings or by a token in the environment."""
     found = {
         name: f"platforms.{name}.enabled"
@@ -44,7 +44,7 @@ def _platforms(
         label = facts_of(name).label
         says = f"{label} is configured ({where}), but this version has no channel for it."
         off = f"hermes config set {where} false" if where.endswith(".enabled") else ""
-        yield Unserved(label, says, off)
+        yield UnsupportedFeature(label, says, off)
 
 
 def _configuring_variable(platform: PlatformFacts, env: Mapping[str, str]) -> str:
@@ -57,14 +57,14 @@ def _configuring_variable(platform: PlatformFacts, env: Mapping[str, str]) -> st
     return ""
 
 
-def _files(home: Home) -> Iterator[Unserved]:
+def _files(home: Home) -> Iterator[UnsupportedFeature]:
     if names := sorted(path.parent.name for path in home.plugins.glob("*/plugin.yaml")):
         plugins = plural(len(names), "plugin")
         says = (
             f"{plugins} in plugins/ ({', '.join(names)}): this version does not load plugins yet."
         )
-        yield Unserved(plugins, says)
+        yield UnsupportedFeature(plugins, says)
     if names := sorted(path.stem for path in (home.path / "skins").glob("*.yaml")):
         skins = plural(len(names), "skin")
         says = f"{skins} in skins/ ({', '.join(names)}): this version does not load skins yet."
-        yield Unserved(skins, says)
+        yield UnsupportedFeature(skins, says)

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from hermes.app.unserved import unserved
+from hermes.app.unsupported_features import unsupported_features
 from hermes.channels import MANIFESTS
 from hermes.config.env import Env
 from hermes.config.home import Home
@@ -19,7 +19,7 @@ def names(
     (path / "config.yaml").write_text(settings)
     home = Home(path, path)
     config = load_config(home, Env(env)).config
-    return [one.name for one in unserved(home, config, env, channels)]
+    return [one.name for one in unsupported_features(home, config, env, channels)]
 
 
 def test_fresh_home_contains_nothing_unserved(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_chat_app_is_named_by_its_token_or_its_setting(tmp_path: Path) -> None:
 
 
 def test_app_with_a_channel_is_not_named(tmp_path: Path) -> None:
-    """The list follows the catalogue of channels."""
+    """The list follows the catalog of channels."""
     tokens = {f"{one.prefix}_{one.variables[0][0]}": "x" for one in PLATFORMS}
     every = {one.platform for one in PLATFORMS}
     assert names(tmp_path, channels=every, **tokens) == []

@@ -1,4 +1,4 @@
-"""The catalogue lists platforms without loading them, and the core does not name them."""
+"""The catalog lists platforms without loading them, and the core does not name them."""
 
 import ast
 import subprocess

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 POLL_INTERVAL = 1.0
 
 
-async def watch_foreign_turns(profile: ProfileWeb) -> None:
+async def watch_shown_sessions(profile: ProfileWeb) -> None:
     """Watch the shown sessions for changes by other processes."""
     seen: dict[str, SessionState] = {}
     waiting: _Waiting | None = None
