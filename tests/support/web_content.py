@@ -5,14 +5,14 @@ import msgspec
 from hermes.cron.job_changes import JobChange
 from hermes.cron.operation import CronOperation
 from hermes.gateway.pairing import Pairing
-from hermes.kanban.lifecycle import ClaimTerms, claim_task
+from hermes.kanban.lifecycle import ClaimTerms, block_task, claim_task
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, create_task
 from hermes.learning.memory import MemoryOperation, MemoryRequest, MemoryTarget
 from hermes.learning.skills.editor import Authorship
 from hermes.ports.board import BoardRows
 from hermes.ports.ledger import Author
-from hermes.schema.board import RunChange
+from hermes.schema.board import BlockKind, RunChange
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
 from hermes.session.conversation import SessionOptions
 from hermes.testing.fake_openai.script import Call, Reply, Script
@@ -72,6 +72,7 @@ async def fill_pages(web: WebHarness) -> list[str]:
     await cron.service.create(JobChange(name=ATTACK, schedule="every 6h", prompt=ATTACK))
     session = await session_of(web, ATTACK)
     tasks = await make_tasks(web)
+    waiting = await block_task_of(web, ATTACK)
     return [
         *map(page_path, NAVIGATION),
         *(f"/settings/{name}" for name in SETTINGS_PAGES),
@@ -81,6 +82,8 @@ async def fill_pages(web: WebHarness) -> list[str]:
         "/learning/skills/tea",
         "/board/graph",
         f"/board/tasks/{tasks[0]}",
+        f"/board/tasks/{waiting}",
+        "/board?column=archived",
         f"/sessions?family={session}",
         "/sessions?q=img",
     ]
@@ -114,6 +117,18 @@ async def make_tasks(web: WebHarness) -> list[str]:
     logs.mkdir(parents=True, exist_ok=True)
     (logs / f"{ids[0]}.log").write_text("mixing \x1b[31mcement\n")
     return ids
+
+
+async def block_task_of(web: WebHarness, title: str) -> str:
+    """A task that waits for an answer; its title is also the question."""
+    service: BoardService = web.app.features.get("kanban")
+
+    def work(rows: BoardRows) -> str:
+        task = create_task(rows, NewTask(title=title, assignee="@owner"), 5).id
+        block_task(rows, task, title, BlockKind.NEEDS_INPUT, 6, author=title)
+        return task
+
+    return await service.write(None, work)
 
 
 async def store_messages(web: WebHarness, texts: list[str]) -> str:

@@ -146,6 +146,7 @@ async def test_worker_is_stopped_and_archiving_is_undone(browser: str, tmp_path:
         assert await page.run("document.querySelectorAll('.task').length") == 0
         await page.goto(f"{web.url}/board?column=archived")
         await press(page, f"#task-{task} a")
+        await page.wait("location.pathname.includes('tasks') && document.readyState === 'complete'")
         await press(page, "[data-url*=undo]")
         await page.wait("!document.querySelector('[data-url*=undo]')")
         assert (await read(web, task)).task.status is TaskStatus.READY

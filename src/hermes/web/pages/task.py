@@ -86,55 +86,69 @@ class _Found(Struct, frozen=True):
 
 
 def routes(context: WebContext) -> list[Route]:
-    async def page(request: web.Request) -> web.StreamResponse:
-        profile, base = context.profile(request), context.base(request)
+    handlers = _TaskHandlers(context)
+    return [
+        Route("GET", "/board/tasks/{task}", handlers.page),
+        Route("POST", "/board/tasks/{task}/links", handlers.link),
+        Route("POST", "/board/tasks/{task}/do/{action}", handlers.act),
+        Route("GET", "/board/tasks/{task}/log", handlers.log),
+        # The addresses of files in a log are relative, as in a conversation.
+        Route("GET", "/board/tasks/files/{digest}", file_handler(context)),
+    ]
+
+
+class _TaskHandlers:
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
+
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        profile, base = self._context.profile(request), self._context.base(request)
         service, query = board_service(profile), board_query(request)
         found = await service.read(
             board_name(request), lambda rows: _find(rows, request.match_info["task"])
         )
+        details = found.details
         board = service.boards.choose(board_name(request))
-        sessions = {run.id: await _session(profile, board, run) for run in found.details.runs}
+        sessions = {run.id: await _session(profile, board, run) for run in details.runs}
         main = join([
-            *_head(base, found.details, query),
+            *_head(base, details, query),
             _waiting(found.waiting, query),
             _buttons(found, query),
             h("details", h("summary", text("edit")),
-              edit_form(found.details.task, assignees(service), query), class_="panel", id="edit"),
+              edit_form(details.task, assignees(service), query), class_="panel", id="edit"),
             _dependencies(base, found, query),
-            _runs(base, found.details.runs, sessions),
-            await _log_section(profile, board, found.details),
-            *_comments(found.details, query),
-            files_section(base, found.details.task.id, found.details.attachments, query),
-            _history(found.details.events),
+            _runs(base, details.runs, sessions),
+            await _log_section(profile, board, details),
+            *_comments(details, query),
+            files_section(base, details.task.id, details.attachments, query),
+            _history(details.events),
         ])  # fmt: skip
-        title = found.details.task.title
-        return await render_page(request, context, name="board", title=title, main=main)
+        title = details.task.title
+        return await render_page(request, self._context, name="board", title=title, main=main)
 
-    async def log(request: web.Request) -> web.Response:
-        profile = context.profile(request)
+    async def log(self, request: web.Request) -> web.Response:
+        profile, task = self._context.profile(request), request.match_info["task"]
         service = board_service(profile)
 
         async def current() -> Html:
-            found = await service.read(
-                board_name(request), lambda rows: _find(rows, request.match_info["task"])
+            details = await service.read(
+                board_name(request), lambda rows: task_details(rows, find_task(rows, task))
             )
-            board = service.boards.choose(board_name(request))
-            return await _log(profile, board, found.details)
+            return await _log(profile, service.boards.choose(board_name(request)), details)
 
-        return await send_changed(context, request, current)
+        return await send_changed(self._context, request, current)
 
-    async def act(request: web.Request) -> web.Response:
+    async def act(self, request: web.Request) -> web.Response:
         action = ACTIONS.get(request.match_info["action"])
         if action is None:
             raise NotFound(text("http_404"))
-        await action(board_service(context.profile(request)), board_request(request, ReasonBody()))
+        service = board_service(self._context.profile(request))
+        await action(service, board_request(request, ReasonBody()))
         return json_response({})
 
-    async def link(request: web.Request) -> web.Response:
-        body, service = (
-            await read_json(request, ParentForm),
-            board_service(context.profile(request)),
-        )
+    async def link(self, request: web.Request) -> web.Response:
+        body = await read_json(request, ParentForm)
+        service = board_service(self._context.profile(request))
         pair = {"parent_id": body.parent, "child_id": request.match_info["task"]}
         asked = board_request(request, board_routes.LinkBody(**pair))
         if body.waits:
@@ -143,15 +157,6 @@ def routes(context: WebContext) -> list[Route]:
             query = {**asked.query, **pair}
             await board_routes.remove_link(service, structs.replace(asked, query=query))
         return json_response({})
-
-    return [
-        Route("GET", "/board/tasks/{task}", page),
-        Route("POST", "/board/tasks/{task}/links", link),
-        Route("POST", "/board/tasks/{task}/do/{action}", act),
-        Route("GET", "/board/tasks/{task}/log", log),
-        # The addresses of files in a log are relative, as in a conversation.
-        Route("GET", "/board/tasks/files/{digest}", file_handler(context)),
-    ]
 
 
 def _find(rows: BoardRows, name: str) -> _Found:
@@ -202,7 +207,9 @@ def _waiting(waiting: WaitingTask | None, query: str) -> Html | None:
         return None
     state = waiting.task.status
     title = text("waits_review" if state is TaskStatus.REVIEW else "waits_for_you")
-    return h("section", h("h2", title), answer_form(waiting, query), class_="question")
+    return h(
+        "section", h("h2", title), answer_form(waiting, query), class_="question", id="waiting"
+    )
 
 
 def _buttons(found: _Found, query: str) -> Html:
@@ -224,7 +231,7 @@ def _buttons(found: _Found, query: str) -> Html:
         confirm = text("confirm_archive")
         url = f"{address}/archive{query}"
         buttons.append(post_button("archive", url, confirm=confirm, danger=True))
-    return h("div", *buttons, class_="actions")
+    return h("div", *buttons, class_="actions", id="task-actions")
 
 
 def _dependencies(base: str, found: _Found, query: str) -> Html:
