@@ -385,9 +385,11 @@ class Runner:
         if history is not None and turn.replaces_from is None and not turn.results:
             return history, {message.id for message in history}
         stored = await self._store.archive_for(session.principal).messages(session.id)
+        if not stored:
+            return History([]), _NO_IDS
         end = math.inf if turn.replaces_from is None else turn.replaces_from
         kept = [row.message for row in stored if row.seq < end]
-        if stored and turn.replaces_from is None:
+        if turn.replaces_from is None:
             kept += await take_partial_answers(self._store, self._clock, session.id, lease.fence)
         kept += await self._take_results(turn, kept, lease)
         whole = await self.close_calls(lease, kept, resumed=turn.note is not None)
