@@ -5,8 +5,8 @@ A route lists its query parameters and headers in `parameters`, which the OpenAP
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import aiohttp
@@ -159,8 +159,16 @@ class ApiContext:
         self._followers: dict[anyio.CancelScope, App] = {}
         self._group: anyio.abc.TaskGroup | None = None
 
-    def set_task_group(self, group: anyio.abc.TaskGroup | None) -> None:
-        self._group = group
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[anyio.abc.TaskGroup]:
+        """Work can be spawned during the block, and is cancelled at its end."""
+        async with anyio.create_task_group() as group:
+            self._group = group
+            try:
+                yield group
+            finally:
+                self._group = None
+                group.cancel_scope.cancel()
 
     @property
     def open(self) -> bool:

@@ -267,10 +267,7 @@ class ApiServer:
             self._server = await self._bind()
             stack.callback(self._server.close)
             stack.callback(self._reject_all)
-            group = await stack.enter_async_context(anyio.create_task_group())
-            stack.callback(group.cancel_scope.cancel)
-            self.context.set_task_group(group)
-            stack.callback(self.context.set_task_group, None)
+            group = await stack.enter_async_context(self.context.running())
             for profile in self.context.apps:
                 self._start_followups(profile)
             group.start_soon(self._monitor)

@@ -33,6 +33,7 @@ class ChatSettings(Struct, dict=True):
 
     _config: Config
     _permissions: dict[str, Mapping[Role, RolePermissions]] = {}
+    _sections: dict[str, ChatPlatform | Discord | Matrix] = {}
 
     @cached_property
     def _channels(self) -> Mapping[str, Platform]:
@@ -44,15 +45,18 @@ class ChatSettings(Struct, dict=True):
 
     def section(self, channel: str) -> ChatPlatform | Discord | Matrix:
         """The behavior of a platform, or of one of its accounts, in groups."""
+        if channel in self._sections:
+            return self._sections[channel]
         section: object = getattr(self._config, platform_of(channel), None)
         is_known = isinstance(section, ChatPlatform | Discord | Matrix)
         kind = type(section) if is_known else ChatPlatform
         given = self.platform(channel).extra
         known = {name: given[name] for name in kind.__struct_fields__ if name in given}
         try:
-            return convert_options(kind, known)
+            self._sections[channel] = convert_options(kind, known)
         except msgspec.ValidationError as error:
             raise ConfigError(f"platforms.{channel}.extra: {error}") from error
+        return self._sections[channel]
 
     def permissions(self, platform: str, role: Role) -> RolePermissions:
         if platform not in self._permissions:

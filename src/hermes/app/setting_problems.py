@@ -5,6 +5,7 @@ platforms, profiles and servers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -121,18 +122,18 @@ def with_positions(findings: Sequence[Finding], home: Home) -> list[Problem]:
 def _findings(loaded: LoadedConfig, home: Home, env: Env) -> Iterator[Finding]:
     raw, config = with_env_settings({**loaded.raw}, env), loaded.config
     checks: list[tuple[Iterable[str], Callable[[], _Check]]] = [
-        (PROVIDER_NAMES, lambda: _provider_check(config)),
-        (API_MODE_NAMES, lambda: _known("API mode", API_MODES)),
-        (TOOLSET_NAMES, lambda: _toolset_check(config)),
+        (PROVIDER_NAMES, partial(_provider_check, config)),
+        (API_MODE_NAMES, partial(_known, "API mode", API_MODES)),
+        (TOOLSET_NAMES, partial(_toolset_check, config)),
         (BACKEND_NAMES, lambda: _backend),
-        (PROFILE_NAMES, lambda: _profile_check(home)),
-        (PLATFORM_NAMES, lambda: _platform_check(config)),
-        (("display.skin",), lambda: _known("skin", SKINS)),
-        (("display.personality",), lambda: _personality_check(config)),
+        (PROFILE_NAMES, partial(_profile_check, home)),
+        (PLATFORM_NAMES, partial(_platform_check, config)),
+        (("display.skin",), partial(_known, "skin", SKINS)),
+        (("display.personality",), partial(_personality_check, config)),
         (("timezone",), lambda: _timezone),
-        (PLATFORM_KEYS, lambda: _platform_check(config)),
-        (("reset_by_type.*:",), lambda: _known("kind of chat", CHAT_TYPES)),
-        (("credential_pool_strategies.*:",), lambda: _provider_check(config)),
+        (PLATFORM_KEYS, partial(_platform_check, config)),
+        (("reset_by_type.*:",), partial(_known, "kind of chat", CHAT_TYPES)),
+        (("credential_pool_strategies.*:",), partial(_provider_check, config)),
     ]
     for names, build in checks:
         paths = [tuple(name.split(".")) for name in names]

@@ -18,7 +18,7 @@ from hermes.kit.ids import new_id
 from hermes.ports.model import Model
 from hermes.ports.store import Store
 from hermes.schema.errors import StoreError
-from hermes.schema.events import Outcome
+from hermes.schema.events import Outcome, RunEnded
 from hermes.session.recorder import PriceFunction
 from hermes.session.runner import AfterTurn, Planner
 from hermes.session.turn_request import TurnRequest
@@ -67,9 +67,9 @@ class BackgroundReviews:
         self._tasks = tasks
         self._reviews: ReviewScheduler | None = None
 
-    def turn_ended(self, turn: TurnRequest, outcome: Outcome) -> None:
+    def turn_ended(self, turn: TurnRequest, ended: RunEnded) -> None:
         if not self._models.is_small(turn.session):
-            self._scheduler().turn_ended(turn, outcome)
+            self._scheduler().turn_ended(turn, ended)
 
     async def notify(self, turn: "ReviewedTurn", text: str) -> None:
         """Send a notice: to a chat through its outbox, or kept until a terminal asks for it."""
@@ -130,12 +130,12 @@ def _derive_title(
     redact: Callable[[str], str],
     tasks: TaskGroup,
     turn: TurnRequest,
-    outcome: Outcome,
+    ended: RunEnded,
 ) -> None:
     """Name the sessions that a person starts at the terminal or on the web page."""
     session, message = turn.session, turn.message
     by_hand = turn.attended and session.source in {"cli", "web"}
-    if turn.new and by_hand and message is not None and outcome is Outcome.DONE:
+    if turn.new and by_hand and message is not None and ended.outcome is Outcome.DONE:
         from hermes.session.titles import DerivedTitles  # noqa: PLC0415 - as below
 
         tasks.start_soon(DerivedTitles(store, redact).name, session, message)
@@ -168,11 +168,11 @@ def title_callbacks(
     )
     titles = SessionTitles(store, clock, price, settings)
 
-    def ended(turn: TurnRequest, outcome: Outcome) -> None:
-        if turn.new and outcome is Outcome.DONE and not turn.session.title:
+    def generate(turn: TurnRequest, ended: RunEnded) -> None:
+        if turn.new and ended.outcome is Outcome.DONE and not turn.session.title:
             tasks.start_soon(titles.generate, turn.session)
 
-    return (ended,)
+    return (generate,)
 
 
 def goal_callback(store: Store, features: FeatureServices, tasks: TaskGroup) -> AfterTurn:
@@ -187,10 +187,10 @@ def goal_callback(store: Store, features: FeatureServices, tasks: TaskGroup) -> 
         if goal is not None:
             features.get("goals").turn_ended(session, outcome)
 
-    def ended(turn: TurnRequest, outcome: Outcome) -> None:
-        tasks.start_soon(judge, turn.session.id, outcome)
+    def go_on(turn: TurnRequest, ended: RunEnded) -> None:
+        tasks.start_soon(judge, turn.session.id, ended.outcome)
 
-    return ended
+    return go_on
 
 
 def build_compaction(

@@ -31,7 +31,7 @@ from hermes.ports.approvals import PendingQuestions
 from hermes.ports.bus import RUN_TOPIC, Bus, Subscription
 from hermes.ports.store import AppendMessage, Store
 from hermes.schema.errors import LeaseLost, SessionBusy, UsageError
-from hermes.schema.events import Event, Outcome
+from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import OWNER, Role, Scope
 from hermes.schema.sessions import Session
@@ -73,7 +73,7 @@ class Planner(Protocol):
         ...
 
 
-AfterTurn = Callable[[TurnRequest, Outcome], None]
+AfterTurn = Callable[[TurnRequest, RunEnded], None]
 """Called after each turn, also if it was cancelled; its work is not awaited."""
 ObserveTurn = Callable[[TurnRequest, Scope], Callable[[Event], None] | None]
 """Returns a callback for the events of a turn, or None; the callback must not block."""
@@ -180,19 +180,19 @@ class Runner:
                             renewing = self.lease_renewer.renewing(lease)
                             with renewing, _end_logged(turn.recorder, scope.run):
                                 await run_turn(plan, turn.messages, turn.recorder.emit)
-                            outcome = self._outcome(request, turn, lease)
+                            ended = self._ended(request, turn, lease)
                     finally:
                         if self._questions is not None and request.note is not None:
                             await self._questions().turn_ended(session)
         except anyio.get_cancelled_exc_class():
-            self._report_end(request, Outcome.CANCELLED)
+            self._report_end(request, RunEnded(request.run, Outcome.CANCELLED))
             raise
-        self._report_end(request, outcome)
-        return outcome
+        self._report_end(request, ended)
+        return ended.outcome
 
-    def _report_end(self, request: TurnRequest, outcome: Outcome) -> None:
+    def _report_end(self, request: TurnRequest, ended: RunEnded) -> None:
         for after in self._after_turn:
-            after(request, outcome)
+            after(request, ended)
 
     @asynccontextmanager
     async def holding(self, session: str, *, new: bool = False) -> AsyncGenerator[Lease]:
@@ -295,7 +295,7 @@ class Runner:
 
         return publish_to_all
 
-    def _outcome(self, request: TurnRequest, turn: _AcceptedTurn, lease: Lease) -> Outcome:
+    def _ended(self, request: TurnRequest, turn: _AcceptedTurn, lease: Lease) -> RunEnded:
         """Report how the turn ended, and keep its history for the next one."""
         if lease.lost:
             raise LeaseLost(
@@ -304,11 +304,11 @@ class Runner:
             )
         failpoint("runner.ended")
         if (ended := turn.recorder.ended) is None:
-            return Outcome.CANCELLED
+            return RunEnded(request.run, Outcome.CANCELLED)
         if ended.outcome is Outcome.DONE and not request.client_tools:
             # After any other outcome the transcript is read again: only the store has it right.
             self._transcripts.put(request.session.id, lease.generation, turn.history)
-        return ended.outcome
+        return ended
 
     async def _resume(
         self, turn: TurnRequest, plan: Plan | RuntimePlan, history: History, lease: Lease
@@ -385,9 +385,11 @@ class Runner:
         if history is not None and turn.replaces_from is None and not turn.results:
             return history, {message.id for message in history}
         stored = await self._store.archive_for(session.principal).messages(session.id)
+        if not stored:
+            return History([]), _NO_IDS
         end = math.inf if turn.replaces_from is None else turn.replaces_from
         kept = [row.message for row in stored if row.seq < end]
-        if stored and turn.replaces_from is None:
+        if turn.replaces_from is None:
             kept += await take_partial_answers(self._store, self._clock, session.id, lease.fence)
         kept += await self._take_results(turn, kept, lease)
         whole = await self.close_calls(lease, kept, resumed=turn.note is not None)

@@ -134,7 +134,7 @@ async def goal_harness(
             max_cost=max_cost,
             tasks=tasks,
         )
-        talk.after_turn.append(lambda turn, outcome: service.turn_ended(turn.session.id, outcome))
+        talk.after_turn.append(lambda turn, end: service.turn_ended(turn.session.id, end.outcome))
         harness = GoalHarness(talk, service, judge, followups, notices, clock)
         yield harness
 

@@ -19,7 +19,7 @@ from hermes.learning.review.triggers import (
     replay_triggers,
 )
 from hermes.ports.ledger import Change, Proposal
-from hermes.schema.events import Outcome
+from hermes.schema.events import Outcome, RunEnded
 from hermes.schema.scope import OWNER, Role
 from hermes.session.turn_request import TurnRequest
 
@@ -102,12 +102,15 @@ class ReviewScheduler:
     def active_sessions(self) -> frozenset[str]:
         return frozenset(self._active)
 
-    def turn_ended(self, turn: TurnRequest, outcome: Outcome) -> None:
+    def turn_ended(self, turn: TurnRequest, ended: RunEnded) -> None:
         """Call when a turn's answer is on its way. Only the owner's turns are reviewed."""
         source = turn.source or turn.session.source
-        if not self._rules.intervals.memory and not self._rules.intervals.skills:
+        intervals = self._rules.intervals
+        if not intervals.memory and not intervals.skills:
             return
-        if outcome is not Outcome.DONE or turn.role is not Role.OWNER:
+        if turn.new and not intervals.may_be_due(1, ended.steps):
+            return
+        if ended.outcome is not Outcome.DONE or turn.role is not Role.OWNER:
             return
         if (
             turn.no_tools or turn.client_tools

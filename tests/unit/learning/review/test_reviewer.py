@@ -23,7 +23,7 @@ from hermes.learning.review.scheduler import (
 from hermes.learning.review.triggers import DueReviews, ReviewIntervals
 from hermes.ports.ledger import Author
 from hermes.schema.errors import ModelError
-from hermes.schema.events import Outcome
+from hermes.schema.events import Outcome, RunEnded
 from hermes.schema.messages import Text, Trust, Usage, User, text_of
 from hermes.schema.scope import OWNER, Role
 from hermes.schema.tools import ToolSpec
@@ -248,9 +248,20 @@ async def test_waiting_reviews_are_queued_and_limited(tmp_path: Path) -> None:
         for number in range(MAX_WAITING + 10):
             session = structs.replace(one.talk.conversation.session, id=f"s-{number}")
             turn = TurnRequest(session=session, message=user_message("hi"))
-            one.reviews.turn_ended(turn, Outcome.DONE)
+            one.reviews.turn_ended(turn, RunEnded("", Outcome.DONE))
         assert len(one.reviews.active_sessions) == MAX_WAITING + 1
         assert len(asyncio.all_tasks()) == tasks + MAX_CONCURRENT - 1
+
+
+@pytest.mark.parametrize(("steps", "checked"), [(1, False), (9, False), (10, True)])
+async def test_first_turn_too_short_for_a_review_is_not_read(
+    tmp_path: Path, steps: int, checked: bool
+) -> None:
+    async with learning_harness(tmp_path, rules=ReviewRules()) as one:
+        session = one.talk.conversation.session
+        turn = TurnRequest(session=session, message=user_message("hi"), new=True)
+        one.reviews.turn_ended(turn, RunEnded("", Outcome.DONE, steps=steps))
+        assert bool(one.reviews.active_sessions) is checked
 
 
 async def test_shutdown_ends_the_review(tmp_path: Path) -> None:
