@@ -7,6 +7,7 @@ repeat the request.
 
 import logging
 from collections.abc import Sequence
+from itertools import count
 
 import anyio
 import anyio.abc
@@ -32,10 +33,11 @@ from hermes.gateway.notices import OutageNotices
 from hermes.gateway.questions import QuestionPosts
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.kit.clock import Clock
+from hermes.kit.retry import Backoff
 from hermes.kit.tasks import BackgroundTasks
 from hermes.ports.bus import Wakeups
 from hermes.ports.store import AppendMessage, CompleteItem, QueueItem, Write
-from hermes.schema.errors import HermesError, NotFound, SessionBusy
+from hermes.schema.errors import HermesError, NotFound, SessionBusy, StoreError
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Message, User
 from hermes.schema.scope import OWNER
@@ -47,6 +49,8 @@ log = logging.getLogger(__name__)
 MAX_CALLBACKS = 1_000_000
 BUSY_RETRY = 0.5
 """Seconds before a busy session is tried again."""
+STORE_RETRY = Backoff(base=0.5, cap=60.0)
+"""While the store cannot be used."""
 MAX_CLAIMED = 100
 MAX_INTERRUPTED = 10_000
 
@@ -107,7 +111,8 @@ class FollowupService:
 
     async def _serve(self, session: str) -> None:
         try:
-            while await self._answer(session):
+            while (found := await self._find_messages(session)) is not None:
+                await self._answer(*found)
                 await self.app.clock.sleep(BUSY_RETRY)
         except HermesError as error:
             log.warning("cannot wake session %s: %s", session, error)
@@ -120,26 +125,36 @@ class FollowupService:
                 # It was skipped because it was busy.
                 self.app.bus.wake_here(SESSION_FOLLOWUPS, session)
 
-    async def _answer(self, identity: str) -> bool:
-        """Run a turn for the next message; return whether to try again."""
-        try:
-            session = await self.app.store.archive_for(OWNER).get(identity)
-        except NotFound:
-            return False
-        if session.source != SOURCE or not (messages := await self._claim_messages(session)):
-            return False
+    async def _find_messages(self, identity: str) -> tuple[Session, list[FollowupMessage]] | None:
+        """The messages that are to be answered; None if there are none.
+
+        Waits while the store cannot be used: nothing else would wake the session.
+        """
+        for failures in count(1):
+            try:
+                session = await self.app.store.archive_for(OWNER).get(identity)
+                messages = await self._claim_messages(session) if session.source == SOURCE else []
+            except NotFound:
+                return None
+            except StoreError as error:
+                log.warning("cannot wake session %s yet: %s", identity, error)
+                await self.app.clock.sleep(STORE_RETRY.delay(failures))
+            else:
+                return (session, messages) if messages else None
+        raise AssertionError("unreachable")
+
+    async def _answer(self, session: Session, messages: Sequence[FollowupMessage]) -> None:
+        """Run a turn for the next message; a busy session is tried again."""
         try:
             await self._wake(session, messages[0])
         except (SessionBusy, ApiError):
-            return True
+            return
         except HermesError as error:
             # Release the claim: the messages stay until the session is woken again.
             queues, now = self.app.store.queues, self.app.clock.now()
             for message in messages:
                 await queues.retry(message.id, now, error.sentence)
             raise
-        # More may have arrived meanwhile.
-        return True
 
     async def _claim_messages(self, session: Session) -> list[FollowupMessage]:
         queues, worker = self.app.store.queues, self.app.store.workers.own
@@ -228,15 +243,15 @@ async def settle_interrupted_turns(app: App) -> int:
     for item in await app.store.queues.unfinished(INBOX, MAX_INTERRUPTED):
         if not item.topic.startswith(CHAT_KEY_PREFIX):
             by_session.setdefault(item.topic, []).append(item)
-    count = 0
+    settled = 0
     for session, items in by_session.items():
         try:
-            count += await _settle_session(app, session, items)
+            settled += await _settle_session(app, session, items)
         except SessionBusy:
             continue
-    if count:
-        log.warning("added %d messages of interrupted turns to their transcripts", count)
-    return count
+    if settled:
+        log.warning("added %d messages of interrupted turns to their transcripts", settled)
+    return settled
 
 
 async def _settle_session(app: App, session: str, items: Sequence[QueueItem]) -> int:

@@ -155,16 +155,25 @@ class Scheduler:
         """Plan again by the current clock, without repeating a fire."""
         now = self._clock.now()
         for stored in await self._store.jobs.ahead_of(now):
-            following = next_after(stored.job, now)
-            for _ in range(_MAX_REPLANNED):
-                if following is None or await self._is_free(stored.job.id, following):
-                    break
-                following = next_after(stored.job, following)
-            job = structs.replace(stored.job, next_run_at=following)
             try:
-                await self._store.commit(SaveJob(structs.replace(stored, job=job, checked_at=now)))
+                following = await self._next_free(stored.job, now)
+                job = structs.replace(stored.job, next_run_at=following)
+                write: Write = SaveJob(structs.replace(stored, job=job, checked_at=now))
+            except UsageError as error:
+                write = _broken(stored, now, str(error))
+            try:
+                await self._store.commit(write)
             except StateConflict:
                 continue
+
+    async def _next_free(self, job: Job, now: datetime) -> datetime | None:
+        """The next instant that has not fired before. Raises `UsageError`."""
+        following = next_after(job, now)
+        for _ in range(_MAX_REPLANNED):
+            if following is None or await self._is_free(job.id, following):
+                break
+            following = next_after(job, following)
+        return following
 
     async def _is_free(self, job: str, at: datetime) -> bool:
         fire = await self._store.jobs.fire(job, at)

@@ -100,7 +100,12 @@ class Triggers:
                 log.warning("a webhook names the job %s, which does not exist", item.topic)
                 await queues.park(item.key, "There is no such job.", self._worker)
                 continue
-            call = msgspec.json.decode(item.body, type=JobCall)
+            try:
+                call = msgspec.json.decode(item.body, type=JobCall)
+            except msgspec.MsgspecError as error:
+                log.warning("a call of the job %s cannot be read: %s", item.topic, error)
+                await queues.park(item.key, f"It cannot be read: {error}", self._worker)
+                continue
             writes: Sequence[Write] = await self._fire(stored.job.id, call.text)
             if reason := await self._obstacle(stored.job):
                 writes = [_skipped(writes, reason)]

@@ -23,7 +23,7 @@ from hermes.kit.ids import new_holder_id
 from hermes.ports.bus import Bus, Wakeups
 from hermes.ports.jobs import Fire
 from hermes.ports.store import QueueItem, Store
-from hermes.schema.errors import StoreError
+from hermes.schema.errors import HermesError, StoreError
 from hermes.session.foreground_turns import ForegroundTurns
 
 log = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ class CronWorker:
                     await self._watch_files(group)
                     await self._start_due(group)
                 wake = await self._scheduler.next_wake()
-            except (StoreError, OSError) as error:
+            except (HermesError, OSError) as error:
                 log.warning("scheduled jobs wait: %s", error)
                 await self._clock.sleep(RETRY_SECONDS)
                 continue

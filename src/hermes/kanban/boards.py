@@ -90,8 +90,9 @@ class Boards:
         """The default board first, then the others by name."""
         folder = self._folder / "boards"
         slugs = sorted(path.name for path in folder.glob("*") if _SLUG.fullmatch(path.name))
-        named = [self.info(slug) for slug in slugs if slug != DEFAULT_BOARD and self._exists(slug)]
-        return [self.info(DEFAULT_BOARD), *named]
+        named = [slug for slug in slugs if slug != DEFAULT_BOARD and self._exists(slug)]
+        # Another process may remove one of them meanwhile.
+        return [self._read_info(slug) for slug in (DEFAULT_BOARD, *named)]
 
     def info(self, slug: str) -> BoardInfo:
         """Raises `NotFound` for an unknown board."""
@@ -99,6 +100,9 @@ class Boards:
             raise NotFound(
                 f"There is no board {slug!r}.", hint="List them: hermes kanban boards list"
             )
+        return self._read_info(slug)
+
+    def _read_info(self, slug: str) -> BoardInfo:
         try:
             found = msgspec.json.decode(self._info_file(slug).read_bytes(), type=BoardInfo)
         except (OSError, ValueError, msgspec.DecodeError):

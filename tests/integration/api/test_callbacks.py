@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import anyio
+import apsw
 import msgspec
 import pytest
 from aiohttp import web
@@ -16,6 +17,7 @@ from hermes.api.callbacks import _PrivateAddress, _PublicResolver
 from hermes.api.run_service import end_abandoned_runs
 from hermes.api.turn_gate import SOURCE
 from hermes.channels.webhook.signatures import Scheme, verify
+from hermes.kit.failpoints import watch_failpoints
 from hermes.kit.http_server import shut_down_server
 from hermes.ports.api_records import Callback, SetCallback
 from hermes.schema.messages import Result, text_of
@@ -208,6 +210,29 @@ async def test_event_during_a_turn_is_read_once(tmp_path: Path) -> None:
             await deliver_result(harness, "mine", "proc_1", "the build has ended")
         await there.events_of_kind("session.message")
         assert (await texts_in(harness, "mine")).count("the build has ended") == 1
+
+
+async def test_event_wakes_the_session_once_the_disk_has_room_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing else would wake it: the event would wait for the next request, or a restart."""
+    is_full = True
+
+    def reached(name: str) -> None:
+        if name == "writer.before_commit" and is_full:
+            raise apsw.FullError("the disk is full, says a test")
+
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, settings=OPEN) as harness:
+        await post(harness, "/api/sessions", {"id": "mine", **there.callback})
+        scope = Scope(profile="default", session="mine", run="r", workspace="/", source=SOURCE)
+        rows = harness.app.followups.rows(scope, "p", "the build has ended")
+        await harness.app.store.commit(*rows)
+        with watch_failpoints(reached), anyio.fail_after(TIMEOUT):
+            harness.app.followups.wake(scope)
+            await wait_until(lambda: "cannot wake session mine" in caplog.text)
+            is_full = False
+            response = await there.events_of_kind("session.message")
+        assert response["text"] == "The build is done."
 
 
 async def test_waiting_event_wakes_the_session_after_a_restart(tmp_path: Path) -> None:

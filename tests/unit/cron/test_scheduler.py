@@ -40,6 +40,25 @@ POLICIES = (
 )
 
 
+async def test_job_without_a_usable_zone_stops_no_others_after_a_step_back() -> None:
+    clock = FakeClock()
+    later = clock.now() + timedelta(hours=1)
+    hourly = Schedule(kind=ScheduleKind.INTERVAL, minutes=60)
+    jobs = [
+        Job(id=name, schedule=hourly, timezone=zone, next_run_at=later, created_at=clock.now())
+        for name, zone in (("a" * 12, "Mars/Olympus"), ("b" * 12, ""))
+    ]
+    async with open_memory_store(clock) as store:
+        await store.commit(*(SaveJob(StoredJob(job=job, checked_at=later)) for job in jobs))
+        scheduler = Scheduler(store=store, clock=clock, delivery=FakeDelivery())
+        await scheduler.plan_due()
+        broken, other = [found.job for found in await store.jobs.all()]
+        assert (broken.enabled, broken.state) == (False, "error")
+        assert "not a time zone" in (broken.last_error or "")
+        assert other.enabled
+        assert await scheduler.next_wake() == later
+
+
 async def simulate(
     store: SqliteStore, clock: FakeClock, jobs: Sequence[Job], end: datetime, chance: random.Random
 ) -> int:

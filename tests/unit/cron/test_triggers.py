@@ -22,7 +22,7 @@ from hermes.ports.jobs import (
     JobPolicy,
     Overlap,
 )
-from hermes.ports.store import EnqueueItem, QueueItem
+from hermes.ports.store import EnqueueItem, ItemStatus, QueueItem
 from hermes.schema.errors import ModelError, NotFound, UsageError
 from hermes.schema.messages import Trust, User, text_of
 from hermes.testing.clock import FakeClock, wait_until_idle
@@ -71,6 +71,20 @@ async def test_changed_file_fires_once_also_after_a_downtime(tmp_path: Path) -> 
         assert (changed.state, changed.enabled) == ("scheduled", True)
         with pytest.raises(UsageError, match="absolute"):
             await cron.create("on change of list.txt", "look")
+
+
+async def test_call_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
+    async with cron_harness(tmp_path, answer_script("seen")) as cron:
+        job = await cron.create("on webhook", "look")
+        async with cron.serving():
+            row = QueueItem(key="bad", queue=JOB_CALLS, topic=job.id, body=Raw(b"[1]"))
+            await cron.store.commit(EnqueueItem(row))
+            await call(cron, job.id, "hello")
+            await wait_until_idle()
+        assert await cron.states() == ["completed"]
+        status, reason = await cron.store.queues.status("bad")
+        assert status is ItemStatus.PARKED
+        assert "cannot be read" in reason
 
 
 async def test_job_that_changes_its_watched_file_fires_less_and_less_often(tmp_path: Path) -> None:

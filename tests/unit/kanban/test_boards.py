@@ -1,5 +1,6 @@
 """Boards and their files."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,26 @@ def test_created_board_can_be_chosen_and_removed(tmp_path: Path) -> None:
     archived = boards.remove("work", 1_800_000_000, delete=False)
     assert archived == tmp_path / "kanban/boards/_archived/work-1800000000"
     assert boards.choose() == "default"
+
+
+def test_boards_are_listed_while_another_process_removes_one(tmp_path: Path) -> None:
+    boards = boards_in(tmp_path)
+    boards.create(BoardInfo(slug="work"))
+    folder, ended = tmp_path / "kanban/boards/work", threading.Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            folder.rename(folder.with_name("_gone"))
+            folder.with_name("_gone").rename(folder)
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(3_000):
+            assert [one.slug for one in boards.all()][:1] == ["default"]
+    finally:
+        ended.set()
+        other.join()
 
 
 @pytest.mark.parametrize("slug", ["../x", "", "A", "a b"])
