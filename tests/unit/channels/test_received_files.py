@@ -37,7 +37,7 @@ def test_every_channel_asks_whether_a_sender_is_admitted_before_it_fetches_files
 async def test_file_with_a_long_or_strange_name_is_stored(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "received"
     blobs = FileBlobs(tmp_path / "blobs")
-    received = ReceivedFiles(blobs, FakeClock(), folder=folder, most=100, admits=admit_all)
+    received = ReceivedFiles(blobs, FakeClock(), folder=folder, max_bytes=100, admits=admit_all)
     _, note = await received.add(name, "application/octet-stream", b"data")
     (stored,) = folder.iterdir()
     assert stored.suffix == ".bin"
@@ -51,7 +51,7 @@ async def test_download_with_an_unknown_outcome_is_tried_again_and_then_reported
 ) -> None:
     clock, tries = FakeClock(), 0
     blobs = FileBlobs(tmp_path / "blobs")
-    received = ReceivedFiles(blobs, clock, folder=tmp_path, most=100, admits=admit_all)
+    received = ReceivedFiles(blobs, clock, folder=tmp_path, max_bytes=100, admits=admit_all)
 
     async def download() -> bytes:
         nonlocal tries
