@@ -267,26 +267,26 @@ def list_tools(
 
 
 def build_tools(
-    given: ToolCollaborators,
+    deps: ToolCollaborators,
     registered: Sequence[Registration] = BUILT_IN,
     specs: Mapping[str, ToolSpec] | None = None,
 ) -> dict[str, Tool]:
     """Return the tools whose collaborators are given."""
-    own = structs.replace(given)
-    return list_tools(lambda: own, _available(given, registered), specs)
+    own = structs.replace(deps)
+    return list_tools(lambda: own, _available(deps, registered), specs)
 
 
 def load_all_tools(
-    given: ToolCollaborators, registered: Sequence[Registration] = BUILT_IN
+    deps: ToolCollaborators, registered: Sequence[Registration] = BUILT_IN
 ) -> dict[str, Tool]:
     """Return the tools with their code loaded; `specs.json` is generated from them."""
-    return {one.name: _load(one, lambda: given) for one in _available(given, registered)}
+    return {one.name: _load(one, lambda: deps) for one in _available(deps, registered)}
 
 
 def _available(
-    given: ToolCollaborators, registered: Sequence[Registration]
+    deps: ToolCollaborators, registered: Sequence[Registration]
 ) -> Sequence[Registration]:
-    return [one for one in registered if not one.needs or getattr(given, one.needs) is not None]
+    return [one for one in registered if not one.needs or getattr(deps, one.needs) is not None]
 
 
 def _load(one: Registration, collaborators: Callable[[], ToolCollaborators]) -> Tool:

@@ -56,5 +56,5 @@ class Clarify:
         return ToolOutput.text(result, shown=f"“{answer}”")
 
 
-def build_clarify(given: ToolCollaborators) -> Clarify:
+def build_clarify(deps: ToolCollaborators) -> Clarify:
     return Clarify()

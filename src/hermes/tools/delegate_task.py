@@ -120,5 +120,5 @@ def _tasks(arguments: DelegateArgs, *, foreign: bool) -> list[Task]:
     return tasks
 
 
-def build_delegate_task(given: ToolCollaborators) -> DelegateTask:
-    return DelegateTask(required(given.delegator)())
+def build_delegate_task(deps: ToolCollaborators) -> DelegateTask:
+    return DelegateTask(required(deps.delegator)())

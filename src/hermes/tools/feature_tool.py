@@ -47,6 +47,6 @@ def _listed(schema: dict[str, Any], unlisted: frozenset[str]) -> dict[str, Any]:
     return {**schema, "properties": shown}
 
 
-def build_feature_tool(feature: str, name: str, given: ToolCollaborators) -> WrappedTool:
-    services = required(given.features)
+def build_feature_tool(feature: str, name: str, deps: ToolCollaborators) -> WrappedTool:
+    services = required(deps.features)
     return WrappedTool(feature_tool(feature, name), lambda: services.get(feature))

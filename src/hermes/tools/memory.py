@@ -142,6 +142,6 @@ def _operations(arguments: MemoryArgs) -> tuple[MemoryOperation, ...]:
     )
 
 
-def build_memory(given: ToolCollaborators) -> MemoryTool:
-    learning = required(given.learning)
+def build_memory(deps: ToolCollaborators) -> MemoryTool:
+    learning = required(deps.learning)
     return MemoryTool(learning.memory_store(), learning.memory_needs_approval)

@@ -107,11 +107,11 @@ def _status(target: SendTarget, arguments: SendArgs) -> TargetStatus:
     return TargetStatus(target=target.name, status="failed", error=reason)
 
 
-def build_send_message(given: ToolCollaborators) -> SendMessage:
+def build_send_message(deps: ToolCollaborators) -> SendMessage:
     files = SentFileReader(
-        paths=given.paths,
-        blobs=given.blobs,
-        threads=given.threads,
-        provenance=given.provenance,
+        paths=deps.paths,
+        blobs=deps.blobs,
+        threads=deps.threads,
+        provenance=deps.provenance,
     )
-    return SendMessage(required(given.message_sender), files)
+    return SendMessage(required(deps.message_sender), files)

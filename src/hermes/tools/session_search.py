@@ -260,5 +260,5 @@ def _text(message: Message) -> str:
     return " ".join([text, *calls]).strip()
 
 
-def build_session_search(given: ToolCollaborators) -> SessionSearch:
-    return SessionSearch(required(given.store))
+def build_session_search(deps: ToolCollaborators) -> SessionSearch:
+    return SessionSearch(required(deps.store))

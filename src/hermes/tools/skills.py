@@ -291,24 +291,24 @@ class SkillManage:
         return ToolOutput.text(encode_result(answer), shown=f"{message}{provenance.note}")
 
 
-def _skill_deps(given: ToolCollaborators) -> SkillDeps:
-    learning = required(given.learning)
+def _skill_deps(deps: ToolCollaborators) -> SkillDeps:
+    learning = required(deps.learning)
     return SkillDeps(
         catalog=learning.skill_catalog(),
         usage=learning.usage(),
         environment=learning.skill_environment,
-        redact=given.redact,
+        redact=deps.redact,
     )
 
 
-def build_skills_list(given: ToolCollaborators) -> SkillsList:
-    return SkillsList(_skill_deps(given))
+def build_skills_list(deps: ToolCollaborators) -> SkillsList:
+    return SkillsList(_skill_deps(deps))
 
 
-def build_skill_view(given: ToolCollaborators) -> SkillView:
-    return SkillView(_skill_deps(given))
+def build_skill_view(deps: ToolCollaborators) -> SkillView:
+    return SkillView(_skill_deps(deps))
 
 
-def build_skill_manage(given: ToolCollaborators) -> SkillManage:
-    learning = required(given.learning)
+def build_skill_manage(deps: ToolCollaborators) -> SkillManage:
+    learning = required(deps.learning)
     return SkillManage(learning.skill_editor(), learning.skills_need_approval)

@@ -121,5 +121,5 @@ def _merge_items(items: list[TodoItem], entries: list[TodoEntry]) -> list[TodoIt
     return list(kept.values())
 
 
-def build_todo(given: ToolCollaborators) -> Todo:
+def build_todo(deps: ToolCollaborators) -> Todo:
     return Todo()

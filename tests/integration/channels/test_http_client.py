@@ -58,7 +58,7 @@ async def test_unreachable_server_was_not_sent_anything() -> None:
         with pytest.raises(Offline, match="Example cannot be reached") as failed:
             await http.call("POST", url, json_body({"a": 1}))
         with pytest.raises(Offline, match="could not be downloaded") as lost:
-            await http.download(url, most=10)
+            await http.download(url, max_bytes=10)
     assert SECRET not in str(failed.value) + str(lost.value)
 
 
@@ -122,9 +122,9 @@ async def test_large_download_is_ended() -> None:
         return web.Response(body=bytes(100_000))
 
     async with listen(server(handle)) as url, open_http_client("Example") as http:
-        assert len(await http.download(url, most=100_000)) == 100_000
+        assert len(await http.download(url, max_bytes=100_000)) == 100_000
         with pytest.raises(NotSent, match="too large"):
-            await http.download(url, most=99_999)
+            await http.download(url, max_bytes=99_999)
 
 
 async def test_refusals_are_the_errors_of_channels() -> None:
@@ -171,7 +171,7 @@ async def test_nothing_was_sent_without_a_connection_through_the_proxy(failure: 
             with pytest.raises(Offline, match="cannot be reached") as failed:
                 await http.call("POST", "http://platform.invalid/", json_body({}))
             with pytest.raises(Offline):
-                await http.download("http://platform.invalid/", most=1)
+                await http.download("http://platform.invalid/", max_bytes=1)
     assert SECRET not in str(failed.value)
 
 

@@ -131,7 +131,7 @@ async def test_websocket_and_requests_of_one_client_choose_the_proxy_by_host() -
             ws = there.replace("http", "ws", 1)
             clock = FakeClock()
             async with open_websocket(
-                "X", ws, proxy=http.proxy, clock=clock, heard=lambda: None
+                "X", ws, proxy=http.proxy, clock=clock, on_data=lambda: None
             ) as socket:
                 assert await socket.receive(int) == 7
     assert proxy.hosts == [HOST, HOST]

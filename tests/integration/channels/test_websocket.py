@@ -22,9 +22,9 @@ async def test_silent_connection_is_noticed() -> None:
 
     async with serve_home(EmulatedHome()) as server:
         url = f"{server.url}/api/websocket"
-        # Nothing is read, so nothing is heard.
+        # Nothing is read, so no data arrives.
         async with (
-            open_websocket("X", url, proxy=Proxy(), clock=clock, heard=lambda: None) as socket,
+            open_websocket("X", url, proxy=Proxy(), clock=clock, on_data=lambda: None) as socket,
             anyio.create_task_group() as group,
         ):
             group.start_soon(keep_alive)
@@ -40,7 +40,7 @@ async def test_refused_connection_does_not_name_the_address() -> None:
         url = f"{server.url}/nothing?token=secret"
         with pytest.raises(Offline) as caught:
             async with open_websocket(
-                "X", url, proxy=Proxy(), clock=FakeClock(), heard=lambda: None
+                "X", url, proxy=Proxy(), clock=FakeClock(), on_data=lambda: None
             ):
                 pass
     assert "secret" not in str(caught.value)

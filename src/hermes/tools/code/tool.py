@@ -361,7 +361,7 @@ def _check(code: str) -> None:
         raise ToolError(f"execute_code: `code` is longer than {MAX_CODE:,} characters.")
 
 
-def build_execute_code(given: ToolCollaborators) -> ExecuteCode:
+def build_execute_code(deps: ToolCollaborators) -> ExecuteCode:
     specs = load_specs()
 
     def parameters(name: str) -> Sequence[str] | None:
@@ -369,16 +369,16 @@ def build_execute_code(given: ToolCollaborators) -> ExecuteCode:
 
     return ExecuteCode(
         CodeDeps(
-            sandbox=given.sandbox,
-            env=given.env,
-            paths=given.command_paths,
-            redact=given.redact,
-            clock=given.clock,
-            python=(lambda folder: "python3") if given.remote_programs else required(given.python),
+            sandbox=deps.sandbox,
+            env=deps.env,
+            paths=deps.command_paths,
+            redact=deps.redact,
+            clock=deps.clock,
+            python=(lambda folder: "python3") if deps.remote_programs else required(deps.python),
             parameters=parameters,
-            timeout=given.code_timeout,
-            calls=given.code_calls,
-            network=given.network,
-            provenance=given.provenance,
+            timeout=deps.code_timeout,
+            calls=deps.code_calls,
+            network=deps.network,
+            provenance=deps.provenance,
         )
     )

@@ -227,7 +227,7 @@ def _stale_warning(paths: list[Path]) -> str:
     return f"Changed elsewhere since you last read it: {names}. Those changes were kept."
 
 
-def build_patch(given: ToolCollaborators) -> Tool:
-    return given.with_instructions(
-        RedactedTool(Patch(given.editor, given.file_redactor), given.file_redactor)
+def build_patch(deps: ToolCollaborators) -> Tool:
+    return deps.with_instructions(
+        RedactedTool(Patch(deps.editor, deps.file_redactor), deps.file_redactor)
     )

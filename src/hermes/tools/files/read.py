@@ -291,18 +291,18 @@ def _reject_binary(path: Path, head: bytes, size: int) -> None:
         )
 
 
-def build_read_file(given: ToolCollaborators) -> Tool:
-    return given.with_instructions(
+def build_read_file(deps: ToolCollaborators) -> Tool:
+    return deps.with_instructions(
         ReadFile(
             ReadDeps(
-                paths=given.paths,
-                seen=given.seen_files,
-                blobs=given.blobs,
-                redact=given.file_redactor,
-                threads=given.threads,
-                documents=DocumentReader(given.files_sandbox),
-                provenance=given.provenance,
-                limits=given.output_limits,
+                paths=deps.paths,
+                seen=deps.seen_files,
+                blobs=deps.blobs,
+                redact=deps.file_redactor,
+                threads=deps.threads,
+                documents=DocumentReader(deps.files_sandbox),
+                provenance=deps.provenance,
+                limits=deps.output_limits,
             )
         )
     )

@@ -105,5 +105,5 @@ def _note(draft: Draft, change: FileChange, *, known: bool) -> str:
     return " ".join(notes)
 
 
-def build_write_file(given: ToolCollaborators) -> Tool:
-    return given.with_instructions(RedactedTool(WriteFile(given.editor), given.file_redactor))
+def build_write_file(deps: ToolCollaborators) -> Tool:
+    return deps.with_instructions(RedactedTool(WriteFile(deps.editor), deps.file_redactor))

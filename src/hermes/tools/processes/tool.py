@@ -336,10 +336,10 @@ def _is_unfinished(text: str) -> bool:
     return False
 
 
-def build_process(given: ToolCollaborators) -> ProcessTool:
+def build_process(deps: ToolCollaborators) -> ProcessTool:
     return ProcessTool(
-        required(given.processes),
-        given.clock,
-        given.provenance,
-        max_output=given.output_limits.output,
+        required(deps.processes),
+        deps.clock,
+        deps.provenance,
+        max_output=deps.output_limits.output,
     )

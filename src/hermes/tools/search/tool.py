@@ -215,15 +215,15 @@ def _check(done: ProcessResult | None, collector: Collector) -> None:
     raise ToolError(f"search_files: {message.removeprefix('rg: ')}")
 
 
-def build_search_files(given: ToolCollaborators) -> Tool:
-    return given.with_instructions(
+def build_search_files(deps: ToolCollaborators) -> Tool:
+    return deps.with_instructions(
         SearchFiles(
             SearchDeps(
-                sandbox=given.files_sandbox,
-                paths=given.paths,
-                rg=given.rg,
-                redact=given.file_redactor,
-                provenance=given.provenance,
+                sandbox=deps.files_sandbox,
+                paths=deps.paths,
+                rg=deps.rg,
+                redact=deps.file_redactor,
+                provenance=deps.provenance,
             )
         )
     )

@@ -398,20 +398,20 @@ def _left_running_note(count: int) -> str:
     return f"{what} left running was stopped with the command; use `background` to keep one."
 
 
-def build_terminal(given: ToolCollaborators) -> Terminal:
+def build_terminal(deps: ToolCollaborators) -> Terminal:
     return Terminal(
         TerminalDeps(
-            sandbox=given.sandbox,
-            shell=given.command_shell,
-            env=given.env,
-            paths=given.command_paths,
-            output_files=OutputFiles(given.spill_folder),
-            redact=given.redact,
-            clock=given.clock,
-            timeout=given.command_timeout,
-            processes=given.processes,
-            network=given.network,
-            provenance=given.provenance,
-            max_output=given.output_limits.output,
+            sandbox=deps.sandbox,
+            shell=deps.command_shell,
+            env=deps.env,
+            paths=deps.command_paths,
+            output_files=OutputFiles(deps.spill_folder),
+            redact=deps.redact,
+            clock=deps.clock,
+            timeout=deps.command_timeout,
+            processes=deps.processes,
+            network=deps.network,
+            provenance=deps.provenance,
+            max_output=deps.output_limits.output,
         )
     )
