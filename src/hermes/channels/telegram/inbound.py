@@ -10,6 +10,7 @@ from hermes.channels.telegram.attached_files import FileReader
 from hermes.channels.telegram.objects import CallbackQuery, Chat, Message, MessageReaction, Update
 from hermes.channels.telegram.objects import User as TelegramUser
 from hermes.channels.telegram.text import Mentions, described, mentions_in, written_text
+from hermes.channels.written_at import time_at
 from hermes.ports.channel import (
     ChangedReaction,
     EditedMessage,
@@ -104,6 +105,7 @@ class InboundBuilder:
                 message=str(message.message_id),
                 about=about,
                 update=update,
+                written_at=time_at(message.date),
             )
         ]
 
