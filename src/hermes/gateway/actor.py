@@ -134,7 +134,7 @@ class Actor:
             if not await self._read_inbox():
                 return self._woken.is_set()
             failpoint("actor.claimed")
-            if self._rules.debounce > 0 and not await self._wait_for_burst():
+            if (pause := self._pause_for_more) > 0 and not await self._wait_for_burst(pause):
                 return True
             first = self._waiting[0].message
             async with self._slots.acquire(first.principal, first.role):
@@ -200,12 +200,18 @@ class Actor:
     def _has_work(self) -> bool:
         return any(message.message.kind is not InboxKind.CONTEXT for message in self._waiting)
 
-    async def _wait_for_burst(self) -> bool:
-        rules, clock = self._rules, self._clock
+    @property
+    def _pause_for_more(self) -> float:
+        """How long to wait for further messages that the same turn answers."""
+        missed = any(queued.message.missed for queued in self._waiting)
+        return max(self._rules.debounce, self._rules.missed if missed else 0.0)
+
+    async def _wait_for_burst(self, pause: float) -> bool:
+        clock = self._clock
         started = clock.monotonic()
-        while clock.monotonic() - started < rules.burst:
+        while clock.monotonic() - started < self._rules.burst:
             self._woken = anyio.Event()
-            if not await sleep_unless(clock, rules.debounce, self._woken):
+            if not await sleep_unless(clock, pause, self._woken):
                 break
         return await self._read_inbox()
 

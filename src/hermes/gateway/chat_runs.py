@@ -23,7 +23,8 @@ STILL_WORKING = "Still working after {time}."
 class ActorRules(Struct, frozen=True, kw_only=True):
     """Timing rules of session actors, in seconds; 0 disables a rule.
 
-    `debounce`: wait for more messages of a burst, at most `burst`. `resumes`: how often a
+    `debounce`: wait for more messages of a burst, at most `burst`; `missed`: the same after a
+    message that was missed, because those that follow it are on their way. `resumes`: how often a
     crashing session is resumed within ten minutes. `idle`: end a turn without activity;
     `idle_warning`: warn before that. `notify`: interval of "still working" notices. `fresh`: a
     turn interrupted longer ago than this is not resumed automatically.
@@ -32,6 +33,7 @@ class ActorRules(Struct, frozen=True, kw_only=True):
     busy: BusyMode = BusyMode.INTERRUPT
     debounce: float = 0.0
     burst: float = 5.0
+    missed: float = 0.5
     backoff: Backoff = Backoff(base=2.0, cap=60.0)
     resumes: int = 2
     idle: float = 0.0

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from functools import partial
 from typing import TypeAlias, assert_never, cast
 
@@ -63,6 +63,8 @@ log = logging.getLogger(__name__)
 Authorize: TypeAlias = Callable[[Inbound], Awaitable[Admitted | Rejected]]
 """Authorizes a message and names its session."""
 
+LATE = timedelta(seconds=10)
+"""A message that arrives later than this after it was written was missed, such as in an outage."""
 NO_SHELL = "Shell commands cannot be run directly from a chat."
 
 
@@ -73,8 +75,8 @@ class MessageTimestamps:
         self._clock = clock
         self._zone = zone
 
-    def stamped(self, user: User) -> User:
-        stamp = format_timestamp(self._clock.now().astimezone(self._zone))
+    def stamped(self, user: User, written_at: datetime | None) -> User:
+        stamp = format_timestamp((written_at or self._clock.now()).astimezone(self._zone))
         match user.parts:
             case (Text(text), *rest):
                 return structs.replace(user, parts=(Text(f"{stamp} {text}"), *rest))
@@ -176,7 +178,9 @@ class Intake:
                 return await self._accept_press(key, admitted, message, value)
             case EditedMessage() | DeletedMessage() | ChangedReaction():
                 change = self._change(inbound, inbound.update, message)
-                return change is not None and await self._accept_message(key, admitted, change)
+                if change is None:
+                    return False
+                return await self._accept_message(key, admitted, change, inbound.written_at)
             case _:
                 assert_never(inbound.update)
 
@@ -211,7 +215,7 @@ class Intake:
             return await self._accept_command(key, admitted, message, line)
         if await self._answers.is_answer(admitted, message):
             return await self._accept_command(key, admitted, message, "")
-        new = await self._accept_message(key, admitted, message)
+        new = await self._accept_message(key, admitted, message, inbound.written_at)
         if new:
             self._display.acknowledge(inbound.address, inbound.message)
         return new
@@ -242,12 +246,19 @@ class Intake:
             role=admitted.role,
             answer_at=self._resolve_targets(inbound.answer_to) if inbound.answer_to else (),
             reply_to=inbound.reply_to,
+            missed=isinstance(inbound.update, NewMessage) and self._is_late(inbound.written_at),
         )
 
-    async def _accept_message(self, key: str, admitted: Admitted, message: InboxMessage) -> bool:
+    def _is_late(self, written_at: datetime | None) -> bool:
+        return written_at is not None and self._clock.now() - written_at > LATE
+
+    async def _accept_message(
+        self, key: str, admitted: Admitted, message: InboxMessage, written_at: datetime | None
+    ) -> bool:
         """Store it and wake the session; return whether it is new."""
         if self._timestamps is not None and message.kind is not InboxKind.DELETE:
-            message = structs.replace(message, user=self._timestamps.stamped(message.user))
+            user = self._timestamps.stamped(message.user, written_at)
+            message = structs.replace(message, user=user)
         if message.recordings or self._command_queue.has_open(admitted.key):
             return await self._command_queue.submit_message(key, admitted.key, message)
         with self._outages.store_watch(message.address):

@@ -70,6 +70,8 @@ class InboxMessage(Struct, frozen=True, kw_only=True, tag="message"):
     kind: InboxKind = InboxKind.MESSAGE
     recordings: tuple[Recording, ...] = ()
     """Recordings to transcribe before the message is put into the inbox."""
+    missed: bool = False
+    """Whether it arrived late, such as after an outage: others may follow at once."""
 
     @property
     def reply_addresses(self) -> tuple[Address, ...]:

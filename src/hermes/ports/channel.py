@@ -155,6 +155,7 @@ class Inbound(Struct, frozen=True):
     verbatim: bool = False  # deliver the text unchanged, without running a turn
     job: str = ""  # the scheduled job that it fires, instead of starting a turn
     update: Update = NewMessage()
+    written_at: datetime | None = None  # when a message was written, if the platform says so
 
 
 class Code(Struct, frozen=True, tag="code"):

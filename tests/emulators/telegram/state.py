@@ -1,6 +1,7 @@
 """The state of the emulator: bots, chats, messages and updates, and what people do in them."""
 
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
@@ -316,7 +317,7 @@ class EmulatedTelegram:
         return place.next_message
 
     def _tick(self) -> int:
-        self._moment += 1
+        self._moment = max(int(time.time()), self._moment + 1)
         return self._moment
 
 

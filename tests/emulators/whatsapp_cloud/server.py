@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import random
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from io import BytesIO
@@ -105,7 +106,12 @@ class EmulatedWhatsApp:
 
     def message(self, sender: str, **content: object) -> Json:
         """A message of a person, as a webhook call contains it."""
-        return {"from": sender, "id": self.new_id("wamid."), "timestamp": "1700000000", **content}
+        return {
+            "from": sender,
+            "id": self.new_id("wamid."),
+            "timestamp": f"{time.time():.0f}",
+            **content,
+        }
 
 
 class WhatsAppServer(HttpEmulator):

@@ -1,5 +1,6 @@
 """What a message does while a turn is running."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,24 @@ async def test_burst_becomes_one_turn(tmp_path: Path) -> None:
         assert harness.model.requests == []
         await clock.advance(1.0)
         await harness.wait_for_posts("re: one\n\ntwo")
+
+
+async def test_missed_messages_become_one_turn(tmp_path: Path) -> None:
+    """Platforms send them one after the other; nobody waits for more after a message of now."""
+    clock = FakeClock()
+    mode = gateway_rules(BusyMode.INTERRUPT)
+    async with gateway_harness(tmp_path, rules=mode, clock=clock) as harness:
+        written_at, here = clock.now() - timedelta(hours=1), Address("fake", "1")
+        for number, text in enumerate(("one", "two", "three"), 1):
+            missed = Inbound(text, here, "ann", (Text(text),), written_at=written_at)
+            await harness.channel.type(missed)
+            await wait_until(lambda number=number: clock.slept.count(0.5) == number)
+        assert harness.model.requests == []
+        await clock.advance(0.5)
+        await harness.wait_for_posts("re: one\n\ntwo\n\nthree")
+        await harness.channel.say("four")
+        await harness.wait_for_posts("re: one\n\ntwo\n\nthree", "re: four")
+        assert len(harness.model.requests) == 2
 
 
 async def by_sender(inbound: Inbound) -> Admitted:

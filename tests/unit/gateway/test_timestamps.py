@@ -23,7 +23,7 @@ def test_timestamp_has_day_time_and_zone() -> None:
 def test_image_only_message_gets_a_timestamp() -> None:
     clock = FakeClock()
     picture = Media("d", "image/png")
-    words, same = MessageTimestamps(clock, UTC).stamped(User("u", (picture,))).parts
+    words, same = MessageTimestamps(clock, UTC).stamped(User("u", (picture,)), None).parts
     assert (words, same) == (Text(format_timestamp(clock.now().astimezone(UTC))), picture)
 
 

@@ -26,6 +26,7 @@ from hermes.channels.discord.objects import (
     MessageDeleted,
     ReactionEvent,
     User,
+    created_at,
 )
 from hermes.channels.discord.rest_api import RestApi
 from hermes.channels.discord.threads import Threads
@@ -133,6 +134,7 @@ class InboundBuilder:
             message=message.id,
             about=await self._about(message, origin, mentioned=mentioned),
             update=update,
+            written_at=created_at(message.id),
         )
         if (
             is_for_agent

@@ -267,6 +267,11 @@ class GatewayInfo(Struct, frozen=True, kw_only=True):
     session_start_limit: SessionStartLimit = SessionStartLimit()
 
 
+def created_at(snowflake: str) -> datetime:
+    """When something with that id was created."""
+    return EPOCH + timedelta(milliseconds=int(snowflake) >> 22)
+
+
 def snowflake_at(moment: datetime) -> int:
     """Return the smallest possible id of an object created at that moment."""
     return max(0, int((moment - EPOCH) / timedelta(milliseconds=1))) << 22

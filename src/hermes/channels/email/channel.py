@@ -227,7 +227,7 @@ class EmailChannel:
             return False
         if mail is None or inbound is None:
             return False
-        await deliver(inbound)
+        await deliver(structs.replace(inbound, written_at=summary.arrived))
         self._builder.delivered(mail)
         return True
 

@@ -194,7 +194,7 @@ class HomeAssistantChannel:
             except InboundRefused as error:
                 await self._clock.sleep(error.wait)
 
-    def _inbound(self, key: str, text: str, user: str = "") -> Inbound:
+    def _inbound(self, key: str, text: str, user: str = "", at: datetime | None = None) -> Inbound:
         """Build an update; `user` is only a name, which anyone who can fire events can choose."""
         return Inbound(
             key=key,
@@ -203,6 +203,7 @@ class HomeAssistantChannel:
             parts=(Text(text),),
             message=key,
             about=InboundDetails(user_name=user or LABEL, mentions=True),
+            written_at=at,
         )
 
     async def _report_missed(self, states: Sequence[State], deliver: HandleInbound) -> None:
@@ -228,7 +229,7 @@ class HomeAssistantChannel:
             self._known.remember(new)
             return
         key = f"{new.entity_id}:{new.last_changed.astimezone(UTC).isoformat()}"
-        await self._deliver(self._inbound(key, _sentence(old, new)), deliver)
+        await self._deliver(self._inbound(key, _sentence(old, new), at=new.last_changed), deliver)
         self._reported.put(new.entity_id, new.last_changed)
         await self._known.finish(new)
 

@@ -2,6 +2,7 @@
 
 import re
 
+from hermes.channels.irc.batches import time_of
 from hermes.channels.irc.irc_line import IrcLine, without_format
 from hermes.channels.irc.login import LoginResult
 from hermes.channels.irc.records import IrcRecords
@@ -67,6 +68,7 @@ class InboundBuilder:
                 bot="bot" in line.tags,
                 mentions=direct or mentioned or bool(reply_to and self._own.get(reply_to)),
             ),
+            written_at=time_of(line),
         )
 
     def _sender(self, line: IrcLine, welcome: LoginResult) -> str:

@@ -15,6 +15,7 @@ from hermes.channels.matrix.message_text import is_mentioned, without_fallback, 
 from hermes.channels.matrix.objects import ABSENT, Event, MessageContent, Redaction, Related
 from hermes.channels.matrix.rooms import RoomDirectory, RoomFacts
 from hermes.channels.matrix.threads import Threads
+from hermes.channels.written_at import time_at
 from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
@@ -150,6 +151,7 @@ class InboundBuilder:
             message=message,
             about=self._about(origin, event, mentioned=mentioned, content=content),
             update=update,
+            written_at=time_at(event.origin_server_ts / 1000),
         )
         if _has_file(event, content) and (refused := await self._media.received.refused(inbound)):
             return refused

@@ -18,6 +18,7 @@ from hermes.channels.mattermost.objects import (
 )
 from hermes.channels.mattermost.rest_api import MattermostApi
 from hermes.channels.received_files import AttachedFile, ReceivedFiles, RecordingKind, media_type_of
+from hermes.channels.written_at import time_at
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
     ChangedReaction,
@@ -106,6 +107,7 @@ class InboundBuilder:
             message=post.id,
             about=self._about(post, channel, sender, mentioned=mentioned),
             update=update,
+            written_at=time_at(post.create_at / 1000),
         )
         if post.file_ids and (refused := await self._files.refused(inbound)):
             return refused

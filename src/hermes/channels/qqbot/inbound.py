@@ -18,6 +18,7 @@ from hermes.channels.qqbot.objects import (
 )
 from hermes.channels.qqbot.rest_api import QqApi
 from hermes.channels.received_files import AttachedFile, ReceivedFiles, RecordingKind, media_type_of
+from hermes.channels.written_at import iso_time
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
     DeletedMessage,
@@ -109,6 +110,7 @@ class InboundBuilder:
             message=message.id,
             about=_about(origin.kind, message.guild_id, author.username),
             update=update,
+            written_at=iso_time(message.timestamp),
         )
 
     def _press(self, press: Interaction, origin: Origin) -> Inbound:

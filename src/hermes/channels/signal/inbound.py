@@ -15,6 +15,7 @@ from hermes.channels.signal.objects import (
 )
 from hermes.channels.signal.people import People
 from hermes.channels.signal.rpc import SignalRpc
+from hermes.channels.written_at import time_at
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
     ChangedReaction,
@@ -156,6 +157,7 @@ class InboundBuilder:
                 mentions=self._mentions_us(message),
             ),
             update=update,
+            written_at=time_at((message.timestamp or envelope.timestamp) / 1000),
         )
 
     def _story(self, envelope: Envelope, sender: str) -> Inbound | None:

@@ -25,6 +25,7 @@ from hermes.channels.slack.objects import (
 )
 from hermes.channels.slack.position import Position
 from hermes.channels.slack.workspaces import Workspace
+from hermes.channels.written_at import time_at
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
     ChangedReaction,
@@ -102,6 +103,7 @@ class InboundBuilder:
             message=message.ts,
             about=await self._about(workspace, message, origin),
             update=update,
+            written_at=time_at(message.ts),
         )
         if message.files and (refused := await self._files.received.refused(inbound)):
             return refused

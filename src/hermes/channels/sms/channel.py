@@ -76,6 +76,7 @@ class _Received(Struct, frozen=True, kw_only=True):
     sender: str
     text: str
     media: Sequence[tuple[str, str]]
+    sent_at: datetime | None = None
 
 
 class SmsChannel:
@@ -178,7 +179,11 @@ class SmsChannel:
         if message.num_media not in {"", "0"}:
             media = await self._media(message.sid)
         return _Received(
-            sid=message.sid, sender=message.from_ or "", text=message.body or "", media=media
+            sid=message.sid,
+            sender=message.from_ or "",
+            text=message.body or "",
+            media=media,
+            sent_at=message.sent_at,
         )
 
     async def _media(self, message: str) -> list[tuple[str, str]]:
@@ -217,6 +222,7 @@ class SmsChannel:
             sender=message.sender,
             parts=(),
             message=message.sid,
+            written_at=message.sent_at,
         )
         if message.media and (refused := await self._files.refused(inbound)):
             return refused

@@ -9,6 +9,7 @@ from hermes.channels.telegram.attached_files import FileReader, attached_files
 from hermes.channels.telegram.objects import CallbackQuery, Chat, Message, MessageReaction, Update
 from hermes.channels.telegram.objects import User as TelegramUser
 from hermes.channels.telegram.text import Mentions, described, mentions_in, written_text
+from hermes.channels.written_at import time_at
 from hermes.ports.channel import (
     ChangedReaction,
     EditedMessage,
@@ -101,6 +102,7 @@ class InboundBuilder:
             message=str(message.message_id),
             about=_details(message, bot=is_bot, mentions=mentioned),
             update=update,
+            written_at=time_at(message.date),
         )
         if any(any(attached_files(one)) for one in messages) and (
             refused := await self._files.received.refused(inbound)

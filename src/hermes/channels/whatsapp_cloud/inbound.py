@@ -14,6 +14,7 @@ from hermes.channels.received_files import (
 from hermes.channels.whatsapp_cloud import MEDIA
 from hermes.channels.whatsapp_cloud.graph_api import GraphApi
 from hermes.channels.whatsapp_cloud.objects import Location, MediaObject, Message
+from hermes.channels.written_at import time_at
 from hermes.ports.channel import (
     ChangedReaction,
     Inbound,
@@ -55,6 +56,7 @@ class InboundBuilder:
             message=subject,
             about=InboundDetails(user_name=user_name, mentions=True),
             update=update,
+            written_at=time_at(message.timestamp),
         )
         if not isinstance(update, NewMessage):
             return inbound

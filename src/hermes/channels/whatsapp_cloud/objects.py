@@ -57,6 +57,7 @@ class Message(Struct, frozen=True, kw_only=True):
     id: str
     type: str
     from_: str = field(default="", name="from")
+    timestamp: str = ""
     text: TextObject | None = None
     image: MediaObject | None = None
     audio: MediaObject | None = None

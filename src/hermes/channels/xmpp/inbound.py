@@ -138,6 +138,7 @@ class InboundBuilder:
                 mentions=direct or mentioned,
             ),
             update=update,
+            written_at=message.at,
         )
 
     def _message_id(self, message: XmppMessage) -> str:

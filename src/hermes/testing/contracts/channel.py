@@ -5,6 +5,7 @@ A bench leaves out what its platform cannot do; the capabilities must match.
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
@@ -141,6 +142,14 @@ class InboundContract:
         ids = [update.message for update in received]
         assert all(ids)
         assert len(set(ids)) == 2
+
+    async def test_message_was_written_just_now_if_the_platform_says(
+        self, bench: ChannelBench
+    ) -> None:
+        async with listening(bench.channel) as received:
+            await bench.arrive("hello")
+        written_at = received[0].written_at or datetime.now(UTC)
+        assert abs(written_at - datetime.now(UTC)) < timedelta(hours=1)
 
     async def test_messages_of_one_sender_have_the_same_sender_id(
         self, bench: ChannelBench
