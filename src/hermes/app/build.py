@@ -42,9 +42,8 @@ from hermes.kit.redact import Redactor
 from hermes.kit.tasks import background_tasks
 from hermes.logs import Logs
 from hermes.models.catalog import price
-from hermes.plugins.registry import CODEX_RUNTIME, Plugins
+from hermes.plugins.registry import CODEX_RUNTIME, Plugins, SharedPlugins
 from hermes.plugins.runtime_switch import RuntimeSwitch
-from hermes.plugins.shared import SharedPlugins
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.plugins import PluginServices
 from hermes.ports.store import Store

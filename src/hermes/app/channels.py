@@ -18,7 +18,7 @@ from hermes.config.schema import Config
 from hermes.config.sections.messaging import Platform
 from hermes.gateway.platform_settings import is_true, platform_variable
 from hermes.kit.installation import extra_requirements, install_command
-from hermes.plugins.shared import SharedPlugins, open_shared_plugins
+from hermes.plugins.registry import SharedPlugins, open_shared_plugins
 from hermes.ports.channel import Channel, ChannelDeps, ChannelFactory, ChannelManifest
 from hermes.schema.errors import ConfigError
 from hermes.schema.scope import platform_of

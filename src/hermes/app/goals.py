@@ -70,7 +70,7 @@ async def _record_usage(app: App, session: Session, answer: Assistant) -> None:
 
 
 class SessionGoals:
-    """Implements `hermes.goals.delivery.GoalDelivery` with follow-ups and notices."""
+    """Implements `hermes.goals.service.GoalDelivery` with follow-ups and notices."""
 
     def __init__(self, *, store: Store, followups: FollowupRouter, notices: SessionNotices) -> None:
         self._store = store

@@ -11,7 +11,7 @@ from hermes.app.prompt_context import file_provenance
 from hermes.config.home import Home
 from hermes.kit.clock import Clock
 from hermes.models.settings import ModelOverrides
-from hermes.plugins.shared import SharedPlugins
+from hermes.plugins.registry import SharedPlugins
 from hermes.ports.approvals import Approvals
 from hermes.ports.feature_catalog import FEATURES, load_attribute
 from hermes.ports.plugins import (

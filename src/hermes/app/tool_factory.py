@@ -37,7 +37,7 @@ from hermes.sandbox.spawner import Spawner
 from hermes.schema.scope import Scope
 from hermes.tools.catalog import load_specs
 from hermes.tools.collaborators import ToolCollaborators
-from hermes.tools.files.edit_conflicts import FileLocks
+from hermes.tools.files.editor import FileLocks
 from hermes.tools.paths import SessionPaths
 from hermes.tools.processes.registry import ProcessRegistry
 from hermes.tools.search.ripgrep import find_rg

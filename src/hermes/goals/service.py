@@ -5,12 +5,12 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import structs
 
-from hermes.goals.delivery import GoalDelivery
 from hermes.goals.judge import (
     MAX_BYTES,
     MAX_MESSAGES,
@@ -43,6 +43,48 @@ _NO_GOAL = "This session has no goal. Set one: /goal TEXT"
 _CHECKING = "Checking whether the goal is met."
 STOPPED = "The turn was stopped."
 _TRIES = 5
+
+
+class GoalDelivery(Protocol):
+    def turn_rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
+        """Return the inbox row of the session's next turn, once per key."""
+        ...
+
+    def drop_rows(self, prefix: str, begun: Sequence[str]) -> Sequence[Write]:
+        """Return writes that remove the inbox rows of turns by key prefix, except those `begun`."""
+        ...
+
+    def wake(self, scope: Scope) -> None:
+        """Wake the session after the commit."""
+        ...
+
+    async def is_busy(self, scope: Scope) -> bool:
+        """Whether a turn of the session is running or waits in its inbox."""
+        ...
+
+    async def current_scope(self, scope: Scope) -> Scope:
+        """The scope in which the session continues now, such as in another chat."""
+        ...
+
+    def continues_alone(self, scope: Scope) -> bool:
+        """Whether the gateway runs the session's turns without a client requesting them."""
+        ...
+
+    def can_continue(self, scope: Scope) -> bool:
+        """Whether turns can run: false for a chat whose address is unknown."""
+        ...
+
+    def notice_rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
+        """The outbox row of a notice to the session's chat; none at a terminal."""
+        ...
+
+    def report_check(self, scope: Scope, text: str) -> None:
+        """Show at a terminal that a verdict is being made."""
+        ...
+
+    def notify(self, scope: Scope, text: str) -> None:
+        """After the commit: wake the delivery to a chat, or show the notice at a terminal."""
+        ...
 
 
 class GoalService:

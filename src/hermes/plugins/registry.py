@@ -1,24 +1,30 @@
 """The plugins of a profile, loaded when the settings need them or on request."""
 
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 import anyio
+from anyio.abc import TaskGroup
 from msgspec import Struct, field
 
 from hermes.config.schema import Config
 from hermes.config.variables import proxy_url
+from hermes.kit.tasks import background_tasks
 from hermes.ports.plugins import (
     BuildModel,
+    LaunchProgram,
     PluginContext,
     PluginServices,
     RuntimeProvider,
     SwitchableRuntime,
 )
+from hermes.sandbox.program_launcher import program_launcher
+from hermes.sandbox.spawner import Spawner
 
 CODEX_RUNTIME = "codex_app_server"
+T = TypeVar("T")
 
 
 class PluginManifest(Struct, frozen=True, kw_only=True):
@@ -100,3 +106,25 @@ class Plugins(Struct, eq=False):
         for manifest in BUILT_IN:
             if needed.get(manifest.name):
                 self.load(manifest)
+
+
+class SharedPlugins:
+    """Builds each shared object once; its programs and tasks outlive single profiles."""
+
+    def __init__(self, launch: LaunchProgram, tasks: TaskGroup) -> None:
+        self._launch = launch
+        self._tasks = tasks
+        self._built: dict[Callable[..., object], object] = {}
+
+    def get(self, build: Callable[[LaunchProgram, TaskGroup], T]) -> T:
+        if build not in self._built:
+            self._built[build] = build(self._launch, self._tasks)
+        return cast("T", self._built[build])
+
+
+@asynccontextmanager
+async def open_shared_plugins() -> AsyncGenerator[SharedPlugins]:
+    """For a process with several profiles; started programs end with the block."""
+    with Spawner() as spawner:
+        async with background_tasks() as tasks:
+            yield SharedPlugins(program_launcher(spawner), tasks)

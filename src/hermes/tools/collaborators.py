@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from hermes.learning.skills.catalog import SkillCatalog, SkillEnvironment
     from hermes.learning.skills.editor import SkillEditor
     from hermes.learning.skills.usage import SkillUsageLog
-    from hermes.tools.files.edit_conflicts import FileLocks, SeenFiles
-    from hermes.tools.files.editor import FileEditor
+    from hermes.tools.files.editor import FileEditor, FileLocks, SeenFiles
     from hermes.tools.files.folder_instructions import FolderInstructions
     from hermes.tools.paths import ProtectedPaths, RemotePaths, SessionPaths
     from hermes.tools.processes.registry import ProcessRegistry
@@ -148,7 +147,7 @@ class ToolCollaborators(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def seen_files(self) -> "SeenFiles":
-        from hermes.tools.files.edit_conflicts import SeenFiles
+        from hermes.tools.files.editor import SeenFiles
 
         return SeenFiles()
 

@@ -7,13 +7,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
 
-from msgspec import structs
+import msgspec
+from msgspec import Raw, structs
 from textual import events, on, work
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.widgets import Tooltip
 
+from hermes.kit.ids import new_id
 from hermes.schema.errors import HermesError
+from hermes.schema.messages import ToolCall
 from hermes.schema.questions import ApprovalChoice
 from hermes.schema.shell import ShellResult
 from hermes.schema.terminal import ScreenAction, ScreenReply, TextReply
@@ -22,13 +25,13 @@ from hermes.tui.client import MessageParts
 from hermes.tui.conversation import ConversationController
 from hermes.tui.images import ImageChips
 from hermes.tui.keys import KeyDebounce, QuitConfirmation
-from hermes.tui.options import BusyMode, parse_toggle
+from hermes.tui.options import BusyMode, DisplayOptions, parse_toggle
 from hermes.tui.session_start import show_greeting, show_history
-from hermes.tui.shell_display import run_shell
 from hermes.tui.status_view import StatusView
 from hermes.tui.transcript_screen import TranscriptScreen
 from hermes.tui.turn_display import EventPump, EventRenderer, TurnDisplay
 from hermes.tui.widgets import app_of, consume
+from hermes.tui.widgets.cards import ToolCard, shell_result
 from hermes.tui.widgets.prompt import (
     SEND_KEYS,
     PastedTexts,
@@ -442,3 +445,26 @@ def _is_answer(card: QuestionCard, sent: Prompt.Submitted) -> bool:
     """Commands, and text begun before the question, are not answers to an approval."""
     unrelated = sent.predates_question or sent.text.lstrip().startswith("/")
     return sent.mode is None and (card.accepts_text or not unrelated)
+
+
+async def run_shell(
+    command: str, transcript: Transcript, deps: ChatDeps, options: DisplayOptions
+) -> ShellResult:
+    """Raises `HermesError` if it cannot be started."""
+    loop, client, began = asyncio.get_running_loop(), deps.client, deps.clock.monotonic()
+    call = ToolCall(new_id("call"), "!", Raw(msgspec.json.encode({"command": command})))
+    card = ToolCard(call, options)
+    await transcript.add(card)
+    transcript.go_to_end()
+
+    def show(text: str) -> None:
+        loop.call_soon_threadsafe(card.add_progress, text)
+
+    try:
+        done = await deps.turn_worker.run(lambda: client.run_shell(command, show))
+    finally:
+        card.mark_interrupted()
+    await card.end(shell_result(call, done), deps.clock.monotonic() - began)
+    if done.output.strip():
+        await card.open()
+    return done

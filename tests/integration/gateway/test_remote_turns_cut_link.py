@@ -11,7 +11,7 @@ from hermes.agent.plan import RuntimePlan
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import SystemClock
 from hermes.runtimes.proxy.chat_runtime import RemoteGateway
-from hermes.runtimes.proxy.remote_runtime import RemoteRuntime
+from hermes.runtimes.proxy.plugin import RemoteRuntime
 from hermes.runtimes.proxy.remote_turn import RemoteTurnDeps
 from hermes.schema.events import Outcome, TextDelta, ToolStarted
 from hermes.store.blobs import FileBlobs

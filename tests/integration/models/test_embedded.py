@@ -18,7 +18,7 @@ from hermes.models.embedded.engine import EngineTimeouts, ModelEngine
 from hermes.models.embedded.servers import ModelServerPool
 from hermes.models.embedded.small_profile import small_profile, small_prompt
 from hermes.models.embedded.weights import FOLDER_NAME, ModelFolder, Weights, find_weights
-from hermes.plugins.shared import open_shared_plugins
+from hermes.plugins.registry import open_shared_plugins
 from hermes.ports.model import Model, ModelRequest
 from hermes.schema.errors import NotRunning, Unreachable
 from hermes.schema.events import Notice, TextDelta

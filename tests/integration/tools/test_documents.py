@@ -23,7 +23,7 @@ from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
 from hermes.tools.files.documents import DocumentReader
-from hermes.tools.files.edit_conflicts import SeenFiles
+from hermes.tools.files.editor import SeenFiles
 from hermes.tools.files.read import ReadDeps, ReadFile
 from hermes.tools.paths import SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance

@@ -20,8 +20,7 @@ from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
 from hermes.tools.files.documents import DocumentReader
-from hermes.tools.files.edit_conflicts import SeenFiles
-from hermes.tools.files.editor import FileEditor
+from hermes.tools.files.editor import FileEditor, SeenFiles
 from hermes.tools.files.patch import Patch
 from hermes.tools.files.read import ReadDeps, ReadFile
 from hermes.tools.files.write import WriteFile

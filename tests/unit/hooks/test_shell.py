@@ -21,7 +21,7 @@ from hermes.hooks.shell import (
 from hermes.kit.clock import SystemClock
 from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
 from hermes.ports.turn import Emit, TurnHooks
-from hermes.runtimes.codex.hooked_approvals import HookedApprovals
+from hermes.runtimes.codex.plugin import HookedApprovals
 from hermes.schema.events import Event, Outcome
 from hermes.schema.scope import Scope
 from support.cases import cases

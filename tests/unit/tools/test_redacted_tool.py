@@ -10,8 +10,7 @@ from hermes.schema.errors import ToolError
 from hermes.schema.messages import Result, text_of
 from hermes.schema.scope import Scope
 from hermes.tools.catalog import RedactedTool
-from hermes.tools.files.edit_conflicts import SeenFiles
-from hermes.tools.files.editor import FileEditor
+from hermes.tools.files.editor import FileEditor, SeenFiles
 from hermes.tools.files.patch import Patch
 from hermes.tools.paths import SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance

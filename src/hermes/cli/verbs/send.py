@@ -8,17 +8,23 @@ from pathlib import Path
 from typing import TextIO
 
 import anyio
+import msgspec
 from msgspec import Struct
 
 from hermes.app.chat_directory import SendTargets, load_send_targets, resolve_names
 from hermes.app.service.status import GatewayStatus, gateway_status
 from hermes.app.storage import open_archive
 from hermes.cli.context import CliContext
+from hermes.cli.dates import relative_time
 from hermes.cli.output import Printer
-from hermes.cli.verbs import failed_messages
 from hermes.cli.verbs.chat import decode_argument
 from hermes.config.home import Home, ensure_home
-from hermes.gateway.messages import OutboxMessage, outbox_post
+from hermes.gateway.messages import (
+    OutboxMessage,
+    outbox_post,
+    read_inbox_message,
+    read_outbox_message,
+)
 from hermes.gateway.targets import (
     ResolvedTargets,
     UnresolvedReason,
@@ -33,8 +39,10 @@ from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.files import read_regular_file, write_atomic
 from hermes.kit.ids import new_id
 from hermes.kit.terminal_text import single_line
-from hermes.ports.store import EnqueueItem, ItemStatus, Store
-from hermes.schema.errors import ConfigError, UsageError
+from hermes.kit.text import one_line, plural
+from hermes.ports.store import CompleteItem, EnqueueItem, ItemStatus, ParkedItem, Store
+from hermes.schema.errors import ConfigError, NotFound, UsageError
+from hermes.schema.messages import text_of
 from hermes.schema.scope import Address
 
 MAX_TEXT_BYTES = 1024 * 1024
@@ -46,6 +54,11 @@ _CHAT_TYPES = {"dm": "direct message"}
 
 WakeGateway = Callable[[Path], bool]
 """Notifies the gateway of a home about new outbox items; False if none is listening."""
+ALL = "all"
+_MAX_LISTED = 1000
+"""Messages listed per queue."""
+_MAX_TEXT = 60
+_REQUESTED = "requested with hermes send --retry"
 
 
 class SendOutcome(StrEnum):
@@ -66,7 +79,7 @@ class TargetResult(Struct, frozen=True):
 
 def run(args: Namespace, context: CliContext) -> int:
     if args.failed or args.retry or args.discard:
-        return failed_messages.run(args, context, wake_gateway)
+        return _failed_messages(args, context, wake_gateway)
     return _list_targets(args, context) if args.list else send(args, context, wake_gateway)
 
 
@@ -307,3 +320,91 @@ def _write_local(home: Home, text: str, clock: Clock) -> Path:
     except OSError as error:
         raise ConfigError(f"Cannot write {path}: {error.strerror}.") from error
     return path
+
+
+class FailedMessage(Struct, frozen=True, kw_only=True):
+    """`chat` is the destination of the message, or the origin of a received one."""
+
+    id: str
+    chat: str
+    reason: str
+    text: str = ""
+    at: datetime | None = None
+
+
+def _failed_messages(args: Namespace, context: CliContext, wake: WakeGateway) -> int:
+    home = context.home()
+    if wanted := args.retry or args.discard:
+        count = anyio.run(_settle, home, wanted, bool(args.retry))
+        if args.retry:
+            wake(home.path)
+        done = "will be tried again" if args.retry else "discarded"
+        context.print(f"{plural(count, 'message')} {done}.")
+        return 0
+    messages = anyio.run(_list, home)
+    if args.json:
+        context.print_json(messages)
+        return 0
+    if not messages:
+        context.note("There are no undelivered messages.")
+        return 0
+    now = SystemClock().now()
+    for message in messages:
+        when = f" ({relative_time(message.at, now)})" if message.at else ""
+        text = f": {one_line(single_line(message.text), _MAX_TEXT)}" if message.text else ""
+        context.print(f"{single_line(message.id)}\n  {single_line(message.chat)}{when}{text}")
+        context.print(f"  {single_line(message.reason)}")
+    context.note("Try again: hermes send --retry ID. Remove: hermes send --discard ID, or all")
+    return 0
+
+
+async def _list(home: Home) -> Sequence[FailedMessage]:
+    if not home.has_sessions:
+        return []
+    async with open_archive(home, SystemClock()) as store:
+        return [_describe(one) for one in await _given_up(store)]
+
+
+async def _settle(home: Home, wanted: str, again: bool) -> int:
+    """Try the message again, or complete it; returns how many there were."""
+    clock = SystemClock()
+    known = [message.id for message in await _list(home)]
+    keys = known if wanted == ALL else [key for key in known if key == wanted]
+    if not keys:
+        raise NotFound(
+            f"There is no undelivered message {wanted!r}."
+            if wanted != ALL
+            else "There are no undelivered messages.",
+            hint="List them: hermes send --failed" if known else "",
+        )
+    async with open_archive(home, clock) as store:
+        if not again:
+            await store.commit(*map(CompleteItem, keys))
+        for key in keys if again else ():
+            await store.queues.retry(key, clock.now(), _REQUESTED)
+    return len(keys)
+
+
+async def _given_up(store: Store) -> Sequence[ParkedItem]:
+    queues = [counts.queue for counts in await store.queues.counts() if counts.parked]
+    return [one for queue in queues for one in await store.queues.parked(queue, _MAX_LISTED)]
+
+
+def _describe(parked: ParkedItem) -> FailedMessage:
+    item, reason = parked.item, parked.reason
+    try:
+        message = read_outbox_message(item)
+    except msgspec.DecodeError:
+        return _describe_received(parked)
+    chat = address_name(message.address)
+    return FailedMessage(id=item.key, chat=chat, reason=reason, text=message.text, at=message.at)
+
+
+def _describe_received(parked: ParkedItem) -> FailedMessage:
+    item, reason = parked.item, parked.reason
+    try:
+        message = read_inbox_message(item)
+    except msgspec.DecodeError:
+        return FailedMessage(id=item.key, chat=item.topic, reason=reason)
+    chat = f"from {address_name(message.address)}"
+    return FailedMessage(id=item.key, chat=chat, reason=reason, text=text_of(message.user))

@@ -4,12 +4,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 import anyio
+import msgspec
 from anyio.to_thread import run_sync
-from msgspec import structs
+from msgspec import Raw, structs
 
-from hermes.ports.approvals import Approvals
+from hermes.ports.approvals import ApprovalRequest, Approvals, Decision
 from hermes.ports.plugins import PluginContext, PluginServices, Program, PromptModel, RuntimeTurn
 from hermes.ports.tool import SupportsRestore, Tool
+from hermes.ports.turn import Emit, TurnHooks
 from hermes.runtimes.codex.runtime import CodexRuntime
 from hermes.runtimes.codex.service import CodexService
 from hermes.runtimes.codex.settings import (
@@ -55,6 +57,22 @@ REQUIRED_TOOL = "terminal"
 """Without permission to run commands here, codex is not used either."""
 PROMPT_WINDOW = 272_000
 """The context window that the system prompt assumes."""
+
+
+class HookedApprovals:
+    """Asks the hooks first: for a runtime with its own tools, an approval is like a tool call."""
+
+    def __init__(self, approvals: Approvals, hooks: TurnHooks) -> None:
+        self._hooks = hooks
+        self._approvals = approvals
+        self.ask_person = approvals.ask_person
+
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        argument = "command" if request.shell else "path" if request.tool == "patch" else "action"
+        args = Raw(msgspec.json.encode({argument: request.action, "workdir": request.folder}))
+        if why := await self._hooks.before_tool(scope, request.tool, args):
+            return Decision(allowed=False, why=why)
+        return await self._approvals.decide(scope, request, emit)
 
 
 def register(ctx: PluginContext) -> None:
@@ -161,6 +179,6 @@ class Codex:
         services = self._services
         if services.hooks is None:
             return services.approvals
-        from hermes.runtimes.codex.hooked_approvals import HookedApprovals  # noqa: PLC0415 - hooks are rare
+        from hermes.runtimes.codex.plugin import HookedApprovals  # noqa: PLC0415 - hooks are rare
 
         return HookedApprovals(services.approvals, services.hooks)

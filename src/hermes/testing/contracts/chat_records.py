@@ -6,6 +6,7 @@ import pytest
 from msgspec import Raw, structs
 
 from hermes.kit.clock import Clock
+from hermes.kit.ids import process_id
 from hermes.ports.api_records import (
     BEGUN,
     DONE,
@@ -51,8 +52,20 @@ from hermes.ports.runtime_sessions import PutRuntimeSession, RuntimeSession
 from hermes.ports.store import OpenSession, Store
 from hermes.schema.errors import StateConflict
 from hermes.schema.scope import OWNER, Address, Requester, Role
-from hermes.testing.contracts.holders import holders_of
 from hermes.testing.contracts.samples import session
+
+
+def holders_of(store: Store) -> dict[str, str]:
+    """Sample holders by what is known about them."""
+    host, boot, *_ = process_id().split("/")
+    return {
+        "old, alive": process_id(),
+        "old, dead": f"{host}/{boot}/1/0",
+        "none": "",
+        "elsewhere": "elsewhere/x/1/2",
+        "own": store.workers.own,
+    }
+
 
 HOUR = timedelta(hours=1)
 HERE = Address("telegram", "1", "2")

@@ -38,8 +38,8 @@ from hermes.testing.contracts.chat_records import (
     ChatRecordsContract,
     LedgerRecordsContract,
     SessionRecordsContract,
+    holders_of,
 )
-from hermes.testing.contracts.holders import holders_of
 from hermes.testing.contracts.samples import session
 
 HOUR = timedelta(hours=1)

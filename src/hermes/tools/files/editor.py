@@ -1,19 +1,21 @@
 """Write files for the file tools: with approval, locked, all-or-nothing, and with provenance."""
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import anyio
 from msgspec import Struct
 
 from hermes.kit.files import write_error_hint
+from hermes.kit.lru_map import LruMap
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Role, Scope
-from hermes.tools.files.edit_conflicts import FileLocks, SeenFiles
 from hermes.tools.files.file_changes import FileChange, apply_changes
 from hermes.tools.files.lint import LintResult, SyntaxChecker
 from hermes.tools.files.safe_open import Forbids, forbid_nothing, open_folder, resolve_or_same
@@ -26,6 +28,8 @@ from hermes.tools.thread_runner import ThreadRunner
 MAX_EDITED = 50 << 20
 """Bytes."""
 NO_PATHS: frozenset[Path] = frozenset()
+MAX_FILES = 8_192
+FileStamp = tuple[int, int, int]
 
 
 class WriteProvenance(Struct, frozen=True):
@@ -37,6 +41,47 @@ class WriteProvenance(Struct, frozen=True):
     foreign: frozenset[Path] = NO_PATHS
     trusted: frozenset[Path] = NO_PATHS
     whole: bool = False
+
+
+class FileLocks:
+    """Shared by all tools of a profile, even across platforms with separate tool sets."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[Path, anyio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def holding(self, paths: Iterable[Path]) -> AsyncGenerator[None]:
+        """Lock resolved paths in a fixed order, so that two patches never deadlock."""
+        async with AsyncExitStack() as stack:
+            for path in sorted(set(paths)):
+                # A lock lives as long as it is held or waited for.
+                await stack.enter_async_context(self._locks.setdefault(path, anyio.Lock()))
+            yield
+
+
+class SeenFiles:
+    """Remembers the state of the files each session has seen."""
+
+    def __init__(self, limit: int = MAX_FILES) -> None:
+        self._stamps: LruMap[tuple[str, Path], FileStamp] = LruMap(limit)
+
+    def note(self, session: str, path: Path, stat: os.stat_result) -> None:
+        self._stamps.put((session, path), _stamp(stat))
+
+    def forget(self, session: str, path: Path) -> None:
+        self._stamps.drop((session, path))
+
+    def knows(self, session: str, path: Path) -> bool:
+        return self._stamps.get((session, path)) is not None
+
+    def changed(self, session: str, path: Path, stat: os.stat_result | None) -> bool:
+        """Whether the session saw another state of this file than the one on disk."""
+        known = self._stamps.get((session, path))
+        return known is not None and (stat is None or _stamp(stat) != known)
+
+
+def _stamp(stat: os.stat_result) -> FileStamp:
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 class FileEditor:

@@ -26,7 +26,7 @@ from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
 from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.files.documents import MAX_DOCUMENT, DocumentReader
-from hermes.tools.files.edit_conflicts import SeenFiles
+from hermes.tools.files.editor import SeenFiles
 from hermes.tools.files.pages import Page, read_page, wide_encoding
 from hermes.tools.files.path_suggestions import list_folder, suggest_path
 from hermes.tools.files.safe_open import Forbids, PathBlocked, open_folder

@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from hermes.kit.numbered_diff import DiffLine, numbered_diff
 from hermes.kit.terminal_text import display_width, escape_controls, fit, single_line
 from hermes.kit.text import head_and_tail, one_line, plural
 from hermes.schema.call_label import call_arguments, call_label
@@ -20,7 +21,6 @@ from hermes.tui.display_text import failure_text, result_text
 from hermes.tui.options import DisplayOptions
 from hermes.tui.todo_list import TodoList
 from hermes.tui.widgets import app_of
-from hermes.tui.widgets.diff import colored_diff
 
 _MAX_OUTPUT = 20_000
 """Characters shown of one output."""
@@ -33,6 +33,8 @@ SHORT_DIFF_LINES = 12
 MIN_SHOWN_SECONDS = 0.1
 """Durations below this are not shown."""
 _MAX_PROGRESS = 8_000
+_STYLES = {"+": "$success", "-": "$error", " ": "$foreground 75%"}
+_HEADINGS = ("diff ", "--- ", "+++ ", "New files:")
 
 
 class CardHeader(Widget, can_focus=True):
@@ -285,3 +287,12 @@ class ThinkingCard(ExpandableCard):
 
     def end(self) -> None:
         self.header.set_text("○", "dim", "thought", plural(self._length, "character"))
+
+
+def colored_diff(text: str) -> Content:
+    return Content("\n").join(map(_colored, numbered_diff(text.rstrip("\n"))))
+
+
+def _colored(line: DiffLine) -> Content:
+    other = "bold" if line.text.startswith(_HEADINGS) else "dim"
+    return Content.assemble((line.gutter, "dim"), (line.text, _STYLES.get(line.sign, other)))

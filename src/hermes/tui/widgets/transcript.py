@@ -16,7 +16,7 @@ from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.kit.text import head_and_tail
 from hermes.tui.markdown_stream import MarkdownStream
 from hermes.tui.widgets import app_of
-from hermes.tui.widgets.diff import colored_diff
+from hermes.tui.widgets.cards import colored_diff
 
 if TYPE_CHECKING:
     from hermes.tui.widgets.code import Prose

@@ -18,7 +18,7 @@ from hermes.ports.approvals import ApprovalRequest, Approvals, Decision, Isolati
 from hermes.ports.turn import Emit
 from hermes.runtimes.proxy.chat_runtime import RemoteGateway
 from hermes.runtimes.proxy.gateway_client import CACHE_SECONDS, HERMES_OBJECT, REQUIRED_FEATURES
-from hermes.runtimes.proxy.remote_runtime import RemoteRuntime
+from hermes.runtimes.proxy.plugin import RemoteRuntime
 from hermes.runtimes.proxy.remote_turn import MAX_OPEN_QUESTIONS, RemoteTurnDeps
 from hermes.schema.events import Notice, Outcome
 from hermes.schema.scope import Scope

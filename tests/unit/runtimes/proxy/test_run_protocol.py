@@ -30,7 +30,7 @@ from hermes.runtimes.proxy.gateway_client import (
     RemoteCapabilities,
     read_capabilities,
 )
-from hermes.runtimes.proxy.remote_runtime import RemoteRuntime
+from hermes.runtimes.proxy.plugin import RemoteRuntime
 from hermes.runtimes.proxy.remote_turn import RemoteTurn, RemoteTurnDeps
 from hermes.runtimes.proxy.run_protocol import (
     MAX_HISTORY,

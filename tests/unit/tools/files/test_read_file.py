@@ -21,7 +21,7 @@ from hermes.schema.scope import Scope
 from hermes.tools.catalog import build_tools
 from hermes.tools.collaborators import ToolCollaborators
 from hermes.tools.files.documents import DocumentReader
-from hermes.tools.files.edit_conflicts import SeenFiles
+from hermes.tools.files.editor import SeenFiles
 from hermes.tools.files.pages import BLOCK, MASK_WINDOW, MAX_COUNTED, MAX_TAIL_SCAN, read_page
 from hermes.tools.files.read import ReadDeps, ReadFile
 from hermes.tools.paths import SessionPaths

@@ -7,8 +7,7 @@ from inline_snapshot import snapshot
 from hermes.kit.clock import SystemClock
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
-from hermes.tools.files.edit_conflicts import SeenFiles
-from hermes.tools.files.editor import FileChange, FileEditor
+from hermes.tools.files.editor import FileChange, FileEditor, SeenFiles
 from hermes.tools.files.lint import check_syntax
 from hermes.tools.paths import SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
