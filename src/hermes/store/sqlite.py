@@ -321,14 +321,6 @@ class SqliteStore(SqliteRepositories):
 
         return SqliteMaintenance(self._engine, self.queues, self._clock)
 
-    @classmethod
-    async def open(
-        cls, path: Path, clock: Clock, worker_ttl: timedelta = WORKER_TTL
-    ) -> "SqliteStore":
-        """Raises `StoreError` when the file is not ours, or of a newer version."""
-        connection = await anyio.to_thread.run_sync(open_writer, path)
-        return cls(Engine(connection, path), clock, worker_ttl)
-
     async def close(self) -> None:
         """Finish pending writes and leave the workers, then close."""
         try:
@@ -383,7 +375,9 @@ def _commit(connection: Connection, writes: Sequence[Write], fence: Fence | None
 async def open_store(
     path: Path, clock: Clock, worker_ttl: timedelta = WORKER_TTL
 ) -> AsyncGenerator[SqliteStore]:
-    store = await SqliteStore.open(path, clock, worker_ttl)
+    """Raises `StoreError` when the file is not ours, or of a newer version."""
+    connection = await anyio.to_thread.run_sync(open_writer, path)
+    store = SqliteStore(Engine(connection, path), clock, worker_ttl)
     try:
         yield store
     finally:

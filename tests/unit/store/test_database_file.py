@@ -12,7 +12,7 @@ from hermes.schema.errors import StoreCorrupt, StoreError
 from hermes.schema.scope import OWNER, Role
 from hermes.store.connection import migrations
 from hermes.store.database_file import APPLICATION_ID
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
 
@@ -63,7 +63,8 @@ async def test_public_database_is_refused_and_untouched(path: Path, clock: FakeC
     ).close()
     before = digest(path)
     with pytest.raises(StoreError, match="another program") as caught:
-        await SqliteStore.open(path, clock)
+        async with open_store(path, clock):
+            pass
     assert "mv " in caught.value.hint
     assert digest(path) == before
 
@@ -77,7 +78,8 @@ async def test_public_database_in_use_is_untouched(path: Path, clock: FakeClock)
         "CREATE TABLE schema_version (version INTEGER)",
     )
     with pytest.raises(StoreError):
-        await SqliteStore.open(path, clock)
+        async with open_store(path, clock):
+            pass
     running.execute("INSERT INTO sessions VALUES ('x')")
     assert running.execute("SELECT count(*) FROM sessions").get == 1
     running.close()
@@ -87,7 +89,8 @@ async def test_database_of_another_program_is_refused(path: Path, clock: FakeClo
     create_database(path, "CREATE TABLE cats (name TEXT)").close()
     before = digest(path)
     with pytest.raises(StoreError, match="another program"):
-        await SqliteStore.open(path, clock)
+        async with open_store(path, clock):
+            pass
     assert digest(path) == before
 
 
@@ -96,7 +99,8 @@ async def test_newer_schema_is_refused(path: Path, clock: FakeClock):
         pass
     create_database(path, "PRAGMA user_version = 999").close()
     with pytest.raises(StoreError, match="999") as caught:
-        await SqliteStore.open(path, clock)
+        async with open_store(path, clock):
+            pass
     assert "Update" in caught.value.hint
 
 
@@ -104,7 +108,8 @@ async def test_other_file_is_refused(path: Path, clock: FakeClock):
     path.write_bytes(b"this is not a database at all, though long enough to be one" * 50)
     before = digest(path)
     with pytest.raises(StoreCorrupt) as caught:
-        await SqliteStore.open(path, clock)
+        async with open_store(path, clock):
+            pass
     assert caught.value.hint
     assert digest(path) == before
 
@@ -117,7 +122,8 @@ async def test_truncated_database_is_refused_and_kept(path: Path, clock: FakeClo
     path.write_bytes(path.read_bytes()[:left])
     before = digest(path)
     with pytest.raises(StoreCorrupt) as caught:
-        await SqliteStore.open(path, clock)
+        async with open_store(path, clock):
+            pass
     assert "restore a backup" in caught.value.hint
     assert digest(path) == before
 
@@ -142,7 +148,8 @@ async def test_journal_without_database_is_refused_and_kept(
         lost.write_bytes(b"")
     before = digest(kept)
     with pytest.raises(StoreCorrupt):
-        await SqliteStore.open(lost, clock)
+        async with open_store(lost, clock):
+            pass
     assert digest(kept) == before
     lost.write_bytes(copies[0][1])
     async with open_store(lost, clock) as store:
@@ -156,7 +163,8 @@ async def test_link_to_a_missing_database_keeps_its_journal(
     kept.write_bytes(b"the last changes")
     path.symlink_to(tmp_path / "away.db")
     with pytest.raises(StoreCorrupt):
-        await SqliteStore.open(path, clock)
+        async with open_store(path, clock):
+            pass
     assert kept.read_bytes() == b"the last changes"
 
 
@@ -176,10 +184,12 @@ async def test_creating_a_database_leaves_no_other_files(path: Path, clock: Fake
 
 async def test_folder_is_refused(tmp_path: Path, clock: FakeClock):
     with pytest.raises(StoreError):
-        await SqliteStore.open(tmp_path, clock)
+        async with open_store(tmp_path, clock):
+            pass
     (tmp_path / "file").touch()
     with pytest.raises(StoreError):
-        await SqliteStore.open(tmp_path / "file" / "hermes.db", clock)
+        async with open_store(tmp_path / "file" / "hermes.db", clock):
+            pass
 
 
 async def test_nothing_is_written_after_damage(path: Path, clock: FakeClock):
@@ -221,8 +231,8 @@ async def test_migrations_are_numbered_consecutively():
 
 
 async def test_closed_store_raises(path: Path, clock: FakeClock):
-    store = await SqliteStore.open(path, clock)
-    await store.close()
+    async with open_store(path, clock) as store:
+        pass
     with pytest.raises(StoreError, match="closed"):
         await store.commit(OpenSession(session(clock, "s1")))
     with pytest.raises(StoreError, match="closed"):
