@@ -410,7 +410,7 @@ def _tool(
 
 TOOLS: tuple[FeatureTool[BoardService], ...] = (
     _tool("show", arguments.ShowArgs, show, Effect.READ, wanted=Access.READ, foreign=True),
-    _tool("list", arguments.ListArgs, list_tasks, wanted=Access.READ),
+    _tool("list", arguments.ListArgs, list_tasks, wanted=Access.READ, foreign=True),
     _tool("complete", arguments.CompleteArgs, complete),
     _tool("block", arguments.BlockArgs, block),
     _tool("heartbeat", arguments.HeartbeatArgs, heartbeat),

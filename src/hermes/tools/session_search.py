@@ -181,7 +181,11 @@ class SessionSearch:
             if digest.session.id != here
         ]
         answer = BrowseResult(mode="browse", sessions=sessions[: arguments.limit])
-        return ToolOutput.text(encode_result(answer), shown=plural(len(answer.sessions), "session"))
+        shown = plural(len(answer.sessions), "session")
+        # A preview is what a person wrote, and a title may repeat anything that was read.
+        foreign = any(one.session.principal != OWNER for one in digests if one.session.id != here)
+        unverified = bool(answer.sessions)
+        return ToolOutput((Text(encode_result(answer)),), shown, False, foreign, unverified)
 
 
 def _best_per_session(hits: Sequence[SearchHit]) -> list[SearchHit]:
@@ -209,7 +213,7 @@ async def _found_session(archive: SessionArchive, hit: SearchHit) -> tuple[Found
         bookend_end=one_line(_text(rows[-1].message), 200) if rows else "",
         messages_before=first,
         messages_after=max(0, len(rows) - last),
-        strange=_has_untrusted(session, rows[first:last]),
+        strange=_has_untrusted(session, [*rows[:1], *rows[first:last], *rows[-1:]]),
     )
     return found, _has_unverified(rows)
 

@@ -229,6 +229,23 @@ async def test_person_is_identified_by_the_protected_account(
         assert server.irc.messages[-1].target.lower() == "ann"
 
 
+async def test_answer_to_a_person_is_not_written_in_a_channel_of_that_name(
+    tmp_path: Path, server: IrcEmulator
+) -> None:
+    async with running(server, tmp_path, channel=["#ann"]) as (one, received):
+        server.say("ann-away", NICK, "a secret", account="ann")
+        server.say("bob", "#ann", f"{NICK}: hello", account="bob")
+        await count(received, 2)
+        secret, said = received
+        assert secret.sender == "ann"
+        await one.channel.send(secret.address, post("between us"))
+        assert server.irc.messages[-1].target == "ann-away"
+        await one.channel.send(said.address, post("hi"))
+        assert server.irc.messages[-1].target == "#ann"
+        await one.channel.send(Address("irc", "ann"), post("good morning"))
+        assert server.irc.messages[-1].target == "#ann", "as `-t irc:ann` names the channel"
+
+
 async def test_answer_follows_a_new_nickname(tmp_path: Path, server: IrcEmulator) -> None:
     async with running(server, tmp_path) as (one, received):
         server.say("ann", NICK, "hello", account="ann")

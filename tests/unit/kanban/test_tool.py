@@ -159,9 +159,10 @@ async def test_text_of_others_is_marked_as_foreign(service: BoardService) -> Non
     foreign = {name: await is_foreign(service, worker, name) for name in ("show", "heartbeat")}
     assert foreign == {"show": True, "heartbeat": False}
     assert await is_foreign(service, worker, "attachments")
+    assert await is_foreign(service, None, "list"), "anyone who creates tasks chooses their titles"
 
 
-async def is_foreign(service: BoardService, worker: Worker, name: str) -> bool:
+async def is_foreign(service: BoardService, worker: Worker | None, name: str) -> bool:
     (tool,) = [one for one in TOOLS if one.name == f"kanban_{name}"]
     output = await WrappedTool(tool, lambda: service).run(msgspec.Raw(b"{}"), context(worker))
     return output.foreign

@@ -15,7 +15,7 @@ from hermes.channels.connection import LastSeen, Retries, first_error
 from hermes.channels.irc import MANIFEST, NICKNAME, SERVER, IrcOptions
 from hermes.channels.irc.batches import time_of
 from hermes.channels.irc.connection import IrcServer, open_connection
-from hermes.channels.irc.inbound import InboundBuilder
+from hermes.channels.irc.inbound import PERSON, InboundBuilder
 from hermes.channels.irc.login import IrcLogin, LoginDialog, LoginRefused
 from hermes.channels.irc.pending_post import FloodLimit
 from hermes.channels.irc.records import IrcRecords
@@ -103,7 +103,7 @@ class IrcChannel:
         """Return the channel, or the current nickname of a person."""
         if f"#{chat}" in self._channels:
             return f"#{chat}"
-        target = self._records.nick_of(chat) or chat.partition("!")[0]
+        target = self._records.nick_of(chat.removesuffix(PERSON)) or chat.partition("!")[0]
         if not _TARGET.fullmatch(target):
             raise NotSent(f"{chat!r} is not a channel or nickname.")
         return target
@@ -256,6 +256,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[IrcChannel]:
         builder=InboundBuilder(
             name=deps.name,
             server=server.host,
+            rooms={_channel_and_key(one)[0] for one in options.channel},
             trust_nicknames=options.trust_nicknames,
             records=records,
         ),

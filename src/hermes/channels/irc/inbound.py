@@ -1,6 +1,7 @@
 """Turn messages of an IRC network into inbound updates."""
 
 import re
+from collections.abc import Collection
 
 from hermes.channels.irc.batches import time_of
 from hermes.channels.irc.irc_line import IrcLine, without_format
@@ -14,18 +15,27 @@ from hermes.schema.scope import Address
 
 MAX_REMEMBERED = 2_000
 REPLY_TAGS = ("+reply", "+draft/reply")
+PERSON = "!"
+"""Behind the account of a person whose name is also that of a channel."""
 _CTCP = "\x01"
 _ACTION = f"{_CTCP}ACTION "
 
 
 class InboundBuilder:
-    """Builds updates for the channel `name` on the network of `server`."""
+    """Builds updates for the channel `name` on the network of `server`; `rooms` are joined."""
 
     def __init__(
-        self, *, name: str, server: str, trust_nicknames: bool, records: IrcRecords
+        self,
+        *,
+        name: str,
+        server: str,
+        rooms: Collection[str],
+        trust_nicknames: bool,
+        records: IrcRecords,
     ) -> None:
         self._name = name
         self._server = server
+        self._rooms = rooms
         self._trust_nicknames = trust_nicknames
         self._records = records
         self._own: LruMap[str, bool] = LruMap(MAX_REMEMBERED)
@@ -56,7 +66,7 @@ class InboundBuilder:
         key = message_id or new_id("irc")
         return Inbound(
             f"{self._server}:{key}",
-            Address(self._name, sender if direct else welcome.fold(target)),
+            Address(self._name, self._direct_chat(sender) if direct else welcome.fold(target)),
             sender,
             (Text(text),),
             reply_to=reply_to,
@@ -70,6 +80,10 @@ class InboundBuilder:
             ),
             written_at=time_of(line),
         )
+
+    def _direct_chat(self, sender: str) -> str:
+        """As a target of posts, `name` is the channel `#name` if the agent has joined that."""
+        return f"{sender}{PERSON}" if f"#{sender}" in self._rooms else sender
 
     def _sender(self, line: IrcLine, welcome: LoginResult) -> str:
         """Return the account, which the network protects, or otherwise the visible address."""

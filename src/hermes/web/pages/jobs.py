@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
 from aiohttp import web
+from anyio.to_thread import run_sync
+from msgspec import Struct
 
 from hermes.cron.operation import CronOperation
 from hermes.kit.terminal_text import escape_controls
@@ -13,7 +15,7 @@ from hermes.web.charts import Tick, Track, timeline
 from hermes.web.context import ProfileWeb, Route, WebContext, json_response, read_json
 from hermes.web.html import Child, Html, h, join
 from hermes.web.job_form import JobForm, job_change, job_form
-from hermes.web.markdown import render
+from hermes.web.markdown import PARSERS, render
 from hermes.web.pages.layout import render_page
 from hermes.web.texts import state_text, text
 from hermes.web.times import duration, moment
@@ -49,23 +51,13 @@ class _JobHandlers:
     async def page(self, request: web.Request) -> web.StreamResponse:
         cron, base = _cron(self._context.profile(request)), self._context.base(request)
         jobs = await cron.service.jobs(disabled=True)
-        names = {one.id: one.name or one.id for one in jobs}
         chosen = request.query.get("job", "")
         fires = await cron.service.history(chosen or None, MAX_FIRES)
-        warning = cron.not_serving()
-        rows = [_job(base, one, cron) for one in jobs]
         now = self._context.clock.now()
-        main = join([
-            h("h1", text("nav_jobs")),
-            h("p", warning, class_="entry error", role="alert") if warning and jobs else None,
-            _timeline(jobs, cron, now),
-            h("ul", *rows, class_="cards") if rows else h("p", text("no_jobs"), class_="empty"),
-            h("details", h("summary", text("new_job")), job_form("/jobs"), class_="panel"),
-            h("h2", text("history_of", name=names.get(chosen, chosen)) if chosen
-              else text("history"), id="history", dir="auto"),
-            h("p", h("a", text("all_jobs"), href=f"{base}/jobs#history")) if chosen else None,
-            _history(base, fires, names),
-        ])  # fmt: skip
+        # The next runs of many jobs and the output of past ones take time.
+        main = await run_sync(
+            lambda: _content(base, cron, jobs, _History(fires, chosen), now), limiter=PARSERS
+        )
         return await render_page(
             request, self._context, name="jobs", title=text("nav_jobs"), main=main
         )
@@ -96,6 +88,32 @@ class _JobHandlers:
         await action(request.match_info["job"])
         asked = request.match_info["action"] == "run"
         return json_response({"message": text("run_requested")} if asked else {})
+
+
+class _History(Struct, frozen=True):
+    """The last fires, of the chosen job if there is one."""
+
+    fires: Sequence[Fire]
+    chosen: str
+
+
+def _content(
+    base: str, cron: CronOperation, jobs: Sequence[Job], history: _History, now: datetime
+) -> Html:
+    names, chosen = {one.id: one.name or one.id for one in jobs}, history.chosen
+    warning = cron.not_serving()
+    rows = [_job(base, one, cron) for one in jobs]
+    return join([
+        h("h1", text("nav_jobs")),
+        h("p", warning, class_="entry error", role="alert") if warning and jobs else None,
+        _timeline(jobs, cron, now),
+        h("ul", *rows, class_="cards") if rows else h("p", text("no_jobs"), class_="empty"),
+        h("details", h("summary", text("new_job")), job_form("/jobs"), class_="panel"),
+        h("h2", text("history_of", name=names.get(chosen, chosen)) if chosen
+          else text("history"), id="history", dir="auto"),
+        h("p", h("a", text("all_jobs"), href=f"{base}/jobs#history")) if chosen else None,
+        _history(base, history.fires, names),
+    ])  # fmt: skip
 
 
 def _timeline(jobs: Sequence[Job], cron: CronOperation, now: datetime) -> Html | None:

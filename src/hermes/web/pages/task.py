@@ -111,7 +111,7 @@ class _TaskHandlers:
         board = service.boards.choose(board_name(request))
         sessions = {run.id: await _session(profile, board, run) for run in details.runs}
         main = join([
-            *_head(base, details, query),
+            *await run_sync(_head, base, details, query, limiter=PARSERS),
             _waiting(found.waiting, query),
             _buttons(found, query),
             h("details", h("summary", text("edit")),
@@ -119,7 +119,7 @@ class _TaskHandlers:
             _dependencies(base, found, query),
             _runs(base, details.runs, sessions),
             await _log_section(profile, board, details),
-            *_comments(details, query),
+            *await run_sync(_comments, details, query, limiter=PARSERS),
             files_section(base, details.task.id, details.attachments, query),
             _history(details.events),
         ])  # fmt: skip
