@@ -108,7 +108,7 @@ class XmppConnection:
         if not self._started.is_set():
             raise Offline("The XMPP server does not answer.")
 
-    async def stay(self) -> None:
+    async def keep_connected(self) -> None:
         """Resume the session whenever its connection is lost. Raises `Offline`."""
         while True:
             await self._lost.wait()
