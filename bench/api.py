@@ -31,7 +31,7 @@ ROUNDS = 3
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class _Heard(Struct):
+class _Measured(Struct):
     """What the clients saw: seconds to the first token of each turn, total time, failed turns."""
 
     first: list[float]
@@ -118,9 +118,9 @@ async def _crowds(url: str, server: int, mock: str) -> list[Number]:
         for clients, turns in CROWDS:
             direct = await _crowd(http, mock, clients, turns)
             before = _cpu(server)
-            heard = await _crowd(http, url, clients, turns)
+            measured = await _crowd(http, url, clients, turns)
             spent = (_cpu(server) - before) / (clients * turns)
-            numbers += _numbers(clients, turns, heard, direct, spent)
+            numbers += _numbers(clients, turns, measured, direct, spent)
         grown = (_memory(server) - idle) / 1000
     return [*numbers, Number(name="API: memory growth after 512 at once", value=grown, unit="MB")]
 
@@ -139,14 +139,14 @@ async def _paced(url: str, server: int, mock: str) -> list[Number]:
     errors = 0
     for _ in range(ROUNDS):
         direct = await _clients(mock, MANY)
-        heard = _Heard([])
+        measured = _Measured([])
         async with anyio.create_task_group() as group:
             peaks.append(idle)
             group.start_soon(_watch, server, peaks)
-            heard = await _clients(url, MANY)
+            measured = await _clients(url, MANY)
             group.cancel_scope.cancel()
-        rates.append(direct.took / heard.took)
-        errors += heard.errors
+        rates.append(direct.took / measured.took)
+        errors += measured.errors
     name = f"API, {MANY} paced streams"
     grown = (peaks[0] - idle) / MANY
     rate = statistics.median(rates)
@@ -157,7 +157,7 @@ async def _paced(url: str, server: int, mock: str) -> list[Number]:
     ]
 
 
-async def _clients(url: str, many: int) -> _Heard:
+async def _clients(url: str, many: int) -> _Measured:
     """One turn for each client, over new connections."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
         return await _crowd(http, url, many, 1)
@@ -171,17 +171,17 @@ async def _watch(server: int, peaks: list[int]) -> None:
 
 
 def _numbers(
-    clients: int, turns: int, heard: _Heard, direct: _Heard, spent: float
+    clients: int, turns: int, measured: _Measured, direct: _Measured, spent: float
 ) -> Iterator[Number]:
     name = f"API, {clients} at once"
     yield Number(
         name=f"{name}: turns per second",
-        value=clients * turns / heard.took,
+        value=clients * turns / measured.took,
         unit="turns/s",
         bar=400 if clients > 1 else None,
         sense="least",
     )
-    added = statistics.median(heard.first) - statistics.median(direct.first)
+    added = statistics.median(measured.first) - statistics.median(direct.first)
     bars = {1: 8.0, 32: 40.0}
     yield Number(
         name=f"{name}: added time to first token",
@@ -190,25 +190,25 @@ def _numbers(
         bar=bars.get(clients),
     )
     yield Number(name=f"{name}: CPU per turn", value=spent * 1000, unit="ms", bar=2.2)
-    yield Number(name=f"{name}: errors", value=heard.errors, bar=0)
+    yield Number(name=f"{name}: errors", value=measured.errors, bar=0)
 
 
-async def _crowd(http: aiohttp.ClientSession, url: str, clients: int, turns: int) -> _Heard:
-    heard = _Heard([])
+async def _crowd(http: aiohttp.ClientSession, url: str, clients: int, turns: int) -> _Measured:
+    measured = _Measured([])
 
     async def client(number: int) -> None:
         for turn in range(turns):
-            await _ask(http, url, f"hello {clients} {number} {turn}", heard)
+            await _ask(http, url, f"hello {clients} {number} {turn}", measured)
 
     begun = time.perf_counter()
     async with anyio.create_task_group() as group:
         for number in range(clients):
             group.start_soon(client, number)
-    heard.took = time.perf_counter() - begun
-    return heard
+    measured.took = time.perf_counter() - begun
+    return measured
 
 
-async def _ask(http: aiohttp.ClientSession, url: str, text: str, heard: _Heard) -> None:
+async def _ask(http: aiohttp.ClientSession, url: str, text: str, measured: _Measured) -> None:
     body = {
         "model": "hermes-agent",
         "stream": True,
@@ -226,8 +226,8 @@ async def _ask(http: aiohttp.ClientSession, url: str, text: str, heard: _Heard) 
             if not first and b'"content":"' in chunk.replace(b'"content":""', b""):
                 first = time.perf_counter() - begun
     if response.status != 200 or b"[DONE]" not in rest or not first:
-        heard.errors += 1
-    heard.first.append(first)
+        measured.errors += 1
+    measured.first.append(first)
 
 
 def _cpu(process: int) -> float:

@@ -54,9 +54,9 @@ async def _measure() -> Number:
             home.mkdir()
             with serving(home, url) as (_, port):
                 api = f"http://127.0.0.1:{port}/v1"
-                await _heard(http, api, model)
-                through = [await _heard(http, api, model) for _ in range(ROUNDS)]
-            directly = await _heard(http, url, model)
+                await _token_times(http, api, model)
+                through = [await _token_times(http, api, model) for _ in range(ROUNDS)]
+            directly = await _token_times(http, url, model)
     p99 = statistics.median(statistics.quantiles(one, n=100)[98] for one in through)
     added = (p99 - statistics.median(directly)) * 1000
     return Number(name="API, idle: added latency of a token, p99", value=added, unit="ms", bar=1)
@@ -75,7 +75,7 @@ async def _listening(model: _Model) -> AsyncGenerator[str]:
         await runner.cleanup()
 
 
-async def _heard(http: aiohttp.ClientSession, url: str, model: _Model) -> list[float]:
+async def _token_times(http: aiohttp.ClientSession, url: str, model: _Model) -> list[float]:
     """Return for each token the seconds from sending to receiving it."""
     body = {
         "model": "hermes-agent",

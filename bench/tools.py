@@ -86,12 +86,12 @@ async def _dispatch(folder: Path, tools: dict[str, Tool]) -> float:
     )
     ends: list[float] = []
 
-    async def tell(ended: FinishedCall) -> None:
+    async def on_end(ended: FinishedCall) -> None:
         assert not ended.result.failed
         ends.append(time.perf_counter())
 
     calls = [ToolCall(f"c{n}", "nothing", Raw(b'{"n":%d}' % n)) for n in range(CALLS)]
-    await ToolCallRunner(plan, calls, _nobody, tell).run()
+    await ToolCallRunner(plan, calls, _nobody, on_end).run()
     return statistics.median(after - before for before, after in pairwise(ends))
 
 

@@ -180,7 +180,7 @@ class CodexHarness:
             approvals=None if (found := self.setup.approvals) is None else lambda: found,
         )
 
-        async def hear(event: Event) -> None:
+        async def record(event: Event) -> None:
             self.events.append(event)
             if isinstance(event, MessageAdded):
                 self.messages.append(event.message)
@@ -189,7 +189,7 @@ class CodexHarness:
             if listen is not None:
                 await listen(event)
 
-        return await run_turn(plan, [User(new_id("msg"), (Text(text), *media))], hear)
+        return await run_turn(plan, [User(new_id("msg"), (Text(text), *media))], record)
 
 
 @asynccontextmanager

@@ -85,7 +85,7 @@ class CountingModel(ScriptedModel):
         stop = Stop.TOOLS if calls else Stop.END
         return Assistant(new_id("msg"), parts, stop, usage, self.name, self.provider)
 
-    def heard(self, request: ModelRequest) -> Sequence[ScriptStep]:
+    def respond(self, request: ModelRequest) -> Sequence[ScriptStep]:
         if is_summary_request(request):
             self.summaries += 1
             if self.trouble is not None:
@@ -95,7 +95,7 @@ class CountingModel(ScriptedModel):
         return self.answering(request)
 
     def ready(self, requests: int) -> None:
-        self.scripts = [self.heard] * requests
+        self.scripts = [self.respond] * requests
 
     @property
     def asked(self) -> list[ModelRequest]:

@@ -33,7 +33,7 @@ class ForkServer:
     def __init__(self) -> None:
         self._pid = 0
         self._watched: int | None = None
-        self._heard = b""
+        self._unread = b""
 
     def serve(self) -> None:
         """Serve until stdin is closed."""
@@ -51,7 +51,7 @@ class ForkServer:
         if 0 not in ready:
             return True
         data = os.read(0, 65_536)
-        *lines, self._heard = (self._heard + data).split(b"\n")
+        *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             self._obey(line.decode())
         return bool(data)

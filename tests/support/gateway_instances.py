@@ -117,9 +117,9 @@ async def write_spec(spec: GatewaySpec) -> str:
 class ForkedProcess:
     """A gateway forked by a fork server; `orders` is the file descriptor for commands to it."""
 
-    def __init__(self, heard: anyio.abc.ByteReceiveStream, orders: int) -> None:
+    def __init__(self, output: anyio.abc.ByteReceiveStream, orders: int) -> None:
         self.returncode: int | None = None
-        self._heard = heard
+        self._output = output
         self._rest = b""
         self._orders = orders
 
@@ -129,7 +129,7 @@ class ForkedProcess:
 
     async def _lines(self) -> AsyncGenerator[bytes]:
         while self.returncode is None:
-            *lines, self._rest = (self._rest + await self._heard.receive()).split(b"\n")
+            *lines, self._rest = (self._rest + await self._output.receive()).split(b"\n")
             for line in lines:
                 if line.startswith(EXIT_LINE.encode()):
                     self.returncode = int(line.removeprefix(EXIT_LINE.encode()))
@@ -157,13 +157,13 @@ async def fork_server(folder: Path) -> AsyncGenerator[StartInstance]:
             command, stdin=read_end, stderr=None, env=_environment(str(folder))
         )
         os.close(read_end)
-        heard = process.stdout
-        if heard is None:
+        output = process.stdout
+        if output is None:
             raise GatewayCrashed("the process has no stdout")
 
         @asynccontextmanager
         async def start(spec: GatewaySpec) -> AsyncGenerator[GatewayInstance]:
-            child = ForkedProcess(heard, write_end)
+            child = ForkedProcess(output, write_end)
             os.write(write_end, f"{START_COMMAND}{await write_spec(spec)}\n".encode())
             instance = GatewayInstance(child)
             try:

@@ -151,7 +151,7 @@ class Person:
                         return line
                 await self.changed.wait()
 
-    def heard(self, target: str, nick: str = NICK) -> list[str]:
+    def received(self, target: str, nick: str = NICK) -> list[str]:
         """What a program has written to a channel or to this person."""
         return [
             line.last

@@ -90,14 +90,14 @@ class McpHarness:
         model = ScriptedModel(*steps, answer_script("Done."))
         events_ = EventRecorder()
 
-        async def hear(event: Event) -> None:
+        async def record(event: Event) -> None:
             self.events.append(event)
             await events_(event)
             if isinstance(event, QuestionAsked) and self._answering:
                 self._answering(event)
 
         plan = structs.replace(plan, model=model, approvals=lambda: self.app.approvals)
-        await run_turn(plan, [user_message("hi")], hear)
+        await run_turn(plan, [user_message("hi")], record)
         return events_.results
 
     async def text(self, name: str, /, **args: object) -> str:

@@ -42,7 +42,7 @@ class EmulatedScreen:
         self._cells: list[list[Cell]] = []
         self._rest = ""
         self._ground = DEFAULT_BACKGROUND
-        self.told: list[str] = []
+        self.escapes: list[str] = []
         """Commands to the terminal itself, such as setting the clipboard."""
         self.coloured = False
         self._clear()
@@ -73,7 +73,7 @@ class EmulatedScreen:
 
     def _obey(self, found: re.Match[str]) -> None:
         if found["words"]:
-            self.told.append(found["words"])
+            self.escapes.append(found["words"])
         numbers = [int(one or 0) for one in re.split("[;:]", found["numbers"] or "")]
         match found["end"], found["private"]:
             case "H" | "f", "":

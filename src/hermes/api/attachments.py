@@ -36,14 +36,17 @@ _Fields: TypeAlias = Mapping[str, object]
 
 
 class AttachedImage(Struct, frozen=True):
-    """An image sent with the request, or its URL; not stored yet."""
+    """An image that is not stored yet. With the kind `LINK_TYPE`, `data` is its URL."""
 
     data: bytes
     kind: str
 
 
 class AttachedDocument(Struct, frozen=True):
-    """A document; if `text` is None, it is extracted from `data`, whose format is `format`."""
+    """A document of the media type `kind`.
+
+    If `text` is None, it is extracted from `data`, a file in the format `format`, such as `pdf`.
+    """
 
     name: str
     kind: str
@@ -55,9 +58,9 @@ class AttachedDocument(Struct, frozen=True):
 Attachment: TypeAlias = AttachedImage | AttachedDocument
 
 
-def read_image(given: object, param: str) -> AttachedImage:
+def read_image(value: object, param: str) -> AttachedImage:
     """Raises `ApiError` if the image is not supported."""
-    url = given if isinstance(given, str) else _as_fields(given).get("url")
+    url = value if isinstance(value, str) else _as_fields(value).get("url")
     if not isinstance(url, str) or not url:
         raise invalid("The image has no URL.", param=param, code="invalid_image_url")
     if url[:5].lower() != "data:":
@@ -80,13 +83,13 @@ def read_image(given: object, param: str) -> AttachedImage:
 def read_file(part: _Fields, param: str) -> Attachment:
     """Read a `file` or `input_file` part; an image file becomes an image. Raises `ApiError`."""
     fields = _as_fields(part.get("file")) or part
-    given = fields.get("file_data")
-    if not isinstance(given, str) or not given:
+    file_data = fields.get("file_data")
+    if not isinstance(file_data, str) or not file_data:
         message = "Send the file content as file_data: files are neither fetched nor stored."
         raise invalid(message, param=param, code="unsupported_file")
     filename = fields.get("filename")
     name = one_line(filename, 200) if isinstance(filename, str) else ""
-    data, kind = _read_file_data(given, param)
+    data, kind = _read_file_data(file_data, param)
     if picture := image_type(data):
         return AttachedImage(data, picture)
     if document_format := document_type(Path(name), data):
@@ -120,12 +123,12 @@ def _document_text(document: AttachedDocument, text: str | None) -> Text:
     return Text(f"\n[attached: {name} ({document.kind})]\n{text}\n[end of {name}]\n")
 
 
-def _read_file_data(given: str, param: str) -> tuple[bytes, str]:
+def _read_file_data(text: str, param: str) -> tuple[bytes, str]:
     """Decode a data: URL (base64 or percent-encoded) or plain base64."""
     default = "text/plain"
-    if given[:5].lower() != "data:":
-        return _decode_base64(given, param, "invalid_file"), default
-    head, comma, body = given.partition(",")
+    if text[:5].lower() != "data:":
+        return _decode_base64(text, param, "invalid_file"), default
+    head, comma, body = text.partition(",")
     if not comma:
         raise invalid("The data: URL has no comma.", param=param, code="invalid_file")
     is_base64 = head.lower().endswith(";base64")
@@ -171,7 +174,7 @@ async def _extract_text(document: AttachedDocument, sandbox: Sandbox) -> str:
     return _check_length(document_text.text, None)
 
 
-def _as_fields(given: object) -> _Fields:
-    if not isinstance(given, dict):
+def _as_fields(fields: object) -> _Fields:
+    if not isinstance(fields, dict):
         return {}
-    return {str(name): value for name, value in cast("dict[object, object]", given).items()}
+    return {str(name): value for name, value in cast("dict[object, object]", fields).items()}

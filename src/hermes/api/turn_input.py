@@ -99,6 +99,7 @@ class ParsedMessages:
         """Store attachments and return the input. Raises `ApiError` before storing anything."""
         history = [await _store_message(message, app) for message in self._history]
         users = [User(new_id("msg"), await _store_parts(user.parts, app)) for user in self._users]
+        # A turn has one question, so several messages in a row are joined.
         question = reduce(join_users, users) if users else None
         results: list[Result] = []
         for result in self._results:
@@ -196,28 +197,28 @@ async def _store_message(parsed: _ParsedMessage, app: App) -> Message:
             raise ApiError(400, "invalid_request", f"Unknown role {parsed.role!r}.")
 
 
-def read_response_format(given: ResponseFormat | None) -> OutputFormat | None:
+def read_response_format(requested: ResponseFormat | None) -> OutputFormat | None:
     """Raises `ApiError` if the schema is missing."""
-    if given is None or given.type == "text":
+    if requested is None or requested.type == "text":
         return None
-    if given.type == "json_object":
+    if requested.type == "json_object":
         return OutputFormat()
-    json_schema = given.json_schema
+    json_schema = requested.json_schema
     if json_schema is None or json_schema.schema is None:
         raise invalid("The schema is missing.", param="response_format.json_schema")
     return OutputFormat(schema=json_schema.schema, name=json_schema.name, strict=json_schema.strict)
 
 
-def read_text_format(given: TextFormat | None) -> OutputFormat | None:
+def read_text_format(requested: TextFormat | None) -> OutputFormat | None:
     """Raises `ApiError` if the name or the schema is missing."""
-    if given is None or given.type == "text":
+    if requested is None or requested.type == "text":
         return None
-    if given.type == "json_object":
+    if requested.type == "json_object":
         return OutputFormat()
-    if given.schema is UNSET or given.name is UNSET:
+    if requested.schema is UNSET or requested.name is UNSET:
         raise invalid("The schema or its name is missing.", param="text.format")
-    strict = None if given.strict is UNSET else given.strict
-    return OutputFormat(schema=given.schema, name=given.name, strict=strict)
+    strict = None if requested.strict is UNSET else requested.strict
+    return OutputFormat(schema=requested.schema, name=requested.name, strict=strict)
 
 
 def with_output_format(choice: ToolChoice, output_format: OutputFormat | None) -> ToolChoice:
@@ -234,7 +235,7 @@ async def require_output_format(app: App, session: Session, route: ModelRoute | 
     backend = "The runtime of this session"
     if has_own_model(app):
         model = await app.models.model_for(session)
-        if app.models.profile_of(model).forms:
+        if app.models.profile_of(model).json_output:
             return
         backend = f"{model.provider}/{model.name}"
     message = f"{backend} does not support structured output."

@@ -298,7 +298,7 @@ class QuestionWaiter:
         return None
 
     async def ask_and_wait(
-        self, scope: Scope, asked: QuestionRecord, tell: Emit
+        self, scope: Scope, asked: QuestionRecord, emit: Emit
     ) -> QuestionRecord | None:
         """Ask and wait; None without an answer."""
         where = asked.address or scope.address
@@ -324,10 +324,10 @@ class QuestionWaiter:
         asked = structs.replace(asked, deadline=self._clock.monotonic() + asked.question.seconds)
         self._waiting[asked.question.id] = anyio.Event()
         self._expected.pop(scope.call, None)
-        return await self._ask(earlier, asked, tell)
+        return await self._ask(earlier, asked, emit)
 
     async def _ask(
-        self, earlier: QuestionRecord | None, asked: QuestionRecord, tell: Emit
+        self, earlier: QuestionRecord | None, asked: QuestionRecord, emit: Emit
     ) -> QuestionRecord | None:
         question = asked.question
         try:
@@ -336,7 +336,7 @@ class QuestionWaiter:
                 self._waiting[question.id].set()
             failpoint("approvals.asked")
             await self._forwarded.forward(asked)
-            await tell(events.QuestionAsked(question))
+            await emit(events.QuestionAsked(question))
             row = await self._wait(asked)
         except BaseException:
             # Cancelled, suspended or never shown: this process stops waiting.
@@ -346,7 +346,7 @@ class QuestionWaiter:
         finally:
             del self._waiting[question.id]
         answer = "" if row is None else row.answer or row.answer_text
-        await tell(events.QuestionAnswered(question.id, answer, row.answered_by if row else ""))
+        await emit(events.QuestionAnswered(question.id, answer, row.answered_by if row else ""))
         return row
 
     async def _release(self, asked: QuestionRecord) -> None:

@@ -150,7 +150,7 @@ class ApprovalService:
         await self._waiting.drop_expected(scope.call)
         return decision
 
-    async def _apply_rules(self, scope: Scope, request: ApprovalRequest, tell: Emit) -> Decision:
+    async def _apply_rules(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
         verdict, bound = apply_policy(self._rules, request, scope, StandingApprovals()), request
         if isinstance(verdict, NeedsApproval):
             bound = await self._sealed(scope, request)
@@ -161,7 +161,7 @@ class ApprovalService:
             case Denied(why=why):
                 return Decision(allowed=False, why=why)
             case NeedsApproval():
-                decision = await self._decide(scope, bound, verdict, tell)
+                decision = await self._decide(scope, bound, verdict, emit)
         if decision.allowed and await self._sealed(scope, request) != bound:
             return Decision(allowed=False, why=messages.FILE_CHANGED)
         return decision
@@ -200,7 +200,7 @@ class ApprovalService:
         return StandingApprovals(saved=own, yolo=await self._rows.yolo(scope.session))
 
     async def _decide(
-        self, scope: Scope, request: ApprovalRequest, doubt: NeedsApproval, tell: Emit
+        self, scope: Scope, request: ApprovalRequest, doubt: NeedsApproval, emit: Emit
     ) -> Decision:
         earlier = await self._waiting.find_earlier(scope.session, request_digest(scope, request))
         if earlier is None and doubt.smart and self._ask_model is not None:
@@ -216,11 +216,11 @@ class ApprovalService:
         home = await self._forwarded.owner_chat(scope, doubt) if why else None
         if why and home is None:
             if not scope.attended:
-                await tell(Notice(messages.refusal_notice(scope, request, doubt.why), refused=True))
+                await emit(Notice(messages.refusal_notice(scope, request, doubt.why), refused=True))
             return Decision(allowed=False, why=why)
-        return await self._ask(scope, self._request(scope, request, doubt, home), tell)
+        return await self._ask(scope, self._request(scope, request, doubt, home), emit)
 
-    async def _ask(self, scope: Scope, asked: QuestionRecord, tell: Emit) -> Decision:
+    async def _ask(self, scope: Scope, asked: QuestionRecord, emit: Emit) -> Decision:
         if asked.request is not None and (why := messages.too_long_reason(asked.request)):
             return Decision(allowed=False, why=why)
         if await self._rows.was_denied(scope.session, scope.run, asked.digest):
@@ -230,7 +230,7 @@ class ApprovalService:
         async with self._forwarded.reserve_slot(asked) as full:
             if full:
                 return Decision(allowed=False, why=full)
-            row = await self._waiting.ask_and_wait(scope, asked, tell)
+            row = await self._waiting.ask_and_wait(scope, asked, emit)
         return messages.decision_of(row, asked.question.seconds)
 
     def _request(

@@ -98,7 +98,7 @@ class ReceivedFiles:
         if file.size > self._max_bytes:
             return [_missing(file, f"it is larger than {self._max_bytes // 1_000_000} MB")]
         try:
-            data = await self._patiently(download)
+            data = await self._with_retries(download)
         except (NotSent, UnknownOutcome) as error:
             log.warning("a %s could not be downloaded: %s", file.kind, error)
             too_large = _TOO_LARGE.search(str(error)) is not None
@@ -126,7 +126,7 @@ class ReceivedFiles:
         path = await self._stored(media, data)
         return [media, Text(sent_file_text(name, "", path=str(path)))]
 
-    async def _patiently(self, download: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def _with_retries(self, download: Callable[[], Awaitable[bytes]]) -> bytes:
         for attempt in range(1, ATTEMPTS):
             try:
                 return await download()
@@ -155,9 +155,9 @@ def received_files(deps: ChannelDeps, max_bytes: int) -> ReceivedFiles:
     )
 
 
-def media_type_of(name: str, given: str = "") -> str:
+def media_type_of(name: str, declared: str = "") -> str:
     """Return the type that the platform gave, otherwise one guessed from the name."""
-    bare = given.partition(";")[0].strip()
+    bare = declared.partition(";")[0].strip()
     return bare or mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 

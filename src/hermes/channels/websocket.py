@@ -18,7 +18,7 @@ T = TypeVar("T")
 CONNECT_SECONDS = 20.0
 PING_SECONDS = 20.0
 SILENT_SECONDS = 60.0
-"""A connection on which not even pings are answered is replaced."""
+"""A connection is given up if nothing arrives for this long, not even answers to pings."""
 CLOSE_SECONDS = 2.0
 MAX_FRAME = 16 * 1024 * 1024
 
@@ -32,10 +32,7 @@ class SocketClosed(Offline):
 
 
 class WebSocket:
-    """One connection; `on_data` is called for everything that arrives.
-
-    Its methods raise `Offline`.
-    """
+    """One connection; `on_data` is called for each message. Its methods raise `Offline`."""
 
     def __init__(
         self,
@@ -49,7 +46,7 @@ class WebSocket:
         self._label = label
         self._clock = clock
         self._on_data = on_data
-        self._heard_at = clock.monotonic()
+        self._last_data_at = clock.monotonic()
 
     async def send(self, frame: Mapping[str, object]) -> None:
         try:
@@ -60,10 +57,10 @@ class WebSocket:
     async def receive(self, kind: type[T]) -> T:
         message = await self._socket.receive()
         if message.type is not aiohttp.WSMsgType.TEXT:
-            given: object = message.data
-            code = given if isinstance(given, int) else 0
+            data: object = message.data
+            code = data if isinstance(data, int) else 0
             raise SocketClosed(f"{self._label} closed the connection.", code)
-        self._heard_at = self._clock.monotonic()
+        self._last_data_at = self._clock.monotonic()
         self._on_data()
         try:
             return msgspec.json.decode(message.data, type=kind)
@@ -76,7 +73,7 @@ class WebSocket:
         """Send pings until cancelled; raises `Offline` if nothing arrives."""
         while True:
             await self._clock.sleep(every)
-            if self._clock.monotonic() - self._heard_at > SILENT_SECONDS:
+            if self._clock.monotonic() - self._last_data_at > SILENT_SECONDS:
                 raise Offline(f"{self._label} has stopped responding.")
             await self.send(ping())
 

@@ -121,14 +121,14 @@ class CodexAppServerSession:
         self._messages.append(question)
         messages: list[Message] = []
 
-        async def tell(event: RuntimeEvent) -> None:
+        async def emit(event: RuntimeEvent) -> None:
             if isinstance(event, MessageAdded):
                 messages.append(event.message)
 
         turn_end, turn_before = TurnEnd(Outcome.CANCELLED, "user interrupted"), runtime.last_turn
         with anyio.CancelScope() as self._running:
             try:
-                turn_end = await runtime.run(self._runtime_request(), tell, timeouts)
+                turn_end = await runtime.run(self._runtime_request(), emit, timeouts)
             except HermesError as error:
                 turn_end = TurnEnd(Outcome.FAILED, error.sentence)
         self._running = None

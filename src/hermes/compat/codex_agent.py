@@ -60,7 +60,7 @@ class _SessionRuntime:
             raise ModelError(
                 f"Codex app-server turn failed: {error}", hint=AUTO_RUNTIME_HINT
             ) from error
-        await self._tell_messages(result, emit)
+        await self._emit_messages(result, emit)
         if result.interrupted:
             return TurnEnd(Outcome.CANCELLED, result.error or "Interrupted.", "cancelled")
         if result.error:
@@ -70,7 +70,7 @@ class _SessionRuntime:
     async def close(self) -> None:
         """Nothing to do: the session belongs to the agent."""
 
-    async def _tell_messages(self, result: TurnResult, tell: EmitRuntimeEvent) -> None:
+    async def _emit_messages(self, result: TurnResult, emit: EmitRuntimeEvent) -> None:
         """Emit each message once; the question was already emitted by the caller."""
         now = SystemClock().now()
         parsed = parse_history(result.projected_messages, now)
@@ -78,7 +78,7 @@ class _SessionRuntime:
         if result.final_text and not any(isinstance(message, Assistant) for message in messages):
             messages.append(Assistant(new_id("msg"), (Text(result.final_text),), Stop.END))
         for message in messages:
-            await tell(MessageAdded(message))
+            await emit(MessageAdded(message))
 
 
 class CodexAgent:

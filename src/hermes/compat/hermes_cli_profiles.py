@@ -1,4 +1,4 @@
-"""`hermes_cli.profiles`: the profiles, according to the process environment."""
+"""`hermes_cli.profiles`: the active profile and those to serve, by the process environment."""
 
 from pathlib import Path
 

@@ -150,12 +150,12 @@ class AIAgent(CodexAgent):
         )
 
     async def _run_interruptible(
-        self, app: App, message: str, tell: Callable[[Event], None]
+        self, app: App, message: str, on_event: Callable[[Event], None]
     ) -> Answer:
         """Run the turn so that `interrupt` can reach it from other threads."""
         self._running = (asyncio.get_running_loop(), app)
         try:
-            return await collect(app, [Text(message)], tell)
+            return await collect(app, [Text(message)], on_event)
         finally:
             self._running = None
 
@@ -254,8 +254,8 @@ def _last_reasoning(messages: Sequence[Message]) -> str | None:
 
 
 def _delta_callback(callback: Callable[[str], None] | None) -> Callable[[Event], None]:
-    def tell(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if callback is not None and isinstance(event, TextDelta):
             callback(event.text)
 
-    return tell
+    return on_event

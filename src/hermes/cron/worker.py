@@ -243,7 +243,7 @@ class CronWorker:
 
     async def _watch_folder(self, folder: Path, scope: anyio.CancelScope) -> None:
         """Watch a folder; in `cron/`, others change jobs or touch a file to wake this process."""
-        told = False
+        is_logged = False
         with scope:
             while True:
                 try:
@@ -252,9 +252,9 @@ class CronWorker:
                             self._bus.wake(LANE)
                             await self._clock.sleep(CHANGES_INTERVAL)  # a burst is one change
                 except OSError as error:
-                    if not told:
+                    if not is_logged:
                         log.warning("changes of %s are noticed late: %s", folder, error)
-                    told = True
+                    is_logged = True
                 # The folder may still appear.
                 await self._clock.sleep(RETRY_SECONDS)
                 self._bus.wake(LANE)

@@ -388,7 +388,7 @@ class Actor:
             # Messages from other principals never steer this run.
             run.seen.add(queued.key)
             return
-        match queued.message.manner or self._rules.busy:
+        match queued.message.busy_mode or self._rules.busy:
             case BusyMode.INTERRUPT:
                 run.cancel(CancelCause.INTERRUPTED)
             case BusyMode.STEER:

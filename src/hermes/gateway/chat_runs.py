@@ -134,12 +134,12 @@ def next_batch(waiting: Sequence[QueuedMessage], rules: ActorRules) -> list[Queu
         ]
         return [*near, *batch]
     first = _first_message(waiting, rules)
-    if rules.busy is BusyMode.QUEUE or first.message.manner is BusyMode.QUEUE:
+    if rules.busy is BusyMode.QUEUE or first.message.busy_mode is BusyMode.QUEUE:
         return [first]
     batch: list[QueuedMessage] = []
     for queued in waiting[waiting.index(first) :]:
         message = queued.message
-        if not same_conversation(message, first.message) or message.manner is BusyMode.QUEUE:
+        if not same_conversation(message, first.message) or message.busy_mode is BusyMode.QUEUE:
             break
         batch.append(queued)
     return batch
@@ -151,7 +151,7 @@ def _first_message(waiting: Sequence[QueuedMessage], rules: ActorRules) -> Queue
     for queued in waiting:
         if not same_conversation(queued.message, head.message):
             break
-        if (queued.message.manner or rules.busy) is BusyMode.INTERRUPT:
+        if (queued.message.busy_mode or rules.busy) is BusyMode.INTERRUPT:
             return queued
     return head
 

@@ -341,7 +341,9 @@ class CommandQueue:
     async def _submit_message(self, command: QueuedCommand, submitted: SubmitMessage) -> None:
         key, message = command.key, command.message
         user = User(message.user.id, submitted.parts, message.user.trust)
-        new_message = structs.replace(message, user=user, manner=submitted.busy_mode, recordings=())
+        new_message = structs.replace(
+            message, user=user, busy_mode=submitted.busy_mode, recordings=()
+        )
         post = EnqueueItem(inbox_item(f"{key}:said", command.session, new_message))
         await self.reply(
             f"{key}:reply", message.address, submitted.notice, post, CompleteItem(key, self._holder)

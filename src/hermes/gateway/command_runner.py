@@ -24,7 +24,7 @@ from hermes.gateway.command_queue import (
     StoppedCommands,
     SubmitMessage,
 )
-from hermes.gateway.followups import location_of_message
+from hermes.gateway.followups import put_session_location
 from hermes.gateway.hook_events import (
     command_event,
     emit_session_end,
@@ -249,7 +249,7 @@ class CommandRunner:
             over = SessionChange(ended_at=self._clock.now(), end_reason="resumed another")
             current = await self._sessions.find(key)
             others = [] if current is None else [ChangeSession(current.id, over)]
-            location = location_of_message(session.id, request.message, key)
+            location = put_session_location(session.id, request.message, key)
             change = ChangeSession(session.id, moved)
             await self._store.commit(*others, change, location, fence=lease.fence)
             while (other := await self._sessions.find(key)) and other.id != session.id:
@@ -294,8 +294,8 @@ async def _run_command(command: Command, context: CommandContext, words: str) ->
     match reply:
         case TextReply(text=text) | ResumedReply(text=text):
             return text
-        case SubmitReply(parts, manner, notice):
-            return SubmitMessage(parts, manner, notice)
+        case SubmitReply(parts, busy_mode, notice):
+            return SubmitMessage(parts, busy_mode, notice)
         case QuitReply():
             return "There is nothing to quit here."
         case ScreenReply():

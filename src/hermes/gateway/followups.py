@@ -17,22 +17,23 @@ def is_chat(scope: Scope) -> bool:
 def chat_followup(scope: Scope, key: str, text: str, trust: Trust = Trust.DATA) -> EnqueueItem:
     """Return the write of a follow-up to a chat.
 
-    It waits for a running turn regardless of the busy mode; several become one turn.
+    It waits for a running turn, whatever the busy mode; several follow-ups share one turn.
     """
     if scope.address is None:
         raise ValueError("a follow-up needs the address of a chat")
     message = InboxMessage(
         user=User(key, (Text(text),), trust),
         address=scope.address,
+        # It must not be sent as a reply to the message that started the earlier turn.
         asker=structs.replace(scope.asker, message=""),
         principal=scope.principal,
         role=scope.role,
-        manner=BusyMode.COLLECT,
+        busy_mode=BusyMode.COLLECT,
     )
     return EnqueueItem(inbox_item(key, scope.key, message))
 
 
-def location_of_message(session: str, message: InboxMessage, key: str) -> PutSessionLocation:
+def put_session_location(session: str, message: InboxMessage, key: str) -> PutSessionLocation:
     """Return the write to commit when a session moves to the chat of this message."""
     location = SessionLocation(
         session=session,
@@ -48,8 +49,8 @@ def location_of_message(session: str, message: InboxMessage, key: str) -> PutSes
 async def current_scope(store: Store, scope: Scope) -> Scope:
     """Return the scope where the conversation continues now.
 
-    A session resumed in another chat is found there; for an ended one, its successor under the
-    same key gets the follow-up.
+    Follows a session that was resumed in another chat. If the session has ended, the scope stays:
+    the next session with its key gets the follow-up.
     """
     try:
         session = await store.archive_for(OWNER).get(scope.session)

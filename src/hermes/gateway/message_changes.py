@@ -98,7 +98,7 @@ def _steering(message: InboxMessage) -> InboxMessage:
         (Text(DELETED),) if deleted else (Text(EDITED), *message.user.parts)
     )
     user = structs.replace(message.user, parts=parts)
-    return structs.replace(message, user=user, kind=InboxKind.MESSAGE, manner=BusyMode.STEER)
+    return structs.replace(message, user=user, kind=InboxKind.MESSAGE, busy_mode=BusyMode.STEER)
 
 
 def _amended(queued: QueuedMessage) -> AmendItem:

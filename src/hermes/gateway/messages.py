@@ -53,7 +53,7 @@ class InboxKind(StrEnum):
 
 
 class InboxMessage(Struct, frozen=True, kw_only=True, tag="message"):
-    """One message to a chat session; `manner` is the busy mode its sender asked for, if any.
+    """One message to a chat session; `busy_mode` is the busy mode its sender asked for, if any.
 
     An edit or delete is about the message with the same platform id.
     """
@@ -63,7 +63,7 @@ class InboxMessage(Struct, frozen=True, kw_only=True, tag="message"):
     asker: Requester = Requester()
     principal: str = OWNER
     role: Role = Role.OWNER
-    manner: BusyMode | None = None
+    busy_mode: BusyMode | None = msgspec.field(default=None, name="manner")
     answer_at: tuple[Address, ...] = ()
     reply_to: str | None = None
     """Platform id of the message it replies to."""

@@ -20,7 +20,7 @@ MAX_RECORDINGS = 5
 
 MAX_ECHO = 1_000
 """Characters of a transcript that are shown in the chat."""
-_HEARD = ", transcribed by speech recognition:)\n"
+_TRANSCRIBED = ", transcribed by speech recognition:)\n"
 
 
 class Transcripts:
@@ -73,8 +73,8 @@ class Transcripts:
         if not self._echo or message.kind is InboxKind.EDIT:
             return ""
         texts = (part.text for part in message.user.parts if isinstance(part, Text))
-        heard = [text.partition(_HEARD)[2] for text in texts if _HEARD in text]
-        return "\n\n".join(f"🎙️\n{_quoted(text)}" for text in heard)
+        transcripts = [text.partition(_TRANSCRIBED)[2] for text in texts if _TRANSCRIBED in text]
+        return "\n\n".join(f"🎙️\n{_quoted(text)}" for text in transcripts)
 
     async def _text(self, recording: Recording) -> str:
         try:
@@ -87,7 +87,7 @@ class Transcripts:
             reason = "an internal error"
         else:
             if recording.spoken:
-                return f"({recording.described}{_HEARD}{text}"
+                return f"({recording.described}{_TRANSCRIBED}{text}"
             return sent_file_text(f"{recording.media.name} (transcript)", text)
         log.warning("a %s was not transcribed: %s", recording.described, reason)
         return _failed(recording, reason)

@@ -388,8 +388,8 @@ class GoalService:
     ) -> Goal:
         """Commit the goal, its next turn and the notice together."""
         key = f"{_next_key(goal)}:notice"
-        told = self._delivery.notice_rows(goal.scope, key, notice) if notice else ()
-        saved = await self._save(goal, *writes, *told)
+        notices = self._delivery.notice_rows(goal.scope, key, notice) if notice else ()
+        saved = await self._save(goal, *writes, *notices)
         if notice:
             self._delivery.notify(goal.scope, notice)
         return saved

@@ -2,7 +2,7 @@
 
 from msgspec import Struct, structs
 
-from hermes.kanban.tasks import CLOSED, find_task, is_under_review, tell_person, unlink_tasks
+from hermes.kanban.tasks import CLOSED, find_task, is_under_review, notify_person, unlink_tasks
 from hermes.kit.text import plural
 from hermes.ports.board import BoardRows
 from hermes.schema.board import (
@@ -65,7 +65,7 @@ def promote_ready(rows: BoardRows, now: int) -> list[str]:
     for task_id in promoted:
         rows.change_task(task_id, TaskChange(status=_restart_status(rows, task_id)))
         rows.add_event(task_id, "promoted", now, None, None)
-        tell_person(rows, find_task(rows, task_id), now)
+        notify_person(rows, find_task(rows, task_id), now)
     return promoted
 
 

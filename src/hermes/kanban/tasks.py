@@ -85,11 +85,11 @@ def create_task(rows: BoardRows, new: NewTask, now: int) -> Task:
     }
     rows.add_event(task.id, "created", now, payload, None)
     _inherit_subscriptions(rows, task.id, new.parents, now)
-    tell_person(rows, task, now)
+    notify_person(rows, task, now)
     return task
 
 
-def tell_person(rows: BoardRows, task: Task, now: int) -> None:
+def notify_person(rows: BoardRows, task: Task, now: int) -> None:
     """Notify subscribers that a person's task is ready, because no worker starts it."""
     if task.status is TaskStatus.READY and (task.assignee or "").startswith("@"):
         payload: JsonObject = {"status": task.status.value, "assignee": task.assignee}
@@ -234,7 +234,7 @@ def assign_task(rows: BoardRows, task_id: str, assignee: str | None, now: int) -
     rows.change_task(task_id, TaskChange(assignee=assignee, consecutive_failures=0))
     rows.add_event(task_id, "assigned", now, {"assignee": assignee}, None)
     task = find_task(rows, task_id)
-    tell_person(rows, task, now)
+    notify_person(rows, task, now)
     return task
 
 

@@ -130,7 +130,7 @@ async def sleep_unless(clock: Clock, seconds: float, event: anyio.Event) -> bool
     return event.is_set()
 
 
-class Closed(Exception):
+class MailboxClosed(Exception):
     """The queue is closed."""
 
 
@@ -198,13 +198,13 @@ class Mailbox(Struct, Generic[T], eq=False):
     def take(self, limit: int, wait: float | None = None) -> list[Job[T]]:
         """The next jobs up to the limit; empty after `wait` seconds.
 
-        Raises `Closed` once the mailbox is closed and empty.
+        Raises `MailboxClosed` once the mailbox is closed and empty.
         """
         with self._changed:
             if not self._jobs and self._closed is None:
                 self._changed.wait(wait)
             if not self._jobs and self._closed is not None:
-                raise Closed
+                raise MailboxClosed
             taken: list[Job[T]] = []
             while self._jobs and len(taken) < limit and not (taken and self._jobs[0].alone):
                 taken.append(self._jobs.popleft())

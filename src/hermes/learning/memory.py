@@ -73,7 +73,7 @@ class MemoryOperation(Struct, frozen=True, kw_only=True):
 
 
 class InvalidOperation(Exception):
-    """The operation is impossible; the message tells the model what to do instead."""
+    """The operation is not possible; the message tells the model what to do instead."""
 
 
 def apply_operations(entries: Sequence[str], operations: Sequence[MemoryOperation]) -> list[str]:
@@ -82,7 +82,7 @@ def apply_operations(entries: Sequence[str], operations: Sequence[MemoryOperatio
 
 
 def summarize_operations(operations: Sequence[MemoryOperation]) -> str:
-    """One line for people."""
+    """Describe the operations to a person, in one line."""
     return "; ".join(map(_operation_line, operations)) or "nothing"
 
 
@@ -133,7 +133,7 @@ def _operation_line(operation: MemoryOperation) -> str:
 
 
 class MemoryFile(Struct, frozen=True):
-    """The current content of one file, `irregular` if rewriting it would change too much."""
+    """The content of one file; `irregular` if rewriting it would change more than the entries."""
 
     target: MemoryTarget
     entries: tuple[str, ...]
@@ -224,7 +224,7 @@ class MemoryStore:
         return proposal
 
     async def proposed_before(self, by: Author) -> Sequence[MemoryRequest]:
-        """Pending and decided proposals, as far as they are still stored."""
+        """Return the stored proposals by this author, pending and decided."""
         found = await self._ledger.proposed_before(MEMORY_KIND, by)
         return [msgspec.json.decode(proposal.request, type=MemoryRequest) for proposal in found]
 
@@ -327,7 +327,7 @@ def memory_prompt(store: MemoryStore, *, memory: bool, user: bool) -> str:
 
 @lru_cache(maxsize=8)
 def _file_block(file: MemoryFile) -> str:
-    """Name suspicious entries that bypassed the scan instead of showing them."""
+    """Render a file; a note replaces entries that bypassed the scan for injected instructions."""
     shown = [
         f"[BLOCKED: this entry {why}]" if (why := injection_reason(entry)) else entry
         for entry in file.entries

@@ -231,4 +231,4 @@ def with_model_features(profile: ModelProfile, mode: str, model: str) -> ModelPr
         model_features for pattern, model_features in _FEATURES[mode] if re.match(pattern, bare)
     )
     features = structs.asdict(next(matching, ModelFeatures()))
-    return structs.replace(profile, forms=mode == RESPONSES, **features)
+    return structs.replace(profile, json_output=mode == RESPONSES, **features)

@@ -43,7 +43,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
     where a wire requires a limit and none is set; `budgets` are reasoning tokens, one for each of
     `EFFORTS`; `betas` are beta features to request. A small model is offered only the `tools` named
     here, and gets only this `prompt`. `stores_responses` means that the server stores earlier
-    answers and can continue from one, `forms` that it supports JSON output.
+    answers and can continue from one, `json_output` that it can be told to answer in JSON.
     """
 
     max_tokens_field: str = "max_tokens"
@@ -58,7 +58,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
     budgets: tuple[int, ...] = (0, 1024, 4096, 8192, 16_384, 32_000, 32_000, 32_000)
     betas: tuple[str, ...] = ()
     stores_responses: bool = False
-    forms: bool = True
+    json_output: bool = True
     tools: tuple[str, ...] = ()
     prompt: str = ""
 

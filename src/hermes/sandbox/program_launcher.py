@@ -1,4 +1,4 @@
-"""Start the programs of plugins as process trees that end with us."""
+"""Start programs for plugins; their process trees end with this process."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

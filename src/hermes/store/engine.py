@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
-from hermes.kit.tasks import Closed, Job, Mailbox, Worker, deliver
+from hermes.kit.tasks import Job, Mailbox, MailboxClosed, Worker, deliver
 from hermes.schema.errors import StoreCorrupt, StoreError
 from hermes.store.connection import (
     READ_ONLY,
@@ -82,7 +82,7 @@ class Writer:
         while True:
             try:
                 self._taken = self.mailbox.take(MAX_GROUP, wait)
-            except Closed:
+            except MailboxClosed:
                 return
             if self._taken:
                 self._do([job for job in self._taken if not job.abandoned])
@@ -279,7 +279,7 @@ class Engine:
                     except Exception as error:  # noqa: BLE001 - passed to the caller
                         job.fail(error)
                     deliver([job])
-        except Closed:
+        except MailboxClosed:
             if connection is not None:
                 connection.close()
 

@@ -170,7 +170,7 @@ class SendFault(Enum):
 class FakeFaultyChannel(FakeChannel):
     """A fake channel whose `send` follows a list of faults, then whatever `chance` returns.
 
-    `reactions` are the reactions set on messages; `heard` is returned by `last_seen_at`.
+    `reactions` are the reactions set on messages; `seen_at` is returned by `last_seen_at`.
     """
 
     def __init__(

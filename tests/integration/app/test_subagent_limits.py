@@ -61,7 +61,7 @@ class Harness:
             while await app.store.delegations.running():  # noqa: ASYNC110 - the disk
                 await anyio.sleep(0.01)
 
-    async def heard(self, *, levels: int = 1) -> str:
+    async def tool_result(self, *, levels: int = 1) -> str:
         """What the last subagent was told by its tools."""
         archive = self._app.store.archive_for(OWNER)
         found = await archive.list(SessionFilter(source="subagent"))
@@ -129,7 +129,7 @@ async def test_subagent_of_a_member_lacks_tools_forbidden_to_the_role(
 ) -> None:
     async with harness(tmp_path, ROLES) as one:
         await one.delegates(role=Role.MEMBER, later=later)
-        assert "Unknown tool: terminal" in await one.heard()
+        assert "Unknown tool: terminal" in await one.tool_result()
         below = [tools for tools in one.offered() if "delegate_task" not in tools]
         assert below == [{"todo"}] * 2
 
@@ -145,20 +145,20 @@ async def test_subagent_lacks_tools_not_offered_on_the_platform(
     few = ", ".join(f"{name}: {FEW}" for name in ("test", "api_server", "desk"))
     async with harness(tmp_path, f"platform_toolsets: {{{few}}}\n") as one:
         await one.delegates(source, address)
-        assert "Unknown tool: terminal" in await one.heard()
+        assert "Unknown tool: terminal" in await one.tool_result()
 
 
 async def test_subagent_lacks_tools_excluded_from_the_turn(tmp_path: Path) -> None:
     async with harness(tmp_path, "") as one:
         await one.delegates(without=frozenset({"terminal"}))
-        assert "Unknown tool: terminal" in await one.heard()
+        assert "Unknown tool: terminal" in await one.tool_result()
 
 
 async def test_nested_subagent_inherits_the_limits(tmp_path: Path) -> None:
     settings = f"delegation: {{max_spawn_depth: 2}}\nplatform_toolsets: {{test: {FEW}}}\n"
     async with harness(tmp_path, settings) as one:
         await one.delegates(words="hand it down")
-        assert "Unknown tool: terminal" in await one.heard(levels=2)
+        assert "Unknown tool: terminal" in await one.tool_result(levels=2)
 
 
 async def test_subagent_commands_use_the_sandbox_of_the_platform(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ async def test_subagent_commands_use_the_sandbox_of_the_platform(tmp_path: Path)
     seen = f"test -e {tmp_path}/home/config.yaml && echo bare || echo walled"
     async with harness(tmp_path, settings, seen) as one:
         await one.delegates()
-        assert '"walled\\n"' in await one.heard()
+        assert '"walled\\n"' in await one.tool_result()
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -182,4 +182,4 @@ async def test_subagent_commands_use_the_network_setting_of_the_platform(
         knock = f"timeout 20 bash -c 'echo hi > /dev/tcp/127.0.0.1/{port}' && echo in || echo out"
         async with harness(tmp_path, settings, knock) as one:
             await one.delegates()
-            assert f"{'in' if there else 'out'}\\n" in await one.heard()
+            assert f"{'in' if there else 'out'}\\n" in await one.tool_result()

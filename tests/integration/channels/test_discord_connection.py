@@ -12,7 +12,7 @@ from msgspec import structs
 from emulators.discord.server import serve_discord
 from hermes.channels.account import BadToken
 from hermes.channels.discord.channel import open_channel
-from hermes.channels.discord.rest_api import MAX_PATIENCE
+from hermes.channels.discord.rest_api import MAX_RETRY_SECONDS
 from hermes.ports.channel import (
     Inbound,
     Offline,
@@ -115,7 +115,7 @@ class TestConnection:
             bench.server.gateway.identify_seconds = 0
             bench.server.gateway.forget_sessions()
             bench.discord.say(bench.home.chat, "meanwhile", person=ANN)
-            bench.server.history_wait = 2 * MAX_PATIENCE
+            bench.server.history_wait = 2 * MAX_RETRY_SECONDS
             async with listening(bench.channel) as updates:
                 await bench.server.until(lambda: bench.server.gateway.identified == 2)
                 await bench.acknowledged()

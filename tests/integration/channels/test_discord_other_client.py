@@ -30,12 +30,12 @@ class Client(discord.Client):
         intents = discord.Intents.default()
         intents.message_content = True
         super().__init__(intents=intents)
-        self.heard: asyncio.Queue[discord.Message] = asyncio.Queue()
+        self.received: asyncio.Queue[discord.Message] = asyncio.Queue()
         self.pressed: asyncio.Queue[discord.Interaction] = asyncio.Queue()
 
     async def on_message(self, message: discord.Message) -> None:
         if message.author != self.user:
-            await self.heard.put(message)
+            await self.received.put(message)
 
     async def on_interaction(self, interaction: discord.Interaction) -> None:
         await interaction.response.defer()
@@ -65,7 +65,7 @@ async def test_messages_threads_and_presses(server: DiscordServer) -> None:
     channel, forum = emulated.add_channel(guild), emulated.add_channel(guild, "ideas", FORUM)
     async with running() as client:
         emulated.say(channel, f"<@{emulated.bot.id}> hi", person=ANN)
-        message = await client.heard.get()
+        message = await client.received.get()
         assert client.user in message.mentions
         assert message.guild is not None
         assert message.guild.name == "Home"
@@ -93,7 +93,7 @@ async def test_files_history_and_limits(server: DiscordServer) -> None:
     direct = emulated.direct(ANN)
     async with running() as client:
         emulated.say(direct, "look", person=ANN, files={"a.txt": (b"data", "text/plain")})
-        message = await client.heard.get()
+        message = await client.received.get()
         assert await message.attachments[0].read() == b"data"
         for emoji in ("👀", "✅"):
             await message.add_reaction(emoji)
@@ -111,5 +111,5 @@ async def test_cut_connection_is_resumed(server: DiscordServer) -> None:
     async with running() as client:
         server.gateway.cut()
         emulated.say(emulated.direct(ANN), "meanwhile", person=ANN)
-        assert (await client.heard.get()).content == "meanwhile"
+        assert (await client.received.get()).content == "meanwhile"
         assert (server.gateway.identified, server.gateway.resumed) == (1, 1)

@@ -42,7 +42,7 @@ def post(text: str, **more: object) -> Outbound:
 
 
 class TestServers:
-    async def heard(
+    async def received(
         self,
         bench: DiscordBench,
         server: DiscordGuild,
@@ -59,7 +59,7 @@ class TestServers:
 
     async def test_mention_opens_a_thread_with_the_first_post(self, bench: DiscordBench) -> None:
         server = DiscordGuild(bench)
-        (inbound,) = await self.heard(bench, server, f"{server.bot} plan the trip\nto Rome")
+        (inbound,) = await self.received(bench, server, f"{server.bot} plan the trip\nto Rome")
         assert inbound.about.mentions
         assert inbound.address == Address("discord", server.general, inbound.message)
         assert text_of(inbound) == "plan the trip\nto Rome"
@@ -77,9 +77,9 @@ class TestServers:
 
     async def test_in_its_thread_no_mention_is_needed(self, bench: DiscordBench) -> None:
         server = DiscordGuild(bench)
-        (first,) = await self.heard(bench, server, f"{server.bot} hello")
+        (first,) = await self.received(bench, server, f"{server.bot} hello")
         await bench.channel.send(first.address, post("Hello"))
-        (more,) = await self.heard(bench, server, "and now?", channel=str(first.message))
+        (more,) = await self.received(bench, server, "and now?", channel=str(first.message))
         assert more.about.mentions
         assert more.address == first.address
 
@@ -87,7 +87,7 @@ class TestServers:
         self, bench: DiscordBench, tmp_path: Path
     ) -> None:
         server = DiscordGuild(bench)
-        (first,) = await self.heard(bench, server, f"{server.bot} hello")
+        (first,) = await self.received(bench, server, f"{server.bot} hello")
         async with open_channel(channel_deps(tmp_path, bench.server.api_url)) as channel:
             await channel.send(first.address, post("Hello"))
         assert [one.text for one in bench.discord.posts(str(first.message))] == ["Hello"]
@@ -97,7 +97,7 @@ class TestServers:
     ) -> None:
         server = DiscordGuild(bench)
         bench.discord.threadless.add(server.general)
-        (first,) = await self.heard(bench, server, f"{server.bot} hello")
+        (first,) = await self.received(bench, server, f"{server.bot} hello")
         await bench.channel.send(first.address, post("Hello"))
         (shown,) = bench.discord.posts(server.general)
         assert shown.object["message_reference"]["message_id"] == first.message  # pyright: ignore[reportIndexIssue, reportUnknownMemberType]
@@ -117,7 +117,7 @@ class TestServers:
     async def test_only_a_mention_of_the_bot_is_reported(self, bench: DiscordBench) -> None:
         server = DiscordGuild(bench)
         texts = ("between us", f"<@{BOB}> hi", f"{server.bot} <@{BOB}> hi")
-        updates = await self.heard(bench, server, *texts)
+        updates = await self.received(bench, server, *texts)
         assert [(typed_text(user_of(one)), one.about.mentions) for one in updates] == [
             ("between us", False),
             ("@Person 1002 hi", True),
@@ -130,7 +130,7 @@ class TestServers:
             tmp_path, discord, env={"DISCORD_IGNORED_CHANNELS": channel}
         ) as bench:
             server = DiscordGuild(bench)
-            assert await self.heard(bench, server, f"{server.bot} hi", channel=channel) == []
+            assert await self.received(bench, server, f"{server.bot} hi", channel=channel) == []
             async with listening(bench.channel) as updates:
                 await bench.connected()
                 discord.command(channel, "help", ANN)
@@ -142,7 +142,7 @@ class TestServers:
         bench.discord.say(server.general, "too old", person=BOB)
         await bench.channel.send(Address("discord", server.general), post("my last post"))
         bench.discord.say(server.general, "we meet at 6", person=BOB)
-        (inbound,) = await self.heard(bench, server, f"{server.bot} when?")
+        (inbound,) = await self.received(bench, server, f"{server.bot} when?")
         (earlier,) = attachments_of(user_of(inbound))
         assert earlier.untrusted
         assert "Person 1002: we meet at 6" in earlier.text
@@ -151,7 +151,7 @@ class TestServers:
     async def test_roles_of_the_sender_are_known(self, bench: DiscordBench) -> None:
         server = DiscordGuild(bench)
         bench.discord.roles[server.id, ANN] = ["77"]
-        (inbound,) = await self.heard(bench, server, f"{server.bot} hi")
+        (inbound,) = await self.received(bench, server, f"{server.bot} hi")
         assert (inbound.about.roles, inbound.about.guild) == (("77",), server.id)
 
     async def test_roles_count_in_direct_messages_until_they_are_taken_away(
@@ -201,8 +201,8 @@ class TestServers:
         discord.bot.flags = 0
         async with discord_bench(tmp_path, discord) as bench:
             server = DiscordGuild(bench)
-            updates = await self.heard(bench, server, "hidden", f"{server.bot} hi")
-            updates += await self.heard(bench, server, "direct", channel=bench.home.chat)
+            updates = await self.received(bench, server, "hidden", f"{server.bot} hi")
+            updates += await self.received(bench, server, "direct", channel=bench.home.chat)
         assert [text_of(one) for one in updates] == ["hi", "direct"]
 
 

@@ -367,7 +367,7 @@ async def test_server_without_idle_is_polled(tmp_path: Path) -> None:
 def account(host: EmulatorHost, password: str = PASSWORD) -> ImapServer:
     return ImapServer(
         host="127.0.0.1", port=host.port, security="none", user=AGENT, password=password,
-        patience=0.2,
+        timeout=0.2,
     )  # fmt: skip
 
 

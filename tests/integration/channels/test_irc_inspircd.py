@@ -97,7 +97,7 @@ class Ann:
 
     async def shown(self, address: Address) -> list[str]:
         await self._ann.synced()
-        return self._ann.heard(address.chat)
+        return self._ann.received(address.chat)
 
     async def quoted(self, post: str) -> str | None:
         await self._ann.synced()

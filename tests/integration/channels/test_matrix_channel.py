@@ -75,7 +75,7 @@ async def listens(bench: MatrixBench) -> None:
 
 
 @asynccontextmanager
-async def hears(bench: MatrixBench) -> AsyncGenerator[list[Inbound]]:
+async def collected_updates(bench: MatrixBench) -> AsyncGenerator[list[Inbound]]:
     """Run the channel during the block and collect what it delivers.
 
     What an earlier test left in its own room is not counted: its channel was cancelled.
@@ -94,7 +94,7 @@ async def hears(bench: MatrixBench) -> AsyncGenerator[list[Inbound]]:
         group.cancel_scope.cancel()
 
 
-async def told(received: list[Inbound], count: int = 1) -> list[Inbound]:
+async def wait_for_updates(received: list[Inbound], count: int = 1) -> list[Inbound]:
     """Wait for updates."""
     with anyio.fail_after(60):
         while len(received) < count:  # noqa: ASYNC110 - another task appends to it
@@ -106,10 +106,10 @@ async def test_encrypted_files_arrive_both_ways(
     homeserver: Homeserver, ann: Person, agent: str, folder: Path
 ) -> None:
     async with matrix_bench(homeserver, ann, agent, folder) as bench:
-        async with hears(bench) as received:
+        async with collected_updates(bench) as received:
             await listens(bench)
             await ann.send_file(bench.room, b"\x89PNG secret", "a.png", "image/png", "Look!")
-            await told(received)
+            await wait_for_updates(received)
         (update,) = received
         caption, image = update.parts
         assert caption == Text("Look!")
@@ -131,13 +131,13 @@ async def test_missed_messages_are_read_in_order_and_repeated_posts_are_one(
 ) -> None:
     """More than one answer to a sync holds; and the same key is the same event."""
     async with matrix_bench(homeserver, ann, agent, folder) as bench:
-        async with hears(bench) as received:
+        async with collected_updates(bench) as received:
             await listens(bench)
             await bench.acknowledged(await ann.say(bench.room, "first"))
         for number in range(25):
             await ann.say(bench.room, f"{number}")
-        async with hears(bench) as received:
-            await told(received, 25)
+        async with collected_updates(bench) as received:
+            await wait_for_updates(received, 25)
         assert [text_of(one) for one in received] == [str(n) for n in range(25)]
         first = await bench.channel.send(bench.home, post("once", "key-1"))
     async with matrix_bench(homeserver, ann, agent, folder, room=bench.room) as again:
@@ -152,7 +152,7 @@ async def test_unreadable_message_is_shown_and_answered_once_its_key_arrives(
     homeserver: Homeserver, ann: Person, agent: str, folder: Path
 ) -> None:
     async with matrix_bench(homeserver, ann, agent, folder) as bench:
-        async with hears(bench) as received:
+        async with collected_updates(bench) as received:
             await listens(bench)
             event = await ann.say_without_key(bench.room, "can you read this?")
             await bench.acknowledged(event)
@@ -163,9 +163,9 @@ async def test_unreadable_message_is_shown_and_answered_once_its_key_arrives(
             asked = [body for kind, body in bench.proxy.to_devices if kind == "m.room_key_request"]
             assert any(ann.user.encode() in body for body in asked)
         await ann.give_key(agent)
-        async with hears(bench) as received:
+        async with collected_updates(bench) as received:
             # The event was stored: a restart in between does not lose it.
-            await told(received)
+            await wait_for_updates(received)
         assert [(one.message, text_of(one)) for one in received] == [(event, "can you read this?")]
 
 
@@ -192,23 +192,23 @@ async def test_threads_mentions_and_reactions_in_a_group(
     async with matrix_bench(
         homeserver, ann, agent, folder, direct=False, name="Team", encrypted=False
     ) as bench:
-        async with hears(bench) as received:
+        async with collected_updates(bench) as received:
             await listens(bench)
             await ann.say(bench.room, "between us", **{"m.mentions": {}})
             named = await ann.say(bench.room, "hi agent", **{"m.mentions": {"user_ids": [agent]}})
-            await told(received, 2)
+            await wait_for_updates(received, 2)
             thread = Address("matrix", bench.room, named)
             answer = await bench.channel.send(thread, post("Hello"))
             in_thread = {"rel_type": "m.thread", "event_id": named}
             more = await ann.say(
                 bench.room, "and?", **{"m.relates_to": in_thread, "m.mentions": {}}
             )
-            await told(received, 3)
+            await wait_for_updates(received, 3)
             reaction = {"rel_type": "m.annotation", "event_id": more, "key": "👍"}
             await ann.send(bench.room, {"m.relates_to": reaction}, "m.reaction")
-            await told(received, 4)
+            await wait_for_updates(received, 4)
             await ann.say(bench.room, "!help", **{"m.mentions": {"user_ids": [agent]}})
-            await told(received, 5)
+            await wait_for_updates(received, 5)
         loud, mentioned, follow_up, thumb, command = received
         assert [one.about.mentions for one in (loud, mentioned, follow_up)] == [False, True, True]
         assert [one.address for one in (loud, mentioned, follow_up, thumb)] == [
@@ -244,7 +244,7 @@ async def test_invitations_follow_the_access_rules(
     env = {"MATRIX_ALLOW_ALL_USERS": "", "MATRIX_ALLOWED_USERS": ann.user}
     with running_person(homeserver, "mallory") as mallory:
         async with matrix_bench(homeserver, ann, agent, folder, env=env) as bench:
-            async with hears(bench) as received:
+            async with collected_updates(bench) as received:
                 await listens(bench)
                 refused = await asyncio.to_thread(mallory.create_room, agent)
                 await mallory.until(lambda: agent in mallory.left(refused))
@@ -252,7 +252,7 @@ async def test_invitations_follow_the_access_rules(
                 room = await asyncio.to_thread(ann.create_room, agent, encrypted=False)
                 await ann.say(room, "before you came")
                 await ann.joined(room, agent)
-                await told(received)
+                await wait_for_updates(received)
             assert [(one.address.chat, text_of(one)) for one in received] == [
                 (room, "before you came")
             ]
@@ -295,19 +295,19 @@ async def test_soft_logout_keeps_the_device_and_a_deleted_one_is_replaced(
             return gone.pop() if gone and request.path.endswith("/sync") else None
 
         bench.proxy.fail = expire
-        async with hears(bench) as received:
+        async with collected_updates(bench) as received:
             await listens(bench)
             await ann.say(bench.room, "still there?")
-            await told(received)
+            await wait_for_updates(received)
         assert text_of(received[0]) == "still there?"
         assert (await bench.channel._device.ready()).login.device_id == device
         await bench.channel._api.call("POST", "/_matrix/client/v3/logout", object, {})
-        async with hears(bench) as received:
+        async with collected_updates(bench) as received:
             await listens(bench)
             await ann.until(lambda: ann.knows_other_device(agent, device))
             await ann.can_encrypt_for(agent)
             await ann.say(bench.room, "and now?")
-            await told(received)
+            await wait_for_updates(received)
         assert text_of(received[-1]) == "and now?"
         assert (await bench.channel._device.ready()).login.device_id != device
 
@@ -436,7 +436,7 @@ async def test_device_is_verified_by_emoji(
     homeserver: Homeserver, ann: Person, agent: str, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with matrix_bench(homeserver, ann, agent, folder) as bench:
-        async with hears(bench):
+        async with collected_updates(bench):
             await listens(bench)
             opened = await bench.channel._device.ready()
             await ann.until(lambda: opened.login.device_id in ann.client.device_store[agent])

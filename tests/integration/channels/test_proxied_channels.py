@@ -96,8 +96,8 @@ async def test_irc_network_is_reached(
     ):
         await ann.until(lambda line: line.command == "JOIN" and line.nick == nick)
         await one.channel.send(Address("irc", room), HI)
-        await ann.until(lambda line: ann.heard(room, nick))
-        assert ann.heard(room, nick) == ["through the proxy"]
+        await ann.until(lambda line: ann.received(room, nick))
+        assert ann.received(room, nick) == ["through the proxy"]
     assert proxy.hosts == ["localhost"]
 
 

@@ -58,9 +58,9 @@ async def running(spec: GatewaySpec, ann: Person) -> AsyncGenerator[GatewayInsta
 
 async def sees(ann: Person, words: str, target: str) -> str:
     with anyio.move_on_after(TIMEOUT) as scope:
-        while not (found := [one for one in ann.heard(target) if words in one]):
+        while not (found := [one for one in ann.received(target) if words in one]):
             await ann.changed.wait()
-    assert not scope.cancelled_caught, "\n".join(ann.heard(target))[-1500:]
+    assert not scope.cancelled_caught, "\n".join(ann.received(target))[-1500:]
     return found[-1]
 
 
@@ -88,13 +88,13 @@ async def test_conversation_with_approval_and_restart(tmp_path: Path) -> None:
                 send = partial(cli, "send", "-t", "irc", "The build is green.")
                 assert (await anyio.to_thread.run_sync(send)).code == 0
                 await sees(ann, "The build is green.", room)
-                heard = ann.heard(room)
+                received = ann.received(room)
                 instance.kill()
             await ann.say(room, f"{NICK}: q-3 long while it is down")
             async with running(spec, ann):
                 await sees(ann, "re: q-3", room)
                 await ann.say(room, f"{NICK}: q-4 again")
                 await sees(ann, "re: q-4", room)
-                answers = [one for one in [*heard, *ann.heard(room)] if "re: q-" in one]
+                answers = [one for one in [*received, *ann.received(room)] if "re: q-" in one]
     assert note.read_text() == "done\n"
     assert [one.partition("re: ")[2][:3] for one in answers] == ["q-2", "q-3", "q-4"]

@@ -107,7 +107,7 @@ async def hang_harness(folder: Path, kind: str) -> AsyncGenerator[HangHarness]:
     work.mkdir(parents=True)
     started = work / BEGUN
 
-    def heard(thought: ModelCall) -> None:
+    def mark_started(thought: ModelCall) -> None:
         if "hang:" in thought.question:
             started.touch()
 
@@ -128,7 +128,7 @@ async def hang_harness(folder: Path, kind: str) -> AsyncGenerator[HangHarness]:
         if kind == "a slow disk":
             stack.enter_context(faulty_disk()).slow = SLOW_DISK
         async with serve_platform() as server:
-            server.model.on_call = heard
+            server.model.on_call = mark_started
             turns = 1 if kind == "no slot is free" else None
             given = ProfileSettings(
                 account="main",

@@ -44,11 +44,11 @@ def test_session_and_its_continuation(hermes: HermesCli) -> None:
         at.click_and_wait("terminal cat beds.txt", "   peas in the second")
         assert "   $ cat beds.txt" in at.text
         copied = base64.b64encode(b"water --all").decode()
-        at.click("[copy]", lambda: f"52;c;{copied}" in at.screen.told)
+        at.click("[copy]", lambda: f"52;c;{copied}" in at.screen.escapes)
         at.keys("delete\r")
         at.wait_for_text("Allow once")
         assert "Auto-denied" not in at.text
-        assert "2;● hermes: approval needed: rm -rf build" in at.screen.told
+        assert "2;● hermes: approval needed: rm -rf build" in at.screen.escapes
         at.click_and_wait("Allow once", "→ allowed once")
         at.wait_for_text("It is gone.")
         at.wait_for_text(READY)

@@ -69,7 +69,7 @@ class PlatformChannel:
         self._clock = clock
         self._account = account
         self._name = name
-        self._heard: datetime | None = None
+        self._seen_at: datetime | None = None
         self.caps = TEST_CAPABILITIES
 
     async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
@@ -82,7 +82,7 @@ class PlatformChannel:
             async with self._session.get(f"/{self._account}/updates", params=query) as response:
                 response.raise_for_status()
                 updates = msgspec.json.decode(await response.read(), type=Updates).updates
-            self._heard, alive = self._clock.now(), True
+            self._seen_at, alive = self._clock.now(), True
             if cursor != acked:
                 failpoint("channel.after_ack")
             acked = cursor
@@ -109,7 +109,7 @@ class PlatformChannel:
         await self._call("POST", "signs", Reaction(to.chat, message, sign))
 
     def last_seen_at(self) -> datetime | None:
-        return self._heard
+        return self._seen_at
 
     async def _deliver(
         self, updates: Sequence[Update], deliver: Callable[[Inbound], Awaitable[None]]

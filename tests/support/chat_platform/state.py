@@ -170,7 +170,7 @@ class FakePlatform:
     ) -> WrittenMessage:
         """Add a message of a person, possibly a reply, to the account's feed."""
         spoken = self._spoken(0, account, chat, person, text)
-        self._hear([structs.replace(spoken, reply_to=reply_to)])
+        self._add([structs.replace(spoken, reply_to=reply_to)])
         return self.written[-1]
 
     def change(
@@ -179,7 +179,7 @@ class FakePlatform:
         """Edit, delete or react to a message, or press a button; `value` is the new content."""
         text = value if change == "edit" else ""
         spoken = self._spoken(0, account, chat, person, text)
-        self._hear([structs.replace(spoken, change=change, target=target, value=value)])
+        self._add([structs.replace(spoken, change=change, target=target, value=value)])
         return self.written[-1]
 
     def repeat(self, spoken: WrittenMessage) -> None:
@@ -189,7 +189,7 @@ class FakePlatform:
     def say_all(self, said: Sequence[tuple[str, str, str, str]]) -> list[WrittenMessage]:
         """Add several messages; the feeds receive them with the configured faults."""
         new = [self._spoken(index, *message) for index, message in enumerate(said)]
-        self._hear(new)
+        self._add(new)
         return new
 
     def _spoken(
@@ -198,7 +198,7 @@ class FakePlatform:
         name = self.names.get((account, person), person)
         return WrittenMessage(f"u{len(self.written) + place}", account, chat, person, text, name)
 
-    def _hear(self, new: Sequence[WrittenMessage]) -> None:
+    def _add(self, new: Sequence[WrittenMessage]) -> None:
         self.written += new
         for spoken in new:
             line = ChatEntry(spoken.person, spoken.text, spoken.id)

@@ -92,14 +92,14 @@ async def test_runtime_gets_the_question_and_its_events_are_emitted() -> None:
 async def test_resumed_turn_keeps_its_untrusted_mark() -> None:
     strange = structs.replace(user_message("go"), trust=Trust.GUEST)
     note = structs.replace(user_message("go on"), trust=Trust.PROGRAM)
-    for past, asked, heard in (
+    for past, asked, is_foreign in (
         ([strange, note], [], True),
         ([user_message("go"), note], [], False),
         ([strange, assistant_message("done")], [user_message("something else")], False),
     ):
         runtime = FakeRuntime(replies("Good."))
         await run_turn(plan_for(runtime, past), asked, EventRecorder())
-        assert [runtime_request.foreign for runtime_request in runtime.errands] == [heard]
+        assert [runtime_request.foreign for runtime_request in runtime.errands] == [is_foreign]
 
 
 async def test_tools_see_untrusted_content_of_the_runtime_immediately() -> None:
@@ -243,15 +243,15 @@ async def test_cancel_before_the_request_starts_nothing() -> None:
 
 
 async def test_run_that_lost_its_session_is_ignored() -> None:
-    heard: list[Event] = []
+    events: list[Event] = []
 
     async def emit(event: Event) -> None:
-        heard.append(event)
+        events.append(event)
         if isinstance(event, TextDelta):
             raise LeaseLost("Somebody else has it.")
 
     outcome = await run_turn(plan_for(FakeRuntime(replies("Stale."))), [user_message("go")], emit)
     assert outcome is Outcome.FAILED
     assert not any(
-        isinstance(one, MessageAdded) and text_of(one.message) == "Stale." for one in heard
+        isinstance(one, MessageAdded) and text_of(one.message) == "Stale." for one in events
     )

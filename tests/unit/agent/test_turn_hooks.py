@@ -35,24 +35,24 @@ class Guard:
     def __init__(self, *forbidden: str, context: str = "") -> None:
         self.forbidden = forbidden
         self.context = context
-        self.heard: list[tuple[object, ...]] = []
+        self.notes: list[tuple[object, ...]] = []
         self.hangs = False
 
     async def before_tool(self, scope: Scope, tool: str, args: Raw) -> str:
-        self.heard.append(("before", tool, bytes(args)))
+        self.notes.append(("before", tool, bytes(args)))
         return f"{tool} is forbidden." if tool in self.forbidden else ""
 
     async def after_tool(
         self, scope: Scope, tool: str, args: Raw, result: str, *, failed: bool
     ) -> None:
-        self.heard.append(("after", tool, result, failed))
+        self.notes.append(("after", tool, result, failed))
 
     async def turn_started(self, scope: Scope, text: str, *, new: bool) -> str:
-        self.heard.append(("asked", text, new))
+        self.notes.append(("asked", text, new))
         return self.context
 
     async def turn_ended(self, scope: Scope, outcome: Outcome) -> None:
-        self.heard.append(("ended", outcome))
+        self.notes.append(("ended", outcome))
         if self.hangs:
             await anyio.sleep_forever()
 
@@ -80,7 +80,7 @@ async def test_blocked_call_is_not_started_and_the_model_reads_why() -> None:
     (result,) = [message for message in said if isinstance(message, Result)]
     assert result.failed
     assert text_of(result) == "act is forbidden."
-    assert guard.heard == [
+    assert guard.notes == [
         ("asked", "go", True),
         ("before", "act", b'{"x":1}'),
         ("ended", Outcome.DONE),
@@ -96,7 +96,7 @@ async def test_hooks_get_the_result_of_a_call() -> None:
     tools = [FakeTool("look"), FakeTool("act", _fail, effect=Effect.WRITE)]
     calls = assistant_message(tool_call("look"), tool_call("act"), tool_call("nothing"))
     await run(guard, *tools, script=([calls], answer_script("ok")))
-    after = [one for one in guard.heard if one[0] == "after"]
+    after = [one for one in guard.notes if one[0] == "after"]
     assert after == [("after", "look", "did {}", False), ("after", "act", "It broke.", True)]
 
 
@@ -119,7 +119,7 @@ async def test_nested_tool_call_passes_the_hooks() -> None:
         guard, *tools, script=([assistant_message(tool_call("program"))], answer_script("ok"))
     )
     assert act.asked == []
-    assert guard.heard[1:-1] == [
+    assert guard.notes[1:-1] == [
         ("before", "program", b"{}"),
         ("before", "break", b"{}"),
         ("after", "break", "It broke.", True),
@@ -154,7 +154,7 @@ async def test_runtime_tool_call_passes_the_hooks() -> None:
     await run_turn(plan, [user_message("go")], recorder)
     assert act.asked == []
     assert [text_of(one) for one in runtime.came] == ["act is forbidden."]
-    assert [one[0] for one in guard.heard] == ["asked", "before", "ended"]
+    assert [one[0] for one in guard.notes] == ["asked", "before", "ended"]
     assert recorder.texts[1].endswith("It rains.")
 
 
@@ -178,5 +178,5 @@ async def test_cancelled_turn_does_not_wait_for_hooks() -> None:
             group.start_soon(run_turn, plan, [user_message("go")], recorder)
             await gates.reached("1")
             group.cancel_scope.cancel()
-    assert guard.heard[-1] == ("ended", Outcome.CANCELLED)
+    assert guard.notes[-1] == ("ended", Outcome.CANCELLED)
     assert isinstance(recorder.events[-1], RunEnded)

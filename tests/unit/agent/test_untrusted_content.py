@@ -77,7 +77,7 @@ def test_resumed_turn_remembers_untrusted_content() -> None:
     one = tool_call("web", id="c1")
     past = [user_message("before"), assistant_message(one), tool_result("c1")]
     note = structs.replace(user_message("go on"), trust=Trust.PROGRAM)
-    for history, heard in (
+    for history, is_foreign in (
         ([*past, note], True),
         ([*past, user_message("something else"), note], False),
         ([structs.replace(user_message("hi"), trust=Trust.GUEST), note], True),
@@ -85,4 +85,4 @@ def test_resumed_turn_remembers_untrusted_content() -> None:
     ):
         strangers = UntrustedContent(tools)
         strangers.resume(history)
-        assert strangers.present is heard
+        assert strangers.present is is_foreign

@@ -139,7 +139,7 @@ async def test_paired_guest_becomes_member(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "about", "heard"),
+    ("groups", "about", "accepted"),
     [
         (GroupRules(), InboundDetails(chat_type="group"), True),
         (GroupRules(require_mention=True), InboundDetails(chat_type="group"), False),
@@ -173,12 +173,12 @@ async def test_paired_guest_becomes_member(tmp_path: Path) -> None:
     ],
 )
 async def test_group_rules(
-    tmp_path: Path, groups: GroupRules, about: InboundDetails, heard: bool
+    tmp_path: Path, groups: GroupRules, about: InboundDetails, accepted: bool
 ) -> None:
     harness = AccessHarness(tmp_path, access=AccessRules(users=frozenset({"1"})), groups=groups)
     message = make_message(about=about)
-    assert isinstance(await harness.door.admit(message), Admitted) is heard
-    assert await harness.door.admits(message) is heard
+    assert isinstance(await harness.door.admit(message), Admitted) is accepted
+    assert await harness.door.admits(message) is accepted
 
 
 async def test_routed_message_uses_the_other_profiles_key(tmp_path: Path) -> None:

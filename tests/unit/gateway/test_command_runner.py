@@ -212,17 +212,17 @@ class DecidingHooks:
     """Hooks that record events and return preset decisions."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, HookContext]] = []
+        self.recorded: list[tuple[str, HookContext]] = []
         self.asked: list[str] = []
         self.decisions: dict[str, HookDecision] = {}
 
     def emit(self, event: str, context: HookContext) -> None:
         if event.startswith("command:") or event in {"session:end", "session:reset"}:
-            self.heard.append((event, context))
+            self.recorded.append((event, context))
 
     async def decide(self, event: str, context: HookContext) -> HookDecision | None:
         self.asked.append(event)
-        self.heard.append((event, context))
+        self.recorded.append((event, context))
         return self.decisions.get(event)
 
 
@@ -238,7 +238,7 @@ async def test_hooks_receive_commands_and_can_deny_them(tmp_path: Path) -> None:
         assert (await session_at(harness)).title == ""
         censor.decisions["command:version"] = HookDecision(HookVerdict.ALLOW, "?")
         assert (await last(harness, "/v")).startswith("Hermes ")
-        event, context = censor.heard[0]
+        event, context = censor.recorded[0]
         assert event == "command:undo"
         assert context == {
             "platform": "fake",
@@ -260,7 +260,7 @@ async def test_hooks_cannot_block_stop(tmp_path: Path) -> None:
         await harness.channel.say("work")
         await wait_until(lambda: harness.running() is not None)
         assert await last(harness, "/stop") == "Stopped."
-        assert [event for event, _ in censor.heard] == ["command:stop"]
+        assert [event for event, _ in censor.recorded] == ["command:stop"]
         assert censor.asked == []
 
 
@@ -271,7 +271,7 @@ async def test_hooks_receive_resets(tmp_path: Path) -> None:
         old = await session_at(harness)
         await last(harness, "/reset")
         new = await session_at(harness)
-        reply = [(event, context["session_id"]) for event, context in censor.heard]
+        reply = [(event, context["session_id"]) for event, context in censor.recorded]
         assert reply == [
             ("command:new", old.id),
             ("session:end", old.id),
@@ -284,7 +284,7 @@ async def test_unknown_command_reaches_no_hook(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, hooks=censor) as harness:
         await last(harness, "/nonsense")
         await last(harness, "/quit")
-        assert censor.heard == []
+        assert censor.recorded == []
 
 
 async def test_hooks_decide_about_gateway_commands(tmp_path: Path) -> None:

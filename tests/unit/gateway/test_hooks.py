@@ -59,14 +59,14 @@ class Listener:
     """A hook that records events and can wait at a gate."""
 
     def __init__(self, value: object = None) -> None:
-        self.heard: list[tuple[str, dict[str, object]]] = []
+        self.recorded: list[tuple[str, dict[str, object]]] = []
         self.gate = threading.Event()
         self.inside = threading.Event()
         self.waits = False
         self.value = value
 
     def __call__(self, event: str, context: dict[str, object]) -> object:
-        self.heard.append((event, context))
+        self.recorded.append((event, context))
         self.inside.set()
         if self.waits:
             self.gate.wait(TIMEOUT)
@@ -81,10 +81,10 @@ async def test_event_reaches_subscribed_hooks() -> None:
         bus.emit("agent:end", given)
         bus.emit("agent:start", given)
         bus.emit("command:new", given)
-        await until(lambda: len(ends.heard) + len(commands.heard) == 2)
-        assert ends.heard == [("agent:end", given)]
-        assert commands.heard == [("command:new", given)]
-        ends.heard[0][1]["platform"] = "changed"
+        await until(lambda: len(ends.recorded) + len(commands.recorded) == 2)
+        assert ends.recorded == [("agent:end", given)]
+        assert commands.recorded == [("command:new", given)]
+        ends.recorded[0][1]["platform"] = "changed"
         assert given == {"platform": "fake"}
 
 
@@ -93,7 +93,7 @@ async def test_queued_events_are_handled_at_close() -> None:
     async with open_hooks([source("a", listener)], SystemClock()) as bus:
         for number in range(50):
             bus.emit("agent:end", {"n": number})
-    assert [context["n"] for _, context in listener.heard] == list(range(50))
+    assert [context["n"] for _, context in listener.recorded] == list(range(50))
 
 
 async def test_async_handlers_run() -> None:
@@ -150,10 +150,10 @@ async def test_hanging_hook_loses_only_its_own_events() -> None:
         await until(hangs.inside.is_set)
         for count in range(10):
             bus.emit("agent:end", {})
-            await until(lambda count=count: len(fine.heard) == count + 2)
+            await until(lambda count=count: len(fine.recorded) == count + 2)
         assert bus.dropped() == {"hangs": 7}
         hangs.gate.set()
-    assert len(hangs.heard) == 4
+    assert len(hangs.recorded) == 4
 
 
 async def test_close_has_a_timeout() -> None:
@@ -177,7 +177,7 @@ async def test_close_has_a_timeout() -> None:
             while not closed.is_set():
                 await clock.advance(5)
     hangs.gate.set()
-    assert len(hangs.heard) == 1
+    assert len(hangs.recorded) == 1
 
 
 async def test_first_deny_or_handled_wins() -> None:
@@ -241,7 +241,7 @@ async def test_decision_does_not_wait_for_events() -> None:
         busy.waits = False
         with anyio.fail_after(TIMEOUT):
             assert await bus.decide("command:new", {}) == HookDecision(HookVerdict.DENY, "no")
-        assert [event for event, _ in busy.heard] == ["agent:end", "command:new"]
+        assert [event for event, _ in busy.recorded] == ["agent:end", "command:new"]
         busy.gate.set()
 
 
@@ -272,7 +272,7 @@ async def test_stop_is_emitted_but_never_decided() -> None:
     listener = Listener({"decision": "deny"})
     async with open_hooks([source("a", listener, "command:*")], SystemClock()) as bus:
         assert await bus.decide("command:stop", {}) is None
-    assert [event for event, _ in listener.heard] == ["command:stop"]
+    assert [event for event, _ in listener.recorded] == ["command:stop"]
 
 
 async def test_hook_that_fails_to_load_is_disabled() -> None:
@@ -309,9 +309,9 @@ async def test_hook_that_fails_to_load_is_disabled() -> None:
         # Each hook has its own thread; time passes once only the hanging one is waited for.
         await _until(lambda: clock.sleepers == 1)
         await clock.advance(10)
-        await _until(lambda: bool(fine.heard))
+        await _until(lambda: bool(fine.recorded))
     gate.set()
-    assert len(fine.heard) == 1
+    assert len(fine.recorded) == 1
 
 
 async def _until(true: Callable[[], bool]) -> None:

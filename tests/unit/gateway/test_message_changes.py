@@ -95,7 +95,7 @@ def test_change_of_a_running_message_steers() -> None:
     rows = [queued("c", "new", InboxKind.EDIT), queued("d", "", InboxKind.DELETE)]
     applied = apply_changes(rows, [queued("a", "old")], {"c", "d"})
     assert texts(applied.waiting) == [f"{EDITED}new", DELETED]
-    assert {one.message.manner for one in applied.waiting} == {BusyMode.STEER}
+    assert {one.message.busy_mode for one in applied.waiting} == {BusyMode.STEER}
 
 
 def test_message_of_an_earlier_process_is_not_changed_in_place() -> None:

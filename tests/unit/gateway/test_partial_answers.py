@@ -13,16 +13,16 @@ from support.gateway import EchoModel, gateway_harness, wait_until
 
 
 class HangingModel(EchoModel):
-    """`heard` is set when the first piece of the answer was received."""
+    """`first_delta` is set when the first piece of the answer was received."""
 
     def __init__(self) -> None:
         super().__init__([TextDelta("Half"), Pause.FOREVER])
-        self.heard = anyio.Event()
+        self.first_delta = anyio.Event()
 
     async def _play(self, steps: Sequence[ScriptStep]) -> AsyncGenerator[ModelChunk]:
         async for chunk in super()._play(steps):
             yield chunk
-            self.heard.set()
+            self.first_delta.set()
 
 
 async def test_partial_answer_is_not_delivered(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ async def test_partial_answer_is_not_delivered(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as harness:
         harness.planner.model = model
         await harness.channel.say("hi")
-        await wait_until(model.heard.is_set)
+        await wait_until(model.first_delta.is_set)
     async with gateway_harness(tmp_path) as harness:
         await wait_until(lambda: bool(harness.channel.texts_in("1")))
         await harness.wait_until_idle()

@@ -53,5 +53,5 @@ def test_responses_text_format() -> None:
     ("mode", "can"), [(CHAT, True), (RESPONSES, True), (ANTHROPIC, False), (GEMINI, False)]
 )
 def test_json_output_support_depends_on_the_api_mode(mode: str, can: bool) -> None:
-    assert with_model_features(ModelProfile(), mode, "some-model").forms is can
-    assert not small_profile().forms
+    assert with_model_features(ModelProfile(), mode, "some-model").json_output is can
+    assert not small_profile().json_output

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("line", "manner", "words"),
+    ("line", "busy_mode", "words"),
     [
         ("the other one", BusyMode.COLLECT, "the other one"),
         ("/steer the other", BusyMode.STEER, "the other"),
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.slow
         ("  /etc/hosts is what?", BusyMode.QUEUE, "  /etc/hosts is what?"),
     ],
 )
-def test_mode_of_line(line: str, manner: BusyMode, words: str) -> None:
-    assert mode_of_line(line, BusyMode.COLLECT) == (manner, words)
+def test_mode_of_line(line: str, busy_mode: BusyMode, words: str) -> None:
+    assert mode_of_line(line, BusyMode.COLLECT) == (busy_mode, words)
 
 
 def test_default_mode_interrupts() -> None:

@@ -54,10 +54,10 @@ def launch(
     home: Home,
     env: Mapping[str, str],
     command: Sequence[str],
-    tell: Callable[[str], None],
+    on_status: Callable[[str], None],
     timeout: float = READY_TIMEOUT,
 ) -> Launched:
-    """Return once it is ready, passing its status lines to `tell`.
+    """Return once it is ready, passing its status lines to `on_status`.
 
     Raises `LaunchFailed` if it exited, `LaunchNotReady` if it takes too long but still runs.
     """
@@ -75,7 +75,7 @@ def launch(
                 return Launched(_detach(process), status)
             if line.startswith("STATUS="):
                 status = line.removeprefix("STATUS=")
-                tell(status)
+                on_status(status)
             if line.startswith("EXTEND_TIMEOUT_USEC="):
                 pipe.wait_longer(line.partition("=")[2])
         if pipe.silent:

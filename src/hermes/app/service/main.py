@@ -66,13 +66,13 @@ class GatewayService:
         env: Env,
         notifier: Notifier,
         manifests: Mapping[str, ChannelManifest],
-        tell: OnSnapshot,
+        on_snapshot: OnSnapshot,
     ) -> None:
         self._gateway_process = gateway_process
         self._env = env
         self._notifier = notifier
         self._manifests = manifests
-        self._tell = tell
+        self._on_snapshot = on_snapshot
         self._clock = SystemClock()
         self._profile_services: dict[str, ProfileService] = {}
         self._api_host = ApiHost(self._clock, self.status)
@@ -151,7 +151,7 @@ class GatewayService:
     def _report_ready(self) -> None:
         snapshot = self._snapshot()
         self._gateway_process.state.write(snapshot)
-        self._tell(snapshot)
+        self._on_snapshot(snapshot)
         self._notifier.ready(status_line(snapshot))
         log.info("the gateway is ready: %s", _full_status_line(snapshot))
 
@@ -240,14 +240,14 @@ class GatewayService:
             service.close()
         snapshot = self._snapshot()
         self._gateway_process.state.put(snapshot)
-        self._tell(snapshot)
+        self._on_snapshot(snapshot)
 
     async def _watch(self) -> None:
         line = ""
         while True:
             snapshot = self._snapshot()
             self._gateway_process.state.put(snapshot)
-            self._tell(snapshot)
+            self._on_snapshot(snapshot)
             if line != (line := status_line(snapshot)) and self._ending is None:
                 self._notifier.status(line)
             await self._clock.sleep(STATUS_INTERVAL)
@@ -343,12 +343,12 @@ def run_gateway(
     env: Env,
     options: RunOptions,
     manifests: Mapping[str, ChannelManifest] | None = None,
-    tell: OnSnapshot = lambda snapshot: None,
+    on_snapshot: OnSnapshot = lambda snapshot: None,
 ) -> int:
     """Run the gateway until it ends and return the exit code.
 
-    `manifests` are additional channels; `tell` receives the status. Raises `ConfigError` for wrong
-    settings, `TemporaryError` if the machine lacks a resource, and `AlreadyRunning`.
+    `manifests` are additional channels; `on_snapshot` receives the status. Raises `ConfigError` for
+    wrong settings, `TemporaryError` if the machine lacks a resource, and `AlreadyRunning`.
     """
     notifier = Notifier(env, options.ready_fd)
     try:
@@ -356,7 +356,7 @@ def run_gateway(
             config = load_config(home, profile_env(home.dotenv, env)).config
             homes = homes_to_serve(home, config)
         with hold_gateway(home, homes, options, SystemClock()) as gateway_process:
-            service = GatewayService(gateway_process, env, notifier, manifests or {}, tell)
+            service = GatewayService(gateway_process, env, notifier, manifests or {}, on_snapshot)
             try:
                 ending = anyio.run(_serve, service, gateway_process, homes, config)
             except BaseExceptionGroup as errors:

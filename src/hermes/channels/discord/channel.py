@@ -213,7 +213,7 @@ class DiscordChannel:
         self._reactions.keep(message, emoji or None)
 
     async def _set_reaction(self, method: str, path: str) -> None:
-        await self._api.patiently(partial(self._api.call_optional, method, path))
+        await self._api.with_retries(partial(self._api.call_optional, method, path))
 
     def last_seen_at(self) -> datetime | None:
         return self._seen.at

@@ -73,7 +73,7 @@ async def publish_commands(
     path = f"/applications/{application}/commands"
     wanted = list(commands) if options.slash_commands else []
     try:
-        found = await api.patient_call("GET", path, list[Raw])
+        found = await api.call_with_retries("GET", path, list[Raw])
         existing = [(msgspec.json.decode(raw, type=Command), raw) for raw in found]
         # They are sent back unchanged: they may have fields that we do not read.
         others: list[tuple[Command, Raw]] = []
@@ -84,7 +84,7 @@ async def publish_commands(
         after = [*wanted, *(command for command, _ in others)]
         if _by_name([command for command, _ in existing]) != _by_name(after):
             body = [*wanted, *(raw for _, raw in others)]
-            await api.patient_call("PUT", path, object, body)
+            await api.call_with_retries("PUT", path, object, body)
     except (HermesError, *JSON_ERRORS) as error:
         log.warning("the list of commands could not be set: %s", error)
 

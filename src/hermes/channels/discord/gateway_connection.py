@@ -185,7 +185,7 @@ class _Http(HTTPClient):
 
     async def request(self, route: Route, **kwargs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         path = route.url.removeprefix(Route.BASE)
-        return await self._api.patient_call(route.method, path, object, kwargs.get("json"))
+        return await self._api.call_with_retries(route.method, path, object, kwargs.get("json"))
 
 
 class _Client(discord.Client):

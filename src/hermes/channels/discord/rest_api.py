@@ -33,9 +33,10 @@ from hermes.schema.errors import HermesError
 
 T = TypeVar("T")
 
-MAX_PATIENCE = 30.0
+MAX_RETRY_SECONDS = 30.0
 USER_AGENT = "DiscordBot (https://hermes.invalid, 1)"
 
+# Discord counts calls separately for each channel, server and webhook ("major parameters").
 _MAJOR = re.compile(r"^/(?:channels|guilds|webhooks)/(\d+)")
 _IDS = re.compile(r"/\d{5,}")
 _EMOJI = re.compile(r"/reactions/[^/]+")
@@ -49,7 +50,7 @@ class UnknownChannel(TargetGone):
 
 
 class NoPermission(TargetGone):
-    """The bot may not do this here."""
+    """The bot lacks a permission or the access to a channel."""
 
     code = "no_permission"
 
@@ -89,7 +90,7 @@ class _Problem(Struct, frozen=True, kw_only=True):
 
 
 class RestApi:
-    """Calls of one bot. Nothing is retried, except by `patient_call`."""
+    """Calls of one bot. Nothing is retried, except by `call_with_retries`."""
 
     def __init__(
         self,
@@ -108,19 +109,21 @@ class RestApi:
         self._base = base_url.rstrip("/")
 
     async def get_me(self) -> User:
-        return await self.patient_call("GET", "/users/@me", User)
+        return await self.call_with_retries("GET", "/users/@me", User)
 
     async def application(self) -> Application:
-        return await self.patient_call("GET", "/applications/@me", Application)
+        return await self.call_with_retries("GET", "/applications/@me", Application)
 
     async def gateway(self) -> GatewayInfo:
-        return await self.patient_call("GET", "/gateway/bot", GatewayInfo)
+        return await self.call_with_retries("GET", "/gateway/bot", GatewayInfo)
 
     async def channel(self, channel: str) -> Channel:
-        return await self.patient_call("GET", f"/channels/{channel}", Channel)
+        return await self.call_with_retries("GET", f"/channels/{channel}", Channel)
 
     async def message(self, channel: str, message: str) -> Message:
-        return await self.patient_call("GET", f"/channels/{channel}/messages/{message}", Message)
+        return await self.call_with_retries(
+            "GET", f"/channels/{channel}/messages/{message}", Message
+        )
 
     async def messages(
         self, channel: str, *, after: str = "", before: str = "", limit: int = 100
@@ -129,12 +132,12 @@ class RestApi:
         query = f"limit={min(limit, 100)}"
         query += f"&after={after}" if after else f"&before={before}"
         path = f"/channels/{channel}/messages?{query}"
-        answer = await self.patiently(lambda: self._request("GET", path, None, ()))
+        answer = await self.with_retries(lambda: self._request("GET", path, None, ()))
         found = self._http.decode(answer, list[Message], Message)
         return sorted(found, key=lambda message: int(message.id))
 
     async def member(self, guild: str, user: str) -> Member:
-        return await self.patient_call("GET", f"/guilds/{guild}/members/{user}", Member)
+        return await self.call_with_retries("GET", f"/guilds/{guild}/members/{user}", Member)
 
     async def open_direct(self, user: str) -> Channel:
         """Return the channel of direct messages with a person."""
@@ -148,15 +151,15 @@ class RestApi:
         """Show or remove a reaction or typing indicator; posts take precedence."""
         await self._request(method, path, None, (), optional=True)
 
-    async def patient_call(
+    async def call_with_retries(
         self, method: str, path: str, result: type[T], fields: object = None
     ) -> T:
         """Call, and wait for the rate limit if necessary; only for calls that post nothing."""
-        return await self.patiently(lambda: self.call(method, path, result, fields))
+        return await self.with_retries(lambda: self.call(method, path, result, fields))
 
-    async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Retry after the time that Discord asks for, for half a minute in all."""
-        until = self._clock.monotonic() + MAX_PATIENCE
+    async def with_retries(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Retry when Discord's wait is over, for at most `MAX_RETRY_SECONDS` in total."""
+        until = self._clock.monotonic() + MAX_RETRY_SECONDS
         while True:
             try:
                 return await attempt()

@@ -39,7 +39,7 @@ async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) ->
     async with open_rest_api(options, BotToken(lambda: token), SystemClock(), env) as api:
         bot = await api.get_me()
         application = await api.application()
-        servers = await api.patient_call("GET", "/users/@me/guilds?limit=1", list[_Server])
+        servers = await api.call_with_retries("GET", "/users/@me/guilds?limit=1", list[_Server])
     url = _URL.format(application.id, PERMISSIONS)
     notes = [] if application.reads_messages else [NO_CONTENT.format(application.id)]
     if find_spec("discord") is None:

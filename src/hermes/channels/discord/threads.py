@@ -82,7 +82,7 @@ class Threads:
         path = f"/channels/{chat}/messages/{message}/threads"
         fields = {"name": name, "auto_archive_duration": ARCHIVE_MINUTES}
         try:
-            self._chats.add(await self._api.patient_call("POST", path, Channel, fields))
+            self._chats.add(await self._api.call_with_retries("POST", path, Channel, fields))
         except ThreadExists:
             log.debug("message %s already has a thread", message)
         except (Offline, Throttled):

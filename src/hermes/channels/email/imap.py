@@ -49,7 +49,7 @@ class LoginRefused(Offline):
 class ImapServer(Struct, frozen=True, kw_only=True):
     """Where the mailbox is; `security` is `tls`, `starttls` or `none`.
 
-    A server that does not answer within `patience` seconds counts as disconnected.
+    A server that does not answer within `timeout` seconds counts as disconnected.
     """
 
     host: str
@@ -57,7 +57,7 @@ class ImapServer(Struct, frozen=True, kw_only=True):
     security: str
     user: str
     password: str
-    patience: float = COMMAND_SECONDS
+    timeout: float = COMMAND_SECONDS
     proxy: SocketProxy | None = None
 
 
@@ -88,11 +88,11 @@ class ImapConnection:
     `on_data` is called whenever the server has sent something.
     """
 
-    def __init__(self, stream: ByteStream, *, patience: float, on_data: Callable[[], None]) -> None:
+    def __init__(self, stream: ByteStream, *, timeout: float, on_data: Callable[[], None]) -> None:
         self.stream = stream
         self._on_data = on_data
         self._buffer = bytearray()
-        self._patience = patience
+        self._timeout = timeout
         self._count = 0
         self.has_news = False
         """Whether new mail was announced since the last search, during any command."""
@@ -205,7 +205,7 @@ class ImapConnection:
         if self.has_news:
             return
         tag = await self._send(b"IDLE")
-        with _deadline(self._patience):
+        with _deadline(self._timeout):
             while not (response := await self._response()).line.startswith(b"+"):
                 if response.line.startswith(tag):
                     _check(response.line, tag)
@@ -213,7 +213,7 @@ class ImapConnection:
         with anyio.move_on_after(seconds):
             while not self.has_news:
                 await self._response()
-        with _deadline(self._patience):
+        with _deadline(self._timeout):
             await self._write(b"DONE\r\n")
             await self._until(tag)
 
@@ -224,7 +224,7 @@ class ImapConnection:
 
         `more` is sent when the server asks for it.
         """
-        with _deadline(seconds or self._patience):
+        with _deadline(seconds or self._timeout):
             tag = await self._send(line)
             return await self._until(tag, more)
 
@@ -346,7 +346,7 @@ async def open_imap(
                 f"The IMAP server {server.host}:{server.port} cannot be reached: "
                 f"{connect_failure(error)}"
             ) from error
-    connection = ImapConnection(stream, patience=server.patience, on_data=on_data)
+    connection = ImapConnection(stream, timeout=server.timeout, on_data=on_data)
     try:
         if server.security == "tls":
             await connection.encrypt(server.host)

@@ -50,7 +50,7 @@ class InboundBuilder:
         `nick` is the agent's current nickname.
         """
         if line.command == "NICK":
-            self._records.saw(line.tags["account"].lower(), line.last)
+            self._records.remember_nick(line.tags["account"].lower(), line.last)
             return None
         if len(line.params) < 2:
             raise ValueError("A message needs a target and a text.")
@@ -88,7 +88,7 @@ class InboundBuilder:
     def _sender(self, line: IrcLine, welcome: LoginResult) -> str:
         """Return the account, which the network protects, or otherwise the visible address."""
         if account := line.tags.get("account", "").lower():
-            self._records.saw(account, line.nick)
+            self._records.remember_nick(account, line.nick)
             return account
         return (line.nick if self._trust_nicknames else line.source).lower()
 

@@ -60,7 +60,7 @@ class LoginResult(Struct, frozen=True, kw_only=True):
     def has(self, capability: str) -> bool:
         return capability in self.capabilities
 
-    def either(self, name: str) -> str:
+    def capability_name(self, name: str) -> str:
         """Return the server's name for a capability that may be a draft; empty if it has none."""
         return next((spelling for spelling in (name, f"draft/{name}") if self.has(spelling)), "")
 

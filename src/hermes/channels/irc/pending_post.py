@@ -48,7 +48,7 @@ class PendingPost:
         self.is_lost = False
         self.done = anyio.Event()
 
-    def lose(self) -> None:
+    def mark_lost(self) -> None:
         self.is_lost = True
         self.done.set()
 

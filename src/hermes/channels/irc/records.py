@@ -86,7 +86,7 @@ class IrcRecords:
         """Return the nickname an account was last seen under; empty if it was never seen."""
         return self._nicks.get(account, "")
 
-    def saw(self, account: str, nick: str) -> None:
+    def remember_nick(self, account: str, nick: str) -> None:
         if self._nicks.get(account) == nick:
             return
         self._nicks.pop(account, None)

@@ -20,7 +20,7 @@ from hermes.ports.channel import NotSent, Offline
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 20.0
+REPLY_SECONDS = 20.0
 """Seconds of silence before the server is pinged, and the time it has to answer."""
 CONFIRM_SECONDS = 60.0
 JOIN_SECONDS = 20.0
@@ -76,7 +76,7 @@ class IrcSession:
         self._sending = anyio.Lock()
         self._pending: PendingPost | None = None
         self._count = 0
-        self._heard_at = clock.monotonic()
+        self._last_data_at = clock.monotonic()
         self._is_closed = False
 
     async def read(self) -> None:
@@ -84,7 +84,7 @@ class IrcSession:
         try:
             while True:
                 line = await self._connection.read()
-                self._heard_at = self._clock.monotonic()
+                self._last_data_at = self._clock.monotonic()
                 match self._batches.add(line):
                     case None:
                         pass
@@ -99,17 +99,17 @@ class IrcSession:
             self._is_closed = True
             self._synced.set()
             if self._pending is not None:
-                self._pending.lose()
+                self._pending.mark_lost()
 
     async def keep_alive(self) -> None:
         """Notice a dead connection, and rejoin lost channels and regain the nickname."""
         while True:
-            await self._clock.sleep(PATIENCE)
-            before = self._heard_at
-            if self._clock.monotonic() - before >= PATIENCE / 2:
+            await self._clock.sleep(REPLY_SECONDS)
+            before = self._last_data_at
+            if self._clock.monotonic() - before >= REPLY_SECONDS / 2:
                 await self._connection.write("PING", _PULSE)
-                await self._clock.sleep(PATIENCE)
-                if self._heard_at == before:
+                await self._clock.sleep(REPLY_SECONDS)
+                if self._last_data_at == before:
                     raise Offline("The IRC server does not answer.")
             if self.nick != self._login.nickname:
                 await self._connection.write("NICK", self._login.nickname)
@@ -131,7 +131,7 @@ class IrcSession:
                 await self._joins.wait()
                 self._joins = anyio.Event()
         await self._connection.write("PING", _SYNC)
-        with deadline(PATIENCE):
+        with deadline(REPLY_SECONDS):
             await self._synced.wait()
 
     async def wait(self) -> None:
@@ -142,7 +142,7 @@ class IrcSession:
 
     async def missed(self, since: datetime, now: datetime) -> list[IrcLine]:
         """Return the messages since then from the server's history, oldest first."""
-        if not self.welcome.either("chathistory"):
+        if not self.welcome.capability_name("chathistory"):
             return []
         await self._ask("", "TARGETS", timestamp(since), timestamp(now), str(MAX_TARGETS))
         direct = [name for name in self._names if not self.welcome.is_channel(name)]
@@ -168,7 +168,7 @@ class IrcSession:
         self._answered, self._history, self._names = anyio.Event(), (), ()
         self._asked = self._fold(target)
         try:
-            with deadline(PATIENCE):
+            with deadline(REPLY_SECONDS):
                 await self._connection.write("CHATHISTORY", *words)
                 await self._answered.wait()
         finally:
@@ -194,11 +194,11 @@ class IrcSession:
                 with anyio.move_on_after(CONFIRM_SECONDS) as scope:
                     await post.done.wait()
                 if scope.cancelled_caught:
-                    post.lose()
+                    post.mark_lost()
             except Offline:
                 if not post.count:
                     raise
-                post.lose()
+                post.mark_lost()
             finally:
                 self._pending = None
         post.check()
@@ -234,7 +234,7 @@ class IrcSession:
         lines: Sequence[TextLine],
         reply: Mapping[str, str],
     ) -> None:
-        kind, write = self.welcome.either("multiline"), self._connection.write
+        kind, write = self.welcome.capability_name("multiline"), self._connection.write
         await self._flood.wait()
         if self._is_closed:
             raise Offline("The connection to the IRC server was lost.")
@@ -248,7 +248,7 @@ class IrcSession:
         await write("BATCH", f"-{post.label}")
 
     def _fits_multiline(self, lines: Sequence[TextLine]) -> bool:
-        name = self.welcome.either("multiline")
+        name = self.welcome.capability_name("multiline")
         given = self.welcome.capabilities.get(name, "") if name else ""
         pairs = [limit.partition("=") for limit in given.split(",")]
         limits = {key: int(value) for key, _, value in pairs if value.isdecimal()}

@@ -39,7 +39,7 @@ async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) ->
         notes.append(NO_ACCOUNT)
     if not welcome.has("account-tag"):
         notes.append(NO_ACCOUNT_TAGS)
-    if not welcome.either("chathistory"):
+    if not welcome.capability_name("chathistory"):
         notes.append(NO_HISTORY)
     network = welcome.features.get("NETWORK", server.host)
     return AccountCheck(account=f"{welcome.nick} on {network}", notes=tuple(notes))

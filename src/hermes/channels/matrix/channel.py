@@ -129,7 +129,7 @@ class MatrixChannel:
     async def send(self, to: Address, post: Outbound) -> Receipt:
         room = await self._room(to)
         content = await self._content(room, post)
-        thread = to.thread or self._threads.of(post.reply_to)
+        thread = to.thread or self._threads.thread_of(post.reply_to)
         content = with_relation(content, thread, post.reply_to)
         key = transaction(post.key)
         sent = await self._sender.send(room, "m.room.message", content, key, optional=post.progress)

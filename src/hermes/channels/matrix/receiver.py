@@ -177,7 +177,7 @@ class Receiver:
         """Fetch missed events, oldest first; in a new room, back to the invitation."""
         found: list[Event] = []
         for _ in range(MAX_PAGES):
-            page = await self._patiently(partial(self._api.messages, room, start, until))
+            page = await self._with_retries(partial(self._api.messages, room, start, until))
             found = [*reversed(page.chunk), *found]
             reached = is_new and any(
                 _membership(event, self._device.user) == "invite" for event in page.chunk
@@ -220,12 +220,12 @@ class Receiver:
         try:
             if not self._invitations.accepts(room, invitation):
                 log.warning("declined the invitation from %s to %s", invitation.inviter, room)
-                await self._patiently(partial(self._api.leave, room))
+                await self._with_retries(partial(self._api.leave, room))
                 return
             # Stored before joining, so that messages written meanwhile are read.
             self._position.joining[room] = invitation.inviter
             await self._position.save()
-            await self._patiently(partial(self._api.join, room))
+            await self._with_retries(partial(self._api.join, room))
             if invitation.direct:
                 await self._rooms.add_direct(self._device.user, invitation.inviter, room)
         except Offline:
@@ -239,7 +239,7 @@ class Receiver:
         except HermesError as error:
             log.info("%s could not be marked as read: %s", room, error)
 
-    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def _with_retries(self, call: Callable[[], Awaitable[T]]) -> T:
         """Call, and wait for the rate limit as long as it takes."""
         while True:
             try:

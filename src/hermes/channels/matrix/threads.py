@@ -24,7 +24,7 @@ class Threads:
     def remember(self, message: str, thread: str) -> None:
         self._of.put(message, thread)
 
-    def of(self, message: str | None) -> str | None:
+    def thread_of(self, message: str | None) -> str | None:
         return self._of.get(message) if message else None
 
     async def takes_part(self, room: str, thread: str, user: str) -> bool:

@@ -41,11 +41,11 @@ class Cursors:
         self._began = at
         await self._file.write(self._position)
 
-    def of(self, channel: str) -> int:
+    def position(self, channel: str) -> int:
         return self._channels.get(channel, self._began)
 
     def advance(self, channel: str, at: int) -> None:
-        if at > self.of(channel):
+        if at > self.position(channel):
             self._channels[channel] = at
             self._changed.set()
 

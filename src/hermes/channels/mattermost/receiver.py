@@ -76,7 +76,7 @@ class Receiver:
         """Queue a search of each channel with posts that may be new; call it before `receive`."""
         for channel in await self._api.channels():
             self._directory.add(channel)
-            cursor = self._cursors.of(channel.id)
+            cursor = self._cursors.position(channel.id)
             if channel.last_post_at > cursor - EDITED_WITHIN:
                 self._queues.put(channel.id, _Missed(channel.id, cursor))
 

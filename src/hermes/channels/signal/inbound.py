@@ -96,7 +96,7 @@ class InboundBuilder:
     async def _message(
         self, envelope: Envelope, sender: str, message: DataMessage
     ) -> Inbound | None:
-        if not self._is_heard(message):
+        if not self._is_relevant(message):
             return None
         if (reaction := message.reaction) is not None:
             author = self._author(reaction.target_author_number, reaction.target_author_uuid)
@@ -117,7 +117,7 @@ class InboundBuilder:
         target: str,
         update: NewMessage | EditedMessage,
     ) -> Inbound | None:
-        if not self._is_heard(message):
+        if not self._is_relevant(message):
             return None
         quote, replied = message.quote, None
         if quote is not None:
@@ -170,7 +170,7 @@ class InboundBuilder:
         parts = (Text(shown.text),)
         return self._inbound(envelope, sender, message, target, NewMessage(), parts=parts)
 
-    def _is_heard(self, message: DataMessage) -> bool:
+    def _is_relevant(self, message: DataMessage) -> bool:
         """Whether to read a message: groups must be listed, and group changes do not count."""
         group = message.group_info
         if group is None:

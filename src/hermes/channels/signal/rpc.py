@@ -189,7 +189,7 @@ class EventStream:
         self._proxy = proxy
         self._clock = clock
         self._on_data = on_data
-        self._heard_at = clock.monotonic()
+        self._last_data_at = clock.monotonic()
 
     async def run(self, last: str, handle: Callable[[SseEvent], Awaitable[None]]) -> None:
         """Pass the events after `last` to `handle`. Ends with `Offline`."""
@@ -224,19 +224,19 @@ class EventStream:
                     for event in reader.feed(data):
                         await handle(event)
                         # Handling may take long, such as a large file.
-                        self._heard_at = self._clock.monotonic()
+                        self._last_data_at = self._clock.monotonic()
         except (aiohttp.ClientError, TimeoutError, *self._proxy.errors) as error:
             raise Offline(f"signal-cli cannot be reached: {type(error).__name__}") from error
         raise Offline("signal-cli closed the event stream.")
 
     def _mark(self) -> None:
-        self._heard_at = self._clock.monotonic()
+        self._last_data_at = self._clock.monotonic()
         self._on_data()
 
     async def _watch(self) -> None:
         while True:
             await self._clock.sleep(CHECK_SECONDS)
-            if self._clock.monotonic() - self._heard_at > SILENT_SECONDS:
+            if self._clock.monotonic() - self._last_data_at > SILENT_SECONDS:
                 raise Offline("signal-cli has stopped sending events.")
 
 

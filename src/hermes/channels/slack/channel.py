@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 SEEN = "👀"
 MAX_REMEMBERED = 5_000
-REACTION_PATIENCE = 15.0
+REACTION_SECONDS = 15.0
 MAX_EDIT_WAIT = 5.0
 """Seconds an answer waits for a free edit; a workspace has 50 per minute."""
 
@@ -177,7 +177,7 @@ class SlackChannel:
         self._position.is_alive()
 
     async def _set_reaction(self, api: WebApi, method: str, fields: dict[str, object]) -> None:
-        until = self._clock.monotonic() + REACTION_PATIENCE
+        until = self._clock.monotonic() + REACTION_SECONDS
         while True:
             try:
                 await api.act(method, fields)

@@ -33,8 +33,8 @@ async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) ->
     notes: list[str] = []
     async with open_web(ProxySettings(options.proxy_url, "SLACK_PROXY", env)) as web:
 
-        def api(given: str) -> WebApi:
-            return WebApi(web, given, SystemClock(), base_url=options.base_url)
+        def api(token: str) -> WebApi:
+            return WebApi(web, token, SystemClock(), base_url=options.base_url)
 
         for bot_token in tokens:
             client = api(_checked(bot_token, "xoxb-", "bot"))

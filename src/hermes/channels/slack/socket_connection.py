@@ -35,7 +35,7 @@ class SocketLink:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, clock: Clock) -> None:
         self._socket = socket
         self._clock = clock
-        self._heard_at = clock.monotonic()
+        self._last_data_at = clock.monotonic()
         self.ready = anyio.Event()
         self.stale = anyio.Event()
         self.closed = anyio.Event()
@@ -58,24 +58,24 @@ class SocketLink:
             message = await self._socket.receive()
             match message.type:
                 case aiohttp.WSMsgType.TEXT:
-                    self._heard_at = self._clock.monotonic()
+                    self._last_data_at = self._clock.monotonic()
                     try:
                         return msgspec.json.decode(message.data, type=Frame)
                     except JSON_ERRORS as error:
                         log.warning("a message of the socket could not be read: %s", error)
                 case aiohttp.WSMsgType.PING:
-                    self._heard_at = self._clock.monotonic()
+                    self._last_data_at = self._clock.monotonic()
                     await self._socket.pong(message.data)
                     return Frame(type="ping")
                 case aiohttp.WSMsgType.PONG:
-                    self._heard_at = self._clock.monotonic()
+                    self._last_data_at = self._clock.monotonic()
                     return Frame(type="pong")
                 case _:
                     return None
 
     async def keep_pinging(self) -> None:
         """Close the connection if nothing arrives."""
-        while self._clock.monotonic() - self._heard_at < SILENCE_SECONDS:
+        while self._clock.monotonic() - self._last_data_at < SILENCE_SECONDS:
             await self._socket.ping()
             await self._clock.sleep(PING_SECONDS)
         log.info("the socket is silent; connecting again")

@@ -53,7 +53,7 @@ Fields = Mapping[str, object]
 
 CONNECT_TIMEOUT = 10.0
 LABEL = "Slack"
-MAX_PATIENCE = 30.0
+MAX_RETRY_SECONDS = 30.0
 PAGE = 200
 _PER_CHAT = frozenset({"chat.postMessage"})
 """Methods whose limit counts per channel."""
@@ -137,7 +137,7 @@ class _Answer(Struct, frozen=True, kw_only=True):
 
 
 class WebApi:
-    """Calls with one token. Nothing is retried, except by `patient_call`."""
+    """Calls with one token. Nothing is retried, except by `call_with_retries`."""
 
     def __init__(self, web: WebAccess, token: str, clock: Clock, *, base_url: str) -> None:
         self._session = web.session
@@ -151,15 +151,15 @@ class WebApi:
         """The permissions of the token, as the last answer listed them."""
 
     async def identity(self) -> Identity:
-        return await self.patient_call("auth.test", Identity)
+        return await self.call_with_retries("auth.test", Identity)
 
     async def socket_address(self) -> str:
         """A new address for a connection; needs the token of the app."""
-        return (await self.patient_call("apps.connections.open", SocketAddress)).url
+        return (await self.call_with_retries("apps.connections.open", SocketAddress)).url
 
     async def chat(self, chat: str) -> Chat:
         fields = {"channel": chat}
-        return (await self.patient_call("conversations.info", ChatResponse, fields)).channel
+        return (await self.call_with_retries("conversations.info", ChatResponse, fields)).channel
 
     async def chats(self) -> list[Chat]:
         """All conversations that the bot takes part in, direct ones first."""
@@ -170,7 +170,7 @@ class WebApi:
                 "types": "im,mpim,private_channel,public_channel", "exclude_archived": "true",
                 "limit": PAGE, "cursor": cursor or None,
             }  # fmt: skip
-            page = await self.patient_call("users.conversations", ChatPage, fields)
+            page = await self.call_with_retries("users.conversations", ChatPage, fields)
             found += page.channels
             if not (cursor := page.response_metadata.next_cursor):
                 return sorted(found, key=lambda chat: not chat.is_im)
@@ -185,21 +185,23 @@ class WebApi:
         return await self._messages("conversations.replies", fields)
 
     async def person(self, user: str) -> Person:
-        return (await self.patient_call("users.info", PersonResponse, {"user": user})).user
+        return (await self.call_with_retries("users.info", PersonResponse, {"user": user})).user
 
     async def file(self, file: str) -> File:
-        return (await self.patient_call("files.info", FileResponse, {"file": file})).file
+        return (await self.call_with_retries("files.info", FileResponse, {"file": file})).file
 
     async def open_direct(self, user: str) -> str:
         """The id of the direct messages with a person."""
-        answer = await self.patient_call("conversations.open", ChatResponse, {"users": user})
+        answer = await self.call_with_retries("conversations.open", ChatResponse, {"users": user})
         return answer.channel.id
 
     async def upload(self, name: str, media_type: str, data: bytes) -> str:
         """Upload a file and return its id; nobody sees it yet. Raises `NotSent`."""
         try:
             fields = {"filename": name, "length": len(data)}
-            target = await self.patient_call("files.getUploadURLExternal", UploadTarget, fields)
+            target = await self.call_with_retries(
+                "files.getUploadURLExternal", UploadTarget, fields
+            )
             async with self._session.post(
                 target.upload_url,
                 # Sent as a file, in pieces, so that it does not block the event loop.
@@ -255,9 +257,11 @@ class WebApi:
             given.scheme == "https" and host.endswith((".slack.com", "slack-files.com"))
         )
 
-    async def patient_call(self, method: str, result: type[T], fields: Fields | None = None) -> T:
+    async def call_with_retries(
+        self, method: str, result: type[T], fields: Fields | None = None
+    ) -> T:
         """Call, and wait for the rate limit up to half a minute; for calls that post nothing."""
-        until = self._clock.monotonic() + MAX_PATIENCE
+        until = self._clock.monotonic() + MAX_RETRY_SECONDS
         while True:
             try:
                 return await self.call(method, result, fields)
@@ -308,7 +312,7 @@ class WebApi:
         cursor = ""
         while True:
             given = {**fields, "limit": PAGE, "cursor": cursor or None}
-            page = await self.patient_call(method, MessagePage, given)
+            page = await self.call_with_retries(method, MessagePage, given)
             found += page.messages
             if not (cursor := page.response_metadata.next_cursor):
                 return sorted(found, key=lambda message: ts_order(message.ts))

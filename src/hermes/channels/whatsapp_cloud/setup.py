@@ -17,7 +17,7 @@ WEBHOOK = (
 CALLBACK = "Meta posts messages to {}."
 NOT_SUBSCRIBED = "No app is subscribed to the account {}, so no messages arrive."
 LOW_QUALITY = "Meta rates the number's quality as {}: it may be limited."
-MISSING = "{} is not set: without it no message is accepted."
+MISSING = "{} is not set: without it, no message is accepted."
 
 
 async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:

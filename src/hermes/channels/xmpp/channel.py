@@ -189,7 +189,7 @@ class XmppChannel:
             self._open = (connection, session)
             try:
                 async with background_tasks() as group:
-                    group.start_soon(connection.stay)
+                    group.start_soon(connection.keep_connected)
                     group.start_soon(session.keep_alive, connection)
                     group.start_soon(self._records.keep_writing)
                     await self._receive(connection, session, deliver)

@@ -79,7 +79,7 @@ class XmppConnection:
         ):
             matcher = MatchXPath(f"{{{CLIENT}}}{stanza}")
             client.register_handler(Callback(f"hermes {name}", matcher, _passing_xml(handle)))
-        client.add_filter("in", self._hear)
+        client.add_filter("in", self._handle_stanza)
         for event, handler in (
             ("session_start", self._handle_start),
             ("session_resumed", self._handle_resumed),
@@ -108,7 +108,7 @@ class XmppConnection:
         if not self._started.is_set():
             raise Offline("The XMPP server does not answer.")
 
-    async def stay(self) -> None:
+    async def keep_connected(self) -> None:
         """Resume the session whenever its connection is lost. Raises `Offline`."""
         while True:
             await self._lost.wait()
@@ -164,7 +164,7 @@ class XmppConnection:
         if not self._is_connected:
             raise Offline("The connection to the XMPP server was lost.")
 
-    def _hear(self, stanza: object) -> object:
+    def _handle_stanza(self, stanza: object) -> object:
         self._on_data()
         return stanza
 

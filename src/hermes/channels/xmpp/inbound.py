@@ -40,7 +40,7 @@ class Rooms:
         self.joined: set[str] = set()
         self._people: dict[str, str] = {}
 
-    def take(self, presence: RoomPresence) -> None:
+    def update(self, presence: RoomPresence) -> None:
         room = bare(presence.sender)
         if presence.own:
             (self.joined.add if presence.available else self.joined.discard)(room)

@@ -31,7 +31,7 @@ from hermes.ports.channel import NotSent, Offline, TargetGone, Throttled, Unknow
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 20.0
+REPLY_SECONDS = 20.0
 """Seconds between pings."""
 CONFIRM_SECONDS = 40.0
 RETRY_SECONDS = 30.0
@@ -105,7 +105,7 @@ class XmppSession:
         presence = parse_presence(xml)
         if presence is None or bare(presence.sender) not in self._rooms.names:
             return
-        self._rooms.take(presence)
+        self._rooms.update(presence)
         if presence.problem is not None:
             self._refused[bare(presence.sender)] = presence.problem
         if presence.own or presence.problem is not None:
@@ -127,7 +127,7 @@ class XmppSession:
     async def keep_alive(self, connection: XmppConnection) -> None:
         """Notice a dead connection, and messages that cannot be handled fast enough."""
         while True:
-            await self._clock.sleep(PATIENCE)
+            await self._clock.sleep(REPLY_SECONDS)
             try:
                 await connection.ping()
             except UnknownOutcome as error:
@@ -140,7 +140,7 @@ class XmppSession:
         self._rooms.joined.clear()
         for room, password in rooms:
             connection.send_presence(f"{room}/{self._rooms.nick}", join_element(password))
-        with anyio.move_on_after(PATIENCE):
+        with anyio.move_on_after(REPLY_SECONDS):
             while not all(room in self._rooms.joined | self._refused.keys() for room, _ in rooms):
                 self._presence = anyio.Event()
                 await self._presence.wait()

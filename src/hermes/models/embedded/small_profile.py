@@ -71,7 +71,9 @@ def reminder(turn: TurnState) -> str:
 
 
 def small_profile() -> ModelProfile:
-    return ModelProfile(images=False, forms=False, tools=tuple(_rows()), prompt=small_prompt())
+    return ModelProfile(
+        images=False, json_output=False, tools=tuple(_rows()), prompt=small_prompt()
+    )
 
 
 def short_tool(spec: ToolSpec) -> ShortTool:

@@ -30,9 +30,11 @@ from hermes.web.pages.layout import render_page
 from hermes.web.texts import state_text, text
 
 MAX_COLUMN = 50
-"""Tasks of a column on the board; all of them are shown when it is opened alone."""
-MAX_ALONE = 1_000
+"""Tasks shown in a column of the board."""
+MAX_SINGLE_COLUMN = 1_000
+"""Tasks shown when one column is opened by itself."""
 MAX_GRAPH = 150
+"""Tasks drawn in the graph of dependencies."""
 COLUMNS = tuple(one for one in TaskStatus if one is not TaskStatus.ARCHIVED)
 OPEN_COLUMNS = frozenset({"todo", "scheduled", "ready", "blocked", "done"})
 """Columns into which a person may move a task; workers reach the others."""
@@ -182,22 +184,22 @@ class _BoardHandlers:
 
     async def create(self, request: web.Request) -> web.Response:
         body = await read_json(request, NewTask)
-        given = board_routes.TaskBody(
+        task = board_routes.TaskBody(
             title=body.title, body=body.body or None, assignee=body.assignee or None
         )
-        await board_routes.add_task(self._service(request), board_request(request, given))
+        await board_routes.add_task(self._service(request), board_request(request, task))
         return json_response({})
 
     async def bulk(self, request: web.Request) -> web.Response:
         body = await read_json(request, BulkEdit)
-        given = BulkBody(
+        change = BulkBody(
             ids=body.ids,
             status=UNSET if body.status == KEEP else body.status,
             assignee=UNSET if body.assignee == KEEP else body.assignee or None,
             priority=_priority(body.priority),
             archive=body.archive,
         )
-        answer = await board_routes.bulk(self._service(request), board_request(request, given))
+        answer = await board_routes.bulk(self._service(request), board_request(request, change))
         results: Sequence[Mapping[str, object]] = answer["results"]  # pyright: ignore[reportAssignmentType]
         errors = [f"{one['id']}: {one['error']}" for one in results if not one["ok"]]
         done = text("bulk_done", count=str(len(results) - len(errors)))
@@ -217,19 +219,19 @@ class _BoardHandlers:
 
     async def comment(self, request: web.Request) -> web.Response:
         body = await read_json(request, Comment)
-        given = board_routes.CommentBody(body=body.body, author="owner")
-        await board_routes.add_comment(self._service(request), board_request(request, given))
+        comment = board_routes.CommentBody(body=body.body, author="owner")
+        await board_routes.add_comment(self._service(request), board_request(request, comment))
         return json_response({})
 
     async def archive(self, request: web.Request) -> web.Response:
-        # Unlike the API's route, a change by hand, which can be undone.
+        # Not the API's archive route: a change of status can be undone.
         change = ChangeBody(status=TaskStatus.ARCHIVED)
         await board_routes.change_task(self._service(request), board_request(request, change))
         return json_response({})
 
 
-def _priority(given: str) -> int | UnsetType:
-    return int(given) if given.removeprefix("-").isdecimal() and len(given) < 10 else UNSET
+def _priority(number: str) -> int | UnsetType:
+    return int(number) if number.removeprefix("-").isdecimal() and len(number) < 10 else UNSET
 
 
 class _Wanted(Struct, frozen=True):
@@ -249,7 +251,7 @@ def _wanted(query: Mapping[str, str]) -> _Wanted:
 def _columns(rows: BoardRows, wanted: _Wanted) -> list[_Column]:
     """Return the columns; without a filter, only visible tasks are read."""
     counts = rows.status_counts()
-    limit = MAX_ALONE if wanted.column else MAX_COLUMN
+    limit = MAX_SINGLE_COLUMN if wanted.column else MAX_COLUMN
     found: list[_Column] = []
     for status in TaskStatus:
         if status is TaskStatus.ARCHIVED and wanted.column != status:

@@ -32,7 +32,7 @@ from support.cli_process import TEST_TIMEOUT
 from support.gateway import wait_until
 
 
-async def hear(inbound: Inbound) -> None:
+async def refuse(inbound: Inbound) -> None:
     raise AssertionError(f"nobody speaks here, but {inbound} was heard")
 
 
@@ -59,7 +59,7 @@ async def closed_profile(folder: Path) -> AsyncGenerator[tuple[ProfileService, a
         )  # fmt: skip
         service: ProfileService = await group.start(keep, deps)
         service.assemble({})
-        service.begin(hear)
+        service.begin(refuse)
         service.close()
         # Half of the drain time: there are no turns to wait for.
         with anyio.fail_after(service.gateway.drain / 2):
@@ -119,7 +119,7 @@ async def test_rebuilt_gateway_sends_no_second_restart_notice(
         for place in (Address("fake", "1"), Address("gone", "1")):
             await request_restart_notice(app.store, place)
         service.assemble({})
-        service.begin(hear)
+        service.begin(refuse)
         with anyio.fail_after(TEST_TIMEOUT):
             async with anyio.create_task_group() as group:
                 group.start_soon(service.run)

@@ -17,12 +17,12 @@ async def main(path: Path) -> None:
     home = Home(root=path, path=path)
     async with open_app(home, Env(process_env()), AppOptions(workspace=str(path / "work"))) as app:
 
-        def tell(event: Event) -> None:
+        def on_event(event: Event) -> None:
             if isinstance(event, TextDelta):
                 sys.stdout.write(f"{app.conversation.session.id}\n")
                 sys.stdout.flush()
 
-        await collect(app, [Text("the word is swordfish")], tell)
+        await collect(app, [Text("the word is swordfish")], on_event)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class ScriptedStream(ByteStream):
 
 async def test_connection_that_is_lost_while_sending_is_offline() -> None:
     stream = ScriptedStream(b"+ idling\r\n", b"* 1 EXISTS\r\n", lost_at=b"DONE")
-    imap = ImapConnection(stream, patience=5.0, on_data=lambda: None)
+    imap = ImapConnection(stream, timeout=5.0, on_data=lambda: None)
     with pytest.raises(Offline):
         await imap.idle(5.0)
 
@@ -46,7 +46,7 @@ async def test_connection_that_is_lost_while_sending_is_offline() -> None:
 async def test_each_part_of_a_large_mail_is_a_sign_of_life() -> None:
     parts = [b"* 1 FETCH (UID 7 BODY[] {4}\r\n", b"ab", b"cd", b")\r\nh1 OK done\r\n"]
     heard: list[int] = []
-    imap = ImapConnection(ScriptedStream(*parts), patience=5.0, on_data=lambda: heard.append(1))
+    imap = ImapConnection(ScriptedStream(*parts), timeout=5.0, on_data=lambda: heard.append(1))
     assert await imap.content(7) == b"abcd"
     assert len(heard) == len(parts)
 

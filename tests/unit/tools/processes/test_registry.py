@@ -119,7 +119,7 @@ async def test_chat_notice_is_queued_in_the_inbox(
     await wait_ended(registry, record)
     (parcel,) = await inbox(store, CHAT.key)
     letter = read_inbox_message(parcel)
-    assert (letter.address, letter.manner) == (CHAT.address, BusyMode.COLLECT)
+    assert (letter.address, letter.busy_mode) == (CHAT.address, BusyMode.COLLECT)
     assert letter.user.trust is Trust.DATA
 
 

@@ -183,7 +183,7 @@ class BackgroundReader:
     def open(self) -> Generator[None]:
         """Read while the context is open; later input stays in the terminal."""
         wake_reader, wake_writer = os.pipe()
-        Worker("chat-hears", lambda: self._listen(wake_reader)).start()
+        Worker("chat-input", lambda: self._listen(wake_reader)).start()
         try:
             yield
         finally:

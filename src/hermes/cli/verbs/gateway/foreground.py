@@ -34,7 +34,7 @@ def run(args: Namespace, context: CliContext) -> int:
         if options.verbose:
             stack.enter_context(log_to_stream(context.stderr, _redactor(home, context.env)))
         out = StringIO() if options.quiet else context.stdout
-        code = run_gateway(home, context.env, options, tell=StatusPrinter(out, home))
+        code = run_gateway(home, context.env, options, on_snapshot=StatusPrinter(out, home))
     if code == ExitCode.RESTART and not (args.external_supervisor or _is_supervised(context.env)):
         _restart_in_place(home, context, options)
     return code

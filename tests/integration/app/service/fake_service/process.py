@@ -24,7 +24,7 @@ ALL_COUNT = Gateway(
 
 
 def run_gateway(
-    home: Home, env: Env, options: RunOptions, *, tell: Callable[[Snapshot], None]
+    home: Home, env: Env, options: RunOptions, *, on_snapshot: Callable[[Snapshot], None]
 ) -> int:
     """STANDIN selects special behaviour: `fails`, `crashes`, `all` profiles, or `stubborn`."""
     manner = env.get("STANDIN", "")
@@ -53,7 +53,7 @@ def run_gateway(
             active_agents=int(manner == "stubborn"),
         )
         gateway_process.state.write(running)
-        tell(running)
+        on_snapshot(running)
         # In this order: a caller that saw READY may read the output.
         _say(
             f"ready {gateway_process.previous_ending or 'first'} "
