@@ -31,7 +31,7 @@ async def task_with_long_comments(one: Client) -> str:
 
 async def many_jobs(one: Client) -> str:
     cron: CronOperation = one.web.app.features.get("cron")
-    for number in range(80):
+    for number in range(50):
         await cron.service.create(JobChange(schedule="0 9 1 * *", prompt=f"job {number}"))
     return "/jobs"
 
