@@ -292,7 +292,7 @@ async def test_images_are_read_once_and_sent_as_data_urls():
     first, second = server.requests
     assert first.body == second.body
     assert b"data:image/png;base64,iVBORw==" in first.body
-    assert b"no longer there" in first.body
+    assert b"no longer stored" in first.body
     assert blobs.reads == 3
 
 
