@@ -54,7 +54,7 @@ class Talk:
         why: list[str] = []
         begun = time.monotonic()
 
-        async def hear(event: Event) -> None:
+        async def record(event: Event) -> None:
             match event:
                 case MessageAdded(message=message):
                     messages.append(message)
@@ -66,7 +66,7 @@ class Talk:
                     pass
 
         with anyio.move_on_after(PATIENCE):
-            await self._talk.submit([Text(asked)], hear)
+            await self._talk.submit([Text(asked)], record)
         calls = [
             f"{call.name} {bytes(call.args).decode()}"
             for message in messages

@@ -16,27 +16,27 @@ FOLDERS = ("src", "tests", "bench", "demo", "scripts", "examples")
 
 WORDS = frozenset(
     """
-    backroom bequeath bubble bubbles chores companion companions counsel desk desks door
-    doors errand errands farewell farewells grumble heart homecoming house houses hush keyholder
-    keyholders leftovers likeness lodging luggage nearness nudges occasions parcel
-    parcels postscript purse scribe stranger strangers surroundings tenure troubles twins wishes
-    workbench
+    backroom bequeath bubble bubbles chores companion companions counsel desk desks door doors
+    errand errands farewell farewells grumble heard hears heart homecoming house houses hush
+    keyholder keyholders leftovers likeness lodging luggage nearness nudges occasions parcel
+    parcels patience patiently postscript purse scribe stranger strangers surroundings tenure
+    troubles twins wishes workbench
     """.split()  # noqa: SIM905 - easier to read and to extend
 )
 NAMES = frozenset(
     """
-    accepting adopt afterwards aside bequeath bridge bubble checkup chores collecting companion
-    complaints counsel Crowd dangers Desk desk Door door ending EngineRoom Entrance entrusted
-    entry Errand facts far farewells Fate flood folding forms gist grumble guest handed handing
-    hands hearing Heart Held held_back here Homecoming host House hub hush idling keeper keeping
-    kept kept_first keyholders ladder lanes lasting later lazily leave leftovers Lent lessons
-    Letter letters likeness Line line Lodging luggage marks matters measure meet mend mirror
-    ModelDesk nearness nudges occasions odd_values office origins outlet outward pacer paper
-    Parcel partner pieces Place places plain postscript pressing programs Purse recall replies
-    remote returning ruin Ruling scribe seal serving shortening sources spills stamps stand standing
-    starts story strangers surroundings switching talks tally taste telling tenant tenure
-    thinking Told told_keys troubles TurnedAway twins unwrap vital wall watched ways Welcome
-    when Wish wording Workbench
+    accepting adopt afterwards AlreadySo aside bequeath bridge bubble checkup chores collecting
+    companion complaints counsel Crowd dangers Desk desk Door door ending EngineRoom Entrance
+    entrusted entry Errand facts far farewells Fate flood folding foreign_turns forms gist
+    grumble guest handed handing hands hearing Heart Held held_back here Homecoming host House
+    hub hush idling keeper keeping kept kept_first keyholders ladder lanes lasting later lazily
+    leave leftovers Lent lessons Letter letters likeness Line line Lodging luggage marks matters
+    measure meet mend mirror ModelDesk nearness nudges occasions odd_values office origins
+    outlet outward pacer paper Parcel partner pieces Place places plain postscript pressing
+    programs Purse recall remote replies returning ruin Ruling scribe seal serving shortening
+    sources spills stamps stand standing starts story strangers surroundings switching talks
+    tally taste telling tenant tenure thinking Told told_keys troubles TurnedAway twins unwrap
+    vital wall watched ways Welcome when Wish wording Workbench
     """.split()  # noqa: SIM905 - easier to read and to extend
 )
 EXCEPTIONS = {

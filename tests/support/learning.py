@@ -99,7 +99,7 @@ class LearningHarness:
         found = await self.talk.store.archive_for(OWNER).list(SessionFilter(source=source))
         return [one.session for one in found]
 
-    async def tell(self, occasion: ReviewedTurn, text: str) -> None:
+    async def notify(self, occasion: ReviewedTurn, text: str) -> None:
         self.notices.append(text)
 
     def review_parts(self) -> ReviewDeps:
@@ -138,7 +138,7 @@ async def learning_harness(
     ):
         one = LearningHarness(talking, path, clock, content)
         one.reviews = ReviewScheduler(
-            one.review_parts(), rules or ReviewRules(intervals=NO_REVIEWS), one.tell, group
+            one.review_parts(), rules or ReviewRules(intervals=NO_REVIEWS), one.notify, group
         )
         talking.after_turn.append(one.reviews.turn_ended)
         yield one

@@ -30,7 +30,7 @@ TOO_MUCH_UNSOLICITED = "it sent too many unsolicited messages"
 _FREE_FORM_FIELDS = frozenset(
     {"structuredContent", "inputSchema", "outputSchema", "requestedSchema", "_meta"}
 )
-_JSON_SIGNS = (b"{", b"[", b",", b":")
+_JSON_TOKENS = (b"{", b"[", b",", b":")
 
 
 class LimitExceeded(ToolError):
@@ -61,7 +61,7 @@ class MessageSize:
         self._escaped = data.endswith(b"\\")
         pieces = data.replace(b'\\"', b"").split(b'"')
         outside = b"".join(pieces[1 if self._in_text else 0 :: 2])
-        self.values += sum(map(outside.count, _JSON_SIGNS))
+        self.values += sum(map(outside.count, _JSON_TOKENS))
         self._in_text ^= not len(pieces) % 2
 
     def end_line(self) -> None:

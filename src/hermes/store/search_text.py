@@ -12,14 +12,14 @@ from itertools import pairwise
 from msgspec import Struct
 
 _ACCENTS = "[\u0300-\u036f]"
-_SIGNS = (
+_CJK = (
     "\u2190-\u2bff\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7a3\uf900-\ufaff\U0001f000-\U0001faff\U00020000-\U0003ffff"
 )
 """Scripts written without spaces, Hangul (whose words carry particles), and emoji."""
 # Compiled on first use: compiling here would cost as much as all imports of the store.
-_SIGN = f"[{_SIGNS}]"
-_TOKEN = f"[{_SIGNS}]|[^\\W_{_SIGNS}]+"
+_CJK_CHARACTER = f"[{_CJK}]"
+_TOKEN = f"[{_CJK}]|[^\\W_{_CJK}]+"
 
 MAX_COMBINING = 32
 """Combining marks per letter: sorting them takes quadratic time."""
@@ -44,7 +44,7 @@ def fold_text(text: str) -> str:
 
 def space_signs(folded: str) -> str:
     """Surround each CJK character with spaces, so that single ones and neighbours can be found."""
-    return folded if folded.isascii() else re.sub(_SIGN, r" \g<0> ", folded)
+    return folded if folded.isascii() else re.sub(_CJK_CHARACTER, r" \g<0> ", folded)
 
 
 def tokenize(folded: str) -> list[str]:
@@ -57,8 +57,8 @@ def has_words(folded: str) -> bool:
     return any(category[0] in "LN" or category in {"Co", "So"} for category in categories)
 
 
-def is_sign(token: str) -> bool:
-    return re.fullmatch(_SIGN, token) is not None
+def is_cjk(token: str) -> bool:
+    return re.fullmatch(_CJK_CHARACTER, token) is not None
 
 
 def fold_offsets(text: str) -> list[int]:
@@ -141,10 +141,10 @@ class SearchTerm(Struct, frozen=True):
             return re.escape(self.text)
         pattern = re.escape(parts[0])
         for before, part in pairwise(parts):
-            touching = is_sign(before) or is_sign(part)
+            touching = is_cjk(before) or is_cjk(part)
             pattern += (_OPTIONAL_GAP if touching else _GAP) + re.escape(part)
-        front = "" if is_sign(parts[0]) else _NOT_AFTER_WORD
-        if is_sign(parts[-1]):
+        front = "" if is_cjk(parts[0]) else _NOT_AFTER_WORD
+        if is_cjk(parts[-1]):
             return front + pattern
         return front + pattern + (r"[^\W_]*" if self.kind is TermKind.PREFIX else _NOT_BEFORE_WORD)
 

@@ -1,7 +1,7 @@
 """Render Markdown as HTML from an allow-list of tokens, whole or while it is being written.
 
-Nothing of the source becomes markup: raw HTML is shown as text, links lead to the web or to mail
-only, and an image from elsewhere is a button until the reader agrees to load it.
+Raw HTML in the source is shown as text, links lead only to the web or to mail, and an image from
+another server is a button until the reader agrees to load it.
 """
 
 from collections.abc import Sequence

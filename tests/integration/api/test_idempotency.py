@@ -101,7 +101,7 @@ async def test_killed_turn_is_not_run_again(
     body, headers = msgspec.json.encode(asked), {"Idempotency-Key": "a"}
     async with serve(script) as mock, aiohttp.ClientSession() as http:
 
-        async def hear_nothing(url: str) -> None:
+        async def fail_to_read(url: str) -> None:
             sent = headers | {"Authorization": f"Bearer {KEY}"}
             with pytest.raises(aiohttp.ClientError):
                 async with http.post(url, data=body, headers=sent) as response:
@@ -109,7 +109,7 @@ async def test_killed_turn_is_not_run_again(
 
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group, api_process(tmp_path, mock.url) as url:
-                group.start_soon(hear_nothing, url + path)
+                group.start_soon(fail_to_read, url + path)
                 await wait_until(lambda: bool(mock.requests))
     for _ in range(2):
         async with api_harness(tmp_path, Script()) as harness:

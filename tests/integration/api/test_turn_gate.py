@@ -81,11 +81,11 @@ async def test_shutdown_waits_for_turns_and_then_ends_them(tmp_path: Path) -> No
         async with api_harness(tmp_path, script, limits=ApiLimits(drain=0.05)) as harness:
             asked = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
 
-            async def hear_no_end(harness: ApiHarness) -> None:
+            async def fail_to_read(harness: ApiHarness) -> None:
                 with pytest.raises(aiohttp.ClientError):
                     await harness.chat(asked)
 
-            group.start_soon(hear_no_end, harness)
+            group.start_soon(fail_to_read, harness)
             with anyio.fail_after(TIMEOUT):
                 await wait_until(lambda: bool(harness.model_server.requests))
         assert harness.server.metrics.turns[Outcome.CANCELLED] == 1

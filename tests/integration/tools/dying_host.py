@@ -59,7 +59,7 @@ async def live(folder: Path, run: int, *, last: bool) -> None:
         talk = Conversation(store, clock, runner, SessionOptions(cwd=str(folder)))
         if run:
             await talk.resume_latest()
-        await talk.submit([Text(f"go {run}")], hear)
+        await talk.submit([Text(f"go {run}")], ignore)
         rows = [row.message for row in await talk.messages()]
         calls = [
             part
@@ -73,7 +73,7 @@ async def live(folder: Path, run: int, *, last: bool) -> None:
         sys.stdout.flush()
 
 
-async def hear(event: Event) -> None:
+async def ignore(event: Event) -> None:
     await anyio.lowlevel.checkpoint()
 
 

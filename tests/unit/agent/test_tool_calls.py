@@ -25,7 +25,7 @@ from support.turns import (
 )
 
 
-def told(event: Event, call: ToolCall) -> bool:
+def is_result(event: Event, call: ToolCall) -> bool:
     return isinstance(event, MessageAdded) and getattr(event.message, "call", None) == call.id
 
 
@@ -87,7 +87,7 @@ async def test_results_are_reported_in_order() -> None:
         await anyio.wait_all_tasks_blocked()
         assert recorder.results == []
         gates.open("0")
-        await recorder.until(lambda event: told(event, calls[2]))
+        await recorder.until(lambda event: is_result(event, calls[2]))
         assert [r.call for r in recorder.results] == [c.id for c in calls[:3]]
         gates.open("3")
     assert [r.call for r in recorder.results] == [c.id for c in calls]
@@ -102,7 +102,7 @@ async def test_slow_listener_does_not_change_the_order() -> None:
 
     class Slow(EventRecorder):
         async def __call__(self, event: Event) -> None:
-            if told(event, calls[0]):
+            if is_result(event, calls[0]):
                 await hold.wait()
             await super().__call__(event)
 
@@ -314,14 +314,14 @@ async def test_oversized_result_is_cut_with_a_note(sizes: list[int]) -> None:
     _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("talk"))], answer_script("ok"), tools=[tool]
     )
-    (told,) = recorder.results
-    *kept, cut = (part.text for part in told.parts if isinstance(part, Text))
+    (is_result,) = recorder.results
+    *kept, cut = (part.text for part in is_result.parts if isinstance(part, Text))
     size = len("".join(kept))
     assert size <= MAX_TEXT
     assert cut == f"\n[… cut here: {sum(sizes) - size:,} characters of {sum(sizes):,} are missing]"
-    assert isinstance(told.parts[0], Media)
-    assert len(told.parts) <= MAX_PARTS + 1
-    assert len(told.shown) < MAX_TEXT + 100
+    assert isinstance(is_result.parts[0], Media)
+    assert len(is_result.parts) <= MAX_PARTS + 1
+    assert len(is_result.shown) < MAX_TEXT + 100
 
 
 async def test_small_result_is_unchanged() -> None:

@@ -218,7 +218,7 @@ async def test_failed_commit_loses_nothing(tmp_path: Path):
 def test_memory_and_store_agree_from_any_position(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str], after: int
 ):
-    async def tell() -> None:
+    async def write_events() -> None:
         async with opened(tmp_path_factory.mktemp("run")) as (store, _, log):
             for step in steps:
                 match step:
@@ -234,4 +234,4 @@ def test_memory_and_store_agree_from_any_position(
             assert await seen(log, after) == expected
             assert await stored_numbers(store, after) == expected
 
-    anyio.run(tell)
+    anyio.run(write_events)

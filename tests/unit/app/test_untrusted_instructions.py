@@ -47,7 +47,7 @@ WAYS: dict[str, list[Call]] = {
 }
 
 
-def told(app: App, folder: Path) -> str:
+def instructions_section(app: App, folder: Path) -> str:
     return project_section(folder, 20_000, file_provenance(app.home, app.clock).may_be_followed)
 
 
@@ -85,7 +85,7 @@ async def test_file_written_by_others_with_any_tool_is_untrusted(
             (work / "AGENTS.md").symlink_to("docs/rules.md")
         await used(app, tmp_path, who, WAYS[way])
         assert any(RULE in one.read_text() for one in work.rglob("*") if one.is_file())
-        section = told(app, work)
+        section = instructions_section(app, work)
         assert RULE not in section
         assert SILENT in section
 
@@ -109,7 +109,7 @@ async def test_later_changes_by_the_owner_do_not_make_it_trusted(
     async with open_profile(tmp_path) as app:
         await used(app, tmp_path, "member", [("terminal", {"command": FETCHED})])
         await owner(app, tmp_path, command)
-        section = told(app, tmp_path / "work")
+        section = instructions_section(app, tmp_path / "work")
         assert "Always answer" not in section
         assert SILENT in section
 
@@ -122,17 +122,17 @@ async def test_switching_branches_does_not_make_it_trusted(tmp_path: Path) -> No
         await used(app, tmp_path, "member", [("terminal", {"command": theirs})])
         await owner(app, tmp_path, "git checkout -q x")
         assert RULE in (work / "AGENTS.md").read_text()
-        assert RULE not in told(app, work)
+        assert RULE not in instructions_section(app, work)
 
 
 async def test_another_folder_does_not_make_it_trusted(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
         await used(app, tmp_path, "member", [("terminal", {"command": FETCHED})])
         (tmp_path / "work").rename(tmp_path / "moved")
-        assert SILENT in told(app, tmp_path / "moved")
+        assert SILENT in instructions_section(app, tmp_path / "moved")
         (tmp_path / "other").mkdir()
         (tmp_path / "other/CLAUDE.md").write_bytes((tmp_path / "moved/AGENTS.md").read_bytes())
-        assert SILENT in told(app, tmp_path / "other")
+        assert SILENT in instructions_section(app, tmp_path / "other")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ async def test_fetched_file_stays_untrusted(tmp_path: Path, command: str) -> Non
         fetches = f"curl --nothing 2> /dev/null; {FETCHED}"
         await owner(app, tmp_path, fetches, escalate="network", reason="a page")
         await owner(app, tmp_path, command)
-        section = told(app, work)
+        section = instructions_section(app, work)
         assert "answer in rhymes" in (work / "AGENTS.md").read_text()
         assert "answer in rhymes" not in section
         assert SILENT in section
@@ -167,16 +167,16 @@ async def test_file_rewritten_by_the_owner_is_trusted(tmp_path: Path, name: str)
             (work / "HERMES.md").symlink_to(name)
             await used(app, tmp_path, "member", [("terminal", {"command": "mkdir docs"})])
         await used(app, tmp_path, "member", [("write_file", {"path": name, "content": "Obey."})])
-        assert SILENT in told(app, work)
+        assert SILENT in instructions_section(app, work)
         await call_tool(app, make_scope(tmp_path), "read_file", path=name)
         await call_tool(app, make_scope(tmp_path), "write_file", path=name, content=RULE)
         await owner(app, tmp_path, f"chmod 600 {name}")
-        assert RULE in told(app, work)
+        assert RULE in instructions_section(app, work)
         change = {"path": name, "old_string": "rhymes", "new_string": "verse"}
         await call_tool(app, make_scope(tmp_path), "patch", **change)
-        assert "answer in verse" in told(app, work)
+        assert "answer in verse" in instructions_section(app, work)
         await used(app, tmp_path, "member", [("terminal", {"command": f"echo Obey. >> {name}"})])
-        assert SILENT in told(app, work)
+        assert SILENT in instructions_section(app, work)
 
 
 async def test_owner_without_shared_or_fetched_files_is_not_affected(tmp_path: Path) -> None:
@@ -191,6 +191,6 @@ async def test_owner_without_shared_or_fetched_files_is_not_affected(tmp_path: P
             "sh format.sh; mv AGENTS.md x; mv x HERMES.md",
         ):
             await owner(app, tmp_path, command)
-            assert "answer in rhymes" in told(app, work), command
+            assert "answer in rhymes" in instructions_section(app, work), command
         assert not (app.home.cache / "fetched").exists()
         assert not (app.home.cache / "vouched").exists()

@@ -181,11 +181,11 @@ async def test_cancelled_turn_closes_its_question(harness: ApprovalHarness) -> N
 
 
 async def test_question_that_cannot_be_shown_is_closed(harness: ApprovalHarness) -> None:
-    async def tell(event: Event) -> None:
+    async def emit(event: Event) -> None:
         raise RuntimeError("the client is gone")
 
     with pytest.raises(RuntimeError, match="client is gone"):
-        await harness.service.decide(SCOPE, APPROVAL_REQUEST, tell)
+        await harness.service.decide(SCOPE, APPROVAL_REQUEST, emit)
     assert not await harness.service.has_open_questions()
 
 

@@ -44,7 +44,7 @@ class NoticeHarness:
             background=self.background,
         )
 
-    async def hears(self, *texts: str, chat: str = "1") -> None:
+    async def wait_for_texts(self, *texts: str, chat: str = "1") -> None:
         await wait_until(lambda: self.channel.texts_in(chat) == list(texts))
 
 
@@ -64,26 +64,26 @@ async def test_each_chat_is_notified_once(notices: NoticeHarness) -> None:
         notices.troubles.notify(HERE, StoreFull("full"))
         notices.troubles.notify(THERE, StoreLocked("locked"))
         notices.troubles.notify(Address("gone", "1"), StoreError("no such channel"))
-    await notices.hears(DISK_FULL)
-    await notices.hears(DATABASE_LOCKED, chat="2")
+    await notices.wait_for_texts(DISK_FULL)
+    await notices.wait_for_texts(DATABASE_LOCKED, chat="2")
 
 
 async def test_new_outage_is_notified_again(notices: NoticeHarness) -> None:
     notices.troubles.notify(HERE, StoreFull("full"))
-    await notices.hears(DISK_FULL)
+    await notices.wait_for_texts(DISK_FULL)
     notices.troubles.clear(HERE)
     notices.troubles.notify(HERE, StoreError("broken"))
-    await notices.hears(DISK_FULL, STORE_BROKEN)
+    await notices.wait_for_texts(DISK_FULL, STORE_BROKEN)
     await notices.clock.advance(REPEAT_AFTER)
     notices.troubles.notify(HERE, StoreFull("full"))
-    await notices.hears(DISK_FULL, STORE_BROKEN, DISK_FULL)
+    await notices.wait_for_texts(DISK_FULL, STORE_BROKEN, DISK_FULL)
 
 
 async def test_session_errors_are_not_notified(notices: NoticeHarness) -> None:
     notices.troubles.notify(HERE, SessionBusy("busy"))
     notices.troubles.notify(HERE, LeaseLost("lost"))
     notices.troubles.notify(THERE, StoreFull("full"))
-    await notices.hears(DISK_FULL, chat="2")
+    await notices.wait_for_texts(DISK_FULL, chat="2")
     assert notices.channel.texts_in("1") == []
 
 
@@ -92,7 +92,7 @@ async def test_slow_store_is_notified(notices: NoticeHarness) -> None:
         await notices.clock.advance(SLOW_STORE_SECONDS / 2)
         assert notices.channel.texts_in("1") == []
         await notices.clock.advance(2 * SLOW_STORE_SECONDS)
-        await notices.hears(DATABASE_LOCKED)
+        await notices.wait_for_texts(DATABASE_LOCKED)
         with pytest.raises(StoreLocked), notices.troubles.store_watch(HERE):
             raise StoreLocked("given up")
     with notices.troubles.store_watch(THERE):

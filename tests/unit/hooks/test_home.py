@@ -81,7 +81,7 @@ async def test_profiles_share_no_modules(tmp_path: Path) -> None:
     homes = [tmp_path / "a", tmp_path / "b"]
     folders = [hook(home, "same") for home in homes]
 
-    async def tell(bus: HookBus) -> None:
+    async def emit_events(bus: HookBus) -> None:
         bus.emit("agent:end", {})
         bus.emit("agent:end", {})
         await anyio.lowlevel.checkpoint()
@@ -90,8 +90,8 @@ async def test_profiles_share_no_modules(tmp_path: Path) -> None:
         open_profile_hooks(home_at(homes[0]), SystemClock()) as one,
         open_profile_hooks(home_at(homes[1]), SystemClock()) as other,
     ):
-        await tell(one)
-        await tell(other)
+        await emit_events(one)
+        await emit_events(other)
     outs = [(folder / "out").read_text().splitlines() for folder in folders]
     assert [[line.split()[0] for line in out] for out in outs] == [["1", "2"], ["1", "2"]]
     assert len({line.split()[3] for out in outs for line in out}) == 2

@@ -61,7 +61,7 @@ class Bench:
     def stood(self) -> list[str]:
         return [json.loads(line)[2] for line in self.notes.read_text().splitlines()]
 
-    def told(self) -> list[dict[str, object]]:
+    def inputs(self) -> list[dict[str, object]]:
         if not self.notes.exists():
             return []
         return [json.loads(line)[0] for line in self.notes.read_text().splitlines()]
@@ -95,8 +95,8 @@ async def test_hook_blocks_with_its_reason(bench: Bench) -> None:
         assert app.warnings == []
         assert await watch.before_tool(SCOPE, "terminal", ARGS) == "Not run: Not on Sundays."
         assert await watch.before_tool(SCOPE, "read_file", ARGS) == ""
-    (told,) = bench.told()
-    assert told == {
+    (inputs,) = bench.inputs()
+    assert inputs == {
         "hook_event_name": "pre_tool_call",
         "tool_name": "terminal",
         "tool_input": {"command": "rm -rf x"},
@@ -117,14 +117,14 @@ async def test_unaccepted_hook_is_not_run_and_blocks(bench: Bench) -> None:
         assert why.startswith("Not run: the hook ")
         assert "hermes hooks accept" in why
         assert "hermes hooks accept" in app.warnings[0]
-        assert bench.told() == []
+        assert bench.inputs() == []
         bench.accept(("pre_tool_call", guard))
         assert await watch.before_tool(SCOPE, "terminal", ARGS) == ""
-        assert len(bench.told()) == 1
+        assert len(bench.inputs()) == 1
         # What was accepted is the program as it was.
         bench.program("guard", '{"action": "block"}')
         assert "in its current form" in await watch.before_tool(SCOPE, "terminal", ARGS)
-        assert len(bench.told()) == 1
+        assert len(bench.inputs()) == 1
 
 
 async def test_hint_names_the_profile(tmp_path: Path) -> None:
@@ -207,9 +207,9 @@ async def test_notified_hooks_decide_nothing(bench: Bench) -> None:
         await watch.turn_started(SCOPE, "and?", new=False)
         await watch.after_tool(SCOPE, "terminal", ARGS, "done", failed=False)
         await watch.turn_ended(SCOPE, Outcome.DONE)
-    told = [(one["hook_event_name"], one["extra"]) for one in bench.told()]
+    inputs = [(one["hook_event_name"], one["extra"]) for one in bench.inputs()]
     common = {"run": "r1", "source": "cli"}
-    assert told == [
+    assert inputs == [
         ("on_session_start", common),
         ("pre_llm_call", {**common, "user_message": "hi", "is_first_turn": True}),
         ("pre_llm_call", {**common, "user_message": "and?", "is_first_turn": False}),
@@ -222,7 +222,7 @@ async def test_unaccepted_notified_hook_is_skipped(bench: Bench) -> None:
     bench.hook("pre_llm_call", bench.program("context", '{"context": "It rains."}'))
     async with bench.opened() as (_, watch):
         assert await watch.turn_started(SCOPE, "hi", new=True) == ""
-    assert bench.told() == []
+    assert bench.inputs() == []
 
 
 async def test_consent_file_writable_by_others_is_ignored(bench: Bench) -> None:
@@ -235,7 +235,7 @@ async def test_consent_file_writable_by_others_is_ignored(bench: Bench) -> None:
             bench.home.shell_hooks.write_text(text)
         async with bench.opened() as (_, watch):
             assert "shell-hooks-allowlist.json" in await watch.before_tool(SCOPE, "terminal", ARGS)
-    assert bench.told() == []
+    assert bench.inputs() == []
 
 
 def test_older_consent_file_is_valid(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ async def test_approval_of_another_runtime_passes_the_hooks(bench: Bench) -> Non
     guard = bench.program("guard", '{"decision": "block", "reason": "No."}')
     bench.hook("pre_tool_call", guard, matcher="terminal")
 
-    async def tell(event: Event) -> None:
+    async def refuse(event: Event) -> None:
         raise AssertionError(event)
 
     async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
@@ -332,9 +332,9 @@ async def test_approval_of_another_runtime_passes_the_hooks(bench: Bench) -> Non
         wish = ApprovalRequest(  # noqa: S604 - nothing is started
             tool="terminal", action="ls", reaching=Isolation.BEYOND, shell=True, folder="/"
         )
-        assert await counsel.decide(SCOPE, wish, tell) == Decision(
+        assert await counsel.decide(SCOPE, wish, refuse) == Decision(
             allowed=False, why="Not run: No."
         )
         other = ApprovalRequest(tool="patch", action="/x", reaching=Isolation.BEYOND)
-        assert (await counsel.decide(SCOPE, other, tell)).allowed
-    assert bench.told()[0]["tool_input"] == {"command": "ls", "workdir": "/"}
+        assert (await counsel.decide(SCOPE, other, refuse)).allowed
+    assert bench.inputs()[0]["tool_input"] == {"command": "ls", "workdir": "/"}

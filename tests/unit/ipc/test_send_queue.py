@@ -91,7 +91,7 @@ async def test_slow_reader_delays_facts_and_loses_only_deltas(pair: Pair) -> Non
     big = message_added("x" * (MAX_QUEUED_BYTES // 4))
     sent = 0
 
-    async def tell() -> None:
+    async def send_events() -> None:
         nonlocal sent
         for _ in range(20):
             await pair.queue.put_event(big)
@@ -101,7 +101,7 @@ async def test_slow_reader_delays_facts_and_loses_only_deltas(pair: Pair) -> Non
 
     async with anyio.create_task_group() as group:
         group.start_soon(pair.queue.send)
-        group.start_soon(tell)
+        group.start_soon(send_events)
         await anyio.wait_all_tasks_blocked()
         assert sent < 8
         facts = 0

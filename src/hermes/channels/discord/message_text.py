@@ -7,7 +7,7 @@ from hermes.channels.discord.objects import Embed, Message, User
 
 _USER = re.compile(r"<@!?(\d+)>")
 _EMOJI = re.compile(r"<a?(:\w+:)\d+>")
-_LEADING_SIGNS = " ,:\n"
+_LEADING_PUNCTUATION = " ,:\n"
 
 
 def written_text(message: Message, bot: User) -> str:
@@ -15,7 +15,7 @@ def written_text(message: Message, bot: User) -> str:
     text = message.content
     own = re.match(rf"\s*<@!?{bot.id}>", text)
     if own is not None:
-        text = text[own.end() :].lstrip(_LEADING_SIGNS)
+        text = text[own.end() :].lstrip(_LEADING_PUNCTUATION)
     return readable(text, (*message.mentions, bot))
 
 

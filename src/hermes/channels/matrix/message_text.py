@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from hermes.channels.matrix.objects import MessageContent
 
-_LEADING_SIGNS = " ,:;\n"
+_LEADING_PUNCTUATION = " ,:;\n"
 _PILL = re.compile(r'href="https://matrix\.to/#/([^"?]+)', re.IGNORECASE)
 _COMMAND = re.compile(r"!([a-z][\w-]*)", re.IGNORECASE)
 
@@ -30,10 +30,12 @@ def written_text(content: MessageContent, user: str, name: str, commands: Collec
         text = without_fallback(text)
     names = "|".join(re.escape(called) for called in _names(user, name))
     own = re.match(
-        rf"\s*(?:{re.escape(user)}|@?(?:{names}))(?=[{_LEADING_SIGNS}]|$)", text, re.IGNORECASE
+        rf"\s*(?:{re.escape(user)}|@?(?:{names}))(?=[{_LEADING_PUNCTUATION}]|$)",
+        text,
+        re.IGNORECASE,
     )
     if own is not None:
-        text = text[own.end() :].lstrip(_LEADING_SIGNS)
+        text = text[own.end() :].lstrip(_LEADING_PUNCTUATION)
     command = _COMMAND.match(text)
     if command is not None and command[1].lower() in commands:
         text = f"/{text[1:]}"

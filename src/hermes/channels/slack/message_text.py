@@ -8,7 +8,7 @@ from hermes.channels.slack.objects import Message
 
 _MARK = re.compile(r"<([^<>\s|][^<>|]*)(?:\|([^<>]*))?>")
 _USER = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
-_LEADING_SIGNS = " ,:\n"
+_LEADING_PUNCTUATION = " ,:\n"
 _COMMAND = re.compile(r"!([a-z][\w-]*)(?=\s|$)", re.IGNORECASE)
 
 
@@ -18,7 +18,7 @@ def mentioned_users(text: str) -> list[str]:
 
 def without_leading_mention(text: str, bot: str) -> str:
     own = re.match(rf"\s*<@{re.escape(bot)}(?:\|[^<>]*)?>", text)
-    return text[own.end() :].lstrip(_LEADING_SIGNS) if own else text
+    return text[own.end() :].lstrip(_LEADING_PUNCTUATION) if own else text
 
 
 def readable(text: str, names: Mapping[str, str]) -> str:

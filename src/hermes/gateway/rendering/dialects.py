@@ -315,14 +315,14 @@ _DISCORD = LineDialect(
     code_block=_discord_code,
     bullet="-",
 )
-_SIGNS = {
+_MARKS = {
     Style.BOLD: ("*", "*"),
     Style.ITALIC: ("_", "_"),
     Style.STRIKE: ("~", "~"),
     Style.CODE: ("`", "`"),
 }
 _SLACK = LineDialect(
-    styles=_SIGNS,
+    styles=_MARKS,
     takes_style=_between_words,
     escape=_escape_slack,
     escape_code=_escape_tags,
@@ -333,7 +333,7 @@ _SLACK = LineDialect(
     quote_code=False,
 )
 _WHATSAPP = LineDialect(
-    styles=_SIGNS,
+    styles=_MARKS,
     takes_style=_between_words,
     escape=_broken_fences,
     heading=("*", "*"),
@@ -341,7 +341,7 @@ _WHATSAPP = LineDialect(
     bullet="-",
 )
 _XMPP = LineDialect(
-    styles=_SIGNS,
+    styles=_MARKS,
     takes_style=_after_space,
     escape=_broken_fences,
     heading=("*", "*"),

@@ -19,7 +19,7 @@ _FILES = (
 _QUOTED = r"(?<!\w)(?:'([^'\n]{1,80})'|\"([^\"\n]{1,80})\"|“([^”\n]{1,80})”|`([^`\n]{1,80})`)(?!\w)"
 _NAMED = re.compile(f"(?P<file>{_FILES})|{_QUOTED}")
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`“”]+", re.IGNORECASE)
-_TRAILING_SIGNS = ".,;:!?)]}"
+_TRAILING_PUNCTUATION = ".,;:!?)]}"
 """Punctuation that may follow a URL."""
 _ASKS_FOR_INFORMATION = re.compile(
     r"\b(?:who|whom|whose|which|what|when|where|why|how)\b.*\?"
@@ -49,7 +49,9 @@ def names_in(question: str) -> list[str]:
 
 
 def urls_in(question: str) -> list[str]:
-    return list(dict.fromkeys(one.rstrip(_TRAILING_SIGNS) for one in _ADDRESS.findall(question)))
+    return list(
+        dict.fromkeys(one.rstrip(_TRAILING_PUNCTUATION) for one in _ADDRESS.findall(question))
+    )
 
 
 def asks_for_information(question: str) -> bool:

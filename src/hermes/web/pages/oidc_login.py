@@ -29,7 +29,7 @@ class OidcAnswer(Struct, frozen=True):
     error: str = ""
 
 
-class Nothing(Struct, frozen=True):
+class EmptyBody(Struct, frozen=True):
     pass
 
 
@@ -39,7 +39,7 @@ def routes(context: WebContext, middleware: "Callable[[], WebMiddleware]") -> li
     client = OidcClient(settings, context.clock, begun) if settings is not None else None
 
     async def begin(request: web.Request) -> web.Response:
-        await read_json(request, Nothing)
+        await read_json(request, EmptyBody)
         if client is None:
             raise UsageError(text("no_oidc"))
         callback = f"{middleware().origin(request)}{CALLBACK}"

@@ -26,7 +26,7 @@ def say(**fields):
     out.flush()
 
 
-def told(method, **params):
+def notify(method, **params):
     say(method=method, params=dict(params, threadId="th1", turnId="tu1"))
 
 
@@ -74,9 +74,9 @@ for line in sys.stdin:
             out.write(b'"}}}}\\n')
         message = "<turn_aborted/>" if behaviour == "aborted" else "still here"
         item = dict(type="agentMessage", id="m1", text=message)
-        told("item/completed", item=item)
+        notify("item/completed", item=item)
         if behaviour != "aborted":
-            told("turn/completed", turn=dict(id="tu1", status="completed"))
+            notify("turn/completed", turn=dict(id="tu1", status="completed"))
     else:
         say(id=number, result=dict())
 """

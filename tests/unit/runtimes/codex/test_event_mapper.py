@@ -452,7 +452,7 @@ def test_command_may_start_before_it_is_reported() -> None:
     mapper = EventMapper()
     first = note(protocol.ITEM_STARTED, item=command("a"), startedAtMs=10_000)
     assert [mapper.started_item(begun("x")), mapper.started_item(ended("x"))] == [
-        (hearing_item("x"), None),
+        (command_item("x"), None),
         None,
     ]
     assert began(mapper, first) == 8.0
@@ -466,5 +466,5 @@ def began(mapper: EventMapper, emitted: RpcMessage) -> float | None:
     return found[1]
 
 
-def hearing_item(item: str) -> ThreadItem:
+def command_item(item: str) -> ThreadItem:
     return msgspec.convert(command(item), ThreadItem)

@@ -267,12 +267,12 @@ async def test_unknown_form_mode_is_declined(mode: str) -> None:
 async def test_unknown_tool_is_reported_and_recorded() -> None:
     emitted: list[RuntimeEvent] = []
 
-    async def tell(event: RuntimeEvent, /) -> None:
+    async def emit(event: RuntimeEvent, /) -> None:
         emitted.append(event)
 
     params = Raw(b'{"tool":"nothing","callId":"c1","arguments":"{\\"a\\":1}"}')
     runtime_request = RuntimeRequest(SCOPE, "", [User("msg_1", (Text("go"),))])
-    answers = ServerRequestHandler(None, SystemClock(), runtime_request, tell, EventMapper())
+    answers = ServerRequestHandler(None, SystemClock(), runtime_request, emit, EventMapper())
     given = await answers.answer(RpcMessage(id=1, method=protocol.TOOL_CALL_REQUEST, params=params))
     assert given["success"] is False
     call, result = [event.message for event in emitted if isinstance(event, MessageAdded)]
@@ -295,7 +295,7 @@ async def test_invalid_arguments_are_recorded_readably(written: bytes) -> None:
     emitted: list[RuntimeEvent] = []
     used: list[ToolCall] = []
 
-    async def tell(event: RuntimeEvent, /) -> None:
+    async def emit(event: RuntimeEvent, /) -> None:
         emitted.append(event)
 
     async def use(call: ToolCall, /) -> Result:
@@ -304,7 +304,7 @@ async def test_invalid_arguments_are_recorded_readably(written: bytes) -> None:
 
     params = Raw(b'{"tool":"look","callId":"c1","arguments":%b}' % written)
     runtime_request = RuntimeRequest(SCOPE, "", [User("msg_1", (Text("go"),))], run_tool=use)
-    answers = ServerRequestHandler(None, SystemClock(), runtime_request, tell, EventMapper())
+    answers = ServerRequestHandler(None, SystemClock(), runtime_request, emit, EventMapper())
     await answers.answer(RpcMessage(id=1, method=protocol.TOOL_CALL_REQUEST, params=params))
     assert [(bytes(one.args), bool(one.broken)) for one in used] == [(b"{}", True)]
     for event in emitted:
