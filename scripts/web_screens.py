@@ -13,7 +13,13 @@ from tempfile import TemporaryDirectory
 from hermes.cron.job_changes import JobChange
 from hermes.cron.operation import CronOperation
 from hermes.gateway.pairing import Pairing
-from hermes.kanban.lifecycle import ClaimTerms, Completion, claim_task, complete_task
+from hermes.kanban.lifecycle import (
+    ClaimTerms,
+    Completion,
+    block_task,
+    claim_task,
+    complete_task,
+)
 from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, comment_on, create_task
 from hermes.learning.memory import MemoryOperation, MemoryRequest, MemoryTarget
@@ -21,7 +27,7 @@ from hermes.learning.skills.editor import Authorship, SkillRequest, propose_requ
 from hermes.ports.board import BoardRows
 from hermes.ports.ledger import Author
 from hermes.ports.store import RecordUsage
-from hermes.schema.board import RunChange
+from hermes.schema.board import BlockKind, RunChange
 from hermes.schema.messages import Text, Usage, User
 from hermes.session.conversation import SessionOptions
 from hermes.testing.fake_openai.script import Call, Reply, Script
@@ -193,6 +199,11 @@ async def fill(web: WebHarness) -> str:
             run = claim_task(rows, one, ClaimTerms(lock="host:1", expires=now + 9000), now - 600)
             rows.change_run(run.id, RunChange(metadata={"cost_usd": 0.0421}))
         comment_on(rows, design, "owner", "Please use **large** type.", now - 300)
+        choose = add("Choose a color for the site")
+        run = claim_task(rows, choose, ClaimTerms(lock="host:1", expires=now + 900), now - 200)
+        question = "Green like the logo, or *blue* like the old site?"
+        block_task(rows, choose, question, BlockKind.NEEDS_INPUT, now - 100, author="default",
+                   run_id=run.id)  # fmt: skip
         return design
 
     task = await service.write(None, work)

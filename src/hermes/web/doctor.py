@@ -19,6 +19,16 @@ from hermes.web.html import Child, Html, h, join
 from hermes.web.texts import text
 
 TIMEOUT = 60.0
+_PAGES = {
+    "model": ("/settings?section=model", "nav_settings"),
+    "settings": ("/settings", "nav_settings"),
+    "channels": ("/settings/channels", "tab_channels"),
+    "pairing": ("/settings/people", "tab_people"),
+    "mcp": ("/settings/mcp", "tab_mcp"),
+    "hooks": ("/settings/hooks", "tab_hooks"),
+    "memory": ("/learning", "nav_learning"),
+}
+"""Where a person can fix what a check has found, and the name of that page."""
 _TAGS = {"error": "tag bad", "warning": "tag bad", "ok": "tag", "fixed": "tag live"}
 
 
@@ -52,22 +62,28 @@ async def run_doctor(home: Home, fix: str = "") -> Sequence[Finding]:
         raise UsageError(said[-1] if said else text("doctor_failed")) from error
 
 
-def findings_list(findings: Sequence[Finding], redact: Callable[[str], str]) -> Html:
-    """List problems first, with buttons for fixable ones; successful checks are folded."""
+def findings_list(base: str, findings: Sequence[Finding], redact: Callable[[str], str]) -> Html:
+    """List problems first, with buttons for fixable ones; successful checks are folded.
+
+    Other problems have a link to the page where they can be fixed.
+    """
     order = ("error", "warning", "fixed", "skipped", "ok")
     found = sorted(findings, key=lambda one: order.index(one.grade) if one.grade in order else 0)
     fine = [one for one in found if one.grade == "ok"]
     lines = [h("li", h("b", one.check), " ", redact(one.says)) for one in fine]
+    cards = [_finding(base, one, redact) for one in found if one.grade != "ok"]
     return join([
-        h("ul", *(_finding(one, redact) for one in found if one.grade != "ok"), class_="cards"),
+        h("ul", *cards, class_="cards"),
         h("details", h("summary", text("doctor_fine", count=str(len(fine)))), h("ul", *lines),
           class_="panel"),
     ])  # fmt: skip
 
 
-def _finding(one: Finding, redact: Callable[[str], str]) -> Html:
-    says = redact(one.says)
+def _finding(base: str, one: Finding, redact: Callable[[str], str]) -> Html:
+    says, page = redact(one.says), _PAGES.get(one.check)
     button: Child = None
+    if page is not None:
+        button = h("a", text("open_page", name=text(page[1])), href=base + page[0], class_="button")
     if one.is_fixable:
         button = h("button", text("fix"), type="button", data_action="fix", data_fix=one.id,
                    aria_label=text("fix_this", what=says))  # fmt: skip

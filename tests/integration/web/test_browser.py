@@ -317,6 +317,10 @@ async def test_problems_are_found_and_fixed_on_the_page(browser: str, tmp_path: 
         (tmp_path / ".env").chmod(0o644)
         await page.click("#doctor")
         await page.wait_long("document.querySelector('#findings [data-action=fix]')")
+        # What doctor cannot fix is fixed on another page.
+        assert (
+            await page.run("document.querySelector('#findings a.button')?.pathname") == "/settings"
+        )
         await page.click("#findings [data-action=fix]")
         await page.wait_long("document.querySelector('#findings .live')?.textContent === 'fixed'")
         assert (tmp_path / ".env").stat().st_mode & 0o077 == 0

@@ -1,8 +1,10 @@
 """The board, a task, jobs, sessions and approvals in a real Chromium, as a person uses them."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from hermes.cron.job_changes import JobChange
 from hermes.cron.operation import CronOperation
@@ -12,7 +14,7 @@ from hermes.kanban.service import BoardService
 from hermes.kanban.tasks import NewTask, create_task
 from hermes.kanban.worker import Worker
 from hermes.ports.board import BoardRows
-from hermes.ports.jobs import Overlap
+from hermes.ports.jobs import FireState, Overlap, SaveFire
 from hermes.schema.board import Task, TaskStatus
 from hermes.schema.messages import Text, User
 from hermes.session.conversation import Conversation, SessionOptions
@@ -212,6 +214,36 @@ async def test_job_is_edited_paused_run_and_deleted(browser: str, tmp_path: Path
         # A job that somebody else makes appears without a reload.
         other = await cron.service.create(JobChange(name="water", schedule="9h", prompt="Water."))
         await page.wait(f"document.querySelector('#job-{other.id}')")
+        assert page.errors == []
+
+
+async def test_history_shows_output_and_duration_of_all_jobs_or_of_one(
+    browser: str, tmp_path: Path
+):
+    async with web_harness(tmp_path) as web, open_window(browser) as window:
+        cron: CronOperation = web.app.features.get("cron")
+        jobs = [
+            await cron.service.create(JobChange(name=name, schedule="2h", prompt="Go."))
+            for name in ("tea", "water")
+        ]
+        for job in jobs:
+            fire = await cron.service.trigger(job.id)
+            ended = structs.replace(
+                fire, state=FireState.COMPLETED, output=f"*{job.name}* is <b>ready</b>",
+                session=job.id, started_at=fire.at, ended_at=fire.at + timedelta(seconds=90),
+            )  # fmt: skip
+            await web.app.store.commit(SaveFire(ended, (fire.state,)))
+        page = await window.page()
+        await web.log_in(page, "/jobs")
+        assert await page.run("document.querySelectorAll('main tbody tr').length") == 2
+        assert "·" in await page.text("svg [data-at]"), "the browser adds the time"
+        await page.click(f"#job-{jobs[0].id} a")
+        await page.wait("location.search && document.readyState === 'complete'")
+        assert await page.text("#history") == "History of tea"
+        assert await page.run("document.querySelectorAll('main tbody tr').length") == 1
+        assert await page.text("tbody em") == "tea"
+        assert not await page.run("document.querySelector('tbody b')")
+        assert "1.5 min" in await page.text("tbody")
         assert page.errors == []
 
 

@@ -67,7 +67,8 @@ class _SystemHandlers:
     async def doctor(self, request: web.Request) -> web.Response:
         body, profile = await read_json(request, DoctorRequest), self._context.profile(request)
         findings = await run_doctor(profile.app.home, body.fix)
-        return html_response(findings_list(findings, profile.app.redactor.redact))
+        redact = profile.app.redactor.redact
+        return html_response(findings_list(self._context.base(request), findings, redact))
 
     async def settle(self, request: web.Request) -> web.Response:
         """Send an item that was given up again, or discard it."""
