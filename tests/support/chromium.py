@@ -1,7 +1,6 @@
 """Drive a real Chromium over its DevTools protocol, with one window per test."""
 
 import asyncio
-import base64
 import shutil
 import subprocess
 import threading
@@ -269,12 +268,6 @@ class Page:
             "Network.emulateNetworkConditions",
             offline=offline, latency=0, downloadThroughput=-1, uploadThroughput=-1,
         )  # fmt: skip
-
-    async def screenshot(self, path: Path, *, dark: bool = False) -> None:
-        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        await self.call("Emulation.setEmulatedMedia", features=scheme)
-        shot = await self.call("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(shot["data"]))
 
 
 @contextmanager

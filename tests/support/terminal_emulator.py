@@ -153,9 +153,6 @@ class TerminalProgram:
     def wait_for_text(self, words: str) -> None:
         self.wait_until(lambda: words in self.text)
 
-    def wait_until_hidden(self, words: str) -> None:
-        self.wait_until(lambda: words not in self.text)
-
     def position_of(self, words: str) -> tuple[int, int]:
         """Row and column of the last line with this text, from 0."""
         row = max(row for row, line in enumerate(self.screen.lines) if words in line)

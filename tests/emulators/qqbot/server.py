@@ -24,7 +24,6 @@ from emulators.qqbot.state import (
 from hermes.channels.qqbot.objects import ChatKind
 
 HEARTBEAT_MS = 45_000
-MAX_SESSION_EVENTS = 10_000
 _FORMATS = {1: (".png", ".jpg", ".jpeg"), 2: (".mp4",), 3: (".silk", ".amr")}
 _PATHS = {
     "/v2/users/{chat}": ChatKind.USER,
