@@ -252,8 +252,7 @@ def gateway_rules(
             edit=max(config.streaming.edit_interval, 0.1),
             max_age=config.streaming.fresh_final_after_seconds,
         ),
-        progress_display={name: _progress_display(config, name) for name in platforms},
-        default_display=_progress_display(config, ""),
+        display_on=partial(_progress_display, config, chats),
         without_reactions=frozenset(
             name for name in platforms if not _reactions_enabled(chats, env, name)
         ),
@@ -335,14 +334,15 @@ def _group_rules(channel: str, chats: ChatSettings, env: Env) -> GroupRules:
     )
 
 
-def _progress_display(config: Config, platform: str) -> ProgressDisplay:
-    display = config.display
-    own = display.platforms.get(platform)
+def _progress_display(config: Config, chats: ChatSettings, address: Address) -> ProgressDisplay:
+    """How much a chat shows of a turn: its own settings, else those of the platform."""
+    display, platform = config.display, platform_of(address.channel)
     tools, text = display.tool_progress, config.streaming.enabled
-    if own and own.tool_progress is not None:
-        tools = own.tool_progress
-    if own and own.streaming is not None:
-        text = own.streaming
+    for own in (display.platforms.get(platform), chats.override(address)):
+        if own and own.tool_progress is not None:
+            tools = own.tool_progress
+        if own and own.streaming is not None:
+            text = own.streaming
     settings = config.platforms.get(platform)
     return ProgressDisplay(
         tools=tools not in {"off", "none", False},

@@ -178,6 +178,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "logging.level": LEVELS,
     "memory.provider": ("",),
     "mattermost.allow_bots": BOTS,
+    "platforms.*.channel_overrides.*.tool_progress": PROGRESS,
     "platforms.*.accounts.*.extra.allow_bots": BOTS,
     "platforms.*.extra.allow_bots": BOTS,
     "quick_commands.*.type": ("exec", "alias"),

@@ -187,8 +187,7 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
             tools=self.tools,
             progress=self.rules.progress,
             timing=self.rules.progress_timing,
-            displays=self.rules.progress_display,
-            default_display=self.rules.default_display,
+            display_on=self.rules.display_on,
             without_reactions=self.rules.without_reactions,
         )
 

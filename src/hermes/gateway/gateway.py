@@ -35,7 +35,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.tasks import BackgroundTasks, DeadlineExceeded, sleep_unless, time_limit
 from hermes.ports.channel import Inbound
 from hermes.schema.errors import StoreError
-from hermes.schema.scope import platform_of
+from hermes.schema.scope import Address, platform_of
 from hermes.session.runner import Runner
 
 log = logging.getLogger(__name__)
@@ -47,8 +47,8 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     """Rules of a gateway.
 
     `drain`: seconds running turns get at shutdown. `poll_interval`: seconds between polls of the
-    queues for rows of other processes. `progress_display`: progress display by platform,
-    `default_display` for the others. `without_reactions`: platforms without reactions.
+    queues for rows of other processes. `display_on`: the progress display of a chat.
+    `without_reactions`: platforms without reactions.
     `reactions_in_context`: platforms whose reactions the model learns of.
     `quote_policies`: which chunks quote the question, by platform. `timestamps`: prefix messages
     with their time for the model.
@@ -60,8 +60,7 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     supervisor: SupervisorRules = SupervisorRules()
     progress_timing: ProgressTiming = ProgressTiming()
     progress: bool = True
-    progress_display: Mapping[str, ProgressDisplay] = {}
-    default_display: ProgressDisplay = ProgressDisplay()
+    display_on: Callable[[Address], ProgressDisplay] = lambda address: ProgressDisplay()
     without_reactions: frozenset[str] = frozenset()
     reactions_in_context: frozenset[str] = frozenset()
     resets: ResetPolicy = ResetPolicy()

@@ -28,7 +28,7 @@ MAX_REACTIONS = 8
 
 
 class RunDisplay:
-    """`displays` are the progress displays by platform; `tools` the tools offered on one."""
+    """`display_on` is the progress display of a chat; `tools` are those offered on a platform."""
 
     def __init__(
         self,
@@ -43,8 +43,7 @@ class RunDisplay:
         tools: Callable[[str], Mapping[str, Tool]],
         progress: bool,
         timing: ProgressTiming,
-        displays: Mapping[str, ProgressDisplay],
-        default_display: ProgressDisplay,
+        display_on: Callable[[Address], ProgressDisplay],
         without_reactions: frozenset[str],
     ) -> None:
         self._store = store
@@ -57,8 +56,7 @@ class RunDisplay:
         self._tools = tools
         self._progress = progress
         self._timing = timing
-        self._displays = displays
-        self._default_display = default_display
+        self._display_on = display_on
         self._without_reactions = without_reactions
         self._reactions: dict[tuple[Address, str], str] = {}
         """Messages with a reaction in progress, each with the reaction that follows."""
@@ -102,9 +100,6 @@ class RunDisplay:
         self._idle = anyio.Event()
         if self._shown and seconds > 0:
             await sleep_unless(self._clock, seconds, self._idle)
-
-    def _display_on(self, address: Address) -> ProgressDisplay:
-        return self._displays.get(platform_of(address.channel), self._default_display)
 
     def acknowledge(self, address: Address, message: str | None) -> None:
         """Show at once that a message was received: react, or type where that is not possible."""

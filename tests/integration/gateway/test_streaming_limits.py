@@ -34,7 +34,7 @@ RULES = GatewayRules(
     poll_interval=86_400.0,
     supervisor=NO_CHECKS,
     progress_timing=ProgressTiming(edit=0.8),
-    default_display=ProgressDisplay(cursor=" ▉"),
+    display_on=lambda to: ProgressDisplay(cursor=" ▉"),
 )
 
 Opener = Callable[[Path, Clock], AbstractAsyncContextManager[StreamedChats]]

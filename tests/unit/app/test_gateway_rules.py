@@ -18,6 +18,7 @@ from hermes.config.schema import Config
 from hermes.gateway.gateway import GatewayRules
 from hermes.ports.channel import Channel, ChannelDeps, ChannelManifest
 from hermes.schema.errors import ConfigError
+from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
 from hermes.testing.channel import FAKE_CAPABILITIES, FakeChannel
 from support.app_profile import call_tool, make_scope, open_profile
@@ -40,9 +41,9 @@ def test_each_setting_reaches_its_rule() -> None:
     rules = rules_of(SETTINGS)
     assert (rules.actors.notify, rules.actors.fresh, rules.progress_timing.max_age) == (60, 120, 90)
     assert rules.timestamps
-    shows = rules.progress_display["fake"]
+    shows = rules.display_on(Address("fake", "1"))
     assert (shows.narration, shows.preview, shows.cursor, shows.typing) == (False, 33, "|", False)
-    assert rules.default_display == structs.replace(shows, typing=True)
+    assert rules.display_on(Address("other", "1")) == structs.replace(shows, typing=True)
     assert rules.delivery_on("fake@home").replies == "all"
     assert rules.delivery_on("other").replies == "first"
 
@@ -54,12 +55,17 @@ def test_unset_settings_have_their_defaults() -> None:
         3600,
         0,
     )
-    assert (
-        rules.default_display.narration,
-        rules.default_display.preview,
-        rules.default_display.cursor,
-    ) == (True, 60, " ▉")
-    assert (rules.timestamps, rules.default_display.typing) == (False, True)
+    shows = rules.display_on(Address("fake", "1"))
+    assert (shows.narration, shows.preview, shows.cursor) == (True, 60, " ▉")
+    assert (rules.timestamps, shows.typing) == (False, True)
+
+
+def test_chat_can_show_more_or_less_than_its_platform() -> None:
+    chats = {"1": {"tool_progress": "off"}, "7": {"streaming": True}}
+    rules = rules_of({"platforms": {"fake": {"channel_overrides": chats}}})
+    addresses = [Address("fake@home", "1"), Address("fake", "1", "7"), Address("fake", "2")]
+    shown = [rules.display_on(address) for address in addresses]
+    assert [(one.tools, one.text) for one in shown] == [(False, False), (True, True), (True, False)]
 
 
 def test_section_and_variables_of_a_platform_without_an_entry_have_an_effect() -> None:

@@ -135,6 +135,8 @@ class ChannelOverride(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     model: str = ""
     provider: str = ""
     system_prompt: str = ""
+    streaming: bool | None = None
+    tool_progress: BoolOrMode | None = None
 
 
 class PlatformAccount(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
