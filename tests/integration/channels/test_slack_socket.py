@@ -5,7 +5,9 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec import structs
 
+from emulators.slack.server import serve_slack
 from hermes.channels.account import BadToken
 from hermes.channels.slack.channel import open_channel
 from hermes.ports.channel import (
@@ -20,6 +22,7 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import listening, text_of
 from support.slack import (
     ANN,
+    APP_TOKEN,
     BOB,
     SECOND_TOKEN,
     TOKEN,
@@ -189,6 +192,32 @@ class TestTokens:
         with pytest.raises(ConfigError, match=r"slack has no (valid )?(bot|app) token"):
             async with open_channel(channel_deps(tmp_path, "http://127.0.0.1:1", env=env)):
                 pass
+
+    async def test_revoked_token_ends_the_run_and_the_new_one_is_used(self, tmp_path: Path) -> None:
+        """The socket, which has a token of its own, stays open."""
+        env = {"SLACK_BOT_TOKEN": TOKEN, "SLACK_APP_TOKEN": APP_TOKEN}
+        slack = emulator()
+        home, answer = Address("slack", slack.direct(ANN)), Outbound((Text("here"),), plain="here")
+        async with serve_slack(slack) as server:
+            deps = channel_deps(tmp_path, server.api_url)
+            deps = structs.replace(deps, current_env=lambda: env)
+            async with open_channel(deps) as channel:
+
+                async def revoke() -> None:
+                    await server.connected()
+                    slack.workspaces["xoxb-new"] = slack.workspaces.pop(TOKEN)
+                    with pytest.raises(BadToken):
+                        await channel.send(home, answer)
+
+                async with anyio.create_task_group() as group:
+                    group.start_soon(revoke)
+                    with pytest.raises(BadToken, match="no longer accepts"):
+                        await channel.run(ignore)
+                env["SLACK_BOT_TOKEN"] = "xoxb-new"
+                async with listening(channel):
+                    await server.connected()
+                    await channel.send(home, answer)
+        assert [one.text for one in slack.posts(home.chat)] == ["here"]
 
     async def test_refused_token_is_not_shown(self, tmp_path: Path) -> None:
         env = {"SLACK_BOT_TOKEN": "xoxb-wrong"}

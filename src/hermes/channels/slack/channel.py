@@ -9,7 +9,7 @@ from functools import partial
 
 import anyio
 
-from hermes.channels.account import account_options, check_address
+from hermes.channels.account import BadToken, account_options, check_address
 from hermes.channels.connection import LastSeen, first_error
 from hermes.channels.emoji import SLACK
 from hermes.channels.proxies import ProxySettings
@@ -30,7 +30,7 @@ from hermes.channels.slack.outbound import (
 from hermes.channels.slack.position import Position
 from hermes.channels.slack.receiver import Receiver
 from hermes.channels.slack.socket_connection import SocketConnection
-from hermes.channels.slack.web_api import AlreadyDone, WebAccess, WebApi, open_web
+from hermes.channels.slack.web_api import SET_TOKENS, AlreadyDone, WebAccess, WebApi, open_web
 from hermes.channels.slack.workspaces import Workspaces
 from hermes.channels.state_file import state_path
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
@@ -114,6 +114,8 @@ class SlackChannel:
                     deliver=deliver,
                 )
                 group.start_soon(self._position.keep_writing)
+                for workspace in self._workspaces.known:
+                    group.start_soon(self._end_when_refused, workspace.api)
                 connection = SocketConnection(
                     api=self._app_api(),
                     web=self._web,
@@ -126,6 +128,11 @@ class SlackChannel:
                 await connection.run()
         except BaseExceptionGroup as failures:
             raise first_error(failures) from None
+
+    async def _end_when_refused(self, api: WebApi) -> None:
+        """The socket stays open without the bot token, but nothing could be sent."""
+        await api.refused.wait()
+        raise BadToken("Slack no longer accepts a bot token.", hint=SET_TOKENS)
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
         check_address(to, self._name)

@@ -8,6 +8,7 @@ from typing import TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
+import anyio
 import msgspec
 from msgspec import Struct
 
@@ -92,6 +93,7 @@ _TOKEN_ERRORS = frozenset(
 _SERVER_ERRORS = frozenset(
     {"internal_error", "fatal_error", "service_unavailable", "team_added_to_org", "accesslimited"}
 )
+SET_TOKENS = "Set new tokens with: hermes gateway setup slack"
 _THROTTLED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
 _REFUSALS: Mapping[str, type[NotSent]] = {
     "missing_scope": MissingScope,
@@ -137,7 +139,10 @@ class _Answer(Struct, frozen=True, kw_only=True):
 
 
 class WebApi:
-    """Calls with one token. Nothing is retried, except by `call_with_retries`."""
+    """Calls with one token. Nothing is retried, except by `call_with_retries`.
+
+    `refused` is set once Slack does not accept the token, and `identity` begins anew.
+    """
 
     def __init__(self, web: WebAccess, token: str, clock: Clock, *, base_url: str) -> None:
         self._session = web.session
@@ -148,9 +153,11 @@ class WebApi:
         self._limits = RateLimits(clock)
         self._base = base_url.rstrip("/")
         self.scopes: frozenset[str] = frozenset()
+        self.refused = anyio.Event()
         """The permissions of the token, as the last answer listed them."""
 
     async def identity(self) -> Identity:
+        self.refused = anyio.Event()
         return await self.call_with_retries("auth.test", Identity)
 
     async def socket_address(self) -> str:
@@ -298,6 +305,8 @@ class WebApi:
             return self._http.decode(response, result, item)
         if isinstance(error, Throttled):
             self._limits.pause(method, chat, error.wait)
+        if isinstance(error, BadToken):
+            self.refused.set()
         raise error
 
     def _problem(self, response: HttpAnswer) -> HermesError | None:
@@ -332,7 +341,7 @@ def _error(response: HttpAnswer, answer: _Answer) -> HermesError:
     if name in _TOKEN_ERRORS:
         return BadToken(
             f"Slack does not accept the token ({name}).",
-            hint=hint or "Set new tokens with: hermes gateway setup slack",
+            hint=hint or SET_TOKENS,
         )
     if response.status >= 500 or name in _SERVER_ERRORS:
         return UnknownOutcome(f"Slack failed: {name}")
