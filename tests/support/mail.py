@@ -19,7 +19,7 @@ from typing import Protocol
 
 import anyio
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from emulators.mail.imap_server import ImapEmulator, serve_imap
 from emulators.mail.mailbox import EmulatedMailbox
@@ -335,13 +335,14 @@ def _greets(port: int, process: subprocess.Popen[bytes]) -> bool:
 
 
 class MailBench(Struct, frozen=True):
-    """A channel with its mail host; `deliver` numbers the mails of Ann."""
+    """A channel with its mail host, and the variables of its home."""
 
     channel: EmailChannel
     host: Mailhost
     smtp: SmtpState
     blobs: FileBlobs
     stack: AsyncExitStack
+    env: dict[str, str]
 
 
 def channel_deps(
@@ -382,5 +383,8 @@ async def mail_bench(
             folder, user=host.user, imap_port=host.port, smtp_port=smtp_port, extra=extra,
             clock=clock,
         )  # fmt: skip
+        env = dict(deps.env)
+        deps = structs.replace(deps, current_env=lambda: env)
         async with open_channel(deps) as channel:
-            yield MailBench(channel, host, smtp, FileBlobs(folder / "cache" / "blobs"), stack)
+            blobs = FileBlobs(folder / "cache" / "blobs")
+            yield MailBench(channel, host, smtp, blobs, stack, env)

@@ -438,6 +438,17 @@ async def test_wrong_password_is_named(host: EmulatorHost) -> None:
             pass
 
 
+async def test_replaced_password_is_used_by_the_next_connection(
+    bench: MailBench, host: EmulatorHost
+) -> None:
+    bench.env["EMAIL_PASSWORD"] = "wrong"
+    with pytest.raises(LoginRefused):
+        await bench.channel.run(ignore)
+    bench.env["EMAIL_PASSWORD"] = PASSWORD
+    await host.deliver(new_mail("after"))
+    assert texts(await receive(bench, host, 1)) == ["after"]
+
+
 async def test_broken_mail_does_not_stop_the_others(bench: MailBench, host: EmulatorHost) -> None:
     proof = b"Authentication-Results: mx.agent.example; dmarc=pass header.from=people.example\r\n"
     host.box.append(proof + b"From: A <m\xfc@people.example>\r\n\r\nbytes in the address")

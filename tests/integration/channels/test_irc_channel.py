@@ -86,14 +86,21 @@ async def test_nickserv_is_asked_without_sasl(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("capabilities", [CAPABILITIES, BASIC])
-async def test_wrong_password_ends_the_run(tmp_path: Path, capabilities: dict[str, str]) -> None:
+async def test_wrong_password_ends_the_run_and_can_be_replaced(
+    tmp_path: Path, capabilities: dict[str, str]
+) -> None:
+    env = {"IRC_NICKSERV_PASSWORD": "wrong"}
     async with (
         network(capabilities=capabilities) as server,
-        irc_bench(tmp_path, server.port, {"nickserv_password": "wrong"}) as one,
+        irc_bench(tmp_path, server.port, env=env) as one,
     ):
         with pytest.raises(LoginRefused) as caught:
             await one.channel.run(ignore)
         assert "wrong" not in str(caught.value)
+        env["IRC_NICKSERV_PASSWORD"] = PASSWORD
+        async with connected(one):
+            await ready(server)
+        assert NICK in [client.account for client in server.clients]
 
 
 async def test_server_password_is_needed(tmp_path: Path) -> None:
