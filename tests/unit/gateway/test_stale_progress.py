@@ -44,6 +44,7 @@ from hermes.ports.store import Fence, QueueItem, Write
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
+from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
 from hermes.store.queues import SqliteQueues
 from hermes.store.sqlite import SqliteStore
@@ -83,14 +84,6 @@ class FailingStore(SqliteStore):
 
     failures = 0
     unreadable = 0
-
-    @classmethod
-    async def open(
-        cls, path: Path, clock: Clock, worker_ttl: timedelta = WORKER_TTL
-    ) -> "FailingStore":
-        store = await super().open(path, clock, worker_ttl)
-        assert isinstance(store, cls)
-        return store
 
     def __init__(self, engine: Engine, clock: Clock, worker_ttl: timedelta = WORKER_TTL) -> None:
         super().__init__(engine, clock, worker_ttl)
@@ -158,7 +151,8 @@ async def stale_progress_harness(
     path: Path, channel: FakeFaultyChannel | None = None, clock: FakeClock | None = None
 ) -> AsyncGenerator[StaleProgressHarness]:
     clock = clock or FakeClock()
-    store = await FailingStore.open(path / "hermes.db", clock)
+    database = path / "hermes.db"
+    store = FailingStore(Engine(open_writer(database), database), clock)
     try:
         async with anyio.create_task_group() as group:
             yield StaleProgressHarness(store, clock, channel or FakeFaultyChannel(), group)

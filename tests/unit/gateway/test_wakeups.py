@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from hermes.ports.store import QueueItem
 from hermes.schema.errors import StoreFull
 from hermes.schema.scope import Address
 from hermes.session.runner import Runner
+from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
 from hermes.store.queues import SqliteQueues
 from hermes.store.sqlite import SqliteStore
@@ -59,8 +59,8 @@ class WatchedQueues(SqliteQueues):
 class WatchedStore(SqliteStore):
     queues: WatchedQueues
 
-    def __init__(self, engine: Engine, clock: Clock, worker_ttl: timedelta) -> None:
-        super().__init__(engine, clock, worker_ttl)
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        super().__init__(engine, clock)
         self.queues = WatchedQueues(engine, clock, self.workers)
 
 
@@ -114,8 +114,8 @@ class WakeupHarness:
 @pytest.fixture
 async def harness(tmp_path: Path) -> AsyncGenerator[WakeupHarness]:
     clock = FakeClock()
-    store = await WatchedStore.open(tmp_path / "hermes.db", clock)
-    assert isinstance(store, WatchedStore)
+    database = tmp_path / "hermes.db"
+    store = WatchedStore(Engine(open_writer(database), database), clock)
     try:
         yield WakeupHarness(store, clock)
     finally:
