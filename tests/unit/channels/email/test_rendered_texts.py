@@ -67,6 +67,7 @@ def test_mails_are_valid_and_keep_the_text(text: str, caps: ChannelCapabilities)
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3000)
 @given(LONG_TEXTS, with_limits(MANIFEST.caps))
 @settings(max_examples=1000)
 def test_many_long_texts_are_valid_and_whole(text: str, caps: ChannelCapabilities) -> None:
