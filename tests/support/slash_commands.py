@@ -171,8 +171,11 @@ class FakeServices:
     def effort(self) -> str:
         return "medium"
 
-    def progress(self) -> str:
-        return "all"
+    def progress(self, platform: str = "") -> str:
+        return "off" if platform else "all"
+
+    def offers_progress_in_chats(self) -> bool:
+        return True
 
     async def save_effort(self, effort: str) -> None:
         self.saved.append(effort)
@@ -180,8 +183,8 @@ class FakeServices:
     async def save_busy_mode(self, mode: BusyMode) -> None:
         self.saved.append(mode)
 
-    async def save_progress(self, level: str) -> None:
-        self.saved.append(level)
+    async def save_progress(self, level: str, platform: str = "") -> None:
+        self.saved.append(f"{platform}: {level}" if platform else level)
 
     async def save_theme(self, name: str) -> None:
         self.saved.append(name)

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from functools import cached_property
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.config.platforms import FACTS
 from hermes.config.schema import Config
+from hermes.config.sections.general import Display, DisplayPlatform
 from hermes.config.sections.messaging import (
     ChannelOverride,
     ChatPlatform,
@@ -68,6 +69,25 @@ class ChatSettings(Struct, dict=True):
         overrides = self.platform(own_channel(address.channel)).channel_overrides
         override = overrides.get(address.thread or "") or overrides.get(address.chat)
         return override or ChannelOverride()
+
+    @property
+    def display(self) -> Display:
+        return self._config.display
+
+    def shows_tools(self, platform: str, override: ChannelOverride | None = None) -> bool:
+        """Whether a platform, or one of its chats, shows the tools that a turn uses."""
+        level: bool | str = self.display.tool_progress
+        for own in (self.display.platforms.get(platform), override):
+            if own is not None and own.tool_progress is not None:
+                level = own.tool_progress
+        return level not in {"off", "none", False}
+
+    def change_tool_progress(self, platform: str, level: str) -> None:
+        """Apply a new level to the turns that start from now on."""
+        own = self.display.platforms.get(platform) or DisplayPlatform()
+        platforms = {**self.display.platforms, platform: structs.replace(own, tool_progress=level)}
+        display = structs.replace(self.display, platforms=platforms)
+        self._config = structs.replace(self._config, display=display)
 
     def prompt(self, address: Address) -> str:
         """The part of the prompt about the chat."""

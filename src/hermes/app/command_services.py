@@ -84,8 +84,13 @@ class SettingsWriter:
     def effort(self) -> str:
         return self._effort
 
-    def progress(self) -> str:
-        return self._progress
+    def progress(self, platform: str = "") -> str:
+        if not platform:
+            return self._progress
+        return "all" if self._app.chats.shows_tools(platform) else "off"
+
+    def offers_progress_in_chats(self) -> bool:
+        return self._app.config.display.tool_progress_command
 
     async def save_effort(self, effort: str) -> None:
         await self._write("agent.reasoning_effort", effort)
@@ -95,9 +100,13 @@ class SettingsWriter:
     async def save_busy_mode(self, mode: BusyMode) -> None:
         await self._write("display.busy_input_mode", mode.value)
 
-    async def save_progress(self, level: str) -> None:
-        await self._write("display.tool_progress", level)
-        self._progress = level
+    async def save_progress(self, level: str, platform: str = "") -> None:
+        if not platform:
+            await self._write("display.tool_progress", level)
+            self._progress = level
+        else:
+            await self._write(f"display.platforms.{platform}.tool_progress", level)
+            self._app.chats.change_tool_progress(platform, level)
 
     async def save_theme(self, name: str) -> None:
         await self._write("display.skin", name)

@@ -336,16 +336,14 @@ def _group_rules(channel: str, chats: ChatSettings, env: Env) -> GroupRules:
 
 def _progress_display(config: Config, chats: ChatSettings, address: Address) -> ProgressDisplay:
     """How much a chat shows of a turn: its own settings, else those of the platform."""
-    display, platform = config.display, platform_of(address.channel)
-    tools, text = display.tool_progress, config.streaming.enabled
-    for own in (display.platforms.get(platform), chats.override(address)):
-        if own and own.tool_progress is not None:
-            tools = own.tool_progress
+    display, platform = chats.display, platform_of(address.channel)
+    override, text = chats.override(address), config.streaming.enabled
+    for own in (display.platforms.get(platform), override):
         if own and own.streaming is not None:
             text = own.streaming
     settings = config.platforms.get(platform)
     return ProgressDisplay(
-        tools=tools not in {"off", "none", False},
+        tools=chats.shows_tools(platform, override),
         text=text,
         preview=display.tool_preview_length or ProgressDisplay().preview,
         narration=display.interim_assistant_messages,

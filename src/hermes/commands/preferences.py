@@ -2,6 +2,7 @@
 
 from hermes.commands.command import Command, CommandContext, require_service
 from hermes.commands.services import SettingsControl
+from hermes.commands.surface import TerminalAbility
 from hermes.config.setting_warnings import EFFORTS
 from hermes.kit.text import one_line
 from hermes.schema.errors import UsageError
@@ -9,6 +10,9 @@ from hermes.schema.sessions import SessionChange
 from hermes.schema.terminal import BusyMode, CommandReply, TextReply
 
 _NO_PERSONALITY = ("none", "default", "off")
+_PROGRESS_LEVELS = ("off", "new", "all", "verbose")
+_CHAT_LEVELS = ("off", "all")
+"""A chat shows the tool calls of a turn, or none."""
 
 
 async def _model(context: CommandContext, args: str) -> CommandReply:
@@ -177,6 +181,43 @@ async def _codex_runtime(context: CommandContext, args: str) -> CommandReply:
     return TextReply(await runtimes.choose(_RUNTIME_NAMES[word]))
 
 
+async def _verbose(context: CommandContext, args: str) -> CommandReply:
+    if not _can_change_progress(context):
+        raise _cannot_change_progress(context)
+    platform = context.caller.platform if context.in_chat else ""
+    levels = _CHAT_LEVELS if context.in_chat else _PROGRESS_LEVELS
+    settings, level = context.services.settings, args.lower()
+    if not level:
+        current = settings.progress(platform) if settings is not None else ""
+        index = levels.index(current) if current in levels else -1
+        level = levels[(index + 1) % len(levels)]
+    if level not in levels:
+        raise UsageError(f"/verbose takes one of: {', '.join(levels)}.")
+    if settings is not None:
+        await settings.save_progress(level, platform)
+    if platform:
+        return TextReply(f"Tool progress on {platform}: {level}.")
+    return TextReply(f"Tool progress: {level}.", progress=level)
+
+
+def _can_change_progress(context: CommandContext) -> bool:
+    if not context.in_chat:
+        return TerminalAbility.PROGRESS in context.caller.abilities
+    settings = context.services.settings
+    return context.is_owner and settings is not None and settings.offers_progress_in_chats()
+
+
+def _cannot_change_progress(context: CommandContext) -> UsageError:
+    if not context.in_chat:
+        return UsageError("This terminal does not support that.")
+    if not context.is_owner:
+        return UsageError("Only an owner may use /verbose in a chat.")
+    return UsageError(
+        "/verbose is not enabled in chats.",
+        hint="Run `hermes config set display.tool_progress_command true` and restart the gateway.",
+    )
+
+
 COMMANDS = (
     Command(
         name="model",
@@ -202,6 +243,13 @@ COMMANDS = (
         summary="Show or change what a message does while a turn is running.",
         is_available=lambda context: context.accepts_input_while_busy,
         run=_busy,
+    ),
+    Command(
+        name="verbose",
+        usage="[off|new|all|verbose]",
+        summary="Change how much tool progress is shown.",
+        is_available=_can_change_progress,
+        run=_verbose,
     ),
     Command(
         name="codex-runtime",

@@ -27,7 +27,6 @@ from hermes.schema.terminal import (
 from hermes.session.recap import recap
 
 _THEMES = ("dark", "light", "auto")
-_PROGRESS_LEVELS = ("off", "new", "all", "verbose")
 
 
 async def _clear(context: CommandContext, args: str) -> CommandReply:
@@ -125,21 +124,6 @@ def _as_markdown(title: str, rows: Sequence[StoredMessage], failures: Mapping[st
     return "\n\n".join([f"# {title}", *sections]) + "\n"
 
 
-async def _verbose(context: CommandContext, args: str) -> CommandReply:
-    _require_ability(context, TerminalAbility.PROGRESS)
-    settings = context.services.settings
-    level = args.lower()
-    if not level:
-        current = settings.progress() if settings is not None else ""
-        index = _PROGRESS_LEVELS.index(current) if current in _PROGRESS_LEVELS else -1
-        level = _PROGRESS_LEVELS[(index + 1) % len(_PROGRESS_LEVELS)]
-    if level not in _PROGRESS_LEVELS:
-        raise UsageError("/verbose takes one of: " + ", ".join(_PROGRESS_LEVELS) + ".")
-    if settings is not None:
-        await settings.save_progress(level)
-    return TextReply(f"Tool progress: {level}.", progress=level)
-
-
 async def _redraw(context: CommandContext, args: str) -> CommandReply:
     _require_ability(context, TerminalAbility.SCREEN)
     return ScreenReply(ScreenAction.REDRAW)
@@ -232,12 +216,6 @@ COMMANDS = (
         summary="Write this session to a Markdown file.",
         owner_only=True,
         run=partial(_save, ".md"),
-    ),
-    _command_with(TerminalAbility.PROGRESS)(
-        name="verbose",
-        usage="[off|new|all|verbose]",
-        summary="Change how much tool progress is shown.",
-        run=_verbose,
     ),
     _screen_command(name="redraw", summary="Redraw the screen.", run=_redraw),
     _screen_command(

@@ -12,7 +12,9 @@ import pytest
 from msgspec import structs
 
 from hermes.app.build import App, AppOptions, open_app
+from hermes.app.chat_settings import ChatSettings
 from hermes.app.command_services import GatewayPlatforms, command_services
+from hermes.app.gateway import gateway_rules
 from hermes.app.prompt_context import BUILTIN_PERSONALITIES, all_personalities, personality_text
 from hermes.app.session_jobs import SessionJobs
 from hermes.commands.command import CommandContext
@@ -89,6 +91,19 @@ async def test_settings_are_written(tmp_path: Path) -> None:
         assert config.agent.reasoning_effort == "high"
         assert config.display.busy_input_mode == "collect"
         assert config.display.tool_progress == "new"
+
+
+async def test_tool_progress_of_a_platform_is_saved_and_applies_at_once(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        settings = command_services(app).settings
+        assert settings is not None
+        rules = gateway_rules(app.config, app.chats, app.env, ["telegram"])
+        chat, other = Address("telegram", "1"), Address("discord", "1")
+        assert rules.display_on(chat).tools
+        await settings.save_progress("off", "telegram")
+        assert (settings.progress("telegram"), settings.progress("discord")) == ("off", "all")
+        assert (rules.display_on(chat).tools, rules.display_on(other).tools) == (False, True)
+        assert not ChatSettings(reread(app)).shows_tools("telegram")
 
 
 async def test_delegated_tasks_are_listed_and_ended(tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ from support.slash_commands import command_harness
 from support.turns import EventRecorder
 
 TERMINAL_ONLY = {
-    "clear", "copy", "image", "output", "save", "snapshot", "verbose", "quit", "config",
+    "clear", "copy", "image", "output", "save", "snapshot", "quit", "config",
     "statusbar", "timestamps", "redraw", "prompt", "theme", "paste", "export", "diff", "init",
 }  # fmt: skip
 CHAT_ONLY = {"start", "commands", "sethome", "link", "approve", "deny"}
 MEANWHILE = {"busy", "queue", "steer"}
 """What is of use only where something can be said while a turn is running."""
-OWNERS_ONLY = {"codex-runtime", "cron", "goal", "subgoal",
+OWNERS_ONLY = {"codex-runtime", "cron", "goal", "subgoal", "verbose",
     "debug", "sethome", "restart", "platform", "image", "rollback", "save", "snapshot",
     "yolo", "approvals", "memory", "skills", "bundles", "changes", "learn",
     "trust", "reload-mcp", "background", "curator", "reload-skills",

@@ -10,7 +10,7 @@ from hermes.commands.surface import CommandCaller
 from hermes.ports.store import AppendMessage
 from hermes.schema.errors import SessionBusy, StoreError, UsageError
 from hermes.schema.messages import Media, Result, Text, Usage
-from hermes.schema.scope import OWNER, Address
+from hermes.schema.scope import OWNER, Address, Role
 from hermes.schema.sessions import SessionChange
 from hermes.schema.terminal import BusyMode, QuitReply, SubmitReply, TextReply
 from hermes.testing.clock import FakeClock
@@ -140,6 +140,19 @@ async def test_verbose(tmp_path: Path) -> None:
         assert harness.fake_services.saved == ["verbose", "off"]
         with pytest.raises(UsageError):
             await harness.run("/verbose loud")
+
+
+async def test_verbose_in_a_chat_changes_its_platform(tmp_path: Path) -> None:
+    async with command_harness(tmp_path) as harness:
+        harness.as_chat()
+        assert await harness.run_text("/verbose") == "Tool progress on fake: all."
+        assert await harness.run_text("/verbose off") == "Tool progress on fake: off."
+        assert harness.fake_services.saved == ["fake: all", "fake: off"]
+        with pytest.raises(UsageError, match="off, all"):
+            await harness.run("/verbose new")
+        harness.as_chat(Role.MEMBER)
+        with pytest.raises(UsageError, match="Only an owner"):
+            await harness.run("/verbose")
 
 
 async def test_clear_and_copy(tmp_path: Path) -> None:
