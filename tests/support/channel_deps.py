@@ -11,6 +11,7 @@ from hermes.ports.channel import ChannelDeps, Inbound
 from hermes.store.blobs import FileBlobs
 
 T = TypeVar("T")
+Admits = Callable[[Inbound], Awaitable[bool]]
 
 
 class SharedStub:
@@ -31,7 +32,7 @@ def new_deps(
     extra: Mapping[str, object],
     env: Mapping[str, str],
     clock: Clock | None = None,
-    admits: Callable[[Inbound], Awaitable[bool]] = admit_all,
+    admits: Admits = admit_all,
 ) -> ChannelDeps:
     return ChannelDeps(
         name=platform,

@@ -16,7 +16,7 @@ from hermes.kit.clock import Clock
 from hermes.ports.channel import ChannelDeps
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
-from support.channel_deps import new_deps
+from support.channel_deps import Admits, admit_all, new_deps
 
 TOKEN = "emulated.bot.token-1"
 ANN = "1001"
@@ -70,10 +70,17 @@ def channel_deps(
     extra: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
+    *,
+    admits: Admits = admit_all,
 ) -> ChannelDeps:
     variables = {"DISCORD_BOT_TOKEN": TOKEN, **(env or {})}
     return new_deps(
-        "discord", folder, extra={"base_url": url, **(extra or {})}, env=variables, clock=clock
+        "discord",
+        folder,
+        extra={"base_url": url, **(extra or {})},
+        env=variables,
+        clock=clock,
+        admits=admits,
     )
 
 
@@ -84,10 +91,12 @@ async def discord_bench(
     extra: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
+    *,
+    admits: Admits = admit_all,
 ) -> AsyncGenerator[DiscordBench]:
     discord = discord or emulator()
     async with serve_discord(discord) as server:
-        deps = channel_deps(folder, server.api_url, extra, env, clock)
+        deps = channel_deps(folder, server.api_url, extra, env, clock, admits=admits)
         async with open_channel(deps) as channel:
             blobs = FileBlobs(folder / "cache" / "blobs")
             position = folder / "cache" / "discord" / "discord.json"

@@ -29,7 +29,7 @@ from hermes.kit.clock import Clock
 from hermes.ports.channel import ChannelDeps
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
-from support.channel_deps import new_deps
+from support.channel_deps import Admits, admit_all, new_deps
 
 AGENT = "hermes@agent.example"
 PASSWORD = "of-the-mailbox"
@@ -374,6 +374,7 @@ async def mail_bench(
     *,
     extra: Mapping[str, object] | None = None,
     clock: Clock | None = None,
+    admits: Admits = admit_all,
     smtp_tls: ssl.SSLContext | None = None,
 ) -> AsyncGenerator[MailBench]:
     smtp = SmtpState()
@@ -384,7 +385,7 @@ async def mail_bench(
             clock=clock,
         )  # fmt: skip
         env = dict(deps.env)
-        deps = structs.replace(deps, current_env=lambda: env)
+        deps = structs.replace(deps, current_env=lambda: env, admits=admits)
         async with open_channel(deps) as channel:
             blobs = FileBlobs(folder / "cache" / "blobs")
             yield MailBench(channel, host, smtp, blobs, stack, env)

@@ -23,7 +23,7 @@ from hermes.ports.channel import ChannelDeps
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
 from hermes.testing.fake_openai.server import listen
-from support.channel_deps import new_deps
+from support.channel_deps import Admits, admit_all, new_deps
 from support.chat_platform.model import FakeModelServer
 from support.chat_platform.state import CallFault, FaultRates
 from support.gateway_process import GatewaySpec
@@ -199,6 +199,8 @@ def channel_deps(
     extra: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
+    *,
+    admits: Admits = admit_all,
 ) -> ChannelDeps:
     variables = {
         "MATRIX_HOMESERVER": url,
@@ -207,7 +209,7 @@ def channel_deps(
         "MATRIX_ALLOW_ALL_USERS": "true",
         **(env or {}),
     }
-    return new_deps("matrix", folder, extra=extra or {}, env=variables, clock=clock)
+    return new_deps("matrix", folder, extra=extra or {}, env=variables, clock=clock, admits=admits)
 
 
 class MatrixBench(Struct, frozen=True):
@@ -239,12 +241,13 @@ async def matrix_bench(
     extra: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
+    admits: Admits = admit_all,
     **room_settings: Any,
 ) -> AsyncGenerator[MatrixBench]:
     """A channel in a room of Ann's, which the agent has joined if it is a new one."""
     proxy = Proxy(server)
     async with proxy.serving():
-        deps = channel_deps(folder, proxy.url, user, extra, env, clock)
+        deps = channel_deps(folder, proxy.url, user, extra, env, clock, admits=admits)
         async with open_channel(deps) as channel:
             # Logged in before: people must know the device when they write.
             await channel._device.ready()

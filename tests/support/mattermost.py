@@ -15,7 +15,7 @@ from hermes.channels.state_file import StateFile
 from hermes.kit.clock import Clock
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
-from support.channel_deps import new_deps
+from support.channel_deps import Admits, admit_all, new_deps
 
 
 class MattermostBench(Struct, frozen=True):
@@ -54,11 +54,15 @@ async def mattermost_bench(
     env: Mapping[str, str] | None = None,
     extra: Mapping[str, object] | None = None,
     clock: Clock | None = None,
+    *,
+    admits: Admits = admit_all,
 ) -> AsyncGenerator[MattermostBench]:
     mattermost = mattermost or EmulatedMattermost()
     async with serve_mattermost(mattermost) as server:
         variables = {"MATTERMOST_TOKEN": TOKEN, "MATTERMOST_URL": server.url, **(env or {})}
-        deps = new_deps("mattermost", folder, extra=extra or {}, env=variables, clock=clock)
+        deps = new_deps(
+            "mattermost", folder, extra=extra or {}, env=variables, clock=clock, admits=admits
+        )
         async with open_channel(deps) as channel:
             home = Address("mattermost", mattermost.direct())
             yield MattermostBench(channel, server, mattermost, home, folder, variables)

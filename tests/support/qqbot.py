@@ -28,7 +28,7 @@ from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
 from hermes.testing.contracts.channel import listening
-from support.channel_deps import new_deps
+from support.channel_deps import Admits, admit_all, new_deps
 
 
 class QqBench(Struct, frozen=True):
@@ -66,12 +66,14 @@ async def qq_bench(
     env: Mapping[str, str] | None = None,
     extra: Mapping[str, object] | None = None,
     clock: Clock | None = None,
+    *,
+    admits: Admits = admit_all,
 ) -> AsyncGenerator[QqBench]:
     qq = qq or EmulatedQq(clock=clock)
     async with serve_qq(qq) as server:
         variables = {"QQ_APP_ID": APP_ID, "QQ_CLIENT_SECRET": SECRET, **(env or {})}
         settings = {**addresses(server.url), **(extra or {})}
-        deps = new_deps("qqbot", folder, extra=settings, env=variables, clock=clock)
+        deps = new_deps("qqbot", folder, extra=settings, env=variables, clock=clock, admits=admits)
         async with open_channel(deps) as channel:
             yield QqBench(channel, server, qq, folder)
 

@@ -15,7 +15,7 @@ from hermes.channels.state_file import StateFile
 from hermes.kit.clock import Clock
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
-from support.channel_deps import new_deps
+from support.channel_deps import Admits, admit_all, new_deps
 
 HOME = Address("signal", ANN)
 
@@ -47,10 +47,12 @@ async def signal_bench(
     signal: EmulatedSignal | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
+    *,
+    admits: Admits = admit_all,
 ) -> AsyncGenerator[SignalBench]:
     signal = signal or EmulatedSignal()
     async with serve_signal(signal) as server:
         variables = {"SIGNAL_HTTP_URL": server.url, "SIGNAL_ACCOUNT": ACCOUNT, **(env or {})}
-        deps = new_deps("signal", folder, extra={}, env=variables, clock=clock)
+        deps = new_deps("signal", folder, extra={}, env=variables, clock=clock, admits=admits)
         async with open_channel(deps) as channel:
             yield SignalBench(channel, server, signal, folder)

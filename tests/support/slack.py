@@ -14,7 +14,7 @@ from hermes.ports.channel import ChannelDeps, Inbound
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
 from hermes.testing.contracts.channel import listening
-from support.channel_deps import new_deps
+from support.channel_deps import Admits, admit_all, new_deps
 
 TOKEN = "xoxb-emulated-1"
 SECOND_TOKEN = "xoxb-emulated-2"
@@ -47,10 +47,12 @@ def channel_deps(
     extra: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
+    *,
+    admits: Admits = admit_all,
 ) -> ChannelDeps:
     variables = {"SLACK_BOT_TOKEN": TOKEN, "SLACK_APP_TOKEN": APP_TOKEN, **(env or {})}
     extra = {"base_url": url, **(extra or {})}
-    deps = new_deps("slack", folder, extra=extra, env=variables, clock=clock)
+    deps = new_deps("slack", folder, extra=extra, env=variables, clock=clock, admits=admits)
     return structs.replace(deps, commands=(("help", "List commands."), ("stop", "Stop the turn.")))
 
 
@@ -61,6 +63,8 @@ async def slack_bench(
     extra: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
+    *,
+    admits: Admits = admit_all,
 ) -> AsyncGenerator[SlackBench]:
     slack = slack or emulator()
     async with serve_slack(slack) as server:
@@ -68,7 +72,7 @@ async def slack_bench(
         ts, bot = slack.timestamp(), slack.workspace.bot
         slack.add({"type": "message", "user": bot, "text": "", "ts": ts, "channel": direct})
         home = Address("slack", direct, ts)
-        deps = channel_deps(folder, server.api_url, extra, env, clock)
+        deps = channel_deps(folder, server.api_url, extra, env, clock, admits=admits)
         async with open_channel(deps) as channel:
             yield SlackBench(channel, server, slack, FileBlobs(folder / "cache" / "blobs"), home)
 

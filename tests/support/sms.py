@@ -19,7 +19,7 @@ from emulators.sms.server import (
 from hermes.channels.sms.channel import SmsChannel, open_channel
 from hermes.kit.clock import Clock
 from hermes.schema.scope import Address
-from support.channel_deps import new_deps
+from support.channel_deps import Admits, admit_all, new_deps
 
 ANN = "+15551230000"
 HOME = Address("sms", ANN)
@@ -53,11 +53,15 @@ async def sms_bench(
     twilio: EmulatedTwilio | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
+    *,
+    admits: Admits = admit_all,
 ) -> AsyncGenerator[SmsBench]:
     twilio = twilio or EmulatedTwilio()
     twilio.sms_url = PUBLIC_URL
     async with serve_twilio(twilio) as server:
         variables = {**VARIABLES, **(env or {})}
-        deps = new_deps("sms", folder, extra={"base_url": server.url}, env=variables, clock=clock)
+        deps = new_deps(
+            "sms", folder, extra={"base_url": server.url}, env=variables, clock=clock, admits=admits
+        )
         async with open_channel(deps) as channel:
             yield SmsBench(channel, server, twilio, variables)

@@ -13,7 +13,7 @@ from hermes.kit.clock import Clock
 from hermes.ports.channel import ChannelDeps
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
-from support.channel_deps import new_deps
+from support.channel_deps import Admits, admit_all, new_deps
 
 TOKEN = "4242:AAtest-token_of-the-emulator"
 ANN = 1001
@@ -41,10 +41,17 @@ def channel_deps(
     extra: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
+    *,
+    admits: Admits = admit_all,
 ) -> ChannelDeps:
     variables = {"TELEGRAM_BOT_TOKEN": TOKEN, **(env or {})}
     return new_deps(
-        "telegram", folder, extra={"base_url": url, **(extra or {})}, env=variables, clock=clock
+        "telegram",
+        folder,
+        extra={"base_url": url, **(extra or {})},
+        env=variables,
+        clock=clock,
+        admits=admits,
     )
 
 
@@ -55,10 +62,12 @@ async def telegram_bench(
     extra: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
+    *,
+    admits: Admits = admit_all,
 ) -> AsyncGenerator[TelegramBench]:
     telegram = telegram or emulator()
     async with serve_telegram(telegram) as server:
-        deps = channel_deps(folder, server.url, extra, env, clock)
+        deps = channel_deps(folder, server.url, extra, env, clock, admits=admits)
         async with open_channel(deps) as channel:
             blobs = FileBlobs(folder / "cache" / "blobs")
             yield TelegramBench(channel, server, telegram, blobs)

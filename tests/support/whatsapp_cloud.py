@@ -21,7 +21,7 @@ from hermes.channels.whatsapp_cloud.channel import WhatsAppChannel, open_channel
 from hermes.kit.clock import Clock
 from hermes.schema.scope import Address
 from hermes.store.blobs import FileBlobs
-from support.channel_deps import new_deps
+from support.channel_deps import Admits, admit_all, new_deps
 
 ANN = "15551230000"
 HOME = Address("whatsapp_cloud", ANN)
@@ -57,12 +57,18 @@ class WhatsAppBench(Struct, frozen=True):
 
 @asynccontextmanager
 async def whatsapp_bench(
-    folder: Path, env: Mapping[str, str] | None = None, clock: Clock | None = None
+    folder: Path,
+    env: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    *,
+    admits: Admits = admit_all,
 ) -> AsyncGenerator[WhatsAppBench]:
     whatsapp, variables = EmulatedWhatsApp(), {**VARIABLES, **(env or {})}
     async with serve_whatsapp(whatsapp) as server:
         extra = {"base_url": server.url}
-        deps = new_deps("whatsapp_cloud", folder, extra=extra, env=variables, clock=clock)
+        deps = new_deps(
+            "whatsapp_cloud", folder, extra=extra, env=variables, clock=clock, admits=admits
+        )
         async with open_channel(deps) as channel:
             blobs = FileBlobs(folder / "cache" / "blobs")
             yield WhatsAppBench(channel, server, whatsapp, blobs, variables)

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import SubElement
@@ -22,7 +23,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.ports.channel import Inbound
 from hermes.store.blobs import FileBlobs
-from support.channel_deps import new_deps
+from support.channel_deps import Admits, admit_all, new_deps
 from support.debian import PATH
 from support.mail import make_certificate
 
@@ -127,7 +128,7 @@ class Person:
         client.plugin["feature_mechanisms"].use_mech = "PLAIN"
         for name in (
             "xep_0030", "xep_0045", "xep_0085", "xep_0184", "xep_0199", "xep_0308", "xep_0359",
-            "xep_0444", "xep_0461", "xep_0066",
+            "xep_0444", "xep_0461", "xep_0066", "xep_0363",
         ):  # fmt: skip
             client.register_plugin(name)
         for event in ("message", "chatstate", "reactions", "groupchat_message", "receipt_received"):
@@ -156,6 +157,17 @@ class Person:
         """Return once everything has arrived that was sent before."""
         await self.client.plugin["xep_0199"].ping("localhost", timeout=TIMEOUT)
 
+    async def upload(self, name: str, data: bytes) -> str:
+        """Put a picture on the server; return its address."""
+        uploads = self.client.plugin["xep_0363"]
+        return await uploads.upload_file(
+            Path(name),
+            len(data),
+            "image/png",
+            input_file=BytesIO(data),
+            domain="upload.localhost",
+        )
+
     def write(self, to: str, text: str, kind: str = "chat", **more: str) -> str:
         """Write a message; return its id."""
         message = self.client.make_message(mto=to, mbody=text, mtype=kind)
@@ -165,6 +177,8 @@ class Person:
         if "reply_to" in more:
             message["reply"]["id"] = more["reply_to"]
             message["reply"]["to"] = to
+        if "oob" in more:
+            message["oob"]["url"] = more["oob"]
         if "quoted_until" in more:
             quoted = SubElement(message.xml, f"{{{FALLBACK}}}fallback", {"for": REPLY})
             end = more["quoted_until"]
@@ -212,13 +226,14 @@ async def xmpp_bench(
     jid: str = "",
     port: int = 0,
     clock: Clock | None = None,
+    admits: Admits = admit_all,
 ) -> AsyncGenerator[XmppBench]:
     own = jid or server.new_account()
     given = {
         "jid": own, "password": PASSWORD, "host": "127.0.0.1", "port": port or server.port,
         "use_tls": False, **(extra or {}),
     }  # fmt: skip
-    deps = new_deps("xmpp", folder, extra=given, env={}, clock=clock)
+    deps = new_deps("xmpp", folder, extra=given, env={}, clock=clock, admits=admits)
     async with open_channel(deps) as channel:
         blobs = FileBlobs(folder / "cache" / "blobs")
         yield XmppBench(channel, own, folder / "xmpp" / "account.json", blobs)

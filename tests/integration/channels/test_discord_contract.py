@@ -10,10 +10,12 @@ from emulators.discord.state import EmulatedMessage
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
+    Admission,
     ChannelBench,
     ChannelContract,
     PlatformEvents,
     PlatformFaults,
+    PlatformFiles,
     PlatformView,
 )
 from support.discord import ANN, DiscordBench, discord_bench
@@ -31,6 +33,11 @@ class People:
     async def arrive(self, text: str) -> None:
         await self._bench.connected()
         self._last = self._discord.say(self._chat, text, person=ANN)
+        await self._bench.acknowledged()
+
+    async def send_file(self, name: str, data: bytes) -> None:
+        await self._bench.connected()
+        self._discord.say(self._chat, "look", person=ANN, files={name: (data, "image/png")})
         await self._bench.acknowledged()
 
     async def again(self) -> None:
@@ -92,7 +99,7 @@ class View:
         return str(reference["message_id"]) if isinstance(reference, dict) else None  # pyright: ignore[reportUnknownArgumentType]
 
 
-def contract_bench(one: DiscordBench) -> ChannelBench:
+def contract_bench(one: DiscordBench, admission: Admission, folder: Path) -> ChannelBench:
     people, view = People(one), View(one)
 
     async def unreachable() -> None:
@@ -123,11 +130,13 @@ def contract_bench(one: DiscordBench) -> ChannelBench:
         ),
         PlatformFaults(unreachable=unreachable, throttled=throttled),
         store,
+        PlatformFiles(send=people.send_file, admission=admission, folder=folder),
     )
 
 
 class TestDiscordChannel(ChannelContract):
     @pytest.fixture
     async def bench(self, tmp_path: Path) -> AsyncGenerator[ChannelBench]:
-        async with discord_bench(tmp_path) as one:
-            yield contract_bench(one)
+        admission = Admission()
+        async with discord_bench(tmp_path, admits=admission) as one:
+            yield contract_bench(one, admission, tmp_path / "cache" / "blobs")

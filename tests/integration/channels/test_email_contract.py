@@ -9,10 +9,12 @@ from hermes.kit.ids import new_id
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
+    Admission,
     ChannelBench,
     ChannelContract,
     PlatformEvents,
     PlatformFaults,
+    PlatformFiles,
     PlatformView,
 )
 from support.mail import (
@@ -36,6 +38,13 @@ class Ann:
 
     async def arrive(self, text: str) -> None:
         await self._deliver(text, {})
+
+    async def send_file(self, name: str, data: bytes) -> None:
+        self._count += 1
+        mail = new_mail("look", number=new_id("mail"))
+        mail.add_attachment(data, maintype="image", subtype="png", filename=name)
+        await self._host.deliver(mail)
+        await self._host.seen(self._count)
 
     async def again(self) -> None:
         self._count += 1
@@ -61,7 +70,7 @@ class Ann:
         await self._host.seen(self._count)
 
 
-def contract_bench(one: MailBench) -> ChannelBench:
+def contract_bench(one: MailBench, admission: Admission, folder: Path) -> ChannelBench:
     ann, smtp = Ann(one), one.smtp
 
     def sent(post: str) -> int:
@@ -97,14 +106,16 @@ def contract_bench(one: MailBench) -> ChannelBench:
         PlatformView(files=files, quoted=quoted),
         PlatformFaults(unreachable=unreachable, throttled=throttled),
         store,
+        PlatformFiles(send=ann.send_file, admission=admission, folder=folder),
     )
 
 
 class TestEmailChannel(ChannelContract):
     @pytest.fixture
     async def bench(self, tmp_path: Path) -> AsyncGenerator[ChannelBench]:
-        async with emulator_host() as host, mail_bench(tmp_path, host) as one:
-            yield contract_bench(one)
+        admission = Admission()
+        async with emulator_host() as host, mail_bench(tmp_path, host, admits=admission) as one:
+            yield contract_bench(one, admission, tmp_path / "cache" / "blobs")
 
 
 @pytest.mark.slow
@@ -112,5 +123,6 @@ class TestEmailChannelOnDovecot(ChannelContract):
     @pytest.fixture
     async def bench(self, tmp_path: Path, dovecot: Dovecot) -> AsyncGenerator[ChannelBench]:
         host = dovecot.host(f"{new_id('agent')}@agent.example".lower())
-        async with mail_bench(tmp_path, host) as one:
-            yield contract_bench(one)
+        admission = Admission()
+        async with mail_bench(tmp_path, host, admits=admission) as one:
+            yield contract_bench(one, admission, tmp_path / "cache" / "blobs")

@@ -12,10 +12,12 @@ from aiohttp import web
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
+    Admission,
     ChannelBench,
     ChannelContract,
     PlatformEvents,
     PlatformFaults,
+    PlatformFiles,
     PlatformView,
 )
 from support.matrix import MatrixBench, matrix_bench, new_user, running_person
@@ -38,6 +40,12 @@ class People:
             await self._bench.proxy.next_sync()
         self._before = self._bench.proxy.tokens[-1]
         await self._send({"msgtype": "m.text", "body": text})
+
+    async def send_file(self, name: str, data: bytes) -> None:
+        while not self._bench.proxy.tokens or not self._bench.proxy.tokens[-1]:
+            await self._bench.proxy.next_sync()
+        event = await self._ann.send_file(self._bench.room, data, name, "image/png", "look")
+        await self._bench.acknowledged(event)
 
     async def again(self) -> None:
         """Let the server repeat what it has sent since the token before the last message."""
@@ -122,7 +130,7 @@ class View:
         ann.wait(ann._until(lambda: answer.event_id in ann.raw))
 
 
-def contract_bench(one: MatrixBench) -> ChannelBench:
+def contract_bench(one: MatrixBench, admission: Admission, folder: Path) -> ChannelBench:
     people, view = People(one), View(one)
 
     def throttled() -> None:
@@ -155,6 +163,7 @@ def contract_bench(one: MatrixBench) -> ChannelBench:
         ),
         PlatformFaults(unreachable=one.proxy.stop_listening, throttled=throttled),
         store,
+        PlatformFiles(send=people.send_file, admission=admission, folder=folder),
     )
 
 
@@ -186,7 +195,9 @@ class TestMatrixChannel(ChannelContract):
     async def bench(
         self, homeserver: Homeserver, ann: Person, agent: str, folder: Path, rooms: list[str]
     ) -> AsyncGenerator[ChannelBench]:
-        room = rooms[0] if rooms else ""
-        async with matrix_bench(homeserver, ann, agent, folder, room=room) as one:
+        room, admission = rooms[0] if rooms else "", Admission()
+        opened = matrix_bench(homeserver, ann, agent, folder, room=room, admits=admission)
+        async with opened as one:
             rooms.append(one.room)
-            yield await asyncio.to_thread(contract_bench, one)
+            blobs = folder / "cache" / "blobs"
+            yield await asyncio.to_thread(contract_bench, one, admission, blobs)

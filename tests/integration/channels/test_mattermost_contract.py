@@ -11,10 +11,12 @@ from hermes.channels.emoji import MATTERMOST
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
+    Admission,
     ChannelBench,
     ChannelContract,
     PlatformEvents,
     PlatformFaults,
+    PlatformFiles,
     PlatformView,
 )
 from support.mattermost import MattermostBench, mattermost_bench
@@ -30,6 +32,12 @@ class People:
     async def arrive(self, text: str) -> None:
         await self._one.connected()
         self._last = self._one.mattermost.say(self._one.home.chat, text).id
+        await self._one.acknowledged()
+
+    async def send_file(self, name: str, data: bytes) -> None:
+        await self._one.connected()
+        file = self._one.mattermost.add_file(name, data, "image/png")
+        self._one.mattermost.say(self._one.home.chat, "look", files=[file])
         await self._one.acknowledged()
 
     async def again(self) -> None:
@@ -58,7 +66,7 @@ class People:
         await self._one.acknowledged()
 
 
-def contract_bench(one: MattermostBench) -> ChannelBench:
+def contract_bench(one: MattermostBench, admission: Admission, folder: Path) -> ChannelBench:
     people, mattermost = People(one), one.mattermost
 
     async def shown(address: Address) -> list[str]:
@@ -98,11 +106,13 @@ def contract_bench(one: MattermostBench) -> ChannelBench:
         PlatformView(reactions=reactions, files=files),
         PlatformFaults(unreachable=one.server.stop_listening, throttled=throttled),
         store,
+        PlatformFiles(send=people.send_file, admission=admission, folder=folder),
     )
 
 
 class TestMattermostChannel(ChannelContract):
     @pytest.fixture
     async def bench(self, tmp_path: Path) -> AsyncGenerator[ChannelBench]:
-        async with mattermost_bench(tmp_path) as one:
-            yield contract_bench(one)
+        admission = Admission()
+        async with mattermost_bench(tmp_path, admits=admission) as one:
+            yield contract_bench(one, admission, tmp_path / "cache" / "blobs")

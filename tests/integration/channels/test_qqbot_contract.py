@@ -9,10 +9,12 @@ import pytest
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
+    Admission,
     ChannelBench,
     ChannelContract,
     PlatformEvents,
     PlatformFaults,
+    PlatformFiles,
     PlatformView,
 )
 from support.qqbot import QqBench, qq_bench
@@ -30,6 +32,14 @@ class People:
         self._last = self._one.qq.say(text), text
         await self._one.acknowledged()
 
+    async def send_file(self, name: str, data: bytes) -> None:
+        await self._one.connected()
+        self._one.qq.files[name] = data
+        url = f"{self._one.server.url}/files/{name}"
+        file: dict[str, object] = {"content_type": "image/png", "filename": name, "url": url}
+        self._one.qq.say("look", attachments=[file])
+        await self._one.acknowledged()
+
     async def again(self) -> None:
         self._one.qq.repeat(*self._last)
         await self._one.acknowledged()
@@ -40,7 +50,7 @@ class People:
         await self._one.acknowledged()
 
 
-def contract_bench(one: QqBench) -> ChannelBench:
+def contract_bench(one: QqBench, admission: Admission, folder: Path) -> ChannelBench:
     people, qq = People(one), one.qq
     # The suite sends without a message to reply to.
     qq.push_quota = 1000
@@ -76,11 +86,13 @@ def contract_bench(one: QqBench) -> ChannelBench:
             unreachable=one.server.stop_listening, throttled=throttled, reject_markup=reject_markup
         ),
         store,
+        PlatformFiles(send=people.send_file, admission=admission, folder=folder),
     )
 
 
 class TestQqbotChannel(ChannelContract):
     @pytest.fixture
     async def bench(self, tmp_path: Path) -> AsyncGenerator[ChannelBench]:
-        async with qq_bench(tmp_path) as one:
-            yield contract_bench(one)
+        admission = Admission()
+        async with qq_bench(tmp_path, admits=admission) as one:
+            yield contract_bench(one, admission, tmp_path / "cache" / "blobs")

@@ -10,10 +10,12 @@ from emulators.signal.state import ANN, ANN_UUID, EmulatedPost
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
+    Admission,
     ChannelBench,
     ChannelContract,
     PlatformEvents,
     PlatformFaults,
+    PlatformFiles,
     PlatformView,
 )
 from support.signal_cli import HOME, SignalBench, signal_bench
@@ -27,6 +29,13 @@ class People:
     async def arrive(self, text: str) -> None:
         await self._one.connected()
         self._signal.say(text)
+        await self._one.acknowledged()
+
+    async def send_file(self, name: str, data: bytes) -> None:
+        await self._one.connected()
+        self._signal.files["a1"] = data
+        file = {"contentType": "image/png", "filename": name, "id": "a1", "size": len(data)}
+        self._signal.say("look", attachments=[file])
         await self._one.acknowledged()
 
     async def again(self) -> None:
@@ -63,7 +72,7 @@ class People:
         await self._one.acknowledged()
 
 
-def contract_bench(one: SignalBench) -> ChannelBench:
+def contract_bench(one: SignalBench, admission: Admission, folder: Path) -> ChannelBench:
     people, signal = People(one), one.signal
 
     def post(number: str) -> EmulatedPost:
@@ -103,11 +112,13 @@ def contract_bench(one: SignalBench) -> ChannelBench:
         ),
         PlatformFaults(unreachable=one.server.stop_listening, throttled=throttled),
         store,
+        PlatformFiles(send=people.send_file, admission=admission, folder=folder),
     )
 
 
 class TestSignalChannel(ChannelContract):
     @pytest.fixture
     async def bench(self, tmp_path: Path) -> AsyncGenerator[ChannelBench]:
-        async with signal_bench(tmp_path) as one:
-            yield contract_bench(one)
+        admission = Admission()
+        async with signal_bench(tmp_path, admits=admission) as one:
+            yield contract_bench(one, admission, tmp_path / "cache" / "blobs")

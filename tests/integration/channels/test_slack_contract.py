@@ -11,10 +11,12 @@ from hermes.channels.emoji import SLACK
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
+    Admission,
     ChannelBench,
     ChannelContract,
     PlatformEvents,
     PlatformFaults,
+    PlatformFiles,
     PlatformView,
 )
 from support.slack import ANN, SlackBench, slack_bench
@@ -32,6 +34,11 @@ class People:
     async def arrive(self, text: str) -> None:
         await self._server.connected()
         self._last = self._slack.say(self._chat, text, person=ANN)
+        await self._server.acknowledged()
+
+    async def send_file(self, name: str, data: bytes) -> None:
+        await self._server.connected()
+        self._slack.say(self._chat, "look", person=ANN, files={name: data})
         await self._server.acknowledged()
 
     async def again(self) -> None:
@@ -95,7 +102,7 @@ class View:
         return self.post(post).files
 
 
-def contract_bench(one: SlackBench) -> ChannelBench:
+def contract_bench(one: SlackBench, admission: Admission, folder: Path) -> ChannelBench:
     people, view = People(one), View(one)
 
     async def unreachable() -> None:
@@ -125,12 +132,14 @@ def contract_bench(one: SlackBench) -> ChannelBench:
         ),
         PlatformFaults(unreachable=unreachable, throttled=throttled),
         store,
+        PlatformFiles(send=people.send_file, admission=admission, folder=folder),
     )
 
 
 class TestSlackChannel(ChannelContract):
     @pytest.fixture
     async def bench(self, tmp_path: Path) -> AsyncGenerator[ChannelBench]:
-        async with slack_bench(tmp_path) as one:
+        admission = Admission()
+        async with slack_bench(tmp_path, admits=admission) as one:
             one.slack.limited = False
-            yield contract_bench(one)
+            yield contract_bench(one, admission, tmp_path / "cache" / "blobs")

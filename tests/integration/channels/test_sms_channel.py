@@ -17,10 +17,12 @@ from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import (
+    Admission,
     ChannelBench,
     ChannelContract,
     PlatformEvents,
     PlatformFaults,
+    PlatformFiles,
     listening,
     text_of,
 )
@@ -60,7 +62,13 @@ async def received_later(
 class TestSmsChannel(ChannelContract):
     @pytest.fixture
     async def bench(self, tmp_path: Path) -> AsyncGenerator[ChannelBench]:
-        async with sms_bench(tmp_path) as one:
+        admission = Admission()
+        async with sms_bench(tmp_path, admits=admission) as one:
+
+            async def send_file(name: str, data: bytes) -> None:
+                message = one.twilio.add(ANN, NUMBER, "look")
+                message.files.append(("image/png", data))
+                assert await one.post(message) == 200
 
             async def arrive(text: str) -> None:
                 assert await one.post(one.twilio.add(ANN, NUMBER, text)) == 200
@@ -80,7 +88,11 @@ class TestSmsChannel(ChannelContract):
 
             faults = PlatformFaults(unreachable=one.server.stop_listening, throttled=throttled)
             events = PlatformEvents(unreadable=unreadable)
-            yield ChannelBench(one.channel, HOME, arrive, shown, again, events, faults=faults)
+            blobs = tmp_path / "cache" / "blobs"
+            files = PlatformFiles(send=send_file, admission=admission, folder=blobs)
+            yield ChannelBench(
+                one.channel, HOME, arrive, shown, again, events, faults=faults, files=files
+            )
 
 
 @pytest.mark.parametrize(

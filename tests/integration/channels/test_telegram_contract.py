@@ -11,10 +11,12 @@ from emulators.telegram.state import EmulatedTelegram
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
+    Admission,
     ChannelBench,
     ChannelContract,
     PlatformEvents,
     PlatformFaults,
+    PlatformFiles,
     PlatformView,
 )
 from support.telegram import ANN, HOME, TelegramBench, telegram_bench
@@ -30,6 +32,11 @@ class People:
 
     async def arrive(self, text: str) -> None:
         self._telegram.say(ANN, text)
+        await self._server.acknowledged()
+
+    async def send_file(self, name: str, data: bytes) -> None:
+        document = self._telegram.document(data, name, "image/png")
+        self._telegram.say(ANN, more={"document": document, "caption": "look"})
         await self._server.acknowledged()
 
     async def again(self) -> None:
@@ -90,7 +97,7 @@ class View:
         return str(replied["message_id"]) if isinstance(replied, dict) else None  # pyright: ignore[reportUnknownArgumentType]
 
 
-def contract_bench(one: TelegramBench) -> ChannelBench:
+def contract_bench(one: TelegramBench, admission: Admission, folder: Path) -> ChannelBench:
     people, view = People(one), View(one.telegram)
 
     async def unreachable() -> None:
@@ -123,11 +130,13 @@ def contract_bench(one: TelegramBench) -> ChannelBench:
         ),
         PlatformFaults(unreachable=unreachable, throttled=throttled, reject_markup=reject_markup),
         store,
+        PlatformFiles(send=people.send_file, admission=admission, folder=folder),
     )
 
 
 class TestTelegramChannel(ChannelContract):
     @pytest.fixture
     async def bench(self, tmp_path: Path) -> AsyncGenerator[ChannelBench]:
-        async with telegram_bench(tmp_path) as one:
-            yield contract_bench(one)
+        admission = Admission()
+        async with telegram_bench(tmp_path, admits=admission) as one:
+            yield contract_bench(one, admission, tmp_path / "cache" / "blobs")

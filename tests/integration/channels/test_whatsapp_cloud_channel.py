@@ -35,10 +35,12 @@ from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.channel import (
+    Admission,
     ChannelBench,
     ChannelContract,
     PlatformEvents,
     PlatformFaults,
+    PlatformFiles,
     PlatformView,
     listening,
     text_of,
@@ -73,6 +75,11 @@ class People:
 
     async def arrive(self, text: str) -> None:
         await self._post(type="text", text={"body": text})
+
+    async def send_file(self, name: str, data: bytes) -> None:
+        self._bench.whatsapp.files["77"] = ("image/png", data)
+        image = {"id": "77", "mime_type": "image/png", "caption": "look"}
+        await self._post(type="image", image=image)
 
     async def reply(self, message: str, text: str) -> None:
         await self._post(type="text", text={"body": text}, context={"id": message})
@@ -113,7 +120,7 @@ class View:
         return context["message_id"] if isinstance(context, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
 
-def contract_bench(one: WhatsAppBench) -> ChannelBench:
+def contract_bench(one: WhatsAppBench, admission: Admission, folder: Path) -> ChannelBench:
     people, view = People(one), View(one.whatsapp)
 
     def throttled() -> None:
@@ -139,14 +146,16 @@ def contract_bench(one: WhatsAppBench) -> ChannelBench:
         ),
         PlatformFaults(unreachable=one.server.stop_listening, throttled=throttled),
         store,
+        PlatformFiles(send=people.send_file, admission=admission, folder=folder),
     )
 
 
 class TestWhatsAppChannel(ChannelContract):
     @pytest.fixture
     async def bench(self, tmp_path: Path) -> AsyncGenerator[ChannelBench]:
-        async with whatsapp_bench(tmp_path) as one:
-            yield contract_bench(one)
+        admission = Admission()
+        async with whatsapp_bench(tmp_path, admits=admission) as one:
+            yield contract_bench(one, admission, tmp_path / "cache" / "blobs")
 
 
 @pytest.mark.parametrize("count", [3, 4, 10])

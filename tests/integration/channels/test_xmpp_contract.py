@@ -10,12 +10,14 @@ import pytest
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import (
+    Admission,
     CapabilitiesContract,
     ChannelBench,
     InboundContract,
     OutboundContract,
     PlatformEvents,
     PlatformFaults,
+    PlatformFiles,
     PlatformView,
 )
 from support.faulty_link import FaultyLink, faulty_link
@@ -44,6 +46,12 @@ class Ann:
 
     async def arrive(self, text: str) -> None:
         await self._write(text=text)
+
+    async def send_file(self, name: str, data: bytes) -> None:
+        await listening_to(self.one)
+        address = await self._ann.upload(name, data)
+        sent = self._ann.write(self.one.jid, address, oob=address)
+        await recorded(self.one, sent)
 
     async def again(self) -> None:
         await self._write(**self._last)
@@ -78,14 +86,14 @@ class Ann:
 
 
 @asynccontextmanager
-async def bench_of(folder: Path, server: Prosody) -> AsyncGenerator[Ann]:
+async def bench_of(folder: Path, server: Prosody, admission: Admission) -> AsyncGenerator[Ann]:
     async with person(server) as ann, faulty_link(server.port) as link:
         port = int(link.url.rpartition(":")[2])
-        async with xmpp_bench(folder, server, port=port) as one:
+        async with xmpp_bench(folder, server, port=port, admits=admission) as one:
             yield Ann(one, ann, link)
 
 
-def contract_bench(ann: Ann) -> ChannelBench:
+def contract_bench(ann: Ann, admission: Admission, folder: Path) -> ChannelBench:
     async def store(data: bytes, name: str) -> Media:
         return await ann.one.blobs.put(data, "application/octet-stream", name)
 
@@ -100,21 +108,27 @@ def contract_bench(ann: Ann) -> ChannelBench:
         PlatformView(),
         PlatformFaults(unreachable=ann.cut_link),
         store,
+        PlatformFiles(send=ann.send_file, admission=admission, folder=folder),
     )
 
 
 class TestXmppReceives(InboundContract, CapabilitiesContract):
     @pytest.fixture
     async def bench(self, tmp_path: Path, prosody: Prosody) -> AsyncGenerator[ChannelBench]:
-        async with bench_of(tmp_path, prosody) as ann:
-            yield contract_bench(ann)
+        admission = Admission()
+        async with bench_of(tmp_path, prosody, admission) as ann:
+            yield contract_bench(ann, admission, tmp_path / "cache" / "blobs")
 
 
 class TestXmppSends(OutboundContract):
     @pytest.fixture
     async def bench(self, tmp_path: Path, prosody: Prosody) -> AsyncGenerator[ChannelBench]:
-        async with bench_of(tmp_path, prosody) as ann, anyio.create_task_group() as group:
+        admission = Admission()
+        async with (
+            bench_of(tmp_path, prosody, admission) as ann,
+            anyio.create_task_group() as group,
+        ):
             group.start_soon(ann.one.channel.run, ignore)
             await listening_to(ann.one)
-            yield contract_bench(ann)
+            yield contract_bench(ann, admission, tmp_path / "cache" / "blobs")
             group.cancel_scope.cancel()

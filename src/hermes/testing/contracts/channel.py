@@ -6,11 +6,13 @@ A bench leaves out what its platform cannot do; the capabilities must match.
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import anyio
 import pytest
 from msgspec import Struct, structs
 
+from hermes.kit.ids import new_id
 from hermes.ports.channel import (
     Attachment,
     ChangedReaction,
@@ -38,6 +40,7 @@ from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
 
 TIMEOUT = 30.0
+PNG = b"\x89PNG\r\n\x1a\n"
 LITERAL = "2 * 3 * 4 < _x_ & `y` [a](b) <b>c</b>"
 
 
@@ -76,6 +79,31 @@ class PlatformFaults(Struct, frozen=True, kw_only=True):
     reject_markup: Callable[[], None] | None = None
 
 
+class Admission:
+    """Decides like the gateway whether a sender is admitted, for the channel's `admits`."""
+
+    def __init__(self) -> None:
+        self.admits = True
+
+    async def __call__(self, update: Inbound) -> bool:
+        return self.admits
+
+
+class PlatformFiles(Struct, frozen=True, kw_only=True):
+    """How people send files.
+
+    `send` writes a message with a picture and returns once it is acknowledged. The channel was
+    built with `admission`, and stores files below `folder`.
+    """
+
+    send: Callable[[str, bytes], Awaitable[None]]
+    admission: Admission
+    folder: Path
+
+    def stored(self) -> set[Path]:
+        return {path for path in self.folder.rglob("*") if path.is_file()}
+
+
 class ChannelBench(Struct, frozen=True):
     """A channel under test and the other side of its platform.
 
@@ -93,6 +121,7 @@ class ChannelBench(Struct, frozen=True):
     view: PlatformView = PlatformView()
     faults: PlatformFaults = PlatformFaults()
     store: Callable[[bytes, str], Awaitable[Media]] | None = None
+    files: PlatformFiles | None = None
 
 
 def _post(text: str, **more: object) -> Outbound:
@@ -232,6 +261,31 @@ class InboundContract:
         ]
         kept = anyio.Path(logged.rpartition("(kept in ")[2].removesuffix(")"))
         assert len((await kept.read_text()).splitlines()) == 1
+
+    async def test_file_of_an_admitted_sender_is_stored(self, bench: ChannelBench) -> None:
+        if bench.files is None:
+            return
+        data, before = PNG + new_id("file").encode(), bench.files.stored()
+        async with listening(bench.channel) as received:
+            await bench.files.send("a.png", data)
+        (update,) = received
+        assert [part for part in update.parts if isinstance(part, Media)]
+        assert data in [path.read_bytes() for path in bench.files.stored() - before]
+
+    async def test_file_of_a_sender_who_is_not_admitted_is_not_stored(
+        self, bench: ChannelBench
+    ) -> None:
+        """Otherwise anyone who can write to the account could fill the disk."""
+        if bench.files is None:
+            return
+        bench.files.admission.admits = False
+        data, before = PNG + new_id("file").encode(), bench.files.stored()
+        async with listening(bench.channel) as received:
+            await bench.files.send("a.png", data)
+        (update,) = received
+        assert not [part for part in update.parts if isinstance(part, Media)]
+        assert update.sender
+        assert bench.files.stored() == before
 
     async def test_edit_of_a_message_is_an_update(self, bench: ChannelBench) -> None:
         if bench.events.edit is None:
@@ -421,6 +475,7 @@ class CapabilitiesContract:
         assert bool(caps.buttons) == (bench.events.press is not None)
         assert bool(caps.buttons) == (bench.view.buttons is not None)
         assert (caps.media_out.limit_for("application/pdf") > 0) == (bench.store is not None)
+        assert (caps.media_in.limit_for("image/png") > 0) == (bench.files is not None)
 
     async def test_limits_are_usable(self, bench: ChannelBench) -> None:
         caps = bench.channel.caps
