@@ -1,7 +1,7 @@
 """Send outbox rows to one channel: in order per address, until delivered or given up."""
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -193,7 +193,11 @@ class Delivery:
             finally:
                 self._waits.discard(scope)
 
-    async def _wait_for_rate_limit(self, to: Address) -> None:
+    async def _wait_for_rate_limit(self, pending: PendingDelivery) -> None:
+        to = platform_address(pending.reply.address)
+        if pending.counted:
+            pending.counted = False
+            return
         with self._unless_draining() as scope:
             await self._rate_limiter.acquire(to)
         if scope.cancelled_caught and not self._rate_limiter.try_acquire(to):
@@ -233,26 +237,22 @@ class Delivery:
 
     async def _send(self, pending: PendingDelivery) -> float:
         """Send the posts of a message that are left; return how long to wait after a failure."""
-        item, reply = pending.item, pending.reply
-        posts = self._posts(reply)
+        posts, first = self._posts(pending.reply), pending.reply.sent
         records: list[Write] = []
         try:
-            for index in range(reply.sent, len(posts)):
+            for index in range(first, len(posts)):
+                await self._wait_to_send(pending, records, sent=index > first)
                 post = await self._post(pending, index, posts[index])
                 records = self._records_for(pending, post)
-                pending.reply = reply = structs.replace(
+                pending.reply = structs.replace(
                     pending.reply,
                     sent=index + 1,
-                    known=item.attempts,
+                    known=pending.item.attempts,
                     progress_post=None,
                     may_repeat=False,
                 )
-                if index + 1 < len(posts):
-                    failpoint("delivery.before_next_part")
-                    await self._retry_until_stored(self._amendment(item, reply), *records)
-                    failpoint("delivery.after_part")
         except TargetGone as error:
-            await self._dead.mark_dead(reply.address, str(error))
+            await self._dead.mark_dead(pending.reply.address, str(error))
             await self._park(pending, str(error))
             return 0.0
         except NotSent as error:
@@ -260,17 +260,43 @@ class Delivery:
         except LeaseLost:
             raise
         except Exception as error:  # noqa: BLE001 - any channel error leaves the outcome unknown
-            log.warning("delivery of %s has an unknown outcome: %r", item.key, error)
+            log.warning("delivery of %s has an unknown outcome: %r", pending.item.key, error)
             return self._rules.backoff.delay(pending.attempts + 1)
         failpoint("delivery.before_settle")
-        await self._retry_until_stored(CompleteItem(item.key, self._holder), *records)
+        await self._retry_until_stored(CompleteItem(pending.item.key, self._holder), *records)
         failpoint("delivery.after_settle")
+        reply = pending.reply
         self._outages.clear(reply.address)
         if pending.sent_separately:
             self._bus.wake(self._final_edits)
         if reply.cross_post:
             self._cross_posts.add_later(reply.address, reply.text)
         return 0.0
+
+    async def _wait_to_send(
+        self, pending: PendingDelivery, records: Sequence[Write], *, sent: bool
+    ) -> None:
+        """Store the posts `sent` so far, and wait until the next one may be sent.
+
+        While it waits, it is stored that it was not tried: after a kill it needs no mark.
+        """
+        if sent:
+            failpoint("delivery.before_next_part")
+        item, reply = pending.item, pending.reply
+        if not self._rate_limiter.try_answer(platform_address(reply.address)):
+            pending.counted = True
+            if sent:
+                await self._retry_until_stored(self._amendment(item, reply), *records)
+                failpoint("delivery.after_part")
+            return
+        pending.reply = structs.replace(reply, known=item.attempts + 1, free=reply.free + 1)
+        await self._retry_until_stored(self._amendment(item, pending.reply), *records)
+        failpoint("delivery.waiting")
+        await self._wait_for_rate_limit(pending)
+        items = await self._store.queues.claim(self._queue, item.topic, self._holder, None)
+        if not items or items[0].key != item.key:
+            raise LeaseLost(f"Another process delivers {item.key}.")
+        pending.item, pending.counted = items[0], True
 
     async def _check_claim(self, item: QueueItem) -> None:
         """Raise `LeaseLost` if another worker has taken over the item and sends it."""
@@ -317,7 +343,7 @@ class Delivery:
         quoted = reply.reply_to if self._rules.quotes(index) else None
         post = structs.replace(post, reply_to=quoted, key=f"{pending.item.key}:{index}")
         to = platform_address(reply.address)
-        await self._wait_for_rate_limit(to)
+        await self._wait_for_rate_limit(pending)
         await self._check_claim(pending.item)
         failpoint("delivery.before_send")
         try:
@@ -344,7 +370,7 @@ class Delivery:
         if post.attachments:
             return False
         receipt = Receipt(platform_address(reply.address), reply.progress_post)
-        await self._wait_for_rate_limit(receipt.address)
+        await self._wait_for_rate_limit(pending)
         await self._check_claim(pending.item)
         try:
             failpoint("delivery.before_edit")

@@ -17,11 +17,15 @@ QuotePolicy: TypeAlias = Literal["off", "first", "all"]
 
 
 class PendingDelivery(Struct):
-    """An item to deliver; if it was `sent_separately`, its progress message needs a final edit."""
+    """An item to deliver; if it was `sent_separately`, its progress message needs a final edit.
+
+    `counted`: whether the rate limiter has counted its next post.
+    """
 
     item: QueueItem
     reply: OutboxMessage
     sent_separately: bool = False
+    counted: bool = False
 
     @property
     def attempts(self) -> int:

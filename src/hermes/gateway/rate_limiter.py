@@ -94,15 +94,19 @@ class RateLimiter:
 
     async def acquire(self, to: Address) -> None:
         """Wait until an answer may be sent to the address, and count it."""
-        while True:
-            now = self._clock.monotonic()
-            buckets = self._buckets(to)
-            wait = max([self._quiet(to) - now, *(bucket.wait(now) for bucket in buckets)])
-            if wait <= 0:
-                break
+        while (wait := self.try_answer(to)) > 0:
             await self._clock.sleep(wait)
+
+    def try_answer(self, to: Address) -> float:
+        """Count an answer if it may be sent now; otherwise return the seconds to wait."""
+        now = self._clock.monotonic()
+        buckets = self._buckets(to)
+        wait = max([self._quiet(to) - now, *(bucket.wait(now) for bucket in buckets)])
+        if wait > 0:
+            return wait
         for bucket in buckets:
             bucket.take(now)
+        return 0.0
 
     async def acquire_spare(self, to: Address) -> None:
         """Wait until progress may be shown in the chat, and count it.

@@ -332,6 +332,24 @@ async def test_crash_after_send_marks_the_repetition(tmp_path: Path) -> None:
         assert harness.channel.texts_in("1") == [RECOVERED_MARK + "hello"]
 
 
+async def test_posts_that_waited_for_the_rate_limit_get_no_mark_after_a_crash(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    channel = FakeFaultyChannel(caps=ChannelCapabilities(max_text=100, rate=0.1))
+    text = "\n\n".join(f"Part {number} " + "x" * 60 for number in range(2))
+    async with delivery_harness(tmp_path, clock=clock, channel=channel) as harness:
+        await harness.post(text)
+        await wait_until(lambda: channel.calls == 1)
+        await harness.post("hello", chat="2")
+        await clock.advance(1.0)
+        assert channel.calls == 1
+    async with delivery_harness(tmp_path, clock=clock, channel=channel) as harness:
+        await harness.finish()
+        assert [seen[:6] for seen in channel.texts_in("1")] == ["Part 0", "Part 1"]
+        assert channel.texts_in("2") == ["hello"]
+
+
 async def test_hanging_chat_does_not_block_others(tmp_path: Path) -> None:
     async with delivery_harness(tmp_path, SendFault.HANGS) as harness:
         await harness.post("stuck", "1")
