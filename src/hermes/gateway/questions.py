@@ -23,6 +23,12 @@ BUTTON_LABELS = {
     ApprovalChoice.ALWAYS: "Always allow",
     ApprovalChoice.DENY: "Deny",
 }
+BUTTON_SIGNS = {
+    ApprovalChoice.ONCE: "✅",
+    ApprovalChoice.SESSION: "🔁",
+    ApprovalChoice.ALWAYS: "♾️",
+    ApprovalChoice.DENY: "❌",
+}
 CLOSED = "This question is closed."
 RETENTION = approval_store.RETENTION + timedelta(days=1)
 """Longer than the question itself, so that a reply to its post is still recognized."""
@@ -50,8 +56,15 @@ def forwarded_choices(question: str) -> Choices | None:
 
 def _choices(question: str, labels: Mapping[str, str]) -> Choices | None:
     # A press reports the question and the word that would answer it.
-    choices = tuple(Choice(label, f"{question}:{word}") for word, label in labels.items())
+    choices = tuple(
+        Choice(label, f"{question}:{word}", _sign(word)) for word, label in labels.items()
+    )
     return Choices(choices, in_text=True) if choices else None
+
+
+def _sign(word: str) -> str:
+    """Return the emoji of a decision; numbered answers have none of their own."""
+    return next((sign for choice, sign in BUTTON_SIGNS.items() if choice == word), "")
 
 
 class QuestionPosts:

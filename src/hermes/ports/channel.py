@@ -175,10 +175,14 @@ class Attachment(Struct, frozen=True, tag="attachment"):
 
 
 class Choice(Struct, frozen=True):
-    """One button: its label, and the value that a press of it reports."""
+    """One button: its label, and the value that a press of it reports.
+
+    `sign` is an emoji for platforms where people choose by a reaction instead.
+    """
 
     label: str
     value: str
+    sign: str = ""
 
 
 class Choices(Struct, frozen=True, tag="choices"):

@@ -23,10 +23,13 @@ from hermes.channels.matrix.setup import check_account
 from hermes.ports.channel import (
     Attachment,
     ChangedReaction,
+    Choice,
+    Choices,
     Inbound,
     Markup,
     NotSent,
     Outbound,
+    PressedButton,
     Throttled,
 )
 from hermes.schema.errors import ConfigError
@@ -219,6 +222,66 @@ async def test_threads_mentions_and_reactions_in_a_group(
         assert loud.about.chat_name == "Team"
         relation = (await ann.see(answer.id))["content"]["m.relates_to"]
         assert (relation["rel_type"], relation["event_id"]) == ("m.thread", named)
+
+
+async def test_reaction_chooses_only_below_our_own_question(
+    homeserver: Homeserver, ann: Person, agent: str, folder: Path
+) -> None:
+    choices = Choices((Choice("Allow", "q:once", "♾️"), Choice("No <b>", "q:deny", "❌")))
+    question = Outbound((Text("<b>Go?</b>"), choices), markup=Markup.HTML, plain="Go?", key="q")
+    async with matrix_bench(homeserver, ann, agent, folder) as bench:
+        sent = await bench.channel.send(bench.home, question)
+        content = (await ann.see(sent.id))["content"]
+        assert content["body"] == "Go?\n\n♾️ Allow\n❌ No <b>"
+        assert content["formatted_body"] == "<b>Go?</b><p>♾️ Allow<br>❌ No &lt;b&gt;</p>"
+        copied = {"hermes.choices": content["hermes.choices"]}
+        async with collected_updates(bench) as received:
+            await listens(bench)
+            forged = await ann.say(bench.room, "Go?", **copied)
+            other = await ann.send(bench.room, copied, "test.forged")
+            await bench.acknowledged(forged)
+    # A later process reads the choices from the message.
+    async with (
+        matrix_bench(homeserver, ann, agent, folder, room=bench.room) as again,
+        collected_updates(again) as received,
+    ):
+        await listens(again)
+        for event, key in ((forged, "♾️"), (other, "♾️"), (sent.id, "👍"), (sent.id, "♾")):
+            relation = {"rel_type": "m.annotation", "event_id": event, "key": key}
+            await ann.send(bench.room, {"m.relates_to": relation}, "m.reaction")
+        await wait_for_updates(received, 4)
+    assert [(one.update, one.message, one.sender) for one in received] == [
+        (ChangedReaction("♾️"), forged, ann.user),
+        (ChangedReaction("♾️"), other, ann.user),
+        (ChangedReaction("👍"), sent.id, ann.user),
+        (PressedButton("q:once"), sent.id, ann.user),
+    ]
+
+
+async def test_choices_are_numbered_where_everything_must_be_encrypted(
+    homeserver: Homeserver, ann: Person, agent: str, folder: Path
+) -> None:
+    """Reactions are not encrypted, so the homeserver could answer for a person."""
+    required = {"MATRIX_E2EE_MODE": "required"}
+    async with matrix_bench(homeserver, ann, agent, folder, env=required) as bench:
+        assert bench.channel.caps.buttons == 0
+
+
+async def test_question_is_sent_although_its_choices_cannot_be_offered(
+    homeserver: Homeserver, ann: Person, agent: str, folder: Path
+) -> None:
+    def fail(request: web.Request) -> web.Response | None:
+        if "/send/m.reaction/" not in request.path:
+            return None
+        body = {"errcode": "M_LIMIT_EXCEEDED", "error": "slow", "retry_after_ms": 2500}
+        return web.json_response(body, status=429)
+
+    choices = Choices((Choice("Tea", "q:1"), Choice("Coffee", "q:2")), in_text=True)
+    async with matrix_bench(homeserver, ann, agent, folder) as bench:
+        bench.proxy.fail = fail
+        text = "Which?\n1. Tea\n2. Coffee"
+        sent = await bench.channel.send(bench.home, Outbound((Text(text), choices), plain=text))
+        assert (await ann.see(sent.id))["content"]["body"] == text
 
 
 async def test_html_edits_and_mentions_are_sent(

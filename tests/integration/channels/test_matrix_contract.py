@@ -1,6 +1,7 @@
 """The Matrix channel passes the channel contract in an encrypted room on a real Synapse."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from hermes.testing.contracts.channel import (
 from support.matrix import MatrixBench, matrix_bench, new_user, running_person
 from support.matrix_person import Person
 from support.synapse import Homeserver
+
+LABELS = re.compile("\n\n1\ufe0f\u20e3 .*", re.DOTALL)
 
 
 class People:
@@ -69,6 +72,14 @@ class People:
         relation = {"rel_type": "m.annotation", "event_id": message, "key": emoji}
         await self._send({"m.relates_to": relation}, "m.reaction")
 
+    async def press(self, post: str, value: str) -> None:
+        """React as the post says."""
+        while not self._bench.proxy.tokens or not self._bench.proxy.tokens[-1]:
+            await self._bench.proxy.next_sync()
+        content = (await self._ann.see(post))["content"]
+        sign = next(one["sign"] for one in content["hermes.choices"] if one["value"] == value)
+        await self.react(post, sign)
+
     async def reply(self, message: str, text: str) -> None:
         relation = {"m.in_reply_to": {"event_id": message}}
         await self._send({"msgtype": "m.text", "body": text, "m.relates_to": relation})
@@ -95,8 +106,10 @@ class View:
         """All tests use the same room: what earlier ones posted does not count."""
 
     async def shown(self, address: Address) -> list[str]:
+        """The texts; the lines that say what a reaction means are its labels."""
         await asyncio.to_thread(self._catch_up)
-        return self._ann.texts(address.chat, self._bench.user, self._before)
+        texts = self._ann.texts(address.chat, self._bench.user, self._before)
+        return [LABELS.sub("", text) for text in texts]
 
     def typing(self, address: Address) -> bool:
         self._catch_up()
@@ -110,6 +123,15 @@ class View:
             if one["type"] == "m.reaction"
         ]
         return [(one["event_id"], one["key"]) for one in found]
+
+    def buttons(self, post: str) -> Mapping[str, str]:
+        """What the agent offers by a reaction, with the label in the text."""
+        self._catch_up()
+        content = self._ann.event(post)["content"]
+        labels = dict(line.split(" ", 1) for line in content["body"].splitlines() if " " in line)
+        offered = {sign for event, sign in self.reactions() if event == post}
+        choices = content["hermes.choices"]
+        return {one["value"]: labels[one["sign"]] for one in choices if one["sign"] in offered}
 
     def files(self, post: str) -> Mapping[str, bytes]:
         self._catch_up()
@@ -155,11 +177,16 @@ def contract_bench(one: MatrixBench, admission: Admission, folder: Path) -> Chan
             edit=people.edit,
             delete=people.delete,
             react=people.react,
+            press=people.press,
             reply=people.reply,
             unreadable=people.unreadable,
         ),
         PlatformView(
-            typing=view.typing, reactions=view.reactions, files=view.files, quoted=view.quoted
+            typing=view.typing,
+            reactions=view.reactions,
+            buttons=view.buttons,
+            files=view.files,
+            quoted=view.quoted,
         ),
         PlatformFaults(unreachable=one.proxy.stop_listening, throttled=throttled),
         store,

@@ -121,6 +121,7 @@ MANIFEST = ChannelManifest(
         ),
         voice=True,
         mention_required=True,
+        buttons=5,  # reactions to the post; each one is an event, which homeservers limit
         # Matrix has no command list, but `!help` is a command only if the channel knows it.
         native_commands=True,
         idempotent=True,

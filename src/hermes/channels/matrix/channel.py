@@ -14,6 +14,7 @@ from hermes.channels.account import account_options, check_address
 from hermes.channels.connection import LastSeen, Retries, first_error
 from hermes.channels.http_client import open_http_client
 from hermes.channels.matrix import MANIFEST, MOST_TEXT, MatrixOptions
+from hermes.channels.matrix.choices import ChoicePosts, offered_choices
 from hermes.channels.matrix.client_api import ClientApi, LoggedOut
 from hermes.channels.matrix.device import Credentials, Device, OpenDevice
 from hermes.channels.matrix.inbound import InboundBuilder
@@ -51,7 +52,7 @@ from hermes.ports.channel import (
     UnknownOutcome,
 )
 from hermes.ports.store import Blobs
-from hermes.schema.errors import ConfigError
+from hermes.schema.errors import ConfigError, HermesError
 from hermes.schema.scope import Address
 
 log = logging.getLogger(__name__)
@@ -94,8 +95,7 @@ class MatrixChannel:
         commands: Sequence[tuple[str, str]],
         skipped: UnreadableUpdates,
     ) -> None:
-        length = max(min(options.max_message_length, MOST_TEXT), 100)
-        self.caps: ChannelCapabilities = structs.replace(MANIFEST.caps, max_text=length)
+        self.caps: ChannelCapabilities = _capabilities(options)
         self._name = name
         self._api = api
         self._device = device
@@ -112,6 +112,7 @@ class MatrixChannel:
         self._commands = frozenset(name for name, _ in commands)
         self._seen = LastSeen(clock)
         self._reactions: LruMap[str, _Reaction] = LruMap(MAX_REMEMBERED)
+        self._choices = ChoicePosts()
         self._targets: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         """Rooms by the alias that a post was addressed to."""
 
@@ -135,6 +136,7 @@ class MatrixChannel:
         sent = await self._sender.send(room, "m.room.message", content, key, optional=post.progress)
         if thread:
             self._threads.join(room, thread)
+        await self._offer(room, sent, post)
         return Receipt(to, sent)
 
     async def edit(self, receipt: Receipt, post: Outbound) -> None:
@@ -169,6 +171,20 @@ class MatrixChannel:
             self._reactions.drop(message)
         if before is not None:
             await self._api.redact(room, before.event)
+
+    async def _offer(self, room: str, event: str, post: Outbound) -> None:
+        """React to our own post with what people can choose from."""
+        offered = offered_choices(post)
+        self._choices.remember(event, offered)
+        for one in offered:
+            key = transaction(f"{post.key}:{one.sign}" if post.key else "")
+            content = reaction_content(event, one.sign)
+            try:
+                await self._api.send_event(room, "m.reaction", key, content, optional=True)
+            except HermesError as error:
+                # The post says what the reactions mean, so people can add them.
+                log.info("the choices of %s are not all offered: %s", event, error)
+                return
 
     def last_seen_at(self) -> datetime | None:
         return self._seen.at
@@ -216,6 +232,7 @@ class MatrixChannel:
             rooms=self._rooms,
             threads=self._threads,
             media=self._media,
+            choices=self._choices,
             options=self._options,
             commands=self._commands,
         )
@@ -281,6 +298,13 @@ class MatrixChannel:
                 hint="Let them write to the agent first, or name a room.",
             )
         return room
+
+
+def _capabilities(options: MatrixOptions) -> ChannelCapabilities:
+    length = max(min(options.max_message_length, MOST_TEXT), 100)
+    # Choices are reactions, which are never encrypted.
+    buttons = MANIFEST.caps.buttons if options.mode != "required" else 0
+    return structs.replace(MANIFEST.caps, max_text=length, buttons=buttons)
 
 
 def checked_options(deps: ChannelDeps) -> MatrixOptions:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes.channels.matrix import MatrixOptions
+from hermes.channels.matrix.choices import ChoicePosts
 from hermes.channels.matrix.client_api import ClientApi
 from hermes.channels.matrix.encryption import ENCRYPTED, Encryption, Undecryptable
 from hermes.channels.matrix.media import MediaReader, file_name
@@ -27,6 +28,7 @@ from hermes.ports.channel import (
     NewMessage,
     NotSent,
     Offline,
+    PressedButton,
     UnknownOutcome,
 )
 from hermes.schema.messages import SENT_FILES_HEADER, Media, Text, quoted_text
@@ -62,6 +64,7 @@ class InboundBuilder:
         rooms: RoomDirectory,
         threads: Threads,
         media: MediaReader,
+        choices: ChoicePosts,
         options: MatrixOptions,
         commands: Collection[str],
     ) -> None:
@@ -72,6 +75,7 @@ class InboundBuilder:
         self._rooms = rooms
         self._threads = threads
         self._media = media
+        self._choices = choices
         self._options = options
         self._commands = commands
         self._ignored = [re.compile(pattern) for pattern in options.ignore_user_patterns]
@@ -164,9 +168,9 @@ class InboundBuilder:
             return None
         self._reactions.put(event.event_id, (relation.event_id, relation.key))
         address = await self._address_of(origin, relation.event_id)
-        return self._change(
-            origin, event, address, relation.event_id, ChangedReaction(relation.key)
-        )
+        value = self._choices.value(relation.event_id, relation.key)
+        update = PressedButton(value) if value else ChangedReaction(relation.key)
+        return self._change(origin, event, address, relation.event_id, update)
 
     def _deletion(self, origin: Origin, event: Event) -> Inbound | None:
         target = event.redacts or event.read(Redaction).redacts
@@ -186,7 +190,7 @@ class InboundBuilder:
         event: Event,
         address: Address,
         message: str,
-        update: ChangedReaction | DeletedMessage,
+        update: ChangedReaction | DeletedMessage | PressedButton,
     ) -> Inbound:
         return Inbound(
             f"{self._user}:{event.event_id}",
@@ -194,7 +198,7 @@ class InboundBuilder:
             event.sender,
             (),
             message=message,
-            about=self._about(origin, event, mentioned=False),
+            about=self._about(origin, event, mentioned=isinstance(update, PressedButton)),
             update=update,
         )
 
@@ -249,10 +253,13 @@ class InboundBuilder:
         found = await self._find(origin.room, message)
         if found is not None and found.sender != self._user and found.kind in _WRITTEN:
             address = self._address(origin, found, found.read(MessageContent))
-        elif found is not None and self._options.session_scope != "room":
+        elif found is not None:
+            if found.sender == self._user:
+                self._choices.remember_event(found)
             relation = found.read(Related).relates_to
             thread = relation.thread if relation is not None else ""
-            address = structs.replace(address, thread=thread or None)
+            if self._options.session_scope != "room":
+                address = structs.replace(address, thread=thread or None)
         self._written.put(message, address)
         return address
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from html import escape
 from typing import TypeAlias
 
+from hermes.channels.matrix.choices import choice_content, legend, legend_html
 from hermes.kit.ids import new_id
 from hermes.ports.channel import Markup, NotSent, Outbound
 
@@ -19,9 +20,12 @@ def text_content(post: Outbound, people: Collection[str]) -> Content:
     """Return the content of a message; `people` are the ones it may notify."""
     is_html = post.markup is Markup.HTML
     text = (post.plain if is_html else post.text) or post.plain or post.text
-    content: Content = {"msgtype": "m.text", "body": text}
+    lines = legend(post)
+    shown = "\n\n".join(filter(None, [text, "\n".join(lines)]))
+    content: Content = {"msgtype": "m.text", "body": shown, **choice_content(post)}
     if is_html and post.text and post.text != escape(text, quote=False):
-        content |= {"format": HTML, "formatted_body": post.text}
+        html = post.text + (legend_html(lines) if lines else "")
+        content |= {"format": HTML, "formatted_body": html}
     named = dict.fromkeys(user for user in _USER.findall(text) if user in people)
     # Without this field, clients would search the text for names.
     content["m.mentions"] = {"user_ids": list(named)} if named else {}

@@ -60,7 +60,8 @@ def compose_posts(
     ]
     if _as_buttons(choices, caps) and posts:
         last = posts[-1]
-        labeled = Choices(_labeled(choices, caps.button_label))
+        in_text = all(one.in_text for one in blocks if isinstance(one, Choices))
+        labeled = Choices(_labeled(choices, caps.button_label), in_text=in_text)
         posts[-1] = Outbound((*last.blocks, labeled), None, last.markup, last.plain)
     return posts + [Outbound((one,), plain=one.caption) for one in sent]
 
@@ -112,6 +113,7 @@ def _labeled(choices: Sequence[Choice], limit: int) -> tuple[Choice, ...]:
             if label and labels.count(label) == 1
             else one_line(f"{number}. {one.label}", limit),
             one.value,
+            one.sign,
         )
         for number, (one, label) in enumerate(zip(choices, labels, strict=True), 1)
     )
