@@ -70,8 +70,8 @@ def _read(wire: Wire, frames: list[bytes]) -> float:
     for data in reads:
         stream.feed([event.data for event in reader.feed(data) if event.data != b"[DONE]"])
     took = time.process_time() - begun
-    stream.close()
-    assert stream.answer("m", "p").text == WORD * TOKENS
+    _, answer = stream.finish("m", "p")
+    assert answer.text == WORD * TOKENS
     return len(frames) / took
 
 

@@ -7,7 +7,7 @@ attempts overall, and in the length of each wait.
 import logging
 import math
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from hermes.models.endpoint import (
 )
 from hermes.models.images import ImageUrls
 from hermes.models.key_pool import CooldownStore, KeyRing
-from hermes.models.providers import EMBEDDED, ModelProfile, ServedModel
+from hermes.models.providers import EMBEDDED, ModelProfile
 from hermes.models.resolver import ModelTarget, ResolvedModels
 from hermes.models.urls import ANTHROPIC, API_MODES, CHAT, GEMINI, RESPONSES
 from hermes.models.wire.codec import Wire
@@ -83,22 +83,17 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
 
 class KeyedModel(Struct, eq=False):
-    """A model at a provider, with its keys. `min_interval` is in seconds between requests."""
+    """A model at a provider, with its keys. `min_interval` is in seconds between requests.
+
+    `by_key` holds the model that uses a key, if it is not `model`.
+    """
 
     model: Model
     ring: KeyRing = field(default_factory=partial(KeyRing, ()))
-    bind: Callable[[str], Model] | None = None
+    by_key: Mapping[str, Model] = {}
     min_interval: float = 0.0
     cooling_until: float = -math.inf
     free_at: float = -math.inf
-    _bound: tuple[str, Model] | None = None
-
-    def with_key(self, key: str) -> Model:
-        if self.bind is None or not key:
-            return self.model
-        if self._bound is None or self._bound[0] != key:
-            self._bound = (key, self.bind(key))
-        return self._bound[1]
 
     def __str__(self) -> str:
         return f"{self.model.name} at {self.model.provider}"
@@ -199,7 +194,8 @@ class ResilientModel:
             key = route.ring.next_key(self._clock.monotonic())
             state.total += 1
             try:
-                async with route.with_key(key).stream(request) as chunks:
+                model = route.by_key.get(key, route.model)
+                async with model.stream(request) as chunks:
                     async for chunk in chunks:
                         if isinstance(chunk, Assistant):
                             route.cooling_until = -math.inf
@@ -337,22 +333,23 @@ def build_model(
     images = ImageUrls(blobs)
     endpoints: dict[EndpointSettings, Endpoint] = {}
 
-    def keyed_model(target: ModelTarget) -> KeyedModel:
+    models: list[KeyedModel] = []
+    for target in (resolved.primary, *resolved.fallbacks):
         build = registered(target.provider)
         if build is None and target.provider == EMBEDDED:
             build = _without_engine(images, clock)
         if build is not None:
-            return KeyedModel(build(target.model, target.base_url))
+            models.append(KeyedModel(build(target.model, target.base_url)))
+            continue
         total = max(MAX_REQUEST_SECONDS, target.idle)
         settings = endpoint_settings(target, target.connect, target.idle, total)
         endpoint = endpoints.setdefault(settings, Endpoint(settings))
-        wire = _wire(target.api_mode, target)
-        bind = partial(WireModel, endpoint, target, images, clock, wire)
+        with_key = partial(WireModel, endpoint, target, images, clock, _wire(target))
+        first, *others = target.keys or ("",)
         store = cooldowns(target.provider) if cooldowns else None
         ring = KeyRing(target.keys, target.strategy, cooldowns=store, now=clock.monotonic())
-        return KeyedModel(bind(), ring, bind, min_interval=target.min_interval)
-
-    models = [keyed_model(target) for target in (resolved.primary, *resolved.fallbacks)]
+        by_key = {key: with_key(key) for key in others}
+        models.append(KeyedModel(with_key(first), ring, by_key, min_interval=target.min_interval))
     policy, connections = RetryPolicy(tries=resolved.tries), AsyncExitStack()
     for endpoint in endpoints.values():
         connections.push_async_callback(endpoint.client.aclose)
@@ -371,7 +368,8 @@ def _no_engine() -> "EngineQueue":
     raise ConfigError("embedded models are not available here: no engine is configured")
 
 
-def _wire(mode: str, served: ServedModel) -> Wire:
+def _wire(target: ModelTarget) -> Wire:
+    mode = target.api_mode
     if mode == CHAT:
         from hermes.models.wire.chat_completions import ChatWire as Used  # noqa: PLC0415 - load only the one used
     elif mode == ANTHROPIC:
@@ -382,7 +380,7 @@ def _wire(mode: str, served: ServedModel) -> Wire:
         from hermes.models.wire.gemini_native import GeminiWire as Used  # noqa: PLC0415 - see above
     else:
         raise ConfigError(
-            f"{served.provider}'s API mode {mode!r} is not supported",
+            f"{target.provider}'s API mode {mode!r} is not supported",
             hint=f"Use one of: {', '.join(API_MODES)}, or leave api_mode empty.",
         )
-    return Used(served)
+    return Used(target)

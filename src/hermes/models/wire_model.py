@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+import math
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, closing, suppress
 
 import anyio
-from msgspec import Struct, structs
+from msgspec import structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.sse import SseReader, SseTooLong
@@ -47,74 +48,34 @@ _MAX_BODY = 32 * 1024 * 1024
 _MAX_EVENT = 16 * 1024 * 1024
 
 
-class _ReadDeadline(Struct):
-    """Bounds consecutive waits with a single timer.
-
-    A timer for each of a stream's thousands of reads costs more than the reads themselves: when
-    this one fires, it checks whether the current wait has expired.
-    """
-
-    _loop: asyncio.AbstractEventLoop
-    deadline: float = 0.0
-    """Of the next `with` block."""
-    _timer: asyncio.TimerHandle | None = None
-    _task: asyncio.Task[object] | None = None
-    _cancelled_before: int = 0
-    _expired: bool = False
-
-    def __enter__(self) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a stream must be read within a task")
-        self._task, self._expired = task, False
-        self._cancelled_before = task.cancelling()
-        if self._timer is None or self._timer.when() > self.deadline:
-            self._arm()
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        task, self._task = self._task, None
-        if not self._expired or task is None or not isinstance(error, asyncio.CancelledError):
-            return False
-        return task.uncancel() <= self._cancelled_before
-
-    def _arm(self) -> None:
-        self.close()
-        self._timer = self._loop.call_at(self.deadline, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        if self._task is None:
-            return
-        if self._loop.time() < self.deadline:
-            self._arm()
-            return
-        self._expired = True
-        self._task.cancel()
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-
-class AnswerEvents:
-    """Yields the events of a response, one network read at a time.
+class AnswerReader:
+    """Decodes a response, one network read at a time.
 
     Comments, empty events and incomplete events do not count as progress: they do not extend the
-    wait for the next piece of the answer. `close` removes the answer from the coalescer's count.
+    wait for the next piece of the answer. A single timer bounds all waits: one for each of the
+    thousands of reads would cost more than the reads themselves. `close` removes the answer from
+    the coalescer's count.
     """
 
     def __init__(
-        self, response: HttpResponse, settings: EndpointSettings, coalescer: StreamCoalescer
+        self,
+        response: HttpResponse,
+        stream: WireStream,
+        settings: EndpointSettings,
+        coalescer: StreamCoalescer,
     ) -> None:
-        self._settings = settings
-        self._coalescer = coalescer
         self._response = response
+        self._stream = stream
+        self._settings = settings
+        self._max_pause = settings.max_pause
+        self._coalescer = coalescer
         self._coalescing: asyncio.Future[None] | None = None
         self._json: list[bytes] | None = [] if response.content_type == _JSON else None
-        self._reader = SseReader(_MAX_EVENT)
+        self._events = SseReader(_MAX_EVENT)
         self._loop = asyncio.get_running_loop()
-        self._watch = _ReadDeadline(self._loop)
+        self._timer: asyncio.TimerHandle | None = None
+        self._wait_ends = math.inf
+        """When the current wait for data is too long."""
         self._started_at = self._moved_at = self._loop.time()
         self._moved = False
         self._bytes = 0
@@ -123,35 +84,51 @@ class AnswerEvents:
         coalescer.answers += 1
         self._counted = True
 
-    def record_progress(self, *, moved: bool, ended: bool) -> None:
-        """Report progress, which restarts the wait, or the end of the answer."""
-        self._moved = moved
-        if ended:
-            self.done = self.received_done = True
+    async def next(self) -> list[StreamDelta]:
+        """Return what the next read adds; raise `TimeoutError` when it takes too long.
 
-    async def next(self, *, finishing: bool) -> list[bytes]:
-        """Return the next events; raise `TimeoutError` when they take too long.
-
-        While `finishing`, a timeout ends the stream instead.
+        Once the finish reason is known, a timeout ends the stream instead.
         """
-        now = self._loop.time()
+        stream, settings, now = self._stream, self._settings, self._loop.time()
+        size, finish_reason = stream.size, stream.finish_reason
         if self._moved:
             self._moved_at = now
-        settings = self._settings
-        pause = settings.grace if finishing else settings.max_pause
+        pause = settings.grace if finish_reason else self._max_pause
         due = min(self._moved_at + pause, self._started_at + settings.total)
-        # Data that is already buffered is read without a wait, so the timer would not catch it.
-        data: bytes | None = None
-        if now < due:
-            if self._coalescer.pause and not finishing:
-                data = await self._read_coalesced() or None
-            if data is None:
-                self._watch.deadline = min(due, now + settings.idle)
-                with self._watch:
-                    data = await self._response.readany()
-        if data is None and not finishing:
-            raise self._timeout_error()
-        return self._batch(data or b"")
+        data = b""
+        try:
+            # Buffered data is read without a wait, so the timer would not catch it.
+            if now >= due:
+                raise self._timeout_error()
+            if self._coalescer.pause and not finish_reason:
+                data = await self._read_coalesced()
+            if not data:
+                self._wait_ends = min(due, now + settings.idle)
+                if self._timer is None or self._timer.when() > self._wait_ends:
+                    self._set_timer()
+                data = await self._response.readany()
+        except TimeoutError:
+            if not finish_reason:
+                raise
+        finally:
+            self._wait_ends = math.inf
+        deltas = stream.feed(self._batch(data))
+        self._moved = stream.size > size or stream.finish_reason != finish_reason
+        if stream.ended:
+            self.done = self.received_done = True
+        return deltas
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._wait_ends, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._loop.time() >= self._wait_ends:
+            self._response.fail(self._timeout_error())
+        elif self._wait_ends < math.inf:
+            self._set_timer()
 
     async def _read_coalesced(self) -> bytes:
         """Return what arrived during the coalescing pause; nothing for the first read."""
@@ -174,7 +151,7 @@ class AnswerEvents:
         now, settings = self._loop.time(), self._settings
         if now >= self._started_at + settings.total:
             return TimeoutError()
-        if now >= self._moved_at + settings.max_pause:
+        if now >= self._moved_at + self._max_pause:
             return NoProgress()
         return IdleTimeout("no data received")
 
@@ -185,10 +162,10 @@ class AnswerEvents:
         if self._json is not None:
             return self._json_body(self._json, data)
         if data:
-            events = self._reader.feed(data)
+            events = self._events.feed(data)
         else:
             self.done = True
-            events = self._reader.close()
+            events = self._events.close()
         batch = [event.data for event in events if event.data]
         if _DONE in batch:
             self.done = self.received_done = True
@@ -207,13 +184,8 @@ class AnswerEvents:
         if self._counted:
             self._counted = False
             self._coalescer.answers -= 1
-        self._watch.close()
-
-    async def drain(self) -> None:
-        """Read the last bytes of a finished response, so that its connection can be reused."""
-        if self.received_done and not self._response.complete:
-            with anyio.move_on_after(0.1), suppress(OSError):
-                await self._response.readany()
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 _BROKEN_FINISHES = {"error", "insufficient_system_resource", "network_error", "abort"}
@@ -240,11 +212,12 @@ class WireModel:
         self._images = images
         self._clock = clock
         self._wire = wire
-        self._path = wire.path(endpoint.settings.base_url)
+        base_url = endpoint.settings.base_url
+        self._path, self._headers = wire.path(base_url), _HEADERS | wire.headers(key, base_url)
         self._origin = RequestOrigin(
             provider=served.provider,
             model=served.model,
-            base_url=endpoint.settings.base_url,
+            base_url=base_url,
             key_env=served.key_env,
             key=key,
             local=served.local,
@@ -258,51 +231,55 @@ class WireModel:
     async def _chunks(self, request: ModelRequest) -> AsyncGenerator[ModelChunk]:
         response = await self._respond(request)
         try:
-            stream = self._wire.stream()
-            endpoint = self._endpoint
-            reader = AnswerEvents(response, endpoint.settings, endpoint.coalescer)
-            with closing(reader) as events:
-                while not events.done and not stream.runaway:
-                    before = stream.size, stream.finish_reason
+            stream, endpoint = self._wire.stream(), self._endpoint
+            reader = AnswerReader(response, stream, endpoint.settings, endpoint.coalescer)
+            with closing(reader):
+                while not reader.done and not stream.runaway:
                     try:
-                        deltas = stream.feed(
-                            await events.next(finishing=bool(stream.finish_reason))
-                        )
+                        deltas = await reader.next()
                     except _STREAM_ERRORS as error:
                         self._check_stream_error(error, stream)
                         break
                     for delta in deltas:
                         yield delta
-                    moved = (stream.size, stream.finish_reason) != before
-                    events.record_progress(moved=moved, ended=stream.ended)
-                for delta in self._end(stream, events):
+                if stream.finish_reason in _BROKEN_FINISHES:
+                    raise Overloaded(f"{self.provider} aborted the answer")
+                if not (stream.finish_reason or reader.received_done or stream.runaway):
+                    raise Unreachable(f"{self.provider} stopped in mid-answer")
+                held, answer = stream.finish(self.name, self.provider)
+                for delta in held:
                     yield delta
-                answer = stream.answer(self._served.model, self._served.provider)
+                if stream.runaway:
+                    yield Notice(f"The answer was cut off: {stream.runaway}.")
                 self._wire.answer_received(request, stream, answer)
-                await events.drain()
+                if reader.received_done and not response.complete:
+                    # The connection can be reused once the last bytes are read.
+                    with anyio.move_on_after(0.1), suppress(OSError):
+                        await response.readany()
                 yield answer
         finally:
             self._endpoint.client.release(response)
 
     async def _respond(self, request: ModelRequest) -> HttpResponse:
         """Open the response; retry once without optional parts that the provider rejects."""
-        headers = _HEADERS | self._wire.headers(self._origin.key, self._origin.base_url)
-        is_retry = False
+        wire, endpoint, is_retry = self._wire, self._endpoint, False
         while True:
+            shown = wire.images_in(request.messages)
+            images = await self._images.urls(shown) if shown else None
             # The body has no name here, so that it is freed once it is sent, not when the answer
             # ends.
-            response = await self._endpoint.post(
-                self._path, await self._body(request), headers, self._origin
+            response = await endpoint.post(
+                self._path, wire.body_pieces(request, images), self._headers, self._origin
             )
-            try:
-                await self._check(response)
-            except BaseException as error:
-                self._endpoint.client.release(response)
-                if is_retry or not isinstance(error, BadRequest):
-                    raise
-                request, is_retry = self._reduced(request, error), True
-            else:
+            if response.status == 200 and response.content_type != "text/html":
                 return response
+            try:
+                error = await self._error(response)
+            finally:
+                endpoint.client.release(response)
+            if is_retry or not isinstance(error, BadRequest):
+                raise error
+            request, is_retry = self._reduced(request, error), True
 
     def _reduced(self, request: ModelRequest, error: BadRequest) -> ModelRequest:
         """Return the request without what the provider rejects; raises if that is unknown."""
@@ -313,25 +290,18 @@ class WireModel:
         log.warning("retrying %s with a reduced request: %s", self._origin.provider, error)
         return request
 
-    async def _body(self, request: ModelRequest) -> Sequence[bytes]:
-        shown = self._wire.images_in(request.messages)
-        return self._wire.body_pieces(request, await self._images.urls(shown) if shown else None)
-
-    async def _check(self, response: HttpResponse) -> None:
-        """Raise the provider's error, if it returned one."""
-        if response.status == 200:
-            if response.content_type == "text/html":
-                what = f"{self._origin.address} returned a web page"
-                raise BadRequest(what, hint=url_hint(self._origin))
-            return
-        if 300 <= response.status < 400:
+    async def _error(self, response: HttpResponse) -> ModelError:
+        """Return the error of a response that is not an answer."""
+        address, status = self._origin.address, response.status
+        if status == 200:
+            what = f"{address} returned a web page"
+            return BadRequest(what, hint=url_hint(self._origin))
+        if 300 <= status < 400:
             target = redacted_url(response.headers.get("location", "another address"))
-            raise BadRequest(
-                f"{self._origin.address} redirects to {redacted_message(target)}",
-                hint=url_hint(self._origin),
-            )
+            what = f"{address} redirects to {redacted_message(target)}"
+            return BadRequest(what, hint=url_hint(self._origin))
         body = await read_up_to(response, MAX_ERROR_BODY, self._endpoint.settings.idle)
-        raise self._classified(response.status, body, response.headers)
+        return self._classified(status, body, response.headers)
 
     def _classified(
         self, status: int | None, body: bytes, headers: Mapping[str, str]
@@ -349,17 +319,6 @@ class WireModel:
             case _:
                 if not stream.finish_reason:
                     raise connection_error(error, self._origin, self._endpoint.settings) from error
-
-    def _end(self, stream: WireStream, events: AnswerEvents) -> Sequence[StreamDelta | Notice]:
-        """Return the last deltas; raise if the answer is incomplete."""
-        if stream.finish_reason in _BROKEN_FINISHES:
-            raise Overloaded(f"{self._origin.provider} aborted the answer")
-        if not (stream.finish_reason or events.received_done or stream.runaway):
-            raise Unreachable(f"{self._origin.provider} stopped in mid-answer")
-        last: list[StreamDelta | Notice] = [*stream.close()]
-        if stream.runaway:
-            last.append(Notice(f"The answer was cut off: {stream.runaway}."))
-        return last
 
 
 _REASONING_REJECTION = re.compile(

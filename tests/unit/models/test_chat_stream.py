@@ -36,8 +36,8 @@ def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more
 def play(*chunks: bytes) -> tuple[Assistant, list[StreamDelta]]:
     stream = ChatStream()
     deltas = [delta for one in chunks for delta in stream.feed([one])]
-    deltas += stream.close()
-    return stream.answer("m", "p"), deltas
+    held, answer = stream.finish("m", "p")
+    return answer, deltas + held
 
 
 def calls(*pieces: dict[str, Any] | list[dict[str, Any]], finish: str = "tool_calls") -> list[Any]:
@@ -327,7 +327,7 @@ def test_number_of_calls_is_limited():
     assert stream.runaway == ""
     stream.feed(many[MAX_CALLS:])
     assert stream.runaway == "more than 128 calls"
-    answer = stream.answer("m", "p")
+    _, answer = stream.finish("m", "p")
     assert [call.id for call in answer.calls] == [f"c{n}" for n in range(MAX_CALLS)]
     assert answer.stop is Stop.LENGTH
 
@@ -385,7 +385,7 @@ def test_runaway_answer_is_cut_off():
     stream = ChatStream()
     stream.feed([chunk({"content": "x" * (MAX_ANSWER + 1)})])
     assert stream.runaway
-    assert stream.answer("m", "p").stop is Stop.LENGTH
+    assert stream.finish("m", "p")[1].stop is Stop.LENGTH
 
 
 @given(st.text(), st.data())
@@ -416,7 +416,7 @@ def test_many_detail_pieces_are_joined_quickly():
         stream.feed([chunk({"reasoning_details": [piece] * 100})])
     last = {"type": "reasoning.text", "index": 0, "text": None, "signature": "seal"}
     stream.feed([chunk({"reasoning_details": [last]})])
-    (thought,) = stream.answer("m", "p").parts
+    (thought,) = stream.finish("m", "p")[1].parts
     assert isinstance(thought, Reasoning)
     (detail,) = msgspec.json.decode(thought.signature or "")
     assert detail == {**piece, "text": "x" * 60 * 20_000, "signature": "seal"}
@@ -428,5 +428,4 @@ def test_single_huge_event_is_cut_at_the_limit():
     endless = "<x\n" * 2_000_000
     stream.feed([chunk({"content": endless})])
     assert stream.runaway
-    stream.close()
-    assert len(stream.answer("m", "p").text) == MAX_ANSWER + 1
+    assert len(stream.finish("m", "p")[1].text) == MAX_ANSWER + 1

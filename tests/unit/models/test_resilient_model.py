@@ -61,7 +61,7 @@ class Keyed:
         self.by_key = {key: model("keyed", *script) for key, script in scripts.items()}
         first = next(iter(self.by_key.values()))
         ring = KeyRing(tuple(scripts))
-        routes = [KeyedModel(first, ring, self.by_key.__getitem__), *map(KeyedModel, models)]
+        routes = [KeyedModel(first, ring, self.by_key), *map(KeyedModel, models)]
         self.model = ResilientModel(routes, clock, RetryPolicy(backoff=Backoff(jitter=0.0)))
 
     def requests(self) -> dict[str, int]:

@@ -24,8 +24,7 @@ def fed(stream: WireStream, *events: dict[str, Any]) -> WireStream:
 
 
 def answer(stream: WireStream) -> Assistant:
-    stream.close()
-    return stream.answer("m", "p")
+    return stream.finish("m", "p")[1]
 
 
 def started(index: int, **block: Any) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class EmbeddedModel:
         self, address: EngineAddress, request: ModelRequest, again: Sequence[ToolCall] = ()
     ) -> AsyncGenerator[AsyncIterator[ModelChunk]]:
         endpoint = Endpoint(EndpointSettings(base_url=address.base_url, idle=IDLE_TIMEOUT))
-        wire = EmbeddedWire(self._served, request, again)
+        wire = EmbeddedWire(self._served, request=request, repeated=again)
         model = WireModel(endpoint, self._served, self._images, self._clock, wire, address.token)
         try:
             async with model.stream(request) as chunks:

@@ -23,7 +23,6 @@ from hermes.models.embedded.small_profile import (
 )
 from hermes.models.embedded.turn_state import TurnState, turn_state_of
 from hermes.models.images import ImageUrlMap, part_text
-from hermes.models.providers import ServedModel
 from hermes.models.wire.answer_builder import CallDelta, FunctionDelta
 from hermes.models.wire.chat_stream import ChatStream, ContentPart
 from hermes.models.wire.codec import MAX_ANSWER, RequestCodec, StreamDelta
@@ -39,18 +38,20 @@ class EngineMessage(Struct):
     content: str
 
 
-class EmbeddedWire(RequestCodec):
+class EmbeddedWire(RequestCodec, kw_only=True):
     """Implements `wire.codec.Wire` for one request: its tools decide how it is answered."""
 
-    def __init__(
-        self, served: ServedModel, request: ModelRequest, repeated: Sequence[ToolCall] = ()
-    ) -> None:
-        """`repeated` are calls that the model tried to repeat; it must answer differently."""
-        super().__init__(served)
-        self._repeated = repeated
-        self._short_tools = [short_tool(spec) for spec in request.tools]
+    request: ModelRequest
+    repeated: Sequence[ToolCall] = ()
+    """Calls that the model tried to repeat; it must answer differently."""
+    _short_tools: Sequence[ShortTool] = ()
+    _has_file_tools: bool = False
+    _replaces_paths: bool = False
+
+    def __post_init__(self) -> None:
+        self._short_tools = [short_tool(spec) for spec in self.request.tools]
         self._has_file_tools = any(one.name in small_profile().tools for one in self._short_tools)
-        self._replaces_paths = has_no_such_path(request.messages)
+        self._replaces_paths = has_no_such_path(self.request.messages)
 
     def path(self, base_url: str) -> str:
         return "/chat/completions"
@@ -67,10 +68,10 @@ class EmbeddedWire(RequestCodec):
 
     def _head(self, request: ModelRequest) -> dict[str, Any]:
         head: dict[str, Any] = {
-            "model": self._model,
+            "model": self._served.model,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "max_tokens": request.max_output or self._max_output or MAX_OUTPUT,
+            "max_tokens": request.max_output or self._served.max_output or MAX_OUTPUT,
             "temperature": 0.0,
             "cache_prompt": True,
         }
@@ -85,12 +86,12 @@ class EmbeddedWire(RequestCodec):
         turn = turn_state_of(request.messages, has_file_tools=self._has_file_tools)
         if calling.required or calling.name:
             return self._short_tools, calling
-        used = {one.name for one in self._repeated}
+        used = {one.name for one in self.repeated}
         others = [one for one in self._short_tools if one.name not in used]
-        stuck = bool(self._repeated) and turn.has_failed
+        stuck = bool(self.repeated) and turn.has_failed
         if (turn.untouched_names or stuck) and others and not turn.is_looping:
             return others, structs.replace(calling, required=True)
-        done = self._repeated or turn.is_known or turn.is_looping
+        done = self.repeated or turn.is_known or turn.is_looping
         return [] if done else self._short_tools, calling
 
     def _messages(self, messages: Sequence[Message]) -> Iterator[EngineMessage]:
@@ -173,20 +174,20 @@ class ChoiceStream(ChatStream):
     _parser: AnswerParser = field(default_factory=AnswerParser)
     _call_count: int = 0
 
-    def _content(self, content: str | list[ContentPart]) -> None:
+    def _add_content(self, content: str | list[ContentPart]) -> None:
         text = content if isinstance(content, str) else "".join(one.text or "" for one in content)
-        text = text[: max(MAX_ANSWER + 1 - self._size, 0)]
-        self._size += len(text)
+        text = text[: max(MAX_ANSWER + 1 - self._length, 0)]
+        self._length += len(text)
         if reply := self._parser.feed(text):
             self._add_text(reply)
         for call in self._parser.calls[self._call_count :]:
             args = replace_example_paths(call.args) if self.replace_paths else call.args
             self._add(call.tool, bytes(args).decode(), call.id)
 
-    def close(self) -> list[StreamDelta]:
+    def finish(self, model: str, provider: str) -> tuple[list[StreamDelta], Assistant]:
         if rest := self._parser.close():
             self._add("", rest, "")
-        return super().close()
+        return super().finish(model, provider)
 
     def _add(self, tool: str, args: str, identity: str) -> None:
         function = FunctionDelta(name=tool, arguments=args)

@@ -11,11 +11,13 @@ from hermes.kit.ids import new_id
 from hermes.models.json_repair import is_json, repair_json
 from hermes.models.wire.codec import (
     MAX_ANSWER,
-    DeltaBuffer,
+    TOO_LONG,
     InvalidChunk,
     StreamDelta,
     is_unknown_event,
+    joined_deltas,
 )
+from hermes.schema.events import ReasoningDelta, TextDelta
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall, Usage
 
 EMPTY_ARGUMENTS = Raw(b"{}")
@@ -75,14 +77,11 @@ class CallBuilder(Struct):
     """
 
     overflow: str = ""
+    size: int = 0
+    """Grows with every piece that adds content."""
     _calls: list[Block] = []
-    _size: int = 0
+    _argument_size: int = 0
     _parsed: int = 0
-
-    @property
-    def size(self) -> int:
-        """Grows with every piece that adds content."""
-        return self._size + len(self._calls)
 
     def add(self, piece: CallDelta) -> None:
         if self.overflow:
@@ -99,10 +98,11 @@ class CallBuilder(Struct):
             arguments = msgspec.json.encode(arguments).decode()
         if not arguments:
             return
-        if self._size + len(arguments) > MAX_ARGUMENTS:
+        if self._argument_size + len(arguments) > MAX_ARGUMENTS:
             self.overflow = f"more than {MAX_ARGUMENTS:,} characters of arguments"
             return
-        self._size += len(arguments)
+        self._argument_size += len(arguments)
+        self.size += len(arguments)
         call.pieces.append(arguments)
 
     def _call_for(self, piece: CallDelta, name: str) -> Block | None:
@@ -112,6 +112,7 @@ class CallBuilder(Struct):
         if len(self._calls) >= MAX_CALLS:
             return None
         self._calls.append(Block(BlockKind.CALL, index=piece.index))
+        self.size += 1
         return self._calls[-1]
 
     def _find(self, piece: CallDelta, name: str) -> Block | None:
@@ -181,24 +182,15 @@ class BlockStream(Generic[_Event]):
         self._stops = stops
         self._known_events = known_events
         self._blocks: list[Block] = []
-        self._deltas = DeltaBuffer()
+        self._deltas: list[StreamDelta] = []
         self._length = 0
         self._argument_size = 0
-        self._overflow = ""
         self._usage = Usage()
         self._refused = False
         self.finish_reason = ""
         self.ended = False
-
-    @property
-    def size(self) -> int:
-        return self._length + self._argument_size + len(self._blocks)
-
-    @property
-    def runaway(self) -> str:
-        if self._length > MAX_ANSWER:
-            return f"more than {MAX_ANSWER:,} characters"
-        return self._overflow
+        self.size = 0
+        self.runaway = ""
 
     def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
         for data in batch:
@@ -208,19 +200,21 @@ class BlockStream(Generic[_Event]):
                 if self._known_events and is_unknown_event(data, self._known_events):
                     continue
                 raise InvalidChunk(str(error)) from error
-        return self._deltas.take()
+        self.size = self._length + self._argument_size + len(self._blocks)
+        if self._length > MAX_ANSWER:
+            self.runaway = TOO_LONG
+        deltas, self._deltas = self._deltas, []
+        return joined_deltas(deltas)
 
-    def close(self) -> list[StreamDelta]:
-        return self._deltas.take()
-
-    def answer(self, model: str, provider: str) -> Assistant:
+    def finish(self, model: str, provider: str) -> tuple[list[StreamDelta], Assistant]:
         stop = self._stops.get(self.finish_reason) or (Stop.REFUSED if self._refused else None)
         if self.runaway:
             stop = Stop.LENGTH
         parts = self._parts(cut=stop is Stop.LENGTH)
         has_calls = any(isinstance(part, ToolCall) for part in parts)
         stop = stop or (Stop.TOOLS if has_calls else Stop.END)
-        return Assistant(new_id("msg"), tuple(parts), stop, self._usage, model, provider)
+        answer = Assistant(new_id("msg"), tuple(parts), stop, self._usage, model, provider)
+        return joined_deltas(self._deltas), answer
 
     def _take(self, event: _Event, data: bytes) -> None:
         """Process an event; `data` is its encoded form."""
@@ -229,9 +223,9 @@ class BlockStream(Generic[_Event]):
     def _begin(self, kind: BlockKind, identity: str = "", name: str = "") -> Block:
         block = Block(kind, identity, name)
         if len(self._blocks) >= MAX_CALLS * 8:
-            self._overflow = f"more than {MAX_CALLS * 8} blocks"
+            self.runaway = f"more than {MAX_CALLS * 8} blocks"
         elif kind is BlockKind.CALL and [b.kind for b in self._blocks].count(kind) >= MAX_CALLS:
-            self._overflow = f"more than {MAX_CALLS} calls"
+            self.runaway = f"more than {MAX_CALLS} calls"
         else:
             self._blocks.append(block)
         return block
@@ -243,9 +237,11 @@ class BlockStream(Generic[_Event]):
         if block.kind is not BlockKind.CALL:
             text = text[: max(MAX_ANSWER + 1 - self._length, 0)]
             self._length += len(text)
-            self._deltas.add(text, reasoning=block.kind is BlockKind.REASONING)
+            if text:
+                is_reasoning = block.kind is BlockKind.REASONING
+                self._deltas.append(ReasoningDelta(text) if is_reasoning else TextDelta(text))
         elif self._argument_size + len(text) > MAX_ARGUMENTS:
-            self._overflow = f"more than {MAX_ARGUMENTS:,} characters of arguments"
+            self.runaway = f"more than {MAX_ARGUMENTS:,} characters of arguments"
             return
         else:
             self._argument_size += len(text)
@@ -255,6 +251,8 @@ class BlockStream(Generic[_Event]):
         self._length += len(signature)
         if self._length <= MAX_ANSWER:
             block.signature = signature
+        else:
+            self.runaway = TOO_LONG
 
     def _set_text(self, block: Block, text: str) -> None:
         """Set the complete text of a block, emitting what was not streamed yet."""

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias, assert_never
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from hermes.models.images import ImageUrlMap, InlineImage, LinkedImage, image_content, part_text
-from hermes.models.providers import EffortFormat, ServedModel, nearest_effort
+from hermes.models.providers import EffortFormat, nearest_effort
 from hermes.models.urls import anthropic_headers
 from hermes.models.wire.anthropic_stream import (
     REDACTED,
@@ -53,28 +53,31 @@ class AnthropicWire(RequestCodec):
         r"|thinking.{0,60}(?:not support|unsupported|not permitted)",
     }
 
-    def __init__(self, served: ServedModel) -> None:
-        super().__init__(served)
-        self._mark: Block = {"type": "ephemeral"}
-        if served.cache_ttl != "5m":
-            self._mark["ttl"] = served.cache_ttl
+    stream = AnthropicStream
+
+    _mark: Block = field(default_factory=dict[str, Any])
+    """Marks a block that the provider caches."""
+
+    def __post_init__(self) -> None:
+        self._mark["type"] = "ephemeral"
+        if self._served.cache_ttl != "5m":
+            self._mark["ttl"] = self._served.cache_ttl
 
     def path(self, base_url: str) -> str:
         return "/messages" if base_url.endswith("/v1") else "/v1/messages"
 
     def headers(self, key: str, base_url: str) -> dict[str, str]:
-        return anthropic_headers(key, base_url, self._profile.betas)
-
-    def stream(self) -> AnthropicStream:
-        return AnthropicStream()
+        return anthropic_headers(key, base_url, self._served.profile.betas)
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         messages = self._turns(request, images)
         return self._encoder.encode(self._head(request) | {"messages": messages})
 
     def _head(self, request: ModelRequest) -> Block:
-        limit = request.max_output or self._max_output or self._profile.default_max_output
-        head: Block = {"model": self._model, "max_tokens": limit, "stream": True}
+        limit = (
+            request.max_output or self._served.max_output or self._served.profile.default_max_output
+        )
+        head: Block = {"model": self._served.model, "max_tokens": limit, "stream": True}
         if request.effort and self._allows_thinking(request):
             head |= self._effort(request.effort, limit)
         if request.system.strip():
@@ -82,14 +85,14 @@ class AnthropicWire(RequestCodec):
         if request.tools:
             head["tools"] = Raw(self._encode_tools(request.tools))
             head |= _tool_choice(request.constraints)
-        return head | self._extra
+        return {**head, **self._served.extra}
 
     @staticmethod
     def _tool(spec: ToolSpec) -> dict[str, Any]:
         return {"name": spec.name, "description": spec.description, "input_schema": spec.schema}
 
     def _effort(self, wanted: str, limit: int) -> Block:
-        profile = self._profile
+        profile = self._served.profile
         if wanted == "none" or not self._accepts("thinking"):
             return {}
         if profile.effort is EffortFormat.BUDGET:

@@ -5,7 +5,7 @@ from msgspec import Raw, Struct
 
 from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream
 from hermes.models.wire.codec import StreamDelta, StreamError, clamp_tokens
-from hermes.schema.messages import Stop, Usage
+from hermes.schema.messages import Assistant, Stop, Usage
 
 THINKING = "thinking"
 REDACTED = "redacted_thinking"
@@ -177,10 +177,10 @@ class AnthropicStream(BlockStream[StreamEvent]):
         self.finish_reason = event.stop_reason or "end_turn"
         self.ended = True
 
-    def close(self) -> list[StreamDelta]:
+    def finish(self, model: str, provider: str) -> tuple[list[StreamDelta], Assistant]:
         for index in list(self._open):
             self._close_block(index)
-        return super().close()
+        return super().finish(model, provider)
 
 
 def usage_of(wire: WireUsage) -> Usage:

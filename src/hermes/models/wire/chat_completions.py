@@ -5,11 +5,13 @@ requests of one conversation share their bytes up to the first new message.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from itertools import takewhile
+from operator import is_
 from typing import Any, ClassVar, TypeAlias, assert_never
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from hermes.kit.lru_map import LruMap
 from hermes.models.images import ImageUrlMap, is_image, missing_image_text, part_text
@@ -17,7 +19,6 @@ from hermes.models.providers import (
     EffortFormat,
     ModelProfile,
     ReasoningReplay,
-    ServedModel,
     nearest_effort,
 )
 from hermes.models.wire.chat_stream import ChatStream
@@ -62,16 +63,15 @@ class ChatWire(RequestCodec):
         "effort": r"reasoning_effort|enable_thinking|chat_template_kwargs",
     }
 
-    def __init__(self, served: ServedModel) -> None:
-        super().__init__(served)
-        self._last_system = ("", b"")
-        self._encoded: LruMap[str, _EncodedConversation] = LruMap(MAX_CONVERSATIONS)
+    stream = ChatStream
+
+    _last_system: tuple[str, bytes] = ("", b"")
+    _encoded: LruMap[str, _EncodedConversation] = field(
+        default_factory=partial(LruMap, MAX_CONVERSATIONS)
+    )
 
     def path(self, base_url: str) -> str:
         return "/chat/completions"
-
-    def stream(self) -> ChatStream:
-        return ChatStream()
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         return b"".join(self.body_pieces(request, images))
@@ -93,7 +93,19 @@ class ChatWire(RequestCodec):
 
     def _prefix(self, request: ModelRequest) -> list[bytes]:
         """Return everything before the messages, with the tools as a separate piece."""
-        encode, head = self._encoder.encode, self._head(request)
+        profile, encode = self._served.profile, self._encoder.encode
+        head: dict[str, Any] = {"model": self._served.model, "stream": True}
+        if profile.stream_usage and "stream_options" not in self._rejected:
+            head["stream_options"] = {"include_usage": True}
+        if limit := request.max_output or self._served.max_output:
+            head[profile.max_tokens_field] = limit
+        if request.effort and "effort" not in self._rejected:
+            head |= _effort(request.effort, profile)
+        if request.constraints.format is not None:
+            schema = openai_schema(request.constraints.format)
+            form = {"type": "json_schema", "json_schema": schema}
+            head["response_format"] = form if schema else {"type": "json_object"}
+        head |= self._served.extra
         if not request.tools:
             return [encode(head)[:-1]]
         calling: Mapping[str, Any] = {}
@@ -107,13 +119,15 @@ class ChatWire(RequestCodec):
 
     def _encode_messages(self, messages: Sequence[Message]) -> list[bytes]:
         """Encode each message, reusing the prefix of the conversation's last request."""
-        last, same = self._last(messages)
+        if not messages:
+            return []
+        last = self._encoded.get(messages[0].id) or _NO_CONVERSATION
+        same = sum(takewhile(bool, map(is_, last.messages, messages)))
         written = last.pieces[:same]
         for message in messages[same:]:
-            one = self._message(message, {})
+            one = self._message(message, None)
             written.append(self._encoder.encode(one) if one else b"")
-        if messages:
-            self._encoded.put(messages[0].id, _EncodedConversation(messages, written))
+        self._encoded.put(messages[0].id, _EncodedConversation(messages, written))
         return written
 
     def messages(self, request: ModelRequest, images: ImageUrlMap) -> list[WireMessage]:
@@ -133,10 +147,13 @@ class ChatWire(RequestCodec):
             written.append(self._shown(shown, images))
         return written
 
-    def _message(self, message: Message, images: ImageUrlMap) -> WireMessage | None:
+    def _message(self, message: Message, images: ImageUrlMap | None) -> WireMessage | None:
+        """Without `images`, the message has none to send."""
         match message:
-            case User():
-                return {"role": "user", "content": self._content(message.parts, images)}
+            case User(parts=parts):
+                if images is not None and any(map(self._sends_image, parts)):
+                    return {"role": "user", "content": [_part(part, images) for part in parts]}
+                return {"role": "user", "content": "\n".join(map(part_text, parts))}
             case Assistant():
                 return self._answer(message) if message.parts else None
             case Result():
@@ -145,39 +162,10 @@ class ChatWire(RequestCodec):
             case _:
                 assert_never(message)
 
-    def _last(self, messages: Sequence[Message]) -> tuple[_EncodedConversation, int]:
-        """Return the conversation's last request, and the length of the common prefix."""
-        last = (self._encoded.get(messages[0].id) if messages else None) or _NO_CONVERSATION
-        pairs = zip(last.messages, messages, strict=False)
-        return last, sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
-
-    def images_in(self, messages: Sequence[Message]) -> list[Media]:
-        """Messages that are encoded already have no images."""
-        return super().images_in(messages[self._last(messages)[1] :])
-
-    def _head(self, request: ModelRequest) -> dict[str, Any]:
-        head: dict[str, Any] = {"model": self._model, "stream": True}
-        if self._profile.stream_usage and "stream_options" not in self._rejected:
-            head["stream_options"] = {"include_usage": True}
-        if limit := request.max_output or self._max_output:
-            head[self._profile.max_tokens_field] = limit
-        if request.effort and "effort" not in self._rejected:
-            head |= _effort(request.effort, self._profile)
-        if request.constraints.format is not None:
-            schema = openai_schema(request.constraints.format)
-            form = {"type": "json_schema", "json_schema": schema}
-            head["response_format"] = form if schema else {"type": "json_object"}
-        return head | self._extra
-
     @staticmethod
     def _tool(spec: ToolSpec) -> dict[str, Any]:
         function = {"name": spec.name, "description": spec.description, "parameters": spec.schema}
         return {"type": "function", "function": function}
-
-    def _content(self, parts: Sequence[Text | Media], images: ImageUrlMap) -> str | list[Part]:
-        if any(map(self._sends_image, parts)):
-            return [_part(part, images) for part in parts]
-        return "\n".join(map(part_text, parts))
 
     def _answer(self, message: Assistant) -> WireMessage | None:
         text = text_of(message)
@@ -191,31 +179,31 @@ class ChatWire(RequestCodec):
         ]
         if not text and not calls:
             return None
-        content = text or self._profile.empty_content
+        content = text or self._served.profile.empty_content
         answer = {"role": "assistant", "content": content, **self._replay(message, text)}
         return answer | {"tool_calls": calls} if calls else answer
 
     def _replay(self, message: Assistant, text: str) -> WireMessage:
         """Send reasoning back to the provider it came from only."""
         thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
-        if not thoughts or message.provider != self._provider:
+        if not thoughts or message.provider != self._served.provider:
             return {}
         signature = thoughts[-1].signature or ""
         reasoning = "".join(thought.text for thought in thoughts)
-        match self._profile.replay:
+        match self._served.profile.replay:
             # Sent verbatim, so it must not be able to break the message around it.
             case ReasoningReplay.DETAILS if read_signature(signature, list[object]) is not None:
                 return {"reasoning_details": Raw(signature.encode())}
             case ReasoningReplay.CONTENT:
                 return {"reasoning_content": reasoning}
             case ReasoningReplay.TAGS:
-                content = text or self._profile.empty_content or ""
+                content = text or self._served.profile.empty_content or ""
                 return {"content": f"<think>\n{reasoning}\n</think>\n\n{content}"}
             case _:
                 return {}
 
     def _call_id(self, identity: str) -> str:
-        if not self._profile.short_call_ids or (len(identity) == 9 and identity.isalnum()):
+        if not self._served.profile.short_call_ids or (len(identity) == 9 and identity.isalnum()):
             return identity
         return sha256(identity.encode()).hexdigest()[:9]
 

@@ -12,12 +12,14 @@ from hermes.models.think_tags import PieceKind, TextPiece, ThinkTagParser
 from hermes.models.wire.answer_builder import CallBuilder, CallDelta
 from hermes.models.wire.codec import (
     MAX_ANSWER,
-    DeltaBuffer,
+    TOO_LONG,
     InvalidChunk,
     StreamDelta,
     StreamError,
     clamp_tokens,
+    joined_deltas,
 )
+from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall, Usage
 
 _STOPS = {
@@ -98,6 +100,8 @@ class ChatStream(Struct):
 
     finish_reason: str = ""
     ended: bool = False
+    size: int = 0
+    runaway: str = ""
     _tags: ThinkTagParser = field(default_factory=ThinkTagParser)
     _texts: list[str] = []
     _thoughts: list[str] = []
@@ -105,18 +109,9 @@ class ChatStream(Struct):
     _calls: CallBuilder = field(default_factory=CallBuilder)
     _usage: Usage = Usage()
     _refused: bool = False
-    _size: int = 0
-    _deltas: DeltaBuffer = field(default_factory=DeltaBuffer)
-
-    @property
-    def size(self) -> int:
-        return self._size + self._calls.size
-
-    @property
-    def runaway(self) -> str:
-        if self._size > MAX_ANSWER:
-            return f"more than {MAX_ANSWER:,} characters"
-        return self._calls.overflow
+    _length: int = 0
+    """Characters of text and reasoning."""
+    _deltas: list[StreamDelta] = []
 
     def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
         for data in batch:
@@ -131,12 +126,12 @@ class ChatStream(Struct):
                 self._usage = usage_of(usage)
             if chunk.choices:
                 self._choice(chunk.choices[0])
-        return self._deltas.take()
-
-    def close(self) -> list[StreamDelta]:
-        if self._tags.held:
-            self._pieces(self._tags.close())
-        return self._deltas.take()
+        self.size = self._length + self._calls.size
+        self.runaway = self._calls.overflow
+        if self._length > MAX_ANSWER:
+            self.runaway = TOO_LONG
+        deltas, self._deltas = self._deltas, []
+        return joined_deltas(deltas)
 
     def _choice(self, choice: Choice) -> None:
         delta = choice.delta or choice.message
@@ -144,10 +139,10 @@ class ChatStream(Struct):
             if delta.reasoning_content or delta.reasoning or delta.reasoning_details:
                 self._add_reasoning(_reasoning_text(delta), delta.reasoning_details or [])
             if delta.content:
-                self._content(delta.content)
+                self._add_content(delta.content)
             if delta.refusal:
                 self._refused = True
-                self._size += len(delta.refusal)
+                self._length += len(delta.refusal)
                 self._add_text(delta.refusal)
             for call in delta.tool_calls or ():
                 self._calls.add(call)
@@ -156,32 +151,33 @@ class ChatStream(Struct):
         self.finish_reason = choice.finish_reason or self.finish_reason
 
     def _add_reasoning(self, thought: str, details: list[dict[str, Any]]) -> None:
-        self._size += len(thought)
+        self._length += len(thought)
         self._add_thought(thought)
         if details:
-            self._size += len(msgspec.json.encode(details))
+            self._length += len(msgspec.json.encode(details))
             self._details += details
 
-    def _content(self, content: str | list[ContentPart]) -> None:
-        if isinstance(content, str):
-            self._tagged(content)
+    def _add_content(self, content: str | list[ContentPart]) -> None:
+        if isinstance(content, list):
+            self._add_parts(content)
             return
-        for part in content:
+        # Counted on arrival, since text that is held back needs memory too. The excess is dropped.
+        text = content[: max(MAX_ANSWER + 1 - self._length, 0)]
+        self._length += len(text)
+        if not self._tags.pass_through(text):
+            self._pieces(self._tags.feed(text))
+        elif text:
+            self._texts.append(text)
+            self._deltas.append(TextDelta(text))
+
+    def _add_parts(self, parts: list[ContentPart]) -> None:
+        for part in parts:
             if thinking := part.thinking:
                 if isinstance(thinking, list):
                     thinking = "".join(one.text or "" for one in thinking)
                 self._add_reasoning(thinking, [])
             elif part.text:
-                self._tagged(part.text)
-
-    def _tagged(self, text: str) -> None:
-        # Counted on arrival, since text that is held back needs memory too. The excess is dropped.
-        text = text[: max(MAX_ANSWER + 1 - self._size, 0)]
-        self._size += len(text)
-        if self._tags.pass_through(text):
-            self._add_text(text)
-        else:
-            self._pieces(self._tags.feed(text))
+                self._add_content(part.text)
 
     def _pieces(self, pieces: list[TextPiece]) -> None:
         for piece in pieces:
@@ -193,21 +189,25 @@ class ChatStream(Struct):
                 case PieceKind.RECLASSIFIED:
                     self._thoughts += self._texts
                     self._texts = []
-                    self._deltas.reset("that was thinking")
-                    self._deltas.add("".join(self._thoughts), reasoning=True)
+                    self._deltas.append(StreamReset("that was thinking"))
+                    self._deltas.append(ReasoningDelta("".join(self._thoughts)))
 
     def _add_text(self, text: str) -> None:
         self._texts.append(text)
-        self._deltas.add(text, reasoning=False)
+        self._deltas.append(TextDelta(text))
 
     def _add_thought(self, text: str) -> None:
         self._thoughts.append(text)
-        self._deltas.add(text, reasoning=True)
+        if text:
+            self._deltas.append(ReasoningDelta(text))
 
-    def answer(self, model: str, provider: str) -> Assistant:
+    def finish(self, model: str, provider: str) -> tuple[list[StreamDelta], Assistant]:
+        if self._tags.held:
+            self._pieces(self._tags.close())
+        self.runaway = self.runaway or self._calls.overflow
         stop = _STOPS.get(self.finish_reason)
         cut = bool(self.runaway) or stop is Stop.LENGTH
-        calls = self._calls.finish(cut=cut)
+        calls = self._calls.finish(cut=cut) if self._calls.size else []
         if cut:
             stop = Stop.LENGTH
         elif self._refused:
@@ -220,7 +220,8 @@ class ChatStream(Struct):
             parts.append(Reasoning(thought, details if self._details else None))
         if text := "".join(self._texts):
             parts.append(Text(text))
-        return Assistant(new_id("msg"), (*parts, *calls), stop, self._usage, model, provider)
+        answer = Assistant(new_id("msg"), (*parts, *calls), stop, self._usage, model, provider)
+        return joined_deltas(self._deltas), answer
 
 
 def usage_of(wire: WireUsage) -> Usage:

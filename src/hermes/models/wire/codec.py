@@ -3,11 +3,12 @@
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from hashlib import sha256
-from operator import is_
+from itertools import groupby
+from operator import attrgetter, is_
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hermes.models.images import ImageUrlMap, is_image, part_text
 from hermes.models.providers import ServedModel
@@ -19,36 +20,26 @@ from hermes.schema.tools import ToolSpec
 StreamDelta: TypeAlias = TextDelta | ReasoningDelta | StreamReset
 
 
-class DeltaBuffer(Struct):
-    """Collects deltas, merging neighbors of the same kind."""
+_TEXT = attrgetter("text")
 
-    _done: list[StreamDelta] = []
-    _pieces: list[str] = []
-    _is_reasoning: bool = False
 
-    def add(self, text: str, *, reasoning: bool) -> None:
-        if reasoning is not self._is_reasoning:
-            self._flush()
-            self._is_reasoning = reasoning
-        self._pieces.append(text)
-
-    def reset(self, reason: str) -> None:
-        self._flush()
-        self._done.append(StreamReset(reason))
-
-    def take(self) -> list[StreamDelta]:
-        self._flush()
-        done, self._done = self._done, []
-        return done
-
-    def _flush(self) -> None:
-        if text := "".join(self._pieces):
-            self._done.append(ReasoningDelta(text) if self._is_reasoning else TextDelta(text))
-        self._pieces = []
+def joined_deltas(deltas: list[StreamDelta]) -> list[StreamDelta]:
+    """Join neighbors of the same kind."""
+    if len(deltas) < 2:
+        return deltas
+    joined: list[StreamDelta] = []
+    for kind, group in groupby(deltas, type):
+        if kind is StreamReset:
+            joined += group
+        else:
+            text = "".join(map(_TEXT, group))
+            joined.append(TextDelta(text) if kind is TextDelta else ReasoningDelta(text))
+    return joined
 
 
 MAX_ANSWER = 4_000_000
 """Characters after which an answer is cut off."""
+TOO_LONG = f"more than {MAX_ANSWER:,} characters"
 
 
 class InvalidChunk(ValueError):
@@ -76,37 +67,24 @@ def is_unknown_event(data: bytes, known: Container[str]) -> bool:
 
 
 class WireStream(Protocol):
-    """Decodes one answer: `feed` takes the data of events, `answer` returns the whole.
+    """Decodes one answer: `feed` takes the data of events, `finish` returns the whole."""
 
-    `ended` means that nothing can follow; a wire that ends with `[DONE]` never sets it.
-    """
-
+    finish_reason: str
+    """The provider's finish reason; empty until it is known."""
     ended: bool
-
-    @property
-    def finish_reason(self) -> str:
-        """The provider's finish reason; empty until it is known."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Grows with every chunk that adds content."""
-        ...
-
-    @property
-    def runaway(self) -> str:
-        """Which limit was exceeded; empty while the answer is within all limits."""
-        ...
+    """Nothing can follow; a wire that ends with `[DONE]` never sets it."""
+    size: int
+    """Grows with every batch that adds content."""
+    runaway: str
+    """Which limit was exceeded; empty while the answer is within all limits."""
 
     def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
         """Raises `InvalidChunk` or `StreamError`; earlier deltas of the batch are lost then."""
         ...
 
-    def close(self) -> list[StreamDelta]:
-        """Return the deltas that were held back; call it once, before `answer`."""
+    def finish(self, model: str, provider: str) -> tuple[list[StreamDelta], Assistant]:
+        """Return the deltas that were held back, and the answer; call it once."""
         ...
-
-    def answer(self, model: str, provider: str) -> Assistant: ...
 
 
 class Wire(Protocol):
@@ -193,7 +171,7 @@ def openai_schema(wanted: OutputFormat) -> dict[str, Any]:
     return {"name": wanted.name, "schema": wanted.schema, **strict}
 
 
-class RequestCodec:
+class RequestCodec(Struct, eq=False):
     """Implements most of `wire.codec.Wire`.
 
     `rejection_patterns` maps optional fields to patterns of the errors that they may cause.
@@ -201,15 +179,10 @@ class RequestCodec:
 
     rejection_patterns: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, served: ServedModel) -> None:
-        self._model = served.model
-        self._provider = served.provider
-        self._profile = served.profile
-        self._max_output = served.max_output
-        self._extra = dict(served.extra)
-        self._rejected: set[str] = set()
-        self._last_tools: tuple[Sequence[ToolSpec], bytes] = ((), b"[]")
-        self._encoder = msgspec.json.Encoder()
+    _served: ServedModel
+    _rejected: set[str] = set()
+    _last_tools: tuple[Sequence[ToolSpec], bytes] = ((), b"[]")
+    _encoder: msgspec.json.Encoder = field(default_factory=msgspec.json.Encoder)
 
     def headers(self, key: str, base_url: str) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}
@@ -223,12 +196,14 @@ class RequestCodec:
         return [self.body(request, images)]
 
     def images_in(self, messages: Sequence[Message]) -> list[Media]:
+        if not self._served.profile.images:
+            return []
         return [
             part
             for message in messages
             if not isinstance(message, Assistant)
             for part in message.parts
-            if self._sends_image(part)
+            if isinstance(part, Media) and is_image(part)
         ]
 
     def drop_rejected(self, rejection: str) -> bool:
@@ -258,7 +233,7 @@ class RequestCodec:
         raise NotImplementedError
 
     def _sends_image(self, part: Text | Media) -> TypeGuard[Media]:
-        return isinstance(part, Media) and self._profile.images and is_image(part)
+        return isinstance(part, Media) and self._served.profile.images and is_image(part)
 
     def _result_text(self, result: Result) -> str:
         """Return the text for a wire that sends a result's images separately."""
@@ -271,4 +246,4 @@ class RequestCodec:
 
     def _owns(self, answer: Assistant) -> bool:
         """Return whether this model wrote the answer: only then can it read its signatures."""
-        return (answer.provider, answer.model) == (self._provider, self._model)
+        return (answer.provider, answer.model) == (self._served.provider, self._served.model)

@@ -176,16 +176,14 @@ class GeminiWire(RequestCodec):
     """Implements `wire.codec.Wire`."""
 
     rejection_patterns: ClassVar[Mapping[str, str]] = {"thinking": r"thinking"}
+    stream = GeminiStream
 
     def path(self, base_url: str) -> str:
-        name = quote(self._model.removeprefix("models/"), safe="-._~")
+        name = quote(self._served.model.removeprefix("models/"), safe="-._~")
         return f"{gemini_version(base_url)}/models/{name}:streamGenerateContent?alt=sse"
 
     def headers(self, key: str, base_url: str) -> dict[str, str]:
         return {"x-goog-api-key": key} if key else {}
-
-    def stream(self) -> GeminiStream:
-        return GeminiStream()
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         head: Part = {"contents": self._contents(request.messages, images or {})}
@@ -196,7 +194,7 @@ class GeminiWire(RequestCodec):
             head |= _tool_config(request.constraints)
         if generation := self._generation(request):
             head["generationConfig"] = generation
-        return self._encoder.encode(head | self._extra)
+        return self._encoder.encode({**head, **self._served.extra})
 
     @staticmethod
     def _tool(spec: ToolSpec) -> dict[str, Any]:
@@ -208,10 +206,10 @@ class GeminiWire(RequestCodec):
 
     def _generation(self, request: ModelRequest) -> Part:
         generation: Part = {}
-        if limit := request.max_output or self._max_output:
+        if limit := request.max_output or self._served.max_output:
             generation["maxOutputTokens"] = limit
         effort = request.effort if self._accepts("thinking") else None
-        if effort and (thinking := _effort(effort, self._profile)):
+        if effort and (thinking := _effort(effort, self._served.profile)):
             generation["thinkingConfig"] = thinking
         return generation
 
@@ -279,7 +277,7 @@ class GeminiWire(RequestCodec):
                 encoded["thoughtSignature"] = signature
                 signature = ""
             parts.append(encoded)
-        if self._profile.effort is EffortFormat.LEVEL and not own:
+        if self._served.profile.effort is EffortFormat.LEVEL and not own:
             # The first call of a step needs a signature, even if another model made it.
             for encoded in [one for one in parts if "functionCall" in one][:1]:
                 encoded["thoughtSignature"] = SKIP_SIGNATURE

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, ClassVar, TypeAlias, assert_never
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from hermes.models.images import ImageUrlMap, missing_image_text, part_text
-from hermes.models.providers import EffortFormat, ServedModel, nearest_effort
+from hermes.models.providers import EffortFormat, nearest_effort
 from hermes.models.wire.codec import (
     RequestCodec,
     WireStream,
@@ -49,12 +49,11 @@ class _PreviousResponse(Struct, frozen=True):
     past: bytes
 
 
-class PreviousResponses:
+class PreviousResponses(Struct):
     """Maps answers to stored responses; disabled unless the server stores them."""
 
-    def __init__(self, *, enabled: bool) -> None:
-        self.enabled = enabled
-        self._known: OrderedDict[str, _PreviousResponse] = OrderedDict()
+    enabled: bool = False
+    _known: OrderedDict[str, _PreviousResponse] = field(default_factory=OrderedDict)
 
     def remember(self, answer: Assistant, messages: Sequence[Message], response: str) -> None:
         if not self.enabled or not response:
@@ -106,15 +105,15 @@ class ResponsesWire(RequestCodec):
         "reasoning": r"reasoning[._]effort|parameter:? '?reasoning|encrypted_content. is not",
     }
 
-    def __init__(self, served: ServedModel) -> None:
-        super().__init__(served)
-        self.previous_responses = PreviousResponses(enabled=served.profile.stores_responses)
+    stream = ResponsesStream
+
+    previous_responses: PreviousResponses = field(default_factory=PreviousResponses)
+
+    def __post_init__(self) -> None:
+        self.previous_responses.enabled = self._served.profile.stores_responses
 
     def path(self, base_url: str) -> str:
         return "/responses"
-
-    def stream(self) -> ResponsesStream:
-        return ResponsesStream()
 
     def answer_received(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
         if isinstance(stream, ResponsesStream) and stream.finish_reason == "completed":
@@ -135,15 +134,15 @@ class ResponsesWire(RequestCodec):
         return super().images_in(messages[self.previous_responses.continue_from(messages)[1] :])
 
     def _head(self, request: ModelRequest) -> Item:
-        head: Item = {"model": self._model, "stream": True, "store": False}
+        head: Item = {"model": self._served.model, "stream": True, "store": False}
         if request.system:
             head["instructions"] = request.system
         if request.messages and self._accepts("cache_key"):
             head["prompt_cache_key"] = request.messages[0].id
-        if self._profile.effort is not EffortFormat.NONE and self._accepts("reasoning"):
+        if self._served.profile.effort is not EffortFormat.NONE and self._accepts("reasoning"):
             head["include"] = ["reasoning.encrypted_content"]
             head |= self._effort(request.effort)
-        if limit := request.max_output or self._max_output:
+        if limit := request.max_output or self._served.max_output:
             head["max_output_tokens"] = limit
         if request.tools:
             head["tools"] = Raw(self._encode_tools(request.tools))
@@ -152,7 +151,7 @@ class ResponsesWire(RequestCodec):
             schema = openai_schema(request.constraints.format)
             form = {"type": "json_schema", **schema} if schema else {"type": "json_object"}
             head["text"] = {"format": form}
-        return head | self._extra
+        return {**head, **self._served.extra}
 
     def drop_rejected(self, rejection: str) -> bool:
         return self.previous_responses.drop_rejected(rejection) or super().drop_rejected(rejection)
@@ -168,7 +167,7 @@ class ResponsesWire(RequestCodec):
         }
 
     def _effort(self, wanted: str | None) -> Item:
-        nearest = nearest_effort(wanted, self._profile.efforts) if wanted else None
+        nearest = nearest_effort(wanted, self._served.profile.efforts) if wanted else None
         reasoning: Item = {"effort": nearest} if nearest else {}
         if self._accepts("summary"):
             reasoning["summary"] = "auto"

@@ -4,7 +4,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream
-from hermes.models.wire.codec import StreamError, clamp_tokens
+from hermes.models.wire.codec import StreamDelta, StreamError, clamp_tokens
 from hermes.schema.messages import Assistant, Stop, Usage
 
 _ITEM_KINDS = {
@@ -203,10 +203,10 @@ class ResponsesStream(BlockStream[StreamEvent]):
         if response.object == "response":
             self._finish(response)
 
-    def answer(self, model: str, provider: str) -> Assistant:
+    def finish(self, model: str, provider: str) -> tuple[list[StreamDelta], Assistant]:
         """Sort the blocks by the provider's positions; those without one come last."""
         self._blocks.sort(key=lambda block: self._positions.get(id(block), _LAST_POSITION))
-        return super().answer(model, provider)
+        return super().finish(model, provider)
 
 
 def usage_of(wire: WireUsage) -> Usage:

@@ -31,7 +31,7 @@ def offered() -> list[ToolSpec]:
 
 
 def sent(request: ModelRequest) -> dict[str, Any]:
-    return json.loads(EmbeddedWire(SERVED, request).body(request))
+    return json.loads(EmbeddedWire(SERVED, request=request).body(request))
 
 
 def user(text: str, number: int = 0) -> User:
@@ -92,7 +92,7 @@ Answer the question "What is in here?" now, with reply. If something has to be d
 
 def offers(request: ModelRequest, again: Assistant | None = None) -> list[str]:
     """Return the offered tools, and `reply` if a reply is allowed."""
-    wire = EmbeddedWire(SERVED, request, again.calls if again else ())
+    wire = EmbeddedWire(SERVED, request=request, repeated=again.calls if again else ())
     schema = json.loads(wire.body(request))["response_format"]["json_schema"]["schema"]
     properties = [one["properties"] for one in schema["oneOf"]]
     return [one["tool"]["const"] if "tool" in one else "reply" for one in properties]
@@ -199,12 +199,12 @@ def test_earlier_results_are_repeated() -> None:
 
 def called_with(asked: str, path: str) -> str:
     """Return the path of the call built from the model's output."""
-    wire = EmbeddedWire(SERVED, ModelRequest(small_prompt(), [user(asked)], offered()))
+    request = ModelRequest(small_prompt(), [user(asked)], offered())
+    wire = EmbeddedWire(SERVED, request=request)
     stream = wire.stream()
     written = json.dumps({"tool": "read_file", "args": {"path": path}})
     stream.feed([json.dumps({"choices": [{"delta": {"content": written}}]}).encode()])
-    stream.close()
-    (made,) = stream.answer("tiny", "embedded").calls
+    (made,) = stream.finish("tiny", "embedded")[1].calls
     return json.loads(bytes(made.args))["path"]
 
 

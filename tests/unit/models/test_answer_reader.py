@@ -2,15 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import anyio
 import pytest
-from msgspec import field
+from msgspec import Struct, field
 
 from hermes.models.endpoint import EndpointSettings, StreamCoalescer
 from hermes.models.http_client import Disconnected, HttpResponse
-from hermes.models.wire_model import AnswerEvents
+from hermes.models.wire.codec import StreamDelta
+from hermes.models.wire_model import AnswerReader
+from hermes.schema.events import TextDelta
+from hermes.schema.messages import Assistant, Stop
 
 TIMEOUT = 60.0
 
@@ -32,6 +35,23 @@ class ManualCoalescer(StreamCoalescer):
             await self._rested.wait()
 
 
+class PlainStream(Struct):
+    """Every event is a text."""
+
+    finish_reason: str = ""
+    ended: bool = False
+    size: int = 0
+    runaway: str = ""
+
+    def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
+        deltas: list[StreamDelta] = [TextDelta(data.decode()) for data in batch]
+        self.size += len(deltas)
+        return deltas
+
+    def finish(self, model: str, provider: str) -> tuple[list[StreamDelta], Assistant]:
+        return [], Assistant("msg", (), Stop.END, model=model, provider=provider)
+
+
 class FakeAnswer:
     """An answer whose data is provided by the test."""
 
@@ -40,25 +60,25 @@ class FakeAnswer:
         self.content.headers["content-type"] = "text/event-stream"
         self.content.start(200)
         place = EndpointSettings(base_url="http://127.0.0.1", idle=idle)
-        self.events = AnswerEvents(self.content, place, coalescer)
+        self.stream = PlainStream()
+        self.reader = AnswerReader(self.content, self.stream, place, coalescer)
 
     def comes(self, *texts: str) -> None:
         for word in texts:
             self.content.feed(f"data: {word}\n\n".encode())
         self.content.wake()
 
-    async def next(self) -> list[bytes]:
+    async def next(self) -> list[str]:
         with anyio.fail_after(TIMEOUT):
-            batch = await self.events.next(finishing=False)
-        self.events.record_progress(moved=True, ended=False)
-        return batch
+            deltas = await self.reader.next()
+        return [delta.text for delta in deltas if isinstance(delta, TextDelta)]
 
 
 async def coalesced_next(
     answer: FakeAnswer, coalescer: ManualCoalescer, meanwhile: Callable[[], object]
-) -> list[bytes]:
+) -> list[str]:
     """Return the next events, with `meanwhile` called during the pause."""
-    received: list[list[bytes]] = []
+    received: list[list[str]] = []
     async with anyio.create_task_group() as group:
 
         async def listen() -> None:
@@ -96,10 +116,10 @@ async def test_later_events_are_coalesced() -> None:
     coalescer = ManualCoalescer()
     answer = FakeAnswer(coalescer)
     answer.comes("one")
-    assert await answer.next() == [b"one"]
+    assert await answer.next() == ["one"]
     answer.comes("two")
     together = await coalesced_next(answer, coalescer, lambda: answer.comes("three", "four"))
-    assert together == [b"two", b"three", b"four"]
+    assert together == ["two", "three", "four"]
 
 
 async def test_end_of_the_answer_ends_the_pause() -> None:
@@ -113,8 +133,8 @@ async def test_end_of_the_answer_ends_the_pause() -> None:
         answer.content.finish()
         assert coalescer.rests[0].done()
 
-    assert await coalesced_next(answer, coalescer, ends) == [b"two"]
-    assert answer.events.received_done
+    assert await coalesced_next(answer, coalescer, ends) == ["two"]
+    assert answer.reader.received_done
 
 
 async def test_data_before_a_broken_connection_is_returned() -> None:
@@ -125,7 +145,7 @@ async def test_data_before_a_broken_connection_is_returned() -> None:
     answer.comes("two")
     cut = Disconnected(reused=False)
     told = await coalesced_next(answer, coalescer, lambda: answer.content.fail(cut))
-    assert told == [b"two"]
+    assert told == ["two"]
     with pytest.raises(Disconnected):
         await answer.next()
 
@@ -135,7 +155,7 @@ async def test_empty_pause_is_followed_by_a_normal_read() -> None:
     answer = FakeAnswer(coalescer)
     answer.comes("one")
     await answer.next()
-    received: list[list[bytes]] = []
+    received: list[list[str]] = []
 
     async def listen() -> None:
         received.append(await answer.next())
@@ -147,7 +167,7 @@ async def test_empty_pause_is_followed_by_a_normal_read() -> None:
         await asyncio.sleep(0)
         assert received == []
         answer.comes("two")
-    assert received == [[b"two"]]
+    assert received == [["two"]]
     assert len(coalescer.rests) == 1
 
 
@@ -159,7 +179,7 @@ async def test_empty_pause_is_not_the_end() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         await coalesced_next(answer, coalescer, lambda: None)
     assert caught.group_contains(TimeoutError)
-    assert not answer.events.done
+    assert not answer.reader.done
 
 
 async def test_data_after_a_complete_answer_is_read_without_a_pause() -> None:
@@ -168,9 +188,9 @@ async def test_data_after_a_complete_answer_is_read_without_a_pause() -> None:
     answer.comes("one")
     await answer.next()
     answer.comes("[DONE]")
-    with anyio.fail_after(TIMEOUT):
-        assert await answer.events.next(finishing=True) == []
-    assert answer.events.received_done
+    answer.stream.finish_reason = "stop"
+    assert await answer.next() == []
+    assert answer.reader.received_done
     assert coalescer.rests == []
 
 
@@ -181,8 +201,8 @@ async def test_end_needs_no_pause() -> None:
     await answer.next()
     answer.comes("two", "[DONE]")
     answer.content.finish()
-    assert await answer.next() == [b"two"]
-    assert answer.events.received_done
+    assert await answer.next() == ["two"]
+    assert answer.reader.received_done
     assert coalescer.rests == []
 
 
@@ -190,8 +210,8 @@ async def test_close_uncounts_the_answer_once() -> None:
     coalescer = StreamCoalescer()
     first, second = FakeAnswer(coalescer), FakeAnswer(coalescer)
     assert coalescer.answers == 2
-    first.events.close()
-    first.events.close()
+    first.reader.close()
+    first.reader.close()
     assert coalescer.answers == 1
-    second.events.close()
+    second.reader.close()
     assert coalescer.answers == 0
