@@ -53,19 +53,18 @@ class RotatingFile(Struct):
 
     def _current(self) -> int:
         """Return the open file, reopened if it was rotated by another process or removed."""
-        if self._fd is not None and not self._is_ours(self._fd):
-            self.close()
+        if self._fd is not None:
+            try:
+                is_ours = os.path.samestat(os.fstat(self._fd), self.path.stat())
+            except FileNotFoundError:
+                is_ours = False
+            if not is_ours:
+                self.close()
         if self._fd is None:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._fd = os.open(self.path, flags, 0o600)
         return self._fd
-
-    def _is_ours(self, fd: int) -> bool:
-        try:
-            return os.path.samestat(os.fstat(fd), self.path.stat())
-        except FileNotFoundError:
-            return False
 
     def _rotate(self, size: int) -> int:
         with rotation_lock(self.path.parent, fcntl.LOCK_EX):
@@ -185,14 +184,32 @@ class FileLogHandler(logging.Handler):
 class Logs:
     """A process's log handlers; `close` removes them and restores the levels."""
 
-    def __init__(self, handlers: tuple[FileLogHandler, ...], level: int) -> None:
-        self._handlers = handlers
+    def __init__(
+        self,
+        folder: Path,
+        settings: LogSettings,
+        redactor: Redactor,
+        scope: LogScope = LogScope.EVERYTHING,
+    ) -> None:
+        """Start logging to `folder`; an unknown level means INFO."""
+        level = logging.getLevelNamesMapping().get(settings.level.strip().upper()) or logging.INFO
+        files = {"agent.log": level, "errors.log": max(level, logging.WARNING)}
+        self._handlers = [
+            FileLogHandler(
+                RotatingFile(folder / name, settings.max_bytes, settings.keep), redactor, least
+            )
+            for name, least in files.items()
+        ]
+        if scope is not LogScope.EVERYTHING:
+            folder_filter = _FolderFilter(folder, shared=scope is LogScope.OWN_AND_SHARED)
+            for handler in self._handlers:
+                handler.addFilter(folder_filter)
         self._loggers = [logging.getLogger(name) for name in LOGGERS]
         self._before = [logger.level for logger in self._loggers]
         for logger in self._loggers:
             own_level = level if logger.name == "hermes" else max(level, logging.WARNING)
             logger.setLevel(min(own_level, logger.level) if _is_ours(logger) else own_level)
-            for handler in handlers:
+            for handler in self._handlers:
                 logger.addHandler(handler)
 
     def add_redactor(self, redactor: Redactor) -> None:
@@ -210,29 +227,5 @@ class Logs:
             handler.close()
 
 
-def set_up_logs(
-    folder: Path,
-    settings: LogSettings,
-    redactor: Redactor,
-    scope: LogScope = LogScope.EVERYTHING,
-) -> Logs:
-    """Start logging to `folder`; an unknown level means INFO."""
-    level = level_of(settings.level)
-    files = [("agent.log", level), ("errors.log", max(level, logging.WARNING))]
-    handlers = tuple(
-        FileLogHandler(RotatingFile(folder / name, settings.max_bytes, settings.keep), redactor, at)
-        for name, at in files
-    )
-    if scope is not LogScope.EVERYTHING:
-        folder_filter = _FolderFilter(folder, shared=scope is LogScope.OWN_AND_SHARED)
-        for handler in handlers:
-            handler.addFilter(folder_filter)
-    return Logs(handlers, level)
-
-
 def _is_ours(logger: logging.Logger) -> bool:
     return any(isinstance(handler, FileLogHandler) for handler in logger.handlers)
-
-
-def level_of(name: str) -> int:
-    return logging.getLevelNamesMapping().get(name.strip().upper()) or logging.INFO

@@ -26,7 +26,7 @@ from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.kit.failpoints import watch_failpoints
 from hermes.kit.redact import Redactor
-from hermes.logs import LogSettings, set_up_logs
+from hermes.logs import Logs, LogSettings
 from hermes.ports.channel import ChannelManifest
 from hermes.ports.ownership import WORKER_TTL
 from support.chat_platform.channel import TEST_CAPABILITIES
@@ -151,7 +151,7 @@ def run_gateway_spec(
         stack.enter_context(watch_failpoints(plan))
         for profile in spec.overheard:
             logs = profile_path(Path(spec.home), profile) / "logs"
-            stack.callback(set_up_logs(logs, LogSettings(), Redactor()).close)
+            stack.callback(Logs(logs, LogSettings(), Redactor()).close)
         code = run_gateway(resolve_home(env), env, options, {CHANNEL_NAME: manifest}, watch)
     return code, watch.report(dict(plan.passed))
 

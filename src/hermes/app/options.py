@@ -10,7 +10,7 @@ from hermes.config.loader import LoadedConfig
 from hermes.config.schema import Config
 from hermes.config.variables import secret_values, secrets_in
 from hermes.kit.redact import Redactor
-from hermes.logs import Logs, LogScope, LogSettings, set_up_logs
+from hermes.logs import Logs, LogScope, LogSettings
 from hermes.models.key_pool import stored_secrets
 from hermes.models.settings import ModelOverrides
 from hermes.ports.ownership import WORKER_TTL
@@ -52,7 +52,7 @@ def open_logs(home: Home, config: Config, redactor: Redactor, choices: AppOption
         max_bytes=int(config.logging.max_size_mb * 1024 * 1024),
         keep=config.logging.backup_count,
     )
-    return set_up_logs(home.logs, settings, redactor, choices.log_scope)
+    return Logs(home.logs, settings, redactor, choices.log_scope)
 
 
 def known_secrets(home: Home, loaded: LoadedConfig, env: Env, choices: AppOptions) -> list[str]:

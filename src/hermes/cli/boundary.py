@@ -21,10 +21,22 @@ BROKEN_PIPE = 141
 
 
 def run_guarded(verb: "Callable[..., int]", *given: object) -> int:
-    """Run a command; report errors on stderr and return the exit code."""
+    """Run a command and flush its output; report errors on stderr and return the exit code."""
     try:
         _open_closed_streams()
-        return _run_and_flush(verb, *given)
+        try:
+            code = verb(*given)
+        except SystemExit as ended:  # raised by argparse after --help
+            code = ended.code if isinstance(ended.code, int) else 1
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:  # such as a full disk
+            silence_stdout()
+            return _report_write_error(error, "cannot write the output")
+        else:
+            return code
     except BrokenPipeError:
         silence_stdout()
         return BROKEN_PIPE
@@ -55,22 +67,6 @@ def write_stderr(text: str) -> None:
 def silence_stdout() -> None:
     """Redirect stdout to /dev/null, so that flushing at exit cannot fail after a broken pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _run_and_flush(verb: "Callable[..., int]", *given: object) -> int:
-    """Run the command, then flush stdout: a full disk is an error, too."""
-    try:
-        code = verb(*given)
-    except SystemExit as ended:  # raised by argparse after --help
-        code = ended.code if isinstance(ended.code, int) else 1
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        silence_stdout()
-        return _report_write_error(error, "cannot write the output")
-    return code
 
 
 def _open_closed_streams() -> None:
@@ -122,7 +118,7 @@ def _log_crash(error: Exception) -> "Path | None":
     from hermes.config.home import resolve_home
     from hermes.kit.errors import ConfigError
     from hermes.kit.redact import Redactor
-    from hermes.logs import LogSettings, set_up_logs
+    from hermes.logs import Logs, LogSettings
 
     try:
         folder = resolve_home(Env(process_env())).logs
@@ -131,7 +127,7 @@ def _log_crash(error: Exception) -> "Path | None":
     if folder is None or not folder.is_dir():
         logging.getLogger(__name__).error("hermes crashed", exc_info=error)
         return None
-    logs = set_up_logs(folder, LogSettings(), Redactor(()))
+    logs = Logs(folder, LogSettings(), Redactor(()))
     logging.getLogger(__name__).error("hermes crashed", exc_info=error)
     logs.close()
     return folder / "errors.log"

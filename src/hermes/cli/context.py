@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, TextIO
 
 from hermes.cli.main import VERBS
-from hermes.config.env import Env, process_env, set_term
+from hermes.config.env import Env, set_term
 from hermes.config.home import Home, resolve_home
 from hermes.schema.errors import ConfigError
 
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 class CliContext:
     def __init__(
-        self, env: Env, profile: str | None, streams: tuple[TextIO, TextIO, TextIO]
+        self,
+        env: Env,
+        profile: str | None,
+        streams: tuple[TextIO, TextIO, TextIO] | None = None,
     ) -> None:
-        """`profile` is the name given with `-p`."""
+        """`profile` is the name given with `-p`; without `streams`, those of the process."""
         self.env = env
         self.profile = profile
-        self.stdin, self.stdout, self.stderr = streams
+        self.stdin, self.stdout, self.stderr = streams or (sys.stdin, sys.stdout, sys.stderr)
         self._home: Home | None = None
 
     def home(self) -> Home:
@@ -77,7 +80,3 @@ class CliContext:
 def _command_pattern() -> re.Pattern[str]:
     verbs = "|".join(verb for verb in VERBS if verb != "profile")
     return re.compile(rf"(?<![\w/.-])hermes(?= (?:{verbs}|-z)\b)")
-
-
-def make_context(profile: str | None) -> CliContext:
-    return CliContext(Env(process_env()), profile, (sys.stdin, sys.stdout, sys.stderr))

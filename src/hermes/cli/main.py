@@ -97,10 +97,11 @@ def _dispatch(words: list[str]) -> int:
     if words in (["--help"], ["-h"]):
         return _print_help()
     verb, rest = _take_verb(words)
-    from hermes.cli.context import make_context
+    from hermes.cli.context import CliContext
+    from hermes.config.env import Env, process_env
     from hermes.schema.errors import HermesError
 
-    context = make_context(profile)
+    context = CliContext(Env(process_env()), profile)
     try:
         import gc
         from importlib import import_module

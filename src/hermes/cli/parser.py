@@ -3,6 +3,7 @@
 import os
 from argparse import PARSER, Action, ArgumentParser, HelpFormatter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn, Protocol, cast
 
 from hermes.kit.text import did_you_mean
@@ -15,7 +16,13 @@ _UNRECOGNIZED = "unrecognized arguments: "
 
 class Parser(ArgumentParser):
     def __init__(self, **given: Any) -> None:
-        given.setdefault("formatter_class", _formatter)
+        """The width of the help is explicit: argparse would import shutil to find it."""
+        try:
+            columns = os.get_terminal_size(1).columns
+        except OSError:
+            columns = _ASSUMED_WIDTH
+        width = min(max(columns, _WIDTHS[0]), _WIDTHS[1]) - 2
+        given.setdefault("formatter_class", partial(HelpFormatter, width=width))
         super().__init__(**given)
 
     def error(self, message: str) -> NoReturn:
@@ -108,12 +115,3 @@ def add_json_flag(arguments: _Arguments) -> None:
 
 def add_yes_flag(arguments: _Arguments) -> None:
     arguments.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
-
-
-def _formatter(prog: str) -> HelpFormatter:
-    """A formatter with an explicit width: argparse would import shutil to find it."""
-    try:
-        columns = os.get_terminal_size(1).columns
-    except OSError:
-        columns = _ASSUMED_WIDTH
-    return HelpFormatter(prog, width=min(max(columns, _WIDTHS[0]), _WIDTHS[1]) - 2)

@@ -63,13 +63,15 @@ class Env(dict[str, str]):
     profiles in one process each see their own. `repr` never shows values.
     """
 
-    __slots__ = ("_layers",)
+    __slots__ = ("_layers", "profile_names")
 
     def __init__(self, *layers: Mapping[str, str]) -> None:
         super().__init__()
         self._layers = tuple(map(dict, layers))
         for layer in reversed(self._layers):
             self.update(layer)
+        self.profile_names = frozenset(name for layer in self._layers[:-1] for name in layer)
+        """Names set above the lowest layer, that is, by the profile."""
 
     def overlaid(self, layer: Mapping[str, str]) -> "Env":
         """The same variables with `layer` on top."""
@@ -78,11 +80,6 @@ class Env(dict[str, str]):
     def reread(self, layer: Mapping[str, str]) -> "Env":
         """The variables of the process with `layer` on top, instead of what was there before."""
         return Env(layer, self._layers[-1])
-
-    @property
-    def profile_names(self) -> frozenset[str]:
-        """Names set above the lowest layer, that is, by the profile."""
-        return frozenset(name for layer in self._layers[:-1] for name in layer)
 
     def __repr__(self) -> str:
         return f"Env({len(self)} variables)"

@@ -33,6 +33,8 @@ from hermes.config.variables import (
 from hermes.kit.errors import ConfigError
 from hermes.kit.redact import Redactor
 
+_PLATFORM_SECTIONS = ROOT_BLOCKS | {"platforms", "gateway"}
+
 
 class LoadedConfig(Struct, frozen=True):
     """The settings, warnings about them, and the raw content of the file."""
@@ -136,27 +138,23 @@ def _expanded(
 
 
 def _converted(raw: dict[str, object], findings: list[Finding]) -> Config | None:
-    if ROOT_BLOCKS.isdisjoint(raw) and "platforms" not in raw and "gateway" not in raw:
-        return _converted_as_is(raw, findings)
-    from hermes.config.platform_blocks import merge_platform_blocks, written_path  # noqa: PLC0415 - only needed for platforms
+    merged = raw
+    if not _PLATFORM_SECTIONS.isdisjoint(raw):
+        from hermes.config.platform_blocks import merge_platform_blocks  # noqa: PLC0415 - only needed for platforms
 
-    merged, errors = merge_platform_blocks(raw), list[Finding]()
-    config = _converted_as_is(merged, errors)
-    findings += [
-        structs.replace(error, path=written_path(raw, merged, error.path)) for error in errors
-    ]
-    return config
-
-
-def _converted_as_is(raw: dict[str, object], findings: list[Finding]) -> Config | None:
+        merged = merge_platform_blocks(raw)
     try:
-        return msgspec.convert(raw, Config, strict=False)
+        return msgspec.convert(merged, Config, strict=False)
     except msgspec.ValidationError:
-        from hermes.config.repair import SettingsRepair  # noqa: PLC0415 - only needed for invalid files
+        from hermes.config.platform_blocks import written_path  # noqa: PLC0415 - only needed for invalid files
+        from hermes.config.repair import SettingsRepair  # noqa: PLC0415 - as above
 
         repair = SettingsRepair()
-        repaired = repair.repair(raw)
-        findings += repair.findings
+        repaired = repair.repair(merged)
+        findings += [
+            structs.replace(error, path=written_path(raw, merged, error.path))
+            for error in repair.findings
+        ]
         return None if repair.findings else msgspec.convert(repaired, Config, strict=False)
 
 

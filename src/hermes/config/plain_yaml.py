@@ -65,7 +65,21 @@ def _mapping(lines: list[IndentedLine], at: int, indent: int) -> tuple[dict[str,
 def _value(lines: list[IndentedLine], at: int, rest: str, indent: int) -> tuple[object, int]:
     """The value of a key: on the same line, in an indented block, or missing."""
     if rest and rest[0] != "#":
-        value = _inline(rest)
+        value: object
+        if rest[0] in "[{":
+            value, end = _flow(rest, 0)
+            _only_comment(rest[end:])
+        elif rest[0] in "'\"":
+            quoted = _QUOTED.match(rest)
+            if quoted is None:
+                raise _NotPlain
+            _only_comment(rest[quoted.end() :])
+            value = quoted[1] if quoted[1] is not None else quoted[2]
+        else:
+            bare = rest.partition(" #")[0].rstrip(" ")
+            if ": " in bare or bare.endswith(":"):
+                raise _NotPlain
+            value = _scalar(bare)
         if at + 1 < len(lines) and lines[at + 1][0] > indent:
             raise _NotPlain
         return value, at + 1
@@ -92,23 +106,6 @@ def _sequence(lines: list[IndentedLine], at: int, indent: int) -> tuple[list[obj
     if at < len(lines) and lines[at][0] > indent:
         raise _NotPlain
     return found, at
-
-
-def _inline(rest: str) -> object:
-    if rest[0] in "[{":
-        value, end = _flow(rest, 0)
-        _only_comment(rest[end:])
-        return value
-    if rest[0] in "'\"":
-        quoted = _QUOTED.match(rest)
-        if quoted is None:
-            raise _NotPlain
-        _only_comment(rest[quoted.end() :])
-        return quoted[1] if quoted[1] is not None else quoted[2]
-    bare = rest.partition(" #")[0].rstrip(" ")
-    if ": " in bare or bare.endswith(":"):
-        raise _NotPlain
-    return _scalar(bare)
 
 
 def _only_comment(rest: str) -> None:

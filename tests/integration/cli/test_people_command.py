@@ -12,11 +12,13 @@ PROGRAM = """
 import sys
 from hermes.cli.arguments import build_parser
 from hermes.cli.boundary import run_guarded
-from hermes.cli.context import make_context
+from hermes.cli.context import CliContext
+from hermes.config.env import Env, process_env
 from hermes.cli.verbs import people
 
 parser = build_parser("people")
-sys.exit(run_guarded(lambda: people.run(parser.parse_args(sys.argv[1:]), make_context(None))))
+context = CliContext(Env(process_env()), None)
+sys.exit(run_guarded(lambda: people.run(parser.parse_args(sys.argv[1:]), context)))
 """
 
 

@@ -5,8 +5,8 @@ WRITER = """
 import logging, sys
 from pathlib import Path
 from hermes.kit.redact import Redactor
-from hermes.logs import LogSettings, set_up_logs
-set_up_logs(Path(sys.argv[1]), LogSettings(max_bytes=4000, keep=60), Redactor(["canary-secret"]))
+from hermes.logs import Logs, LogSettings
+Logs(Path(sys.argv[1]), LogSettings(max_bytes=4000, keep=60), Redactor(["canary-secret"]))
 for number in range(300):
     logging.getLogger("hermes.test").info("%s-%d canary-secret", sys.argv[2], number)
 """

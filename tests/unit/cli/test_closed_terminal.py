@@ -10,12 +10,14 @@ import pytest
 PROGRAM = """
 import sys
 from hermes.cli.boundary import run_guarded
-from hermes.cli.context import make_context
+from hermes.cli.context import CliContext
 from hermes.cli.verbs.chat.full_screen import _print_ending
+from hermes.config.env import Env, process_env
 from hermes.schema.terminal import (ConversationState)
 
 def end():
-    _print_ending(make_context(None), ConversationState(session="s1", started=True), "Text.")
+    context = CliContext(Env(process_env()), None)
+    _print_ending(context, ConversationState(session="s1", started=True), "Text.")
     return 0
 
 sys.exit(run_guarded(end))

@@ -10,12 +10,11 @@ from msgspec import field
 from hermes.kit.redact import MASK, Redactor
 from hermes.logs import (
     FileLogHandler,
+    Logs,
     LogScope,
     LogSettings,
     RotatingFile,
-    level_of,
     log_to,
-    set_up_logs,
 )
 
 
@@ -25,7 +24,7 @@ def begin(tmp_path):
     started = []
 
     def begin(**settings: object):
-        logs = set_up_logs(tmp_path / "logs", LogSettings(**settings), Redactor(["hunter22"]))
+        logs = Logs(tmp_path / "logs", LogSettings(**settings), Redactor(["hunter22"]))
         started.append(logs)
         return tmp_path / "logs"
 
@@ -77,20 +76,33 @@ def test_log_files_are_private(begin):
     assert (folder / "agent.log").stat().st_mode & 0o777 == 0o600
 
 
-def test_level_is_applied_and_unknown_means_info(begin):
+def test_level_is_applied(begin):
     folder = begin(level="warning")
     logging.getLogger("hermes.x").info("quiet")
     logging.getLogger("hermes.x").warning("loud")
     assert "quiet" not in (folder / "agent.log").read_text()
-    assert level_of("debug") == logging.DEBUG
-    assert level_of("chatty") == logging.INFO
+
+
+def test_unknown_level_means_info(begin):
+    folder = begin(level="chatty")
+    logging.getLogger("hermes.x").debug("quiet")
+    logging.getLogger("hermes.x").info("loud")
+    log = (folder / "agent.log").read_text()
+    assert "quiet" not in log
+    assert "loud" in log
+
+
+def test_debug_level_writes_everything(begin):
+    folder = begin(level=" Debug ")
+    logging.getLogger("hermes.x").debug("quiet")
+    assert "quiet" in (folder / "agent.log").read_text()
 
 
 def test_close_restores_logging(tmp_path):
     names = ("", "hermes", "asyncio", "aiohttp")
     loggers = [logging.getLogger(name) for name in names]
     before = [(logger.level, list(logger.handlers)) for logger in loggers]
-    logs = set_up_logs(tmp_path, LogSettings(level="debug"), Redactor())
+    logs = Logs(tmp_path, LogSettings(level="debug"), Redactor())
     assert (loggers[0].level, loggers[0].handlers) == before[0]
     logs.close()
     assert [(logger.level, logger.handlers) for logger in loggers] == before
@@ -172,8 +184,8 @@ def test_setting_up_logs_loads_no_handlers_module():
     code = (
         "import sys; from pathlib import Path\n"
         "from hermes.kit.redact import Redactor\n"
-        "from hermes.logs import LogSettings, set_up_logs\n"
-        "set_up_logs(Path('/nowhere'), LogSettings(), Redactor(['secret-value']))\n"
+        "from hermes.logs import Logs, LogSettings\n"
+        "Logs(Path('/nowhere'), LogSettings(), Redactor(['secret-value']))\n"
         "print([m for m in ('logging.handlers', 'socket', 'asyncio', 'yaml') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -184,9 +196,9 @@ def test_setting_up_logs_loads_no_handlers_module():
 def test_two_homes_in_one_process_have_separate_logs(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     shares = LogScope.OWN_AND_SHARED, LogScope.OWN
-    process = set_up_logs(first, LogSettings(level="WARNING"), Redactor(["hunter22"]), shares[0])
+    process = Logs(first, LogSettings(level="WARNING"), Redactor(["hunter22"]), shares[0])
     process.add_redactor(Redactor(["swordfish"]))
-    other = set_up_logs(second, LogSettings(level="INFO"), Redactor(["swordfish"]), shares[1])
+    other = Logs(second, LogSettings(level="INFO"), Redactor(["swordfish"]), shares[1])
     log = logging.getLogger("hermes.x")
     log.warning("shared: hunter22 and swordfish")
     with log_to(first):

@@ -63,21 +63,17 @@ class _Snapshot(Struct, frozen=True):
     heads: dict[str, _CachedSkill]
 
 
-class SkillCatalog:
-    """All skills of a profile.
+class SkillCatalog(Struct, eq=False):
+    """All skills of a profile: its own, those of folders elsewhere, and the built-in ones.
 
-    If several have the same name, the one in the earliest folder is used; the user's own folder
-    comes first.
+    If several have the same name, the first one is used. What was read is kept in `snapshot`.
     """
 
-    def __init__(
-        self, own: Path, elsewhere: Sequence[Path] = (), snapshot: Path | None = None
-    ) -> None:
-        self._own = own
-        self._folders = (own, *elsewhere, BUILTIN_SKILLS)
-        self._snapshot = snapshot
-        self._known: dict[str, _CachedSkill] | None = None
-        self._problems: dict[str, str] = {}
+    _own: Path
+    _elsewhere: Sequence[Path] = ()
+    snapshot: Path | None = None
+    _known: dict[str, _CachedSkill] | None = None
+    _problems: dict[str, str] = {}
 
     def skills(self) -> list[Skill]:
         """All skills by name. Cheap when nothing changed: one stat per file."""
@@ -85,7 +81,7 @@ class SkillCatalog:
         seen: dict[str, _CachedSkill] = {}
         found: dict[str, Skill] = {}
         self._problems = {}
-        for root in self._folders:
+        for root in (self._own, *self._elsewhere, BUILTIN_SKILLS):
             for folder, stamp in _skill_folders(root):
                 file = f"{folder}/{SKILL_FILE}"
                 cached = known.get(file)
@@ -95,8 +91,18 @@ class SkillCatalog:
                 if cached.head is None:
                     self._problems[file] = cached.problem
                     continue
-                skill = self._skill(root, folder, cached.head)
-                found.setdefault(skill.name, skill)
+                if cached.head.name not in found:
+                    # String paths, because every new session checks all skills, and there may be
+                    # hundreds.
+                    between = folder[len(str(root)) :].strip("/").split("/")[:-1]
+                    found[cached.head.name] = Skill(
+                        name=cached.head.name,
+                        folder=folder,
+                        category=cached.head.category or "/".join(between) or "general",
+                        head=cached.head,
+                        own=root == self._own,
+                        builtin=root == BUILTIN_SKILLS,
+                    )
         if seen != known:
             self._save(seen)
         self._known = seen
@@ -118,34 +124,22 @@ class SkillCatalog:
         """Raises `InvalidSkill`."""
         return _read_document(skill.file)
 
-    def _skill(self, root: Path, folder: str, head: SkillMetadata) -> Skill:
-        # String paths, because every new session checks all skills, and there may be hundreds.
-        between = folder[len(str(root)) :].strip("/").split("/")[:-1]
-        return Skill(
-            name=head.name,
-            folder=folder,
-            category=head.category or "/".join(between) or "general",
-            head=head,
-            own=root == self._own,
-            builtin=root == BUILTIN_SKILLS,
-        )
-
     def _load(self) -> dict[str, _CachedSkill]:
-        if self._snapshot is None:
+        if self.snapshot is None:
             return {}
         try:
-            data = read_regular_file(self._snapshot, 16_000_000)
+            data = read_regular_file(self.snapshot, 16_000_000)
             snapshot = msgspec.json.decode(data, type=_Snapshot)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return {}
         return snapshot.heads if snapshot.format == _SNAPSHOT_FORMAT else {}
 
     def _save(self, known: dict[str, _CachedSkill]) -> None:
-        if self._snapshot is None:
+        if self.snapshot is None:
             return
         try:
             data = msgspec.json.encode(_Snapshot(_SNAPSHOT_FORMAT, known))
-            write_atomic(self._snapshot, data, mode=0o600)
+            write_atomic(self.snapshot, data, mode=0o600)
         except (OSError, UnicodeEncodeError) as error:
             log.debug("could not cache the skills: %s", error)
 
@@ -157,29 +151,23 @@ def _skill_folders(root: Path) -> Iterator[tuple[str, FileStamp]]:
     while stack and count < MAX_SKILLS:
         folder, depth = stack.pop()
         # Most folders are skills, and checking for the file is cheaper than listing them.
-        stamp = _file_stamp(f"{folder}/{SKILL_FILE}") if depth else None
-        if stamp is not None:
+        try:
+            stat = os.stat(f"{folder}/{SKILL_FILE}") if depth else None  # noqa: PTH116 - faster
+        except OSError:
+            stat = None
+        if stat is not None:
             count += 1
-            yield folder, stamp
+            yield folder, (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         elif depth < MAX_DEPTH:
             with suppress(OSError), os.scandir(folder) as entries:
-                names = [entry.name for entry in entries if entry.name[0] != "." and _is_dir(entry)]
+                names = [
+                    entry.name
+                    for entry in entries
+                    if entry.name[0] != "."
+                    # A link may lead nowhere, or to itself.
+                    and (os.path.isdir(entry) if entry.is_symlink() else entry.is_dir())  # noqa: PTH112 - faster
+                ]
                 stack.extend((f"{folder}/{name}", depth + 1) for name in sorted(names)[::-1])
-
-
-def _is_dir(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # such as a link to itself
-        return False
-
-
-def _file_stamp(file: str) -> FileStamp | None:
-    try:
-        stat = os.stat(file)  # noqa: PTH116 - faster
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def _read_skill(file: str, stamp: FileStamp) -> _CachedSkill:
@@ -228,8 +216,26 @@ class MissingRequirements(Struct, frozen=True, kw_only=True):
 
 def usable_skills(skills: Sequence[Skill], environment: SkillEnvironment) -> list[Skill]:
     """Skills to show to the model: for this system, with available tools, not disabled."""
-    enabled = [skill for skill in skills if skill.name not in environment.disabled]
-    return [skill for skill in enabled if _is_usable(skill.head, environment)]
+    tools, toolsets = set(environment.tools), set(environment.toolsets)
+    usable: list[Skill] = []
+    for skill in skills:
+        head = skill.head
+        if skill.name in environment.disabled:
+            continue
+        if head.platforms and environment.system not in map(str.lower, head.platforms):
+            continue
+        if head.environments and not {*head.environments}.intersection(environment.environments):
+            continue
+        if not tools.issuperset(head.requires_tools):
+            continue
+        if not toolsets.issuperset(head.requires_toolsets):
+            continue
+        # A fallback is shown only if the preferred tool is missing.
+        if tools.isdisjoint(head.fallback_for_tools) and toolsets.isdisjoint(
+            head.fallback_for_toolsets
+        ):
+            usable.append(skill)
+    return usable
 
 
 def missing_requirements(head: SkillMetadata, environment: SkillEnvironment) -> MissingRequirements:
@@ -237,19 +243,6 @@ def missing_requirements(head: SkillMetadata, environment: SkillEnvironment) -> 
         variables=tuple(v.name for v in head.variables if not environment.has_variable(v.name)),
         programs=tuple(name for name in head.commands if not environment.has_program(name)),
     )
-
-
-def _is_usable(head: SkillMetadata, environment: SkillEnvironment) -> bool:
-    if head.platforms and environment.system not in {name.lower() for name in head.platforms}:
-        return False
-    if head.environments and not set(head.environments) & set(environment.environments):
-        return False
-    tools, toolsets = set(environment.tools), set(environment.toolsets)
-    if not (tools.issuperset(head.requires_tools) and toolsets.issuperset(head.requires_toolsets)):
-        return False
-    # A fallback is shown only if the preferred tool is missing.
-    better = tools & set(head.fallback_for_tools) or toolsets & set(head.fallback_for_toolsets)
-    return not better
 
 
 _INDEX_HEADING = """# Skills

@@ -35,7 +35,12 @@ def candidate_paths(workspace: Path, root: Path | None, rules: int = 1) -> Itera
     yield from (
         folder / name for name in COMMON_NAMES for folder in dict.fromkeys((workspace, folders[-1]))
     )
-    yield from _cursor_rules(workspace / CURSOR_RULES)[:rules]
+    folder = workspace / CURSOR_RULES
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".mdc"))  # noqa: PTH208 - creating paths is slow
+    except OSError:
+        return
+    yield from (folder / name for name in names[:rules])
 
 
 def repository_root(folder: Path) -> Path | None:
@@ -68,13 +73,6 @@ def instruction_files_for(folder: Path, largest: int) -> Iterator[tuple[Path, by
                 yield path, read_regular_file(Path(os.path.realpath(path)), largest)
             except OSError:
                 continue
-
-
-def _cursor_rules(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder / name for name in os.listdir(folder) if name.endswith(".mdc"))  # noqa: PTH208 - creating paths is slow
-    except OSError:
-        return []
 
 
 class _TrustedFile(Struct, frozen=True):

@@ -20,7 +20,12 @@ _EXAMPLE = 'Try: hermes -z "What is this folder?"'
 
 def run(args: Namespace, context: CliContext) -> int:
     """Answer one prompt, or open an interactive chat."""
-    _check_flags(args)
+    if args.oneshot is not None and args.query is not None:
+        raise UsageError("Use either -z or -q, not both.")
+    if args.plain + args.cli + args.tui > 1:
+        raise UsageError("Use only one of --plain, --cli and --tui.")
+    if args.resume and args.continue_session is not None:
+        raise UsageError("Use either -c or -r, not both.")
     if args.plain:
         context.disable_escapes()
     if args.accept_hooks:
@@ -80,15 +85,6 @@ def _supports_tui(context: CliContext) -> bool:
     ):
         return False
     return find_spec("textual") is not None
-
-
-def _check_flags(args: Namespace) -> None:
-    if args.oneshot is not None and args.query is not None:
-        raise UsageError("Use either -z or -q, not both.")
-    if args.plain + args.cli + args.tui > 1:
-        raise UsageError("Use only one of --plain, --cli and --tui.")
-    if args.resume and args.continue_session is not None:
-        raise UsageError("Use either -c or -r, not both.")
 
 
 def _prompt(args: Namespace, context: CliContext) -> str | None:
@@ -177,10 +173,18 @@ def _has_local_model(context: CliContext) -> bool:
 
 
 def conversation_options(args: Namespace) -> ConversationOptions:
-    """Raises `UsageError` if the working directory does not exist."""
+    """Raises `UsageError` if the agent's working directory does not exist."""
+    try:
+        folder = Path(args.cwd).expanduser() if args.cwd else Path.cwd()
+    except (FileNotFoundError, RuntimeError) as error:
+        raise UsageError(
+            "The working directory no longer exists.", hint="Change to another one: cd"
+        ) from error
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder.", hint="Pass an existing folder to --cwd.")
     toolsets = (name.strip() for name in decode_argument(args.toolsets or "").split(","))
     return ConversationOptions(
-        cwd=_workspace(args),
+        cwd=str(folder.resolve()),
         moved=bool(args.cwd),
         resume=decode_argument(args.resume or args.continue_session or ""),
         latest=args.continue_session is not None,
@@ -214,19 +218,6 @@ def _expand_user(name: str) -> Path:
         return Path(name).expanduser()
     except RuntimeError:
         return Path(name)
-
-
-def _workspace(args: Namespace) -> str:
-    """The agent's working directory. Raises `UsageError` if it does not exist."""
-    try:
-        path = Path(args.cwd).expanduser() if args.cwd else Path.cwd()
-    except (FileNotFoundError, RuntimeError) as error:
-        raise UsageError(
-            "The working directory no longer exists.", hint="Change to another one: cd"
-        ) from error
-    if not path.is_dir():
-        raise UsageError(f"{path} is not a folder.", hint="Pass an existing folder to --cwd.")
-    return str(path.resolve())
 
 
 def load_display_options(context: CliContext) -> DisplayOptions:

@@ -43,7 +43,7 @@ def run_oneshot(args: Namespace, prompt: str, context: CliContext) -> int:
     if args.usage_file:
         _check_usage_file(Path(args.usage_file))
     parts = (Text(prompt),) if prompt else ()
-    question = UserInput(parts, image_paths(args.image))
+    question = UserInput(parts, image_paths(args.image) if args.image else ())
     start = structs.replace(
         conversation_options(args),
         attended=_can_ask(args, context),
@@ -137,7 +137,7 @@ def _run(agent: AgentClient, question: UserInput, listener: Listener, ask: Ask) 
             raise
         except OSError as error:
             raise _output_error(error) from error
-    return received.exit_code or EXIT_CODES[outcome]
+    return EXIT_CODES[outcome] if received.number is None else 128 + received.number
 
 
 def _output_error(error: OSError) -> HermesError:

@@ -17,13 +17,9 @@ STOP_SECONDS = 5.0
 
 
 class ReceivedSignal(Struct):
-    """The received signal, if any, and its exit code (128 plus the number)."""
+    """The received signal, if any; the exit code is 128 plus its number."""
 
     number: signal.Signals | None = None
-
-    @property
-    def exit_code(self) -> int | None:
-        return None if self.number is None else 128 + self.number
 
 
 class Terminated(BaseException):
@@ -44,8 +40,9 @@ def end_on_signals(end: Callable[[], object]) -> Generator[ReceivedSignal]:
 
     def on_signal(number: int, frame: object) -> None:
         received.number = signal.Signals(number)
-        for other in _not_ignored(*_END_SIGNALS):
-            signal.signal(other, signal.SIG_DFL)
+        for other in _END_SIGNALS:
+            if signal.getsignal(other) is not signal.SIG_IGN:
+                signal.signal(other, signal.SIG_DFL)
         end()
 
     with _signal_handlers(on_signal, *_END_SIGNALS):
@@ -108,13 +105,13 @@ def raise_on_terminate() -> Generator[None]:
 def _signal_handlers(
     handler: Callable[[int, object], None], *numbers: signal.Signals
 ) -> Generator[None]:
-    previous = [(number, signal.signal(number, handler)) for number in _not_ignored(*numbers)]
+    previous = [
+        (number, signal.signal(number, handler))
+        for number in numbers
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
     try:
         yield
     finally:
         for number, previous_handler in previous:
             signal.signal(number, previous_handler)
-
-
-def _not_ignored(*numbers: signal.Signals) -> list[signal.Signals]:
-    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]

@@ -20,7 +20,7 @@ from hermes.kit.files import write_error_hint
 from hermes.kit.redact import Redactor
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
-from hermes.logs import LogSettings, set_up_logs
+from hermes.logs import Logs, LogSettings
 from hermes.schema.errors import ConfigError, HermesError, UsageError
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def _log_checks(context: CliContext) -> Generator[None]:
     with suppress(ConfigError):
         folder = context.home().logs
         if os.access(folder, os.W_OK | os.X_OK):
-            logs = set_up_logs(folder, LogSettings(), Redactor(()))
+            logs = Logs(folder, LogSettings(), Redactor(()))
     try:
         yield
     finally:
