@@ -14,17 +14,12 @@ from hermes.app.learning import Learning
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelSelector
 from hermes.app.options import AppOptions, known_secrets, open_logs
-from hermes.app.planner import (
-    RuntimeSelector,
-    StandardPlanner,
-    configured_spend_guard,
-    turn_settings,
-)
+from hermes.app.planner import RuntimeSelector, StandardPlanner, turn_settings
 from hermes.app.plugins import FeatureServices
 from hermes.app.prompt_context import PromptContext
 from hermes.app.setting_problems import setting_problems, warning_line
 from hermes.app.storage import LoggedProgress, import_public_sessions, open_archive, open_blobs
-from hermes.app.toolbox import McpService, Toolbox, tool_selection
+from hermes.app.toolbox import McpService, Toolbox, ToolSelection, tool_selection
 from hermes.app.turn_services import (
     BackgroundReviews,
     build_compaction,
@@ -58,6 +53,7 @@ from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation, MessageParts, SessionOptions, unchanged_parts
 from hermes.session.lease import heartbeat
 from hermes.session.runner import Runner
+from hermes.session.spend_guard import SpendCaps, SpendGuard
 from hermes.tools.catalog import LazyCheckpoints, list_tools
 
 if TYPE_CHECKING:
@@ -256,7 +252,9 @@ class App:
     @cached_property
     def toolbox(self) -> Toolbox:
         options = self._options
-        selection = tool_selection(self.config, options.toolsets, options.excluded_toolsets)
+        selection = ToolSelection()
+        if options.toolsets is not None or options.excluded_toolsets:
+            selection = tool_selection(self.config, options.toolsets, options.excluded_toolsets)
         return Toolbox(self._list_tools, self.config, selection)
 
     @cached_property
@@ -281,20 +279,26 @@ class App:
             user_home=user_home(self.env),
             steps=self._options.max_steps,
             system_prompt=self._options.system_prompt,
-            prompt_context=PromptContext(self.home, self.config, self.learning, self.clock),
-            spend_guard=configured_spend_guard(self.config.limits, self.store, self.clock),
+        )
+        limits = self.config.limits
+        caps = SpendCaps(
+            session=limits.usd_per_session,
+            day=limits.usd_per_day,
+            principal=limits.usd_per_principal,
         )
         return StandardPlanner(
             models=self.models,
             toolbox=self.toolbox,
+            servers=self.servers,
             chats=self.chats,
             settings=settings,
+            prompt_context=PromptContext(self.home, self.config, self.learning, self.clock),
             soul=self.home.soul,
             clock=self.clock,
             approvals=lambda: self.approvals,
+            spend_guard=SpendGuard(self.store, self.clock, caps) if caps != SpendCaps() else None,
             hooks=self._hooks() if self.config.hooks else None,
             files_changed=self._files_changed,
-            ready=self.servers.wait_ready,
         )
 
     def _hooks(self) -> TurnHooks:
@@ -382,7 +386,7 @@ class App:
         """Warnings about the settings."""
         return [
             *map(warning_line, setting_problems(self.loaded, self.home, self.env)),
-            *self.servers.warnings(),
+            *(self.servers.loaded.warnings() if self.servers.loaded else ()),
             *(self.planner.hooks.warnings() if self.planner.hooks else ()),
         ]
 
@@ -463,28 +467,21 @@ async def open_app(
         await stack.enter_async_context(heartbeat(store.workers, clock))
         if home.legacy_database.is_file():
             await import_public_sessions(store, home, LoggedProgress())
-        # Parts without a task of their own are closed after all tasks have ended, even if
-        # cancelled.
+        # Parts without a task of their own are closed after all tasks have ended.
         closing = AsyncExitStack()
-        stack.push_async_callback(_close, closing)
-        app = App(
-            home=home,
-            env=env,
-            loaded=loaded,
-            options=options,
-            redactor=redactor,
-            logs=logs,
-            clock=clock,
-            store=store,
-            tasks=await stack.enter_async_context(background_tasks()),
-            closing=closing,
-            shared=shared,
-        )
-        stack.push_async_callback(app.plugins.aclose)
-        app.start()
-        yield app
-
-
-async def _close(parts: AsyncExitStack) -> None:
-    with anyio.CancelScope(shield=True):
-        await parts.aclose()
+        try:
+            async with background_tasks() as tasks:
+                app = App(
+                    home=home, env=env, loaded=loaded, options=options, redactor=redactor,
+                    logs=logs, clock=clock, store=store, tasks=tasks, closing=closing,
+                    shared=shared,
+                )  # fmt: skip
+                try:
+                    app.start()
+                    yield app
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await app.plugins.closing.aclose()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await closing.aclose()

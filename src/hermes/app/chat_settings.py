@@ -60,8 +60,13 @@ class ChatSettings(Struct, dict=True):
         return self._sections[channel]
 
     def permissions(self, platform: str, role: Role) -> RolePermissions:
+        if platform not in FACTS and platform not in self._config.platforms:
+            return DEFAULT_PERMISSIONS[role]  # a session outside chats, such as in the terminal
         if platform not in self._permissions:
-            self._permissions[platform] = self._permissions_on(platform)
+            known = authenticated_role(platform) is not None
+            defaults = AUTHENTICATED_PERMISSIONS if known else DEFAULT_PERMISSIONS
+            extra = self.platform(platform).extra
+            self._permissions[platform] = role_permissions_from(extra, defaults)
         return self._permissions[platform][role]
 
     def override(self, address: Address) -> ChannelOverride:
@@ -101,10 +106,3 @@ class ChatSettings(Struct, dict=True):
             self.override(address).system_prompt,
         ]
         return "\n\n".join(part.strip() for part in parts if part.strip())
-
-    def _permissions_on(self, platform: str) -> Mapping[Role, RolePermissions]:
-        if platform not in FACTS and platform not in self._config.platforms:
-            return DEFAULT_PERMISSIONS  # a session outside chats, such as in the terminal
-        known = authenticated_role(platform) is not None
-        defaults = AUTHENTICATED_PERMISSIONS if known else DEFAULT_PERMISSIONS
-        return role_permissions_from(self.platform(platform).extra, defaults)

@@ -73,7 +73,10 @@ PLATFORM_KEYS = (
     "reset_by_platform.*:", "display.platforms.*:", "skills.platform_disabled.*:",
 )  # fmt: skip
 
-_Check: TypeAlias = Callable[[KeyPath, str], Iterable[Finding]]
+_Words: TypeAlias = Sequence[tuple[KeyPath, str]]
+_Check: TypeAlias = Callable[[_Words], Iterable[Finding]]
+_BOT_VARIABLES = frozenset(f"{platform.prefix}_ALLOW_BOTS" for platform in PLATFORMS)
+"""The variables that go with the settings `allow_bots`."""
 
 
 def setting_problems(loaded: LoadedConfig, home: Home, env: Env) -> list[Problem]:
@@ -121,36 +124,36 @@ def with_positions(findings: Sequence[Finding], home: Home) -> list[Problem]:
 
 def _findings(loaded: LoadedConfig, home: Home, env: Env) -> Iterator[Finding]:
     raw, config = with_env_settings({**loaded.raw}, env), loaded.config
-    checks: list[tuple[Iterable[str], Callable[[], _Check]]] = [
-        (PROVIDER_NAMES, partial(_provider_check, config)),
+    checks: list[tuple[Iterable[str], _Check]] = [
+        (PROVIDER_NAMES, partial(_providers, config)),
         (API_MODE_NAMES, partial(_known, "API mode", API_MODES)),
-        (TOOLSET_NAMES, partial(_toolset_check, config)),
-        (BACKEND_NAMES, lambda: _backend),
-        (PROFILE_NAMES, partial(_profile_check, home)),
-        (PLATFORM_NAMES, partial(_platform_check, config)),
+        (TOOLSET_NAMES, partial(_toolsets, config)),
+        (BACKEND_NAMES, _backends),
+        (PROFILE_NAMES, partial(_profiles, home)),
+        (PLATFORM_NAMES, partial(_platforms, config)),
         (("display.skin",), partial(_known, "skin", SKINS)),
-        (("display.personality",), partial(_personality_check, config)),
-        (("timezone",), lambda: _timezone),
-        (PLATFORM_KEYS, partial(_platform_check, config)),
+        (("display.personality",), partial(_personalities, config)),
+        (("timezone",), _timezones),
+        (PLATFORM_KEYS, partial(_platforms, config)),
         (("reset_by_type.*:",), partial(_known, "kind of chat", CHAT_TYPES)),
-        (("credential_pool_strategies.*:",), partial(_provider_check, config)),
+        (("credential_pool_strategies.*:",), partial(_providers, config)),
     ]
-    for names, build in checks:
+    for names, check in checks:
         paths = [tuple(name.split(".")) for name in names]
         given = [one for path in paths for one in _values(raw, path)]
         words = [(path, value.strip()) for path, value in given if isinstance(value, str)]
-        check = build() if any(word for _, word in words) else None
-        for path, word in words:
-            if check is not None and word:
-                yield from check(path, word)
+        if words := [(path, word) for path, word in words if word]:
+            yield from check(words)
     if config.hooks:
         yield from _hooks(config)
     if "api_server" in config.platforms:
         yield from _routes(config.platforms["api_server"])
     if config.mcp_servers:
         yield from _servers(config, home, env)
-    yield from _bot_variables(env)
-    yield from _ports(raw, env)
+    if not _BOT_VARIABLES.isdisjoint(env):
+        yield from _bot_variables(env)
+    if "platforms" in raw or not PORT_VARIABLES.isdisjoint(env):
+        yield from _ports(raw, env)
 
 
 def _values(
@@ -175,10 +178,8 @@ def _values(
 
 
 def _bot_variables(env: Env) -> Iterator[Finding]:
-    """The variables that go with the settings `allow_bots`."""
     known = {*BOTS, *TRUE_WORDS, *FALSE_WORDS}
-    for platform in PLATFORMS:
-        name = f"{platform.prefix}_ALLOW_BOTS"
+    for name in sorted(_BOT_VARIABLES):
         if (word := env.get(name, "").strip().lower()) not in known:
             message = f"unknown value {word!r}; it allows no bots"
             hint = "Choose one of: none, mentions, all."
@@ -189,7 +190,7 @@ def _ports(raw: Mapping[str, object], env: Env) -> Iterator[Finding]:
     given = [
         one for one in _values(raw, ("platforms", "*", "extra", "*")) if is_port_setting(one[0])
     ]
-    given += [((name,), env[name]) for name in PORT_VARIABLES if name in env]
+    given += [((name,), env[name]) for name in sorted(PORT_VARIABLES) if name in env]
     for path, value in given:
         if not is_port(value):
             message = f"{value} is not a port, which is a whole number from 0 to {MAX_PORT}"
@@ -197,33 +198,26 @@ def _ports(raw: Mapping[str, object], env: Env) -> Iterator[Finding]:
             yield Finding(severity=Severity.WARNING, path=path, message=message, hint=hint)
 
 
-def _known(what: str, known: Iterable[str]) -> _Check:
-    def check(path: KeyPath, name: str) -> Iterator[Finding]:
-        names = list(known)
-        if name.lower() not in names:
-            yield _unknown(path, what, name, names)
-
-    return check
+def _known(what: str, known: Sequence[str], words: _Words) -> Iterator[Finding]:
+    for path, name in words:
+        if name.lower() not in known:
+            yield _unknown(path, what, name, known)
 
 
-def _provider_check(config: Config) -> _Check:
+def _providers(config: Config, words: _Words) -> Iterator[Finding]:
     own = [provider.name for provider in model_settings(config).custom_providers]
     known = [*own, *(provider.name for provider in (*PROVIDERS, CUSTOM))]
     accepted = {"auto", "main", *map(str.lower, own), *map(str.lower, config.providers)}
-
-    def check(path: KeyPath, name: str) -> Iterator[Finding]:
+    for path, name in words:
         if name.lower().removeprefix("custom:") not in accepted and not find_provider(name):
             yield _unknown(path, "provider", name, known)
 
-    return check
 
-
-def _toolset_check(config: Config) -> _Check:
+def _toolsets(config: Config, words: _Words) -> Iterator[Finding]:
     known = {*known_toolsets(), *mcp_toolsets(config), NO_MCP}
-
-    def check(path: KeyPath, name: str) -> Iterator[Finding]:
+    for path, name in words:
         if name in known or toolset_name(name) in known or name == "hermes-webhook":
-            return
+            continue
         effect = "disables nothing" if "disabled_toolsets" in path else "adds no tools"
         hint = "See `hermes tools list`."
         for near in similar_names(name, sorted(known)):
@@ -231,52 +225,44 @@ def _toolset_check(config: Config) -> _Check:
         message = f"unknown toolset {name!r}, which {effect}"
         yield Finding(severity=Severity.WARNING, path=path, message=message, hint=hint)
 
-    return check
+
+def _backends(words: _Words) -> Iterator[Finding]:
+    for path, name in words:
+        if why := unsupported_reason(name):
+            message = f"{why}, so commands and code are refused"
+            setting = format_path(path)
+            hint = f"Choose one of {', '.join(BACKENDS)}: hermes config set {setting} auto"
+            yield Finding(severity=Severity.WARNING, path=path, message=message, hint=hint)
 
 
-def _backend(path: KeyPath, name: str) -> Iterator[Finding]:
-    if why := unsupported_reason(name):
-        message = f"{why}, so commands and code are refused"
-        setting = format_path(path)
-        hint = f"Choose one of {', '.join(BACKENDS)}: hermes config set {setting} auto"
-        yield Finding(severity=Severity.WARNING, path=path, message=message, hint=hint)
+def _platforms(config: Config, words: _Words) -> Iterable[Finding]:
+    from hermes.channels import MANIFESTS  # noqa: PLC0415 - only if a setting names a platform
+
+    own = (platform.platform for platform in PLATFORMS)
+    return _known("platform", sorted({*SOURCES, *MANIFESTS, *own, *config.platforms}), words)
 
 
-def _platform_check(config: Config) -> _Check:
-    def check(path: KeyPath, name: str) -> Iterator[Finding]:
-        from hermes.channels import MANIFESTS  # noqa: PLC0415 - only if a setting names a platform
-
-        known = {
-            *SOURCES,
-            *MANIFESTS,
-            *(platform.platform for platform in PLATFORMS),
-            *config.platforms,
-        }
-        yield from _known("platform", sorted(known))(path, name)
-
-    return check
+def _personalities(config: Config, words: _Words) -> Iterable[Finding]:
+    known = [*all_personalities(config), NO_PERSONALITY, "default"]
+    return _known("personality", known, words)
 
 
-def _personality_check(config: Config) -> _Check:
-    return _known("personality", [*all_personalities(config), NO_PERSONALITY, "default"])
-
-
-def _profile_check(home: Home) -> _Check:
+def _profiles(home: Home, words: _Words) -> Iterable[Finding]:
     from hermes.config.profiles import list_profiles  # noqa: PLC0415 - only with such a setting
 
-    return _known("profile", [profile.name for profile in list_profiles(home.root)])
+    return _known("profile", [profile.name for profile in list_profiles(home.root)], words)
 
 
-def _timezone(path: KeyPath, name: str) -> Iterator[Finding]:
+def _timezones(words: _Words) -> Iterator[Finding]:
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - only with such a setting
 
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        hint = "Use a name such as Europe/Berlin, or leave it empty for this machine's."
-        yield Finding(
-            severity=Severity.WARNING, path=path, message=f"unknown time zone {name!r}", hint=hint
-        )
+    for path, name in words:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            hint = "Use a name such as Europe/Berlin, or leave it empty for this machine's."
+            message = f"unknown time zone {name!r}"
+            yield Finding(severity=Severity.WARNING, path=path, message=message, hint=hint)
 
 
 def _hooks(config: Config) -> Iterator[Finding]:

@@ -38,7 +38,7 @@ def reserved_toolsets() -> list[str]:
 class ToolSelection(Struct, frozen=True, kw_only=True):
     """The toolsets chosen on the command line."""
 
-    disabled: frozenset[str]  # disabled everywhere
+    disabled: frozenset[str] = frozenset()  # disabled everywhere
     tools: Sequence[str] | None = None  # the only enabled tools, if any were chosen
     servers: frozenset[str] = frozenset()  # the only enabled servers, likewise
 
@@ -90,7 +90,12 @@ class Toolbox:
                 configured = configured_toolsets(self._config, platform)
                 names = self._toolsets.tools_of(name for name in configured if name in known)
             names = {*names}.difference(disabled)
-            own = {name: tool for name, tool in self._tools(platform).items() if name in names}
+            # Platforms with the same sandbox and network settings share their tools.
+            terminal = self._config.terminal
+            key = backend_on(terminal, platform), network_on(terminal, platform)
+            if key not in self._built:
+                self._built[key] = self._build(platform)
+            own = {name: tool for name, tool in self._built[key].items() if name in names}
             added = self._added_tools(platform) if self._added else {}
             self._offered[platform] = {**added, **own}
         return self._offered[platform]
@@ -175,14 +180,6 @@ class Toolbox:
         limited = limit_tools(tools, self._builtin, window, _tool_budget(self._config))
         return limited if limited.unlisted else None
 
-    def _tools(self, platform: str) -> Mapping[str, Tool]:
-        """The built-in tools. Platforms with the same sandbox and network settings share them."""
-        terminal = self._config.terminal
-        key = backend_on(terminal, platform), network_on(terminal, platform)
-        if key not in self._built:
-            self._built[key] = self._build(platform)
-        return self._built[key]
-
 
 def configured_toolsets(config: Config, platform: str) -> list[str]:
     """The toolsets that the settings name for a platform, translated to this version's names."""
@@ -254,18 +251,19 @@ class McpService(Struct, kw_only=True):
     tasks: TaskGroup
     """The profile's task group, in which the servers' tasks run."""
     closing: AsyncExitStack
-    _servers: "McpServers | None" = None
+    loaded: "McpServers | None" = None
+    """The servers, once their code was needed."""
 
     @property
     def confirms_reload(self) -> bool:
-        servers = self._servers
+        servers = self.loaded
         if servers is None:
             return self.base.config.approvals.mcp_reload_confirm
         return servers.confirms_reload
 
     def load(self) -> "McpServers":
         """Load the code; nothing is connected before the first turn."""
-        if self._servers is None:
+        if self.loaded is None:
             from hermes.mcp.servers import McpDeps, McpServers  # noqa: PLC0415 - only with servers
 
             base = self.base
@@ -284,25 +282,17 @@ class McpService(Struct, kw_only=True):
             log = base.home.logs / "mcp-stderr.log"
             stderr = RotatingFile(log, MAX_LOG_BYTES, 1)
             self.closing.callback(stderr.close)
-            self._servers = McpServers(deps, self.tasks, stderr)
-        return self._servers
+            self.loaded = McpServers(deps, self.tasks, stderr)
+        return self.loaded
 
     def start(self) -> None:
         """Start connecting the servers, if there are any."""
-        if self._servers is not None:
-            self._servers.start()
-
-    async def wait_ready(self) -> None:
-        """Wait briefly for servers that connect fast, before a turn is planned."""
-        if self._servers is not None:
-            await self._servers.wait_ready()
-
-    def warnings(self) -> list[str]:
-        return self._servers.warnings() if self._servers is not None else []
+        if self.loaded is not None:
+            self.loaded.start()
 
     def states(self) -> list[tuple[str, str]]:
         """Each server's name and status, for people."""
-        return self._servers.states() if self._servers is not None else []
+        return self.loaded.states() if self.loaded is not None else []
 
     def status(self) -> str:
         return "; ".join(f"{name} {state}" for name, state in self.states())

@@ -146,10 +146,10 @@ def profile_env(path: Path, process: Env) -> Env:
     return process.overlaid(read_dotenv(path))
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, errors: str = "strict") -> str:
     """The file as text, empty when missing. Raises `ConfigError` when it cannot be read."""
     try:
-        return read_regular_file(path).decode()
+        return read_regular_file(path).decode(errors=errors)
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError as error:

@@ -4,7 +4,7 @@ from hermes.config.values import KeyPath
 from hermes.config.variables import VARIABLES
 
 MAX_PORT = 65535
-PORT_VARIABLES = tuple(name for name in VARIABLES if name.endswith("_PORT"))
+PORT_VARIABLES = frozenset(name for name in VARIABLES if name.endswith("_PORT"))
 
 
 def is_port_setting(path: KeyPath) -> bool:

@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from typing import Protocol, TypeVar, cast
 
-import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct, field
 
@@ -56,7 +55,7 @@ class Plugins(Struct, eq=False):
     switches: dict[str, SwitchableRuntime] = {}
     gateway_tasks: list[Callable[[], Coroutine[None, None, None]]] = []
     _model_providers: dict[str, BuildModel] = {}
-    _closing: AsyncExitStack = field(default_factory=AsyncExitStack)
+    closing: AsyncExitStack = field(default_factory=AsyncExitStack)
     _loaded: set[str] = set()
 
     @property
@@ -88,11 +87,7 @@ class Plugins(Struct, eq=False):
         self._model_providers[name] = build
 
     def register_close(self, close: Callable[[], Coroutine[None, None, None]]) -> None:
-        self._closing.push_async_callback(close)
-
-    async def aclose(self) -> None:
-        with anyio.CancelScope(shield=True):
-            await self._closing.aclose()
+        self.closing.push_async_callback(close)
 
     def register_gateway_task(self, run: Callable[[], Coroutine[None, None, None]]) -> None:
         self.gateway_tasks.append(run)

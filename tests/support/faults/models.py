@@ -148,7 +148,8 @@ MODELS: Sequence[FaultScenario] = [
         cannot=IN_MODELS, env={"HERMES_INFERENCE_PROVIDER": "nosuch"},
     ),
     FaultScenario(
-        name="unreadable soul", faults=_single_fault("SOUL.md: Is a directory", "mv ", 78),
+        name="unreadable soul",
+        faults=_single_fault("SOUL.md cannot be read: Is a directory", "mv ", 78),
         cannot={Surface.GATEWAY: STARTS, Surface.CHECK: OTHER_FILES},
         broken=lambda home: (home / "SOUL.md").mkdir(),
     ),

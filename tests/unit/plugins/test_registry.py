@@ -147,7 +147,7 @@ async def test_failing_plugin_does_not_keep_others_from_closing(tmp_path: Path) 
         plugins.register_close(close)
         plugins.register_close(fail)
         with pytest.raises(OSError, match="gone"):
-            await plugins.aclose()
+            await plugins.closing.aclose()
     assert closed == ["first"]
 
 
