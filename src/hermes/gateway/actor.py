@@ -172,7 +172,7 @@ class Actor:
             if item.attempts == 0:
                 self._fresh.add(item.key)
             try:
-                queued = QueuedMessage(item.key, read_inbox_message(item))
+                queued = QueuedMessage(item.key, read_inbox_message(item.body))
             except msgspec.DecodeError as error:
                 log.warning("inbox item %s cannot be decoded: %s", item.key, error)
                 await queues.park(

@@ -287,6 +287,6 @@ def _belongs_to(item: QueueItem, principal: str | None) -> bool:
     if principal is None:
         return True
     try:
-        return read_inbox_message(item).principal == principal
+        return read_inbox_message(item.body).principal == principal
     except msgspec.DecodeError:
         return False

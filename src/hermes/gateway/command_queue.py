@@ -366,7 +366,7 @@ class CommandQueue:
 
     async def _report_unfinished(self, item: QueueItem) -> None:
         try:
-            message = read_inbox_message(item)
+            message = read_inbox_message(item.body)
         except msgspec.DecodeError as error:
             await self._store.queues.park(item.key, f"It cannot be decoded: {error}", self._holder)
             return

@@ -16,7 +16,6 @@ from hermes.gateway.messages import (
     address_of_topic,
     outbox_amendment,
     outbox_name,
-    platform_address,
     read_outbox_message,
 )
 from hermes.gateway.notices import OutageNotices
@@ -42,7 +41,7 @@ from hermes.ports.channel import (
 from hermes.ports.store import CompleteItem, QueueItem, Store, Write
 from hermes.schema.errors import LeaseLost, StoreError
 from hermes.schema.messages import Text
-from hermes.schema.scope import Address
+from hermes.schema.scope import Address, own_channel
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +79,7 @@ class Delivery:
         self._clock = clock
         self._bus = bus
         self._start_time = clock.now() - timedelta(seconds=clock.monotonic())
-        self._channel = channel
+        self._channel, self._own_name = channel, own_channel(name)
         self._queue, self._final_edits = outbox_name(name), final_edits_name(name)
         self._online = online
         self._rate_limiter = rate_limiter
@@ -169,10 +168,11 @@ class Delivery:
                     return
         finally:
             self._serving.discard(topic)
-            if topic in self._woken():
+            woken = self._woken()
+            if topic in woken:
                 # The run loop skipped it because it was being served.
                 self._bus.wake_here(self._queue, topic)
-            if not self.busy:
+            if not self._serving and not woken:
                 self._idle.set()
 
     async def _pause(self, seconds: float) -> bool:
@@ -193,11 +193,7 @@ class Delivery:
             finally:
                 self._waits.discard(scope)
 
-    async def _wait_for_rate_limit(self, pending: PendingDelivery) -> None:
-        to = platform_address(pending.reply.address)
-        if pending.counted:
-            pending.counted = False
-            return
+    async def _wait_for_rate_limit(self, to: Address) -> None:
         with self._unless_draining() as scope:
             await self._rate_limiter.acquire(to)
         if scope.cancelled_caught and not self._rate_limiter.try_acquire(to):
@@ -213,7 +209,7 @@ class Delivery:
             (item,) = items
             failpoint("delivery.claimed")
             try:
-                reply = read_outbox_message(item)
+                reply = read_outbox_message(item.body)
             except msgspec.DecodeError as error:
                 await self._park_item(item, f"It cannot be decoded: {error}")
                 continue
@@ -222,18 +218,27 @@ class Delivery:
                 reply = structs.replace(reply, may_repeat=True, unsure=unsure, known=item.attempts)
                 await self._store.commit(self._amendment(item, reply))
                 failpoint("delivery.outcome_unknown")
-            pending = PendingDelivery(item, reply)
+            to = Address(self._own_name, reply.address.chat, reply.address.thread)
+            pending = PendingDelivery(item, reply, to, item.attempts - reply.free)
             if not (reason := self._reason_to_give_up(pending)):
                 return pending
             await self._park(pending, reason)
         return None
 
     def _reason_to_give_up(self, pending: PendingDelivery) -> str | None:
-        if reason := self._dead.reason(pending.reply.address):
+        """Return why to give up, or None to try again."""
+        reply, rules = pending.reply, self._rules
+        if reason := self._dead.reasons.get(pending.item.topic):
             return f"The address is no longer reachable: {reason}"
+        if reply.unsure > rules.max_unsure:
+            return f"Sent {reply.unsure} times with an unknown outcome."
+        if pending.attempts >= rules.attempts:
+            return f"Given up after {pending.attempts} attempts."
         # If the wall clock jumps forward, rows written since the start must not become stale.
         steady_now = self._start_time + timedelta(seconds=self._clock.monotonic())
-        return self._rules.reason_to_stop(pending, min(self._clock.now(), steady_now))
+        if min(self._clock.now(), steady_now) - reply.at > rules.stale:
+            return "Too old to deliver."
+        return None
 
     async def _send(self, pending: PendingDelivery) -> float:
         """Send the posts of a message that are left; return how long to wait after a failure."""
@@ -243,7 +248,8 @@ class Delivery:
             for index in range(first, len(posts)):
                 await self._wait_to_send(pending, records, sent=index > first)
                 post = await self._post(pending, index, posts[index])
-                records = self._records_for(pending, post)
+                has_records = pending.reply.question or pending.reply.progress_post is not None
+                records = self._records_for(pending, post) if has_records else []
                 pending.reply = structs.replace(
                     pending.reply,
                     sent=index + 1,
@@ -283,7 +289,7 @@ class Delivery:
         if sent:
             failpoint("delivery.before_next_part")
         item, reply = pending.item, pending.reply
-        if not self._rate_limiter.try_answer(platform_address(reply.address)):
+        if not self._rate_limiter.try_answer(pending.to):
             pending.counted = True
             if sent:
                 await self._retry_until_stored(self._amendment(item, reply), *records)
@@ -292,7 +298,7 @@ class Delivery:
         pending.reply = structs.replace(reply, known=item.attempts + 1, free=reply.free + 1)
         await self._retry_until_stored(self._amendment(item, pending.reply), *records)
         failpoint("delivery.waiting")
-        await self._wait_for_rate_limit(pending)
+        await self._wait_for_rate_limit(pending.to)
         items = await self._store.queues.claim(self._queue, item.topic, self._holder, None)
         if not items or items[0].key != item.key:
             raise LeaseLost(f"Another process delivers {item.key}.")
@@ -311,8 +317,10 @@ class Delivery:
         return outbox_amendment(item.key, reply, self._holder)
 
     def _posts(self, reply: OutboxMessage) -> list[Outbound]:
+        choices = (reply.choices,) if reply.choices else ()
+        blocks = (Text(reply.text), *reply.attachments, *choices)
         # Reserve space for the mark, so that adding it does not change how the text is split.
-        return compose_posts(reply.blocks, self._channel.caps, reserved=len(RECOVERED_MARK))
+        return compose_posts(blocks, self._channel.caps, reserved=len(RECOVERED_MARK))
 
     def _records_for(self, pending: PendingDelivery, post: str) -> list[Write]:
         """Return what to store about the post besides its completion."""
@@ -340,17 +348,19 @@ class Delivery:
         repeated = reply.may_repeat and not self._channel.caps.idempotent
         if repeated or (index == 0 and reply.recovered):
             post = _marked(post)
-        quoted = reply.reply_to if self._rules.quotes(index) else None
+        quotes = self._rules.replies == "all" or (self._rules.replies == "first" and index == 0)
+        quoted = reply.reply_to if quotes else None
         post = structs.replace(post, reply_to=quoted, key=f"{pending.item.key}:{index}")
-        to = platform_address(reply.address)
-        await self._wait_for_rate_limit(pending)
+        if not pending.counted:
+            await self._wait_for_rate_limit(pending.to)
+        pending.counted = False
         await self._check_claim(pending.item)
         failpoint("delivery.before_send")
         try:
-            receipt = await self._send_post(to, post)
+            receipt = await self._send_post(pending.to, post)
         except MarkupRejected as error:
             log.warning("%s is sent without markup: %s", pending.item.key, error)
-            receipt = await self._send_post(to, post.without_markup())
+            receipt = await self._send_post(pending.to, post.without_markup())
         failpoint("delivery.after_send")
         if not receipt.id:
             raise ValueError("The channel returned a receipt without an id.")
@@ -369,8 +379,10 @@ class Delivery:
             return False
         if post.attachments:
             return False
-        receipt = Receipt(platform_address(reply.address), reply.progress_post)
-        await self._wait_for_rate_limit(pending)
+        receipt = Receipt(pending.to, reply.progress_post)
+        if not pending.counted:
+            await self._wait_for_rate_limit(pending.to)
+        pending.counted = False
         await self._check_claim(pending.item)
         try:
             failpoint("delivery.before_edit")

@@ -1,6 +1,6 @@
 """When a delivery is retried or given up: rules, and addresses that cannot be reached."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
@@ -19,17 +19,16 @@ QuotePolicy: TypeAlias = Literal["off", "first", "all"]
 class PendingDelivery(Struct):
     """An item to deliver; if it was `sent_separately`, its progress message needs a final edit.
 
-    `counted`: whether the rate limiter has counted its next post.
+    `to`: its address as the channel knows it. `attempts`: those that count. `counted`: whether the
+    rate limiter has counted its next post.
     """
 
     item: QueueItem
     reply: OutboxMessage
+    to: Address
+    attempts: int
     sent_separately: bool = False
     counted: bool = False
-
-    @property
-    def attempts(self) -> int:
-        return self.item.attempts - self.reply.free
 
 
 class DeliveryRules(Struct, frozen=True, kw_only=True):
@@ -48,49 +47,32 @@ class DeliveryRules(Struct, frozen=True, kw_only=True):
     backoff: Backoff = Backoff(base=1.0, cap=120.0)
     replies: QuotePolicy = "first"
 
-    def quotes(self, index: int) -> bool:
-        return self.replies == "all" or (self.replies == "first" and index == 0)
-
-    def reason_to_stop(self, pending: PendingDelivery, now: datetime) -> str | None:
-        """Return why to give up, or None to try again."""
-        reply = pending.reply
-        if reply.unsure > self.max_unsure:
-            return f"Sent {reply.unsure} times with an unknown outcome."
-        if pending.attempts >= self.attempts:
-            return f"Given up after {pending.attempts} attempts."
-        if now - reply.at > self.stale:
-            return "Too old to deliver."
-        return None
-
 
 class DeadTargets:
     """Addresses that a platform has permanently rejected, until a message comes from them.
 
-    Keeps the newest.
+    Keeps the newest; `reasons` has them by topic.
     """
 
     def __init__(self, store: Store, max_targets: int = MAX_TARGETS) -> None:
         self._store = store
         self._max_targets = max_targets
-        self._reasons: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}
 
     async def load(self) -> None:
         for chat in await self._store.chats.unreachable(self._max_targets):
-            self._reasons[chat.topic] = chat.reason
-
-    def reason(self, address: Address) -> str | None:
-        return self._reasons.get(topic_of(address))
+            self.reasons[chat.topic] = chat.reason
 
     def all(self) -> dict[Address, str]:
-        return {address_of_topic(topic): reason for topic, reason in self._reasons.items()}
+        return {address_of_topic(topic): reason for topic, reason in self.reasons.items()}
 
     async def mark_dead(self, address: Address, reason: str) -> None:
         topic = topic_of(address)
-        self._reasons.pop(topic, None)
-        self._reasons[topic] = reason
+        self.reasons.pop(topic, None)
+        self.reasons[topic] = reason
         await self._store.commit(MarkUnreachable(UnreachableChat(topic, reason)))
-        while len(self._reasons) > self._max_targets:
-            await self._forget(next(iter(self._reasons)))
+        while len(self.reasons) > self._max_targets:
+            await self._forget(next(iter(self.reasons)))
 
     async def revive(self, address: Address) -> None:
         """Forget the rejection, because a message came from the address.
@@ -98,9 +80,9 @@ class DeadTargets:
         One from a thread also shows that the chat itself can be reached.
         """
         for topic in {topic_of(address), topic_of(structs.replace(address, thread=None))}:
-            if topic in self._reasons:
+            if topic in self.reasons:
                 await self._forget(topic)
 
     async def _forget(self, topic: str) -> None:
-        del self._reasons[topic]
+        del self.reasons[topic]
         await self._store.commit(ForgetUnreachable(topic))

@@ -7,14 +7,16 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.ports.bus import Bus
-from hermes.ports.channel import Attachment, Block, Choices, Recording
+from hermes.ports.channel import Attachment, Choices, Recording
 from hermes.ports.store import AmendItem, EnqueueItem, QueueItem
-from hermes.schema.messages import Text, Trust, User
+from hermes.schema.messages import Trust, User
 from hermes.schema.scope import OWNER, Address, Requester, Role, own_channel
 from hermes.schema.terminal import BusyMode
 from hermes.session.keys import ChatId
 
 INBOX = "inbox"
+OUTBOX = "outbox"
+"""Prefix of the queues of outgoing messages, one per channel."""
 COMMANDS = "commands"
 CHAT_KEY_PREFIX = "agent:"
 """Prefix of chat session topics; other inbox rows belong to other surfaces."""
@@ -113,11 +115,6 @@ class OutboxMessage(Struct, frozen=True, kw_only=True, tag="reply"):
     attachments: tuple[Attachment, ...] = ()
     choices: Choices | None = None
 
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        choices = (self.choices,) if self.choices else ()
-        return (Text(self.text), *self.attachments, *choices)
-
 
 def platform_address(address: Address) -> Address:
     """Return the address as the channel itself knows it."""
@@ -125,12 +122,12 @@ def platform_address(address: Address) -> Address:
 
 
 def outbox_name(channel: str) -> str:
-    return f"outbox:{channel}"
+    return f"{OUTBOX}:{channel}"
 
 
 def wake_outbox(bus: Bus, address: Address) -> None:
     """Announce a new outbox row; inbox rows are announced as `bus.wake(INBOX, session key)`."""
-    bus.wake(outbox_name(address.channel), topic_of(address))
+    bus.wake(f"{OUTBOX}:{address.channel}", topic_of(address))
 
 
 def topic_of(address: Address) -> str:
@@ -148,20 +145,18 @@ def inbox_item(key: str, session_key: str, message: InboxMessage, queue: str = I
     )
 
 
-def read_inbox_message(item: QueueItem) -> InboxMessage:
-    """Decode an inbox item; raises `msgspec.DecodeError`."""
-    return msgspec.json.decode(item.body, type=InboxMessage)
+read_inbox_message = msgspec.json.Decoder(InboxMessage).decode
+"""Decode the body of an inbox item; raises `msgspec.DecodeError`."""
 
 
 def outbox_post(key: str, reply: OutboxMessage) -> EnqueueItem:
-    queue, topic = outbox_name(reply.address.channel), topic_of(reply.address)
+    queue, topic = f"{OUTBOX}:{reply.address.channel}", topic_of(reply.address)
     body = Raw(msgspec.json.encode(reply))
     return EnqueueItem(QueueItem(key=key, queue=queue, topic=topic, body=body))
 
 
-def read_outbox_message(item: QueueItem) -> OutboxMessage:
-    """Decode an outbox item; raises `msgspec.DecodeError`."""
-    return msgspec.json.decode(item.body, type=OutboxMessage)
+read_outbox_message = msgspec.json.Decoder(OutboxMessage).decode
+"""Decode the body of an outbox item; raises `msgspec.DecodeError`."""
 
 
 def outbox_amendment(key: str, reply: OutboxMessage, holder: str) -> AmendItem:

@@ -8,7 +8,7 @@ import anyio
 from msgspec import Struct
 
 from hermes.gateway.rate_limiter import RateLimiter
-from hermes.gateway.rendering.length import keep_end, length_in
+from hermes.gateway.rendering.length import LENGTH_IN, keep_end
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.tasks import DeadlineExceeded, run_with_timeout, sleep_unless
@@ -319,7 +319,7 @@ class ProgressMessage:
 
     def _render(self) -> str:
         text = self._text.render(posted=self._receipt is not None)
-        return keep_end(text, self._channel.caps.max_text, length_in(self._channel.caps.unit))
+        return keep_end(text, self._channel.caps.max_text, LENGTH_IN[self._channel.caps.unit])
 
     async def _pause(self, seconds: float) -> bool:
         return await sleep_unless(self._clock, seconds, self._frozen)

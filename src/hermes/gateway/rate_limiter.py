@@ -97,12 +97,14 @@ class RateLimiter:
         while (wait := self.try_answer(to)) > 0:
             await self._clock.sleep(wait)
 
-    def try_answer(self, to: Address) -> float:
-        """Count an answer if it may be sent now; otherwise return the seconds to wait."""
-        now = self._clock.monotonic()
-        buckets = self._buckets(to)
-        wait = max([self._quiet(to) - now, *(bucket.wait(now) for bucket in buckets)])
-        if wait > 0:
+    def try_answer(self, to: Address, reserved: float = 0.0) -> float:
+        """Count an answer if it may be sent now; otherwise return the seconds to wait.
+
+        A share of the capacity stays `reserved` for others.
+        """
+        now, buckets = self._clock.monotonic(), self._buckets(to)
+        waits = [bucket.wait(now, reserved) for bucket in buckets]
+        if (wait := max([self._quiet(to) - now, *waits])) > 0:
             return wait
         for bucket in buckets:
             bucket.take(now)
@@ -139,13 +141,7 @@ class RateLimiter:
 
     def try_acquire(self, to: Address) -> bool:
         """Count an optional call if there is capacity; return whether there was."""
-        now = self._clock.monotonic()
-        buckets = self._buckets(to)
-        if self._quiet(to) > now or any(bucket.wait(now, RESERVED_SHARE) > 0 for bucket in buckets):
-            return False
-        for bucket in buckets:
-            bucket.take(now)
-        return True
+        return not self.try_answer(to, RESERVED_SHARE)
 
     def try_react(self, to: Address) -> bool:
         """Count a reaction if it cannot delay an answer; return whether it may be sent.

@@ -48,7 +48,7 @@ async def test_posted_notice_is_an_outbox_message(tmp_path: Path) -> None:
         (parcel,) = await harness.store.queues.claim(
             outbox_name("fake"), None, "me", timedelta(days=1)
         )
-        assert read_outbox_message(parcel).text == "💾 Kept."
+        assert read_outbox_message(parcel.body).text == "💾 Kept."
 
 
 async def test_notice_at_a_terminal_is_returned_once(tmp_path: Path) -> None:

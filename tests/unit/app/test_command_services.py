@@ -336,8 +336,8 @@ async def test_session_is_handed_off_to_a_chat(tmp_path: Path) -> None:
         assert (moved.id, moved.system) == (session.id, "")
         assert (await archive.get(old.id)).end_reason == "another was handed over"
         (post,) = await app.store.queues.claim("outbox:fake", None, "me", timedelta(0), 10)
-        assert read_outbox_message(post).address == chat.address
-        assert "“Garden”" in read_outbox_message(post).text
+        assert read_outbox_message(post.body).address == chat.address
+        assert "“Garden”" in read_outbox_message(post.body).text
         scope = Scope("default", session.id, "run", "/", source="cli")
         later = await app.followups.current_scope(scope)
         assert (later.address, later.key) == (chat.address, chat.place.key)
@@ -443,7 +443,7 @@ async def test_owner_active_only_in_groups_hands_off_to_the_last_group(tmp_path:
         assert moved is not None
         assert (moved.key, moved.address.chat, moved.asker.user) == (group, "room", "7")
         (post,) = await app.store.queues.claim("outbox:fake", None, "me", timedelta(0), 10)
-        assert "Divorce" not in read_outbox_message(post).text, "others read the group"
+        assert "Divorce" not in read_outbox_message(post.body).text, "others read the group"
 
 
 async def test_session_is_not_handed_to_another_person_in_the_home_channel(tmp_path: Path) -> None:

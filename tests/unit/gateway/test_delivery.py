@@ -225,14 +225,14 @@ async def test_dead_address_is_skipped_until_a_message_comes_from_it(tmp_path: P
         assert harness.channel.calls == 1
         assert harness.dead.all() == {gone: "The chat was deleted."}
     async with delivery_harness(tmp_path) as harness:
-        assert harness.dead.reason(gone) == "The chat was deleted."
+        assert harness.dead.all()[gone] == "The chat was deleted."
         await harness.dead.revive(gone)
         await harness.post("third")
         await harness.finish()
         assert harness.channel.texts_in("1") == ["third"]
         await harness.dead.mark_dead(gone, "Again.")
     async with delivery_harness(tmp_path) as harness:
-        assert harness.dead.reason(gone) == "Again."
+        assert harness.dead.all()[gone] == "Again."
 
 
 async def test_oldest_dead_address_is_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
@@ -418,7 +418,7 @@ async def test_progress_message_of_undelivered_answer_says_so(
         edit = FinalEdit("post-1", words, answer=unsure > 0)
         assert msgspec.json.decode(left.body, type=FinalEdit) == edit
         (parked,) = await harness.store.queues.parked("outbox:fake")
-        assert read_outbox_message(parked.item).progress_post is None
+        assert read_outbox_message(parked.item.body).progress_post is None
 
 
 async def test_undecodable_item_is_parked(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ async def sent(store: Store, *chats: str) -> dict[str, list[str]]:
     for topic in await store.queues.topics("outbox:telegram"):
         items = await store.queues.claim("outbox:telegram", topic, "test", None, 100)
         for item in items:
-            message = read_outbox_message(item)
+            message = read_outbox_message(item.body)
             found[message.address.chat].append(message.text)
     return found
 

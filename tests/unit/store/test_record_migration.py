@@ -283,10 +283,10 @@ async def test_fields_of_waiting_messages_are_renamed(
             return list(await store.queues.claim(queue, None, "me", timedelta(minutes=1), 9))
 
         first, second, odd = await items("outbox:test")
-        message = read_outbox_message(first)
+        message = read_outbox_message(first.body)
         assert (message.progress_post, message.text, message.unsure) == ("p1", "é", 1)
         assert (message.separate, message.may_repeat, message.cross_post) == (True, True, True)
-        message = read_outbox_message(second)
+        message = read_outbox_message(second.body)
         assert (message.progress_post, message.separate) == (None, False)
         assert bytes(odd.body) == b'"not an object"'
         live, plain = await items(LIVE_PROGRESS)
@@ -295,7 +295,7 @@ async def test_fields_of_waiting_messages_are_renamed(
         (edit,) = await items("final_edits:test")
         assert msgspec.json.decode(edit.body, type=FinalEdit) == FinalEdit("p3", "cut off")
         (waiting,) = await items("inbox")
-        question = read_inbox_message(waiting)
+        question = read_inbox_message(waiting.body)
         assert (question.principal, question.role) == ("ann", Role.GUEST)
 
 

@@ -92,7 +92,7 @@ class SendMessageHarness:
 
     async def replies(self, channel: str = "telegram") -> list[OutboxMessage]:
         rows = await self.store.queues.claim(outbox_name(channel), None, "me", timedelta(0), 100)
-        return [read_outbox_message(row) for row in rows]
+        return [read_outbox_message(row.body) for row in rows]
 
 
 @pytest.fixture

@@ -393,7 +393,7 @@ async def _given_up(store: Store) -> Sequence[ParkedItem]:
 def _describe(parked: ParkedItem) -> FailedMessage:
     item, reason = parked.item, parked.reason
     try:
-        message = read_outbox_message(item)
+        message = read_outbox_message(item.body)
     except msgspec.DecodeError:
         return _describe_received(parked)
     chat = address_name(message.address)
@@ -403,7 +403,7 @@ def _describe(parked: ParkedItem) -> FailedMessage:
 def _describe_received(parked: ParkedItem) -> FailedMessage:
     item, reason = parked.item, parked.reason
     try:
-        message = read_inbox_message(item)
+        message = read_inbox_message(item.body)
     except msgspec.DecodeError:
         return FailedMessage(id=item.key, chat=item.topic, reason=reason)
     chat = f"from {address_name(message.address)}"

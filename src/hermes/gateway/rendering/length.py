@@ -1,30 +1,12 @@
 """Measure text in the unit that a platform counts."""
 
-from collections.abc import Callable
-from typing import TypeAlias, assert_never
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from hermes.kit.graphemes import is_boundary
 from hermes.ports.channel import LengthUnit
 
 LengthFunction: TypeAlias = Callable[[str], int]
-
-
-def length_in(unit: LengthUnit) -> LengthFunction:
-    match unit:
-        case LengthUnit.CHARACTERS:
-            return count_characters
-        case LengthUnit.UTF16:
-            return count_utf16
-        case LengthUnit.BYTES:
-            return count_bytes
-        case LengthUnit.GRAPHEMES:
-            return count_graphemes
-        case _:
-            assert_never(unit)
-
-
-def count_characters(text: str) -> int:
-    return len(text)
 
 
 def count_utf16(text: str) -> int:
@@ -39,6 +21,14 @@ def count_graphemes(text: str) -> int:
     if text.isascii():
         return len(text) - text.count("\r\n")
     return sum(is_boundary(text, at) for at in range(len(text)))
+
+
+LENGTH_IN: Mapping[LengthUnit, LengthFunction] = {
+    LengthUnit.CHARACTERS: len,
+    LengthUnit.UTF16: count_utf16,
+    LengthUnit.BYTES: count_bytes,
+    LengthUnit.GRAPHEMES: count_graphemes,
+}
 
 
 def keep_end(text: str, limit: int, length: LengthFunction) -> str:

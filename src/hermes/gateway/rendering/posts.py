@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hermes.gateway.rendering.dialects import DIALECTS, PLAIN, Dialect
 from hermes.gateway.rendering.document import BlockKind, Span, TextUnit, parse_markdown
-from hermes.gateway.rendering.length import LengthFunction, count_graphemes, length_in
+from hermes.gateway.rendering.length import LENGTH_IN, LengthFunction, count_graphemes
 from hermes.gateway.rendering.source import MIN_UNITS, ChunkLimits, split_text
 from hermes.kit.graphemes import last_boundary
 from hermes.kit.text import one_line
@@ -48,17 +48,22 @@ def compose_posts(
 
     `reserved` units of each post are left free.
     """
-    source, attachments, choices = _sorted(blocks)
+    match blocks:
+        case (Text(text),):
+            source, attachments, choices = [text], list[Attachment](), list[Choice]()
+        case _:
+            source, attachments, choices = _sorted(blocks)
     sent = [one for one in attachments if _fits(one, caps)]
     notes = [_not_sent(one, caps) for one in attachments if one not in sent]
-    if not _as_buttons(choices, caps):
+    as_buttons = 0 < len(choices) <= caps.buttons
+    if not as_buttons:
         source += [_numbered(one) for one in blocks if isinstance(one, Choices)]
     markdown = "\n\n".join(filter(str.strip, [*source, *notes]))
     posts = [
         Outbound((Text(one.text),), markup=caps.markup, plain=one.plain)
         for one in render_text(markdown, caps, reserved=reserved)
     ]
-    if _as_buttons(choices, caps) and posts:
+    if as_buttons and posts:
         last = posts[-1]
         in_text = all(one.in_text for one in blocks if isinstance(one, Choices))
         labeled = Choices(_labeled(choices, caps.button_label), in_text=in_text)
@@ -71,7 +76,7 @@ def render_text(
 ) -> list[RenderedText]:
     """Render Markdown into posts that fit; blank text gives none."""
     markdown = _CONTROLS.sub("", markdown)
-    units, length = max(caps.max_text - reserved, MIN_UNITS), length_in(caps.unit)
+    units, length = max(caps.max_text - reserved, MIN_UNITS), LENGTH_IN[caps.unit]
     if caps.markup is Markup.MARKDOWN:
         chunks = split_text(markdown, ChunkLimits(units, length))
         return [RenderedText(chunk.text, chunk.text) for chunk in chunks]
@@ -98,10 +103,6 @@ def _sorted(blocks: Sequence[Block]) -> tuple[list[str], list[Attachment], list[
             case _:
                 assert_never(block)
     return source, attachments, choices
-
-
-def _as_buttons(choices: Sequence[Choice], caps: ChannelCapabilities) -> bool:
-    return 0 < len(choices) <= caps.buttons
 
 
 def _labeled(choices: Sequence[Choice], limit: int) -> tuple[Choice, ...]:

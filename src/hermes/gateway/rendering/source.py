@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct, structs
 
-from hermes.gateway.rendering.length import LengthFunction, count_characters
+from hermes.gateway.rendering.length import LengthFunction
 from hermes.kit.graphemes import is_boundary, last_boundary
 
 _LINE = re.compile(r"[^\n]*(?:\n|$)")
@@ -123,7 +123,7 @@ class ChunkLimits(Struct, frozen=True):
     """Size of one post, measured by `length`."""
 
     units: int
-    length: LengthFunction = count_characters
+    length: LengthFunction = len
 
 
 class Chunk(Struct, frozen=True):

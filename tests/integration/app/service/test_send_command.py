@@ -57,7 +57,7 @@ class SendHome:
         async def look() -> list[tuple[Address, str]]:
             async with open_store(self.home.database, SystemClock()) as store:
                 rows = await store.queues.claim(outbox_name(channel), None, "me", timedelta(0), 100)
-                replies = [read_outbox_message(row) for row in rows]
+                replies = [read_outbox_message(row.body) for row in rows]
                 assert all(reply.cross_post for reply in replies)
                 return [(reply.address, reply.text) for reply in replies]
 

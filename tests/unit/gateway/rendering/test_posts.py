@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.rendering.length import count_graphemes, keep_end, length_in
+from hermes.gateway.rendering.length import LENGTH_IN, count_graphemes, keep_end
 from hermes.gateway.rendering.posts import compose_posts, render_text
 from hermes.kit.graphemes import is_boundary
 from hermes.ports.channel import (
@@ -167,7 +167,7 @@ limits = st.integers(60, 300)
 def test_every_post_fits_in_the_unit_of_the_platform(
     text: str, markup: Markup, unit: LengthUnit, most: int
 ) -> None:
-    length = length_in(unit)
+    length = LENGTH_IN[unit]
     for post in render_text(text, caps(markup, most, unit)):
         assert length(post.text) <= most
         assert length(post.plain) <= most or markup is Markup.MARKDOWN
@@ -278,12 +278,12 @@ def test_file_that_cannot_be_sent_is_named_with_the_reason(media: MediaLimits, w
 
 def test_length_units_differ() -> None:
     text = "e\u0301\U0001f44d\U0001f3fd\r\n"
-    assert [length_in(unit)(text) for unit in LengthUnit] == [6, 8, 13, 3]
+    assert [LENGTH_IN[unit](text) for unit in LengthUnit] == [6, 8, 13, 3]
 
 
 @given(st.text(max_size=80), st.integers(10, 60), units)
 def test_keep_end_fits_and_ends_with_the_end(text: str, most: int, unit: LengthUnit) -> None:
-    length = length_in(unit)
+    length = LENGTH_IN[unit]
     kept = keep_end(text, most, length)
     assert length(kept) <= most
     assert text.endswith(kept.removeprefix("…"))

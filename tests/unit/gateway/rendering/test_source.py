@@ -10,7 +10,6 @@ from hermes.gateway.rendering.source import (
     MIN_UNITS,
     Chunk,
     ChunkLimits,
-    count_characters,
     split_text,
 )
 from support.cases import cases
@@ -50,7 +49,7 @@ def blocks(draw: st.DrawFn) -> str:
 answers = st.lists(st.one_of(prose, prose, blocks(), st.sampled_from(["", "- a", "  "]))).map(
     "\n".join
 )
-lengths = st.sampled_from([count_characters, utf16_units, utf8_bytes])
+lengths = st.sampled_from([len, utf16_units, utf8_bytes])
 limits = st.builds(ChunkLimits, st.integers(120, 400), lengths)
 tight = st.builds(ChunkLimits, st.integers(MIN_UNITS, 90), lengths)
 
@@ -99,7 +98,7 @@ def open_fence(text: str) -> str | None:
 
 @given(answers, limits)
 @example("````python\n" + "x = 1\n" * 200 + "````", ChunkLimits(200))
-@example("````\n" + "```\n" * 200, ChunkLimits(200, count_characters))
+@example("````\n" + "```\n" * 200, ChunkLimits(200, len))
 @example("```` a title\n" + "y" * 101 + "\n" + "z" * 90 + "\n````\n````\nx\n````", ChunkLimits(113))
 def test_split_code_block_is_closed_and_reopened(text: str, limit: ChunkLimits) -> None:
     chunks = check(text, limit)

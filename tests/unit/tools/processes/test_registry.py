@@ -62,7 +62,7 @@ async def inbox(store: SqliteStore, topic: str) -> list[QueueItem]:
 async def notices(store: SqliteStore, scope: Scope) -> list[str]:
     """The notices waiting for the conversation of a scope."""
     if scope.address is not None:
-        return [text_of(read_inbox_message(row).user) for row in await inbox(store, scope.key)]
+        return [text_of(read_inbox_message(row.body).user) for row in await inbox(store, scope.key)]
     rows = await inbox(store, scope.session)
     return [text_of(msgspec.json.decode(row.body, type=User)) for row in rows]
 
@@ -118,7 +118,7 @@ async def test_chat_notice_is_queued_in_the_inbox(
     sandbox.started[0].exit()
     await wait_ended(registry, record)
     (parcel,) = await inbox(store, CHAT.key)
-    letter = read_inbox_message(parcel)
+    letter = read_inbox_message(parcel.body)
     assert (letter.address, letter.busy_mode) == (CHAT.address, BusyMode.COLLECT)
     assert letter.user.trust is Trust.DATA
 
