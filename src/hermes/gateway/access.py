@@ -25,7 +25,7 @@ from hermes.gateway.roles import ALWAYS_ALLOWED, CommandAccess
 from hermes.ports.channel import Inbound
 from hermes.schema.messages import Trust
 from hermes.schema.scope import Role, own_channel, platform_of
-from hermes.session.keys import DIRECT_CHAT, ChatId, SessionSource, chat_id_of
+from hermes.session.keys import SessionSource, chat_id_of
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,17 @@ class SessionKeyRules(Struct, frozen=True, kw_only=True):
     per_user_in_threads: bool = False
 
 
+class _Rights(Struct, frozen=True):
+    """What a role may do in one kind of chat; see `Admitted`."""
+
+    trust: Trust
+    commands: frozenset[str] | None
+    may_stop_others: bool
+
+
+_NOBODY = PlatformRules()
+
+
 class AccessControl:
     def __init__(
         self,
@@ -90,84 +101,76 @@ class AccessControl:
         self._people = people
         self._commands = commands
         self._keys = keys or SessionKeyRules()
-        self._permitted_commands: dict[tuple[str, Role, bool, bool], frozenset[str]] = {}
+        self._rights: dict[tuple[str, Role, bool, bool], _Rights] = {}
 
     async def admit(self, inbound: Inbound, namespace: str | None = None) -> Admitted | Rejected:
         """Authorize a message; `namespace` is that of the answering profile, if not this one."""
-        about, rules, sender = inbound.about, self._rules_for(inbound), _sender(inbound)
-        match await self._decide(sender, rules):
-            case Ignored(reason=reason):
-                log.info(
-                    "%s ignored a message from %s: %s", sender.platform, sender.ids[:1], reason
-                )
-                if reason is AccessReason.DENIED:
-                    # The ids that it is denied by also count for the person's other accounts.
-                    await self._person(inbound, sender, rules)
+        source, channel = session_source(inbound), inbound.address.channel
+        own, sender = own_channel(channel), sender_of(source, inbound.about)
+        rules = self._platforms.get(own, _NOBODY)
+        decision = await self._decide(sender, rules)
+        if not isinstance(decision, Allowed):
+            return await self._turn_away(inbound, sender, rules, decision)
+        if not sender.direct and not rules.groups.listens_to(source, mentioned=sender.mentions):
+            return Rejected()
+        role, person = decision.role, None
+        if decision.reason is not AccessReason.AUTHENTICATED:
+            person = await self._person(inbound, sender, rules)
+        if person is not None:
+            linked = await self._linked_role(person, inbound, sender, role)
+            if linked is None:
                 return Rejected()
-            case OfferPairing():
-                return await self._pair(sender, about.user_name)
-            case Allowed(role=role):
-                return await self._admit_allowed(inbound, sender, rules, role, namespace)
+            role = linked
+        kind = own, role, sender.direct, bool(source.thread_id)
+        rights = self._rights.get(kind) or self._rights_of(kind, rules)
+        # The same chat id seen by two accounts is two chats, with separate users.
+        chat = chat_id_of(
+            structs.replace(source, platform=channel),
+            group_sessions_per_user=self._keys.per_user_in_groups,
+            thread_sessions_per_user=self._keys.per_user_in_threads,
+            profile=self._keys.namespace if namespace is None else namespace,
+        )
+        principal = principal_of(channel, sender, role)
+        if person is not None and role is not Role.OWNER:
+            principal = person.principal
+        return Admitted(
+            key=chat.key,
+            chat=chat,
+            principal=principal,
+            trust=rights.trust,
+            role=role,
+            commands=rights.commands,
+            may_stop_others=rights.may_stop_others,
+            ids=sender.ids,
+        )
+
+    async def _turn_away(
+        self,
+        inbound: Inbound,
+        sender: Sender,
+        rules: PlatformRules,
+        decision: Ignored | OfferPairing,
+    ) -> Rejected:
+        if isinstance(decision, OfferPairing):
+            return await self._pair(sender, inbound.about.user_name)
+        reason = decision.reason
+        log.info("%s ignored a message from %s: %s", sender.platform, sender.ids[:1], reason)
+        if reason is AccessReason.DENIED:
+            # The ids that it is denied by also count for the person's other accounts.
+            await self._person(inbound, sender, rules)
+        return Rejected()
 
     async def admits(self, inbound: Inbound) -> bool:
         """Whether the sender is admitted; unlike with `admit`, nothing is offered or stored.
 
         Deny lists that name another account of the person are left to `admit`.
         """
-        rules, source = self._rules_for(inbound), session_source(inbound)
-        if not isinstance(await self._decide(_sender(inbound), rules), Allowed):
-            return False
-        return source.chat_type == DIRECT_CHAT or rules.groups.listens_to(
-            source, mentioned=inbound.about.mentions
-        )
-
-    def _rules_for(self, inbound: Inbound) -> PlatformRules:
-        return self._platforms.get(own_channel(inbound.address.channel), PlatformRules())
-
-    async def _admit_allowed(
-        self,
-        inbound: Inbound,
-        sender: Sender,
-        rules: PlatformRules,
-        role: Role,
-        namespace: str | None,
-    ) -> Admitted | Rejected:
-        """Admit a sender with this role, or with a higher one of a linked account."""
         source = session_source(inbound)
-        if source.chat_type != DIRECT_CHAT and not rules.groups.listens_to(
-            source, mentioned=inbound.about.mentions
-        ):
-            return Rejected()
-        person = await self._person(inbound, sender, rules)
-        if person is not None:
-            linked = await self._linked_role(person, inbound, sender, role)
-            if linked is None:
-                return Rejected()
-            role = linked
-        # The same chat id seen by two accounts is two chats, with separate users.
-        channel = inbound.address.channel
-        principal = _principal(structs.replace(sender, platform=channel), role, person)
-        chat = self._chat_id(structs.replace(source, platform=channel), namespace)
-        own = self._is_own(source)
-        commands = self._permitted(role, source, own=own)
-        return Admitted(
-            key=chat.key,
-            chat=chat,
-            principal=principal,
-            trust=_trust(role, rules),
-            role=role,
-            commands=commands if commands is None else commands | {STOP},
-            may_stop_others=commands is None or STOP in commands or own,
-            ids=sender.ids,
-        )
-
-    def _chat_id(self, source: SessionSource, namespace: str | None) -> ChatId:
-        return chat_id_of(
-            source,
-            group_sessions_per_user=self._keys.per_user_in_groups,
-            thread_sessions_per_user=self._keys.per_user_in_threads,
-            profile=self._keys.namespace if namespace is None else namespace,
-        )
+        sender = sender_of(source, inbound.about)
+        rules = self._platforms.get(own_channel(inbound.address.channel), _NOBODY)
+        if not isinstance(await self._decide(sender, rules), Allowed):
+            return False
+        return sender.direct or rules.groups.listens_to(source, mentioned=sender.mentions)
 
     @property
     def namespace(self) -> str:
@@ -214,9 +217,7 @@ class AccessControl:
             if not rules.access.denied.isdisjoint(ids):
                 log.info("%s is denied, so %s is denied too", other.account, own.account)
                 return None
-            as_sender = Sender(
-                platform=platform_of(other.channel), ids=ids, chat_type=sender.chat_type
-            )
+            as_sender = Sender(platform=platform_of(other.channel), ids=ids, direct=sender.direct)
             verdict = await self._decide(as_sender, rules)
             if isinstance(verdict, Allowed):
                 by_owner = own.proof == other.proof == "owner"
@@ -237,46 +238,28 @@ class AccessControl:
             f"hermes{profile} pairing approve {sender.platform} {issued.code}"
         )
 
-    def _permitted(self, role: Role, source: SessionSource, *, own: bool) -> frozenset[str] | None:
-        """Return the commands that a role may use; `own`: only the sender uses the session."""
+    def _rights_of(self, kind: tuple[str, Role, bool, bool], rules: PlatformRules) -> _Rights:
+        """Return what a role may do in one kind of chat of a channel."""
+        _, role, direct, in_thread = kind
         if role is Role.OWNER:
-            return None
-        direct = source.chat_type == DIRECT_CHAT
-        known = source.platform, role, direct, own
-        if known not in self._permitted_commands:
-            rules = self._platforms.get(source.platform, PlatformRules())
+            rights = _Rights(Trust.OWNER, None, may_stop_others=True)
+        else:
+            keys = self._keys
+            own = direct or (keys.per_user_in_threads if in_thread else keys.per_user_in_groups)
             access = rules.direct_commands if direct else rules.group_commands
             names = frozenset(name for name in self._commands if access.may_run(role, name))
             if role is Role.GUEST and not own:
                 # In a shared session, commands on "one's own" session would affect everyone.
                 names &= ALWAYS_ALLOWED | access.permitted
-            self._permitted_commands[known] = names
-        return self._permitted_commands[known]
-
-    def _is_own(self, source: SessionSource) -> bool:
-        keys = self._keys
-        if source.chat_type == DIRECT_CHAT:
-            return True
-        return keys.per_user_in_threads if source.thread_id else keys.per_user_in_groups
+            # Text from a webhook is data, regardless of who triggered it.
+            is_data = rules.access.authenticated_role is Role.GUEST
+            trust = Trust.DATA if is_data else Trust.GUEST
+            rights = _Rights(trust, names | {STOP}, may_stop_others=own or STOP in names)
+        self._rights[kind] = rights
+        return rights
 
 
 _RANKS = (Role.GUEST, Role.MEMBER, Role.OWNER)
-
-
-def _principal(sender: Sender, role: Role, person: LinkedPerson | None) -> str:
-    if person is None or role is Role.OWNER:
-        return principal_of(sender, role)
-    return person.principal
-
-
-def _sender(inbound: Inbound) -> Sender:
-    about = inbound.about
-    return sender_of(
-        session_source(inbound),
-        roles=about.roles,
-        mentions=about.mentions,
-        relayed=about.relayed,
-    )
 
 
 def session_source(inbound: Inbound) -> SessionSource:
@@ -298,10 +281,3 @@ def session_source(inbound: Inbound) -> SessionSource:
         parent_chat_id=about.parent_chat or None,
         message_id=inbound.message,
     )
-
-
-def _trust(role: Role, rules: PlatformRules) -> Trust:
-    if role is Role.OWNER:
-        return Trust.OWNER
-    # Text from a webhook is data, regardless of who triggered it.
-    return Trust.DATA if rules.access.authenticated_role is Role.GUEST else Trust.GUEST

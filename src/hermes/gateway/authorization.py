@@ -21,6 +21,7 @@ from hermes.gateway.platform_settings import (
     platform_variable,
 )
 from hermes.gateway.roles import admins_in, authenticated_role
+from hermes.ports.channel import InboundDetails
 from hermes.schema.errors import ConfigError
 from hermes.schema.scope import OWNER, Role, own_channel, platform_of
 from hermes.session.keys import DIRECT_CHAT, SessionSource
@@ -42,15 +43,11 @@ class Sender(Struct, frozen=True, kw_only=True):
     platform: str
     ids: tuple[str, ...] = ()
     chat: str = ""
-    chat_type: str = DIRECT_CHAT
+    direct: bool = True
     roles: tuple[str, ...] = ()
     bot: bool = False
     mentions: bool = False
     relayed: bool = False
-
-    @property
-    def direct(self) -> bool:
-        return self.chat_type == DIRECT_CHAT
 
 
 class AccessRules(Struct, frozen=True, kw_only=True):
@@ -116,11 +113,20 @@ AccessDecision: TypeAlias = Allowed | OfferPairing | Ignored
 
 def decide_access(sender: Sender, rules: AccessRules) -> AccessDecision:
     """Apply the deny lists, then the first rule that admits the sender; reject anyone else."""
-    if (refusal := _refusal(sender, rules)) is not None:
-        return Ignored(refusal)
+    if WILDCARD in rules.denied or not rules.denied.isdisjoint(sender.ids):
+        return Ignored(AccessReason.DENIED)
+    if (rules.direct_policy if sender.direct else rules.group_policy) == "disabled":
+        return Ignored(AccessReason.CHATS_DISABLED)
+    if rules.authenticated_role is not None:
+        role = Role.OWNER if _is_owner(sender, rules) else rules.authenticated_role
+        return Allowed(role, AccessReason.AUTHENTICATED)
     for reason, lets_in in _ALLOW_RULES:
         if lets_in(sender, rules):
             return Allowed(_role(sender, rules), reason)
+    return _unknown(sender, rules)
+
+
+def _unknown(sender: Sender, rules: AccessRules) -> Ignored | OfferPairing:
     if sender.bot:
         return Ignored(AccessReason.UNKNOWN_BOT)
     if not sender.ids:
@@ -130,40 +136,29 @@ def decide_access(sender: Sender, rules: AccessRules) -> AccessDecision:
     return OfferPairing() if rules.pairing else Ignored(AccessReason.UNKNOWN_USER)
 
 
-def _refusal(sender: Sender, rules: AccessRules) -> AccessReason | None:
-    """Return why no rule may admit the sender, or None."""
-    if WILDCARD in rules.denied or not rules.denied.isdisjoint(sender.ids):
-        return AccessReason.DENIED
-    return AccessReason.CHATS_DISABLED if _policy(sender, rules) == "disabled" else None
-
-
-def principal_of(sender: Sender, role: Role) -> str:
+def principal_of(channel: str, sender: Sender, role: Role) -> str:
     """Return the principal that the sender reads past sessions as."""
     if role is Role.OWNER:
         return OWNER
-    user = sender.ids[0] if sender.ids else sender.chat
-    return f"{sender.platform}:{user}"
+    return f"{channel}:{sender.ids[0] if sender.ids else sender.chat}"
 
 
-def sender_of(
-    source: SessionSource,
-    *,
-    roles: tuple[str, ...] = (),
-    mentions: bool = False,
-    relayed: bool = False,
-) -> Sender:
-    """Build a Sender from what the platform guarantees; `roles` are role ids, not names."""
+_NO_DETAILS = InboundDetails()
+
+
+def sender_of(source: SessionSource, about: InboundDetails = _NO_DETAILS) -> Sender:
+    """Build a Sender from what the platform guarantees."""
     candidates = (source.user_id, source.user_id_alt)
     ids = dict.fromkeys(canonical_id(source.platform, user) for user in candidates if user)
     return Sender(
         platform=source.platform,
         ids=tuple(user for user in ids if user),
         chat=source.chat_id,
-        chat_type=source.chat_type,
-        roles=roles,
+        direct=source.chat_type == DIRECT_CHAT,
+        roles=about.roles,
         bot=source.is_bot,
-        mentions=mentions,
-        relayed=relayed,
+        mentions=about.mentions,
+        relayed=about.relayed,
     )
 
 
@@ -246,7 +241,6 @@ def _is_owner(sender: Sender, rules: AccessRules) -> bool:
 
 
 _ALLOW_RULES: tuple[tuple[AccessReason, Callable[[Sender, AccessRules], bool]], ...] = (
-    (AccessReason.AUTHENTICATED, lambda sender, rules: rules.authenticated_role is not None),
     (AccessReason.RELAYED, _is_relayed),
     (AccessReason.CHAT_LISTED, _is_in_listed_chat),
     (AccessReason.BOT_ALLOWED, _is_allowed_bot),
@@ -266,12 +260,9 @@ _ALLOW_RULES: tuple[tuple[AccessReason, Callable[[Sender, AccessRules], bool]], 
 )
 
 
-def _policy(sender: Sender, rules: AccessRules) -> ChatPolicy:
-    return rules.direct_policy if sender.direct else rules.group_policy
-
-
 def _is_open(sender: Sender, rules: AccessRules) -> bool:
-    return rules.everybody or _policy(sender, rules) == "open"
+    policy = rules.direct_policy if sender.direct else rules.group_policy
+    return rules.everybody or policy == "open"
 
 
 def _is_person(sender: Sender) -> bool:
@@ -286,8 +277,6 @@ def _role(sender: Sender, rules: AccessRules) -> Role:
     """Members must be named; users admitted by an open rule are guests."""
     if _is_owner(sender, rules):
         return Role.OWNER
-    if rules.authenticated_role is not None:
-        return rules.authenticated_role
     named = (_is_relayed, _is_listed, _has_listed_role, _is_paired)
     return Role.MEMBER if any(rule(sender, rules) for rule in named) else Role.GUEST
 

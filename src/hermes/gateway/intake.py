@@ -37,7 +37,7 @@ from hermes.gateway.roles import authenticated_role
 from hermes.gateway.run_display import RunDisplay
 from hermes.gateway.session_keys import SessionKeys
 from hermes.gateway.transcripts import Transcripts
-from hermes.gateway.user_limits import REJECTED, TOO_FAST, InboundLimit
+from hermes.gateway.user_limits import INBOUND_RATE, REJECTED, TOO_FAST, InboundLimit, UserRate
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
@@ -50,6 +50,7 @@ from hermes.ports.channel import (
     InboundRefused,
     NewMessage,
     PressedButton,
+    Recording,
 )
 from hermes.ports.jobs import JOB_CALLS, SCHEDULED_JOBS, JobCall
 from hermes.ports.store import CompleteItem, EnqueueItem, QueueItem, Store
@@ -62,6 +63,9 @@ log = logging.getLogger(__name__)
 
 Authorize: TypeAlias = Callable[[Inbound], Awaitable[Admitted | Rejected]]
 """Authorizes a message and names its session."""
+
+Change: TypeAlias = PressedButton | EditedMessage | DeletedMessage | ChangedReaction
+"""What can happen to a message that is there already."""
 
 LATE = timedelta(seconds=10)
 """A message that arrives later than this after it was written was missed, such as in an outage."""
@@ -142,8 +146,11 @@ class Intake:
         Raises `InboundRefused` if the sender should retry later. `authorize` replaces our own rules
         when another profile's channel received the message.
         """
-        inbound = encodable(inbound)
-        if _is_for_another_bot(inbound):
+        try:
+            msgspec.json.encode(inbound)
+        except UnicodeEncodeError:
+            inbound = msgspec.convert(_replaced(msgspec.to_builtins(inbound)), Inbound)
+        if len(inbound.parts) == 1 and _is_for_another_bot(inbound):
             log.debug("%s is a command for another bot", inbound.key)
             return
         key, address = f"{inbound.address.channel}:{inbound.key}", inbound.address
@@ -153,36 +160,40 @@ class Intake:
             if admitted.reply and isinstance(inbound.update, NewMessage):
                 await self._command_queue.reply(f"{key}:reply", address, admitted.reply)
             return
-        if await self._is_over_limit(key, admitted, inbound):
+        rate = self._inbound_limit.rate_of(admitted.principal, admitted.role)
+        if rate.tokens < 1 and await self._refuse_if_new(key, admitted, inbound, rate):
             return
         with self._outages.store_watch(address):
             if admitted.chat is not None:
                 own = await self._session_keys.assign(admitted.key, admitted.chat, address)
                 admitted = structs.replace(admitted, key=own)
-            await self._dead.revive(address)
+            if self._dead.reasons:
+                await self._dead.revive(address)
         self._on_contact(inbound)
         message = self._inbox_message(inbound, admitted)
         failpoint("intake.before_store")
-        if await self._accept_update(key, admitted, inbound, message):
-            self._inbound_limit.count(admitted.principal, admitted.role)
+        if isinstance(inbound.update, NewMessage):
+            new = await self._accept_new(key, admitted, inbound, message)
+        else:
+            new = await self._accept_change(key, admitted, inbound, inbound.update, message)
+        if new:
+            rate.tokens -= 1
         failpoint("intake.before_ack")
 
-    async def _accept_update(
-        self, key: str, admitted: Admitted, inbound: Inbound, message: InboxMessage
+    async def _accept_change(
+        self, key: str, admitted: Admitted, inbound: Inbound, update: Change, message: InboxMessage
     ) -> bool:
-        """Store the update; return whether it is new."""
-        match inbound.update:
-            case NewMessage():
-                return await self._accept_new(key, admitted, inbound, message)
+        """Store what happened to an earlier message; return whether it is new."""
+        match update:
             case PressedButton(value):
                 return await self._accept_press(key, admitted, message, value)
             case EditedMessage() | DeletedMessage() | ChangedReaction():
-                change = self._change(inbound, inbound.update, message)
+                change = self._change(inbound, update, message)
                 if change is None:
                     return False
                 return await self._accept_message(key, admitted, change, inbound.written_at)
             case _:
-                assert_never(inbound.update)
+                assert_never(update)
 
     def _change(
         self,
@@ -206,17 +217,18 @@ class Intake:
     async def _accept_new(
         self, key: str, admitted: Admitted, inbound: Inbound, message: InboxMessage
     ) -> bool:
-        line = self._command_line(message)
         if inbound.job:
             return await self._fire_job(key, inbound.job, message)
         if inbound.verbatim:
             return await self._deliver_verbatim(key, message)
-        if line is not None:
-            return await self._accept_command(key, admitted, message, line)
-        if await self._answers.is_answer(admitted, message):
-            return await self._accept_command(key, admitted, message, "")
+        if len(message.user.parts) == 1:
+            line = self._command_line(message)
+            if line is None and await self._answers.is_answer(admitted, message):
+                line = ""
+            if line is not None:
+                return await self._accept_command(key, admitted, message, line)
         new = await self._accept_message(key, admitted, message, inbound.written_at)
-        if new:
+        if new and inbound.address.channel in self._display.channels:
             self._display.acknowledge(inbound.address, inbound.message)
         return new
 
@@ -231,7 +243,15 @@ class Intake:
         )
 
     def _inbox_message(self, inbound: Inbound, admitted: Admitted) -> InboxMessage:
-        parts, recordings = self._transcripts.split(inbound.parts)
+        parts = tuple([part for part in inbound.parts if not isinstance(part, Recording)])
+        recordings: tuple[Recording, ...] = ()
+        if len(parts) < len(inbound.parts):
+            parts, recordings = self._transcripts.split(inbound.parts)
+        is_late = (
+            inbound.written_at is not None
+            and isinstance(inbound.update, NewMessage)
+            and self._clock.now() - inbound.written_at > LATE
+        )
         return InboxMessage(
             user=User(new_id("msg"), parts, admitted.trust),
             recordings=recordings,
@@ -246,11 +266,8 @@ class Intake:
             role=admitted.role,
             answer_at=self._resolve_targets(inbound.answer_to) if inbound.answer_to else (),
             reply_to=inbound.reply_to,
-            missed=isinstance(inbound.update, NewMessage) and self._is_late(inbound.written_at),
+            missed=is_late,
         )
-
-    def _is_late(self, written_at: datetime | None) -> bool:
-        return written_at is not None and self._clock.now() - written_at > LATE
 
     async def _accept_message(
         self, key: str, admitted: Admitted, message: InboxMessage, written_at: datetime | None
@@ -270,15 +287,16 @@ class Intake:
         self._bus.wake(INBOX, admitted.key)
         return new
 
-    async def _is_over_limit(self, key: str, admitted: Admitted, inbound: Inbound) -> bool:
-        """Whether the message is rejected for good; one accepted before is not."""
-        wait = self._inbound_limit.wait(admitted.principal, admitted.role)
-        if not wait or not await self._is_new(f"{key}:0" if inbound.verbatim else key):
+    async def _refuse_if_new(
+        self, key: str, admitted: Admitted, inbound: Inbound, rate: UserRate
+    ) -> bool:
+        """Reject a message of a user who writes too fast, unless it was accepted before."""
+        if not await self._is_new(f"{key}:0" if inbound.verbatim else key):
             return False
         if authenticated_role(platform_of(inbound.address.channel)) is not None:
-            raise InboundRefused(TOO_FAST, wait=wait)
+            raise InboundRefused(TOO_FAST, wait=(1.0 - rate.tokens) / INBOUND_RATE)
         rejected = QueueItem(key=key, queue=REJECTED, topic=admitted.key, body=Raw(b"null"))
-        notice = self._inbound_limit.notice(admitted.principal)
+        notice = self._inbound_limit.notice(rate)
         await self._command_queue.reply(
             f"{key}:reply", inbound.address, notice, EnqueueItem(rejected), CompleteItem(key)
         )
@@ -347,16 +365,8 @@ class Intake:
         return False
 
 
-def encodable(inbound: Inbound) -> Inbound:
-    """Replace characters that cannot be encoded as UTF-8."""
-    try:
-        msgspec.json.encode(inbound)
-    except UnicodeEncodeError:
-        return msgspec.convert(_replaced(msgspec.to_builtins(inbound)), Inbound)
-    return inbound
-
-
 def _replaced(value: object) -> object:
+    """Replace characters that cannot be encoded as UTF-8."""
     match value:
         case str():
             return value.encode("utf-8", "replace").decode()

@@ -1,6 +1,6 @@
 """Parse user ids, lists and flags from platform settings and environment variables."""
 
-from hermes.config.platforms import HOME_CHANNEL, facts_of
+from hermes.config.platforms import FACTS, HOME_CHANNEL, facts_of
 from hermes.config.sections import FreeTable
 from hermes.config.values import list_entries
 
@@ -46,7 +46,8 @@ def ids_of(platform: str, *values: object) -> frozenset[str]:
 def canonical_id(platform: str, user: str) -> str:
     """Return the canonical form of an id, on platforms that have several forms."""
     bare = user.strip()
-    match facts_of(platform).ids:
+    facts = FACTS.get(platform)
+    match facts.ids if facts is not None else "exact":
         case "exact":
             return bare
         case "lowercase":

@@ -28,7 +28,10 @@ MAX_REACTIONS = 8
 
 
 class RunDisplay:
-    """`display_on` is the progress display of a chat; `tools` are those offered on a platform."""
+    """Shows something on the `channels` that support it.
+
+    `display_on` is the progress display of a chat; `tools` are those offered on a platform.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,11 @@ class RunDisplay:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._channels = channels
+        self.channels = {
+            name: channel
+            for name, channel in channels.items()
+            if isinstance(channel, SupportsEdit | SupportsTyping | SupportsReactions)
+        }
         self._rate_limiters = rate_limiters
         self._deliveries = deliveries
         self._stale_progress = stale_progress
@@ -65,7 +72,7 @@ class RunDisplay:
 
     def start(self, address: Address, run: str, item: str) -> ProgressMessage | None:
         """Start the progress message of a run that answers an inbox item, where possible."""
-        channel = self._channels.get(address.channel)
+        channel = self.channels.get(address.channel)
         if not self._progress or not isinstance(channel, SupportsEdit | SupportsTyping):
             return None
         platform = platform_of(address.channel)
@@ -105,16 +112,17 @@ class RunDisplay:
         """Show at once that a message was received: react, or type where that is not possible."""
         if self.react(address, message, SEEN_REACTION):
             return
-        channel, to = self._channels.get(address.channel), platform_address(address)
-        typing = self._progress and self._display_on(address).typing
-        if not typing or not isinstance(channel, SupportsTyping):
+        channel, to = self.channels.get(address.channel), platform_address(address)
+        if not self._progress or not isinstance(channel, SupportsTyping):
+            return
+        if not self._display_on(address).typing:
             return
         if self._rate_limiters[address.channel].try_type(to):
             self._background.start(self._try_call, to, partial(channel.typing, to, True))
 
     def react(self, address: Address, message: str | None, emoji: str) -> bool:
         """React to a message, if the platform supports it and it cannot delay an answer."""
-        channel = self._channels.get(address.channel)
+        channel = self.channels.get(address.channel)
         if not message or not isinstance(channel, SupportsReactions):
             return False
         platform, to = platform_of(address.channel), platform_address(address)

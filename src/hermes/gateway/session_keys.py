@@ -40,8 +40,9 @@ class SessionKeys:
         """Return the chat's key: the given one, unless another chat has it."""
         own = key
         while True:
-            holder = self._known.get(own) or await self._recorded(own)
+            holder = self._known.get(own)
             if holder is None:
+                # A key that is not known here is almost always new.
                 record = SessionKeyRecord(
                     key=own, topic=topic_of(address), chat=Raw(msgspec.json.encode(chat))
                 )

@@ -33,40 +33,35 @@ TOO_FAST_NOTICE = (
 TOO_FAST = "Too many messages in a short time."
 
 
-class _UserRate(Struct):
+class UserRate(Struct):
+    """How many messages of a user are accepted now, and when they were last told of the limit."""
+
     tokens: float
     at: float
     notified_at: float = float("-inf")
 
 
 class InboundLimit:
-    """Counts accepted messages only, neither repetitions nor rejected ones."""
+    """Accepted messages take a token, neither repetitions nor rejected ones do."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._users: OrderedDict[str, _UserRate] = OrderedDict()
+        self._users: OrderedDict[str, UserRate] = OrderedDict()
 
-    def wait(self, principal: str, role: Role) -> float:
-        """Seconds until the next new message is accepted; 0 if one is accepted now."""
-        if role is Role.OWNER:
-            return 0.0
-        return max(0.0, 1.0 - self._user(principal).tokens) / INBOUND_RATE
-
-    def count(self, principal: str, role: Role) -> None:
-        if role is not Role.OWNER:
-            self._user(principal).tokens -= 1
-
-    def notice(self, principal: str) -> str:
+    def notice(self, rate: UserRate) -> str:
         """Return the notice for a rejected user, or "" if one was sent recently."""
-        writer, now = self._user(principal), self._clock.monotonic()
-        if now - writer.notified_at < NOTICE_INTERVAL:
+        now = self._clock.monotonic()
+        if now - rate.notified_at < NOTICE_INTERVAL:
             return ""
-        writer.notified_at = now
+        rate.notified_at = now
         return TOO_FAST_NOTICE
 
-    def _user(self, principal: str) -> _UserRate:
+    def rate_of(self, principal: str, role: Role) -> UserRate:
+        """Return the user's rate as of now; owners may write as fast as they like."""
         now = self._clock.monotonic()
-        writer = self._users.setdefault(principal, _UserRate(float(INBOUND_BURST), now))
+        if role is Role.OWNER:
+            return UserRate(math.inf, now)
+        writer = self._users.setdefault(principal, UserRate(float(INBOUND_BURST), now))
         self._users.move_to_end(principal)
         while len(self._users) > MAX_USERS:
             self._users.popitem(last=False)

@@ -86,6 +86,23 @@ async def test_member_has_own_principal_and_commands(tmp_path: Path) -> None:
     assert not shared.may_stop_others
 
 
+async def test_commands_follow_the_rules_of_the_account(tmp_path: Path) -> None:
+    """A second account of a platform has its own administrators."""
+    clock, access = FakeClock(), AccessRules(users=frozenset({"1"}))
+    rules = {
+        "chat": PlatformRules(access=access),
+        "chat/work": PlatformRules(access=access, direct_commands=CommandAccess(gated=True)),
+    }
+    people = People(tmp_path / "people", clock)
+    door = AccessControl("work", rules, Pairing(tmp_path, clock), people, COMMANDS)
+    first = await door.admit(make_message())
+    second = await door.admit(make_message(channel="chat/work"))
+    assert isinstance(first, Admitted)
+    assert isinstance(second, Admitted)
+    assert first.commands == set(COMMANDS)
+    assert second.commands == {"help", "whoami", "stop"}
+
+
 async def test_administrator_need_not_be_in_the_allow_list(tmp_path: Path) -> None:
     access = AccessRules(
         users=frozenset({"2"}), owners=frozenset({"1", "*"}), group_owners=frozenset({"3"})

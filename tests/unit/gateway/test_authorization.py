@@ -22,6 +22,7 @@ from hermes.gateway.authorization import (
     principal_of,
     sender_of,
 )
+from hermes.ports.channel import InboundDetails
 from hermes.schema.errors import ConfigError
 from hermes.schema.scope import Role
 from hermes.session.keys import SessionSource
@@ -108,7 +109,7 @@ def test_access_decisions_match_reference_table() -> None:
         rules = structs.replace(
             access_rules_from("telegram", env), paired=frozenset({ME if paired else OTHER})
         )
-        sender = sender_of(source(chat_type, who), mentions="names" in who)
+        sender = sender_of(source(chat_type, who), InboundDetails(mentions="names" in who))
         found = as_tuple(decide_access(sender, rules))
         assert found == oracle(chat_type, who, bots, users, denied, row[-1]), row
         seen.add(found)
@@ -151,7 +152,7 @@ senders = st.builds(
     platform=st.just("telegram"),
     ids=st.sampled_from([(), (ME,), (OTHER,), (ME, "444")]),
     chat=st.sampled_from(["", CHAT, ME]),
-    chat_type=st.sampled_from(["dm", "group", "channel"]),
+    direct=st.booleans(),
     roles=st.sampled_from([(), ("r1",)]),
     bot=st.booleans(),
     mentions=st.booleans(),
@@ -314,7 +315,7 @@ def test_authenticated_platforms_need_no_list() -> None:
 
 
 def test_relay_is_trusted_only_when_configured() -> None:
-    sender = sender_of(SessionSource(platform="telegram", user_id=ME), relayed=True)
+    sender = sender_of(SessionSource(platform="telegram", user_id=ME), InboundDetails(relayed=True))
     assert as_tuple(decide_access(sender, access_rules_from("telegram", {}, relay=True))) == (
         "member",
         "relayed",
@@ -328,13 +329,16 @@ def test_relay_is_trusted_only_when_configured() -> None:
 def test_server_roles_admit_people_but_not_bots() -> None:
     rules = access_rules_from("discord", {"DISCORD_ALLOWED_ROLES": "r1,r2"})
     person = SessionSource(platform="discord", user_id=ME, chat_type="group", chat_id="c")
-    assert as_tuple(decide_access(sender_of(person, roles=("r2",)), rules)) == (
+    assert as_tuple(decide_access(sender_of(person, InboundDetails(roles=("r2",))), rules)) == (
         "member",
         "role_listed",
     )
-    assert as_tuple(decide_access(sender_of(person, roles=("r3",)), rules))[0] == "ignored"
+    assert (
+        as_tuple(decide_access(sender_of(person, InboundDetails(roles=("r3",))), rules))[0]
+        == "ignored"
+    )
     bot = structs.replace(person, is_bot=True)
-    assert as_tuple(decide_access(sender_of(bot, roles=("r2",)), rules)) == (
+    assert as_tuple(decide_access(sender_of(bot, InboundDetails(roles=("r2",))), rules)) == (
         "ignored",
         "unknown_bot",
     )
@@ -359,7 +363,7 @@ def test_bot_setting_values(word: str, bots: str) -> None:
 
 def test_principals_are_distinct_per_platform() -> None:
     ann = sender_of(SessionSource(platform="telegram", user_id=ME, chat_id=CHAT))
-    assert principal_of(ann, Role.OWNER) == "owner"
-    assert principal_of(ann, Role.MEMBER) == f"telegram:{ME}"
+    assert principal_of("telegram", ann, Role.OWNER) == "owner"
+    assert principal_of("telegram", ann, Role.MEMBER) == f"telegram:{ME}"
     nobody = sender_of(SessionSource(platform="telegram", chat_id=CHAT, chat_type="group"))
-    assert principal_of(nobody, Role.GUEST) == f"telegram:{CHAT}"
+    assert principal_of("telegram", nobody, Role.GUEST) == f"telegram:{CHAT}"
