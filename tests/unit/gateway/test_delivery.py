@@ -379,6 +379,25 @@ class RefusesOneEdit(FakeFaultyChannel):
         await super().edit(receipt, post)
 
 
+async def test_nothing_is_sent_in_place_of_an_edit_after_another_worker_took_over(
+    tmp_path: Path,
+) -> None:
+    """The freeze comes after the refused edit, while the post waits for the rate limit."""
+    clock = FakeClock()
+    channel = RefusesOneEdit(caps=ChannelCapabilities(max_text=4096, rate=0.01))
+    async with (
+        delivery_harness(tmp_path, channel=channel, clock=clock) as harness,
+        open_store(tmp_path / "hermes.db", clock) as peer,
+    ):
+        await harness.post("done", progress_post="post-1")
+        await wait_until(lambda: channel.refused)
+        await clock.advance(peer.workers.ttl.total_seconds())
+        claim, worker = peer.queues.claim, peer.workers.own
+        assert await claim("outbox:fake", topic_of(HOME), worker, None)
+        await clock.advance(200)
+        assert channel.calls == 0
+
+
 async def test_abandoned_progress_message_never_becomes_the_answer(tmp_path: Path) -> None:
     """The post that was sent instead may have arrived."""
     channel = RefusesOneEdit(SendFault.NONE, SendFault.LOST_REPLY)
