@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +26,7 @@ from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.gateway.roles import permitted_tools
 from hermes.kit.clock import Clock
+from hermes.kit.files import settled_stamp
 from hermes.models.settings import ModelOverrides
 from hermes.ports.approvals import Approvals
 from hermes.ports.plugins import RuntimeProvider
@@ -107,6 +109,22 @@ def turn_settings(
     )
 
 
+class _Soul(Struct):
+    """The owner's description of the agent; its file is read again after it changed."""
+
+    _path: Path
+    _stamp: tuple[int, int, int] | None = None
+    _text: str = ""
+
+    def read(self) -> str:
+        stamp = None
+        with suppress(OSError):
+            stamp = settled_stamp(str(self._path))
+        if stamp is None or stamp != self._stamp:
+            self._text, self._stamp = read_text(self._path, errors="replace"), stamp
+        return self._text
+
+
 class StandardPlanner:
     def __init__(
         self,
@@ -132,7 +150,9 @@ class StandardPlanner:
         self._settings = settings
         self._effort = settings.effort
         self._prompt_context = prompt_context
-        self._soul = soul
+        self._soul = _Soul(soul)
+        machine = os.uname()
+        self._system = f"{machine.sysname} {machine.release} ({machine.machine})"
         self._clock = clock
         self._approvals = approvals
         self._spend_guard = spend_guard
@@ -241,11 +261,10 @@ class StandardPlanner:
                 window=model.window,
             )
         )
-        machine = os.uname()
         return build_prompt(
             PromptFacts(
-                soul=read_text(self._soul, errors="replace"),
-                system=f"{machine.sysname} {machine.release} ({machine.machine})",
+                soul=self._soul.read(),
+                system=self._system,
                 home=str(self._settings.user_home),
                 workspace=scope.workspace,
                 today=self._clock.now().astimezone().date(),

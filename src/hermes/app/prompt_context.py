@@ -17,7 +17,7 @@ from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.config.values import as_list, as_mapping
 from hermes.kit.clock import Clock
-from hermes.kit.files import read_regular_file
+from hermes.kit.files import read_regular_file, settled_stamp
 from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.text import head_and_tail
 from hermes.schema.errors import ConfigError, ToolError
@@ -81,6 +81,8 @@ class PromptContext(Struct, dict=True, eq=False):
     _learning: Learning
     _clock: Clock
     _cache: dict[_CacheKey, tuple[float, PromptSections]] = {}
+    _without_memory: tuple[int, int, int] | None = None
+    """Stamp of the folder of memories when it had none of the files."""
 
     def sections(self, request: PromptRequest) -> PromptSections:
         key = (request.workspace, request.platform, request.window, *request.tools)
@@ -107,6 +109,10 @@ class PromptContext(Struct, dict=True, eq=False):
     def _provenance(self) -> "FileProvenance":
         return file_provenance(self._home, self._clock)
 
+    @cached_property
+    def _memories(self) -> str:
+        return str(self._home.memories)
+
     def _skills(self, request: PromptRequest) -> str:
         from hermes.learning.skills.catalog import (  # noqa: PLC0415 - only when needed
             skill_index,
@@ -118,7 +124,16 @@ class PromptContext(Struct, dict=True, eq=False):
 
     def _memory(self) -> str:
         """Memory is the owner's: only their sessions get it."""
-        if not any(os.access(self._home.memories / name, os.F_OK) for name in MEMORY_FILES):
+        folder = self._memories
+        try:
+            stamp = settled_stamp(folder)
+        except OSError:
+            return ""
+        if stamp is not None and stamp == self._without_memory:
+            return ""
+        # A link to a missing file may get a target without a change to its folder.
+        if not any(os.path.lexists(f"{folder}/{name}") for name in MEMORY_FILES):
+            self._without_memory = stamp
             return ""
         from hermes.learning.memory import memory_prompt  # noqa: PLC0415 - only with memory
 

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -23,6 +24,8 @@ TEMPORARY = FULL | _SHORTAGE | _DISK_TROUBLE | _CONTENTION
 MAX_IMAGE_BYTES = 20_000_000
 """Bytes; images are sent to the model whole, as base64."""
 _CHUNK = 16 * 1024
+_SETTLED = 100_000_000
+"""Nanoseconds after which another change gets another time; file systems may count in ticks."""
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _IMAGE_TYPES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -80,6 +83,17 @@ def file_signature(file: Path) -> tuple[str, int, int]:
     except OSError:
         return str(file), 0, 0
     return str(file), found.st_mtime_ns, found.st_size
+
+
+def settled_stamp(path: str) -> tuple[int, int, int] | None:
+    """Return a value that changes with a file or folder; None if it changed just now.
+
+    Raises `OSError`.
+    """
+    found = os.stat(path)  # noqa: PTH116 - faster
+    if time.time_ns() - found.st_ctime_ns < _SETTLED:
+        return None
+    return found.st_ino, found.st_size, found.st_ctime_ns
 
 
 def content_digest(file: Path) -> str:

@@ -42,9 +42,6 @@ ORDER BY n LIMIT :limit;
 -- name: claim
 UPDATE queue_items SET attempts = ?, state = 1, holder = ?, until = ? WHERE n = ?;
 
--- name: waits
-SELECT EXISTS (SELECT 1 FROM queue_items WHERE queue = :queue AND topic = :topic AND state < 2);
-
 -- name: topics
 SELECT topic FROM queue_items WHERE queue = :queue AND state < 2 GROUP BY topic ORDER BY min(n);
 

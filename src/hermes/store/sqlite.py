@@ -69,7 +69,7 @@ from hermes.store.workers import (
     lease_span,
     release_lease,
 )
-from hermes.store.writes import apply_writes, enqueue_claimed, names_holder, session_not_found
+from hermes.store.writes import apply_writes, enqueue_first, names_holder, session_not_found
 
 if TYPE_CHECKING:
     from hermes.store.maintenance import SqliteMaintenance
@@ -289,7 +289,6 @@ def _like_pattern(text: str) -> str:
 
 
 _INTENTS = load_statements("archive")["intents"]
-_WAITS = load_statements("queues")["waits"]
 _ANY_RUNNING = load_statements("background_work")["any running"]
 _INBOX = "inbox"
 
@@ -401,12 +400,7 @@ def _begin_turn(
     at, tick = to_micros(now), span[0]
     first, enqueue = begin.first, _first_item(begin, writes)
     # Usually nothing else waits: then the item is claimed as it is added.
-    if (
-        first
-        and enqueue
-        and not fetch_number(connection.execute(_WAITS, {"queue": _INBOX, "topic": begin.session}))
-        and enqueue_claimed(connection, enqueue.item, begin.holder, tick)
-    ):
+    if first and enqueue and enqueue_first(connection, enqueue.item, begin.holder, tick):
         rest = [write for write in writes if write is not enqueue]
         apply_writes(connection, [*rest, first], at)
         return BeginTurnResult(generation, [enqueue.item], appended=True)

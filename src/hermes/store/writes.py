@@ -125,18 +125,22 @@ def check_held(connection: Connection, key: str, holder: str) -> None:
 def enqueue(connection: Connection, item: QueueItem, holder: str = "") -> bool:
     """Return False when the key was seen before; with a holder it is claimed at once."""
     if holder:
-        return enqueue_claimed(connection, item, holder, None)
+        return _add_claimed(connection, "post claimed", item, holder, None)
     due = None if item.due is None else to_micros(item.due)
     connection.execute(_SQL["post"], fields_of(item, body=bytes(item.body), due=due))
     return connection.changes() > 0
 
 
-def enqueue_claimed(
-    connection: Connection, item: QueueItem, holder: str, until: int | None
+def enqueue_first(connection: Connection, item: QueueItem, holder: str, until: int) -> bool:
+    """Add an item that is already claimed. False if others of its topic wait, or its key is known."""
+    return _add_claimed(connection, "post first", item, holder, until)
+
+
+def _add_claimed(
+    connection: Connection, statement: str, item: QueueItem, holder: str, until: int | None
 ) -> bool:
-    """Add an item that is already claimed. Return False when the key is known."""
     values = fields_of(item, body=bytes(item.body), holder=holder, until=until)
-    connection.execute(_SQL["post claimed"], values)
+    connection.execute(_SQL[statement], values)
     return connection.changes() > 0
 
 

@@ -121,6 +121,14 @@ INSERT INTO queue_items (key, queue, topic, body, attempts, state, holder, until
 VALUES (:key, :queue, :topic, :body, :attempts, 1, :holder, :until)
 ON CONFLICT (key) DO NOTHING;
 
+-- name: post first
+-- Only if nothing else of its topic waits.
+INSERT INTO queue_items (key, queue, topic, body, attempts, state, holder, until)
+SELECT :key, :queue, :topic, :body, :attempts, 1, :holder, :until
+WHERE NOT EXISTS
+    (SELECT 1 FROM queue_items WHERE queue = :queue AND topic = :topic AND state < 2)
+ON CONFLICT (key) DO NOTHING;
+
 -- name: done
 -- The holder stays: it may complete the item again, others may not.
 UPDATE queue_items SET state = 2, body = x'', until = NULL, settled = :now
